@@ -57,9 +57,9 @@ class Peer:
         self.session = StompSession(
             broker=world.broker, link=self, connection_id=f"ID:{number}", limits=StompLimits(), clock=lambda: 1
         )
-        self.say(f"CONNECT\naccept-version:1.2\nhost:x\nclient-id:client{number}\n\n\0")
+        self.send(f"CONNECT\naccept-version:1.2\nhost:x\nclient-id:client{number}\n\n\0")
 
-    def say(self, frame: str) -> None:
+    def send(self, frame: str) -> None:
         self.session.receive(frame.encode())
         self.session.written()
 
@@ -161,14 +161,14 @@ def test_1_a_receipt_is_sent_only_after_the_record_is_on_disk(tmp_path, command)
         peer = world.peer()
         before, frame = CONFIRMED[command]
         for each in before:
-            peer.say(each)
+            peer.send(each)
         await world.on_disk()
         world.disk.released.clear()
         world.disk.entered.clear()
         if command == "ACK":
             ack = peer.output.decode().split("\nack:")[1].split("\n")[0]
             frame = f"ACK\nid:{ack}\nreceipt:r\n\n\0"
-        peer.say(frame)
+        peer.send(frame)
         await world.until(world.disk.entered.is_set)
         assert b"receipt-id:r" not in peer.output
         world.disk.released.set()
@@ -184,12 +184,12 @@ def test_a_receipt_precedes_the_message_that_it_causes(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path)
         peer = world.peer()
-        peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:client-individual\n\n\0")
+        peer.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:client-individual\n\n\0")
         peer.output = b""
         world.disk.released.clear()
-        peer.say(SEND + "receipt:a\n\nfirst\0")
-        peer.say(SEND + "\nsecond\0")
-        peer.say("SEND\nreceipt:refused\n\n\0")
+        peer.send(SEND + "receipt:a\n\nfirst\0")
+        peer.send(SEND + "\nsecond\0")
+        peer.send("SEND\nreceipt:refused\n\n\0")
         await world.until(world.disk.entered.is_set)
         assert peer.bodies() == []
         world.disk.released.set()
@@ -206,11 +206,11 @@ def test_a_message_behind_a_receipt_is_requeued_on_unsubscribe(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path)
         peer, other = world.peer(), world.peer()
-        peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        peer.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         world.disk.released.clear()
-        peer.say(SEND + "receipt:a\n\nx\0")
-        peer.say("UNSUBSCRIBE\nid:1\n\n\0")
-        other.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        peer.send(SEND + "receipt:a\n\nx\0")
+        peer.send("UNSUBSCRIBE\nid:1\n\n\0")
+        other.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         world.disk.released.set()
         await world.until(lambda: b"RECEIPT" in peer.output)
         assert (peer.bodies(), other.bodies()) == ([], ["x"])
@@ -223,12 +223,12 @@ def test_2_persistent_without_receipt_is_stored_others_are_not(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path)
         peer = world.peer()
-        peer.say(SEND + "\nstored\0SEND\ndestination:/queue/Q\n\nfleeting\0")
+        peer.send(SEND + "\nstored\0SEND\ndestination:/queue/Q\n\nfleeting\0")
         await world.on_disk()
         world.crash()
         new_master = World(tmp_path)
         peer = new_master.peer()
-        peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        peer.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         assert peer.bodies() == ["stored"]
         new_master.store.close()
 
@@ -241,10 +241,10 @@ def test_3_a_failed_sync_is_never_retried_and_never_papered_over(tmp_path):
         peer = world.peer()
         world.disk.failing = True
         world.disk.syncs = 0
-        peer.say(SEND + "receipt:r\n\nx\0")
+        peer.send(SEND + "receipt:r\n\nx\0")
         await world.until(lambda: world.failures)
         world.disk.failing = False
-        peer.say(SEND + "receipt:later\n\nx\0")
+        peer.send(SEND + "receipt:later\n\nx\0")
         assert b"RECEIPT" not in peer.output
         assert b"ERROR" in peer.output
         assert peer.closed
@@ -259,7 +259,7 @@ def test_4_a_master_that_lost_its_lock_confirms_nothing_more(tmp_path):
         world = World(tmp_path)
         peer = world.peer()
         world.disk.released.clear()
-        peer.say(SEND + "receipt:r\n\nx\0")
+        peer.send(SEND + "receipt:r\n\nx\0")
         await world.until(world.disk.entered.is_set)
         world.lock_lost = True
         world.disk.released.set()
@@ -275,17 +275,17 @@ def test_5_a_commit_is_atomic(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path / "live")
         peer = world.peer()
-        peer.say("BEGIN\ntransaction:t\n\n\0" + (SEND + "transaction:t\n\nx\0") * 3)
+        peer.send("BEGIN\ntransaction:t\n\n\0" + (SEND + "transaction:t\n\nx\0") * 3)
         await world.on_disk()
         shutil.copytree(tmp_path / "live", tmp_path / "before")
-        peer.say("COMMIT\ntransaction:t\n\n\0")
+        peer.send("COMMIT\ntransaction:t\n\n\0")
         await world.on_disk()
         shutil.copytree(tmp_path / "live", tmp_path / "after")
         world.crash()
         for name, expected in (("before", []), ("after", ["x", "x", "x"])):
             new_master = World(tmp_path / name)
             peer = new_master.peer()
-            peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+            peer.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
             assert peer.bodies() == expected
             new_master.store.close()
 
@@ -298,7 +298,7 @@ def test_6_a_torn_tail_is_normal_and_other_damage_is_reported(tmp_path, caplog):
         world = World(tmp_path)
         peer = world.peer()
         for name in ("first", "second", "third"):
-            peer.say(SEND + f"\n{name}\0")
+            peer.send(SEND + f"\n{name}\0")
             await world.on_disk()
         world.crash()
         journal = tmp_path / "db-1.log"
@@ -312,7 +312,7 @@ def test_6_a_torn_tail_is_normal_and_other_damage_is_reported(tmp_path, caplog):
         assert "nothing in it was acknowledged" in caplog.text
         assert "db-1.log: offset" in levels["ERROR"]
         peer = new_master.peer()
-        peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        peer.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         assert peer.bodies() == ["second"]
         new_master.store.close()
 
@@ -323,13 +323,13 @@ def test_7_delivery_is_at_least_once_and_after_a_crash_marked(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path)
         peer = world.peer()
-        peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:client-individual\n\n\0" + SEND + "\nx\0")
+        peer.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:client-individual\n\n\0" + SEND + "\nx\0")
         await world.on_disk()
         assert b"redelivered" not in peer.output
         world.crash()
         new_master = World(tmp_path)
         peer = new_master.peer()
-        peer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        peer.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         assert peer.bodies() == ["x"]
         assert b"redelivered:true" in peer.output
         new_master.store.close()
@@ -341,12 +341,12 @@ def test_8_per_producer_and_destination_order_holds(tmp_path):
     async def scenario() -> None:
         world = World(tmp_path)
         producer, consumer = world.peer(), world.peer()
-        producer.say("".join(SEND + f"\n{n}\0" for n in range(5)))
-        consumer.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:client\nactivemq.prefetchSize:2\n\n\0")
+        producer.send("".join(SEND + f"\n{n}\0" for n in range(5)))
+        consumer.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:client\nactivemq.prefetchSize:2\n\n\0")
         consumer.session.lost()
-        producer.say("".join(SEND + f"\n{n}\0" for n in range(5, 8)))
+        producer.send("".join(SEND + f"\n{n}\0" for n in range(5, 8)))
         new_master = world.peer()
-        new_master.say("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
+        new_master.send("SUBSCRIBE\nid:1\ndestination:/queue/Q\n\n\0")
         assert new_master.bodies() == [str(n) for n in range(8)]
         world.store.close()
 

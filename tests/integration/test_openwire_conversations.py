@@ -1,7 +1,7 @@
 """Conversations of a Java client with ActiveMQ 5.17.2, replayed against our session over our core.
 
-What the client said is said again, in the order of its capture over all connections. Wherever the captured broker says
-something, ours must have said the same by then. What it says falls into streams, each of which keeps its order: the
+The client's commands are sent again, in the order of their capture over all connections. Wherever the captured broker
+sent something, ours must have sent the same by then. Its commands form streams, each of which keeps its order: the
 answer to a command, the dispatches to a consumer, the acks to a producer, and each other kind of command. Between
 streams no order is promised (responses and pushes overtake one another in ActiveMQ from run to run).
 
@@ -9,7 +9,7 @@ Not compared is what differs from one broker, or one run, to the next: ids and a
 numbers, the ids of its advisories, times it stamps on messages, command ids of what it pushes (always 0), the text of
 an exception, and `receivedByDFBridge`, which ActiveMQ sets by mistake on persistent messages it stored at once.
 
-Where we answer otherwise on purpose, `DEVIATIONS` says why.
+Where we answer otherwise on purpose, `DEVIATIONS` gives the reason.
 """
 
 import dataclasses
@@ -46,20 +46,20 @@ SCENARIOS = sorted(path.name.removesuffix(".chunks") for path in CAPTURES.glob("
 
 
 class Deviation(NamedTuple):
-    """Something that only one of the two brokers says, or that ours says otherwise.
+    """A command that only one of the two brokers sends, or that ours sends otherwise.
 
     Attributes:
         scenario: the conversation.
         connection: its connection.
         why: our reason.
-        said: what the captured broker says, a pattern; None: nothing.
-        ours: what ours says in its place, a pattern; None: nothing.
+        theirs: what the captured broker sends, a pattern; None: nothing.
+        ours: what ours sends in its place, a pattern; None: nothing.
     """
 
     scenario: str
     connection: int
     why: str
-    said: str | None = None
+    theirs: str | None = None
     ours: str | None = None
 
 
@@ -68,7 +68,7 @@ DEVIATIONS = [
         "bridgeduplex",
         1,
         "a network connector is served as a client: the way back over the same socket is not opened",
-        said=r"^(ConnectionInfo|SessionInfo|ProducerInfo|ConsumerInfo|ActiveMQ\w*Message)\(.*b1->b2",
+        theirs=r"^(ConnectionInfo|SessionInfo|ProducerInfo|ConsumerInfo|ActiveMQ\w*Message)\(.*b1->b2",
     ),
     Deviation(
         "bridgeduplex",
@@ -80,7 +80,7 @@ DEVIATIONS = [
         "bridgeduplex",
         2,
         "and what came over it names the producer that sent it, not one of the way back",
-        said=r"^MessageDispatch\(.*message=ActiveMQTextMessage\(command_id=5.* producer_id=.*b1->b2.*:2', .*from b2",
+        theirs=r"^MessageDispatch\(.*message=ActiveMQTextMessage\(command_id=5.* producer_id=.*b1->b2.*:2', .*from b2",
         ours=r"^MessageDispatch\(.*message=ActiveMQTextMessage\(command_id=6.* producer_id=.*b2->b1.*:3', .*from b2",
     ),
 ]
@@ -92,7 +92,7 @@ LEFT_OUT = {("errors", 1): "its password is wrong, and there are no users yet: e
 # ---------------------------------------------------------------- captures
 
 
-class Said(NamedTuple):
+class CapturedCommand(NamedTuple):
     """One command of a capture."""
 
     connection: int
@@ -101,7 +101,7 @@ class Said(NamedTuple):
 
 
 class Direction:
-    """What one side of a captured connection says."""
+    """The commands that one side of a captured connection sent."""
 
     def __init__(self, data: bytes) -> None:
         self.frames = deque(split(data))
@@ -117,8 +117,8 @@ class Direction:
             yield self.wire.decode(frame)
 
 
-def recorded(scenario: str) -> tuple[dict[int, Offer], list[Said]]:
-    """Return what the clients offered, by connection, and what was said in the order of the capture."""
+def recorded(scenario: str) -> tuple[dict[int, Offer], list[CapturedCommand]]:
+    """Return what the clients offered, by connection, and all commands in the order of the capture."""
     chunks = [line.split() for line in (CAPTURES / f"{scenario}.chunks").read_text().splitlines()]
     directions: dict[tuple[str, str], Direction] = {}
     for number in dict.fromkeys(chunk[0] for chunk in chunks):
@@ -126,13 +126,13 @@ def recorded(scenario: str) -> tuple[dict[int, Offer], list[Said]]:
         for name, direction in zip(("c2s", "s2c"), both, strict=True):
             direction.wire = agree(both[0].offer, both[1].offer).wire_format()
             directions[number, name] = direction
-    said = [
-        Said(int(number), name == "c2s", command)
+    commands = [
+        CapturedCommand(int(number), name == "c2s", command)
         for number, name, offset, length in chunks
         for command in directions[number, name].through(int(offset) + int(length))
     ]
     assert not any(direction.frames for direction in directions.values()), "the chunks hold every frame"
-    return {int(number): each.offer for (number, name), each in directions.items() if name == "c2s"}, said
+    return {int(number): each.offer for (number, name), each in directions.items() if name == "c2s"}, commands
 
 
 # ---------------------------------------------------------------- comparing
@@ -152,7 +152,7 @@ def stream(command: DataStructure) -> str:
 
 
 def comparable(command: DataStructure) -> DataStructure:
-    """Return something a broker says without what differs between brokers or runs."""
+    """Return a broker's command without what differs between brokers or runs."""
     match command:
         case MessageDispatch(message=ActiveMQMessage() as message):
             return dataclasses.replace(command, command_id=0, message=_message(message))
@@ -205,8 +205,8 @@ class Replay:
     """A scenario under way."""
 
     def __init__(self, scenario: str) -> None:
-        self.offers, said = recorded(scenario)
-        self.said = [each for each in said if (scenario, each.connection) not in LEFT_OUT]
+        self.offers, commands = recorded(scenario)
+        self.commands = [each for each in commands if (scenario, each.connection) not in LEFT_OUT]
         self.clients: dict[int, OpenWireClient] = {}
         self.streams: dict[tuple[int, str], deque[DataStructure]] = {}
         self._deviations = [each for each in DEVIATIONS if each.scenario == scenario]
@@ -218,40 +218,40 @@ class Replay:
         """ActiveMQ's number of each message that was dispatched, and ours."""
 
     def run(self) -> None:
-        last = {said.connection: index for index, said in enumerate(self.said)}
-        for index, said in enumerate(self.said):
-            if said.connection not in self.clients:
-                offer = self.offers[said.connection]
-                self.clients[said.connection] = OpenWireClient(self._broker, self._sessions, offer=offer)
-            if said.by_client:
-                self._say(said.connection, said.command)
+        last = {each.connection: index for index, each in enumerate(self.commands)}
+        for index, each in enumerate(self.commands):
+            if each.connection not in self.clients:
+                offer = self.offers[each.connection]
+                self.clients[each.connection] = OpenWireClient(self._broker, self._sessions, offer=offer)
+            if each.by_client:
+                self._send(each.connection, each.command)
             else:
-                self._expect(said.connection, said.command)
-            if last[said.connection] == index:
-                self._leave(said)
+                self._expect(each.connection, each.command)
+            if last[each.connection] == index:
+                self._leave(each)
 
-    def _say(self, number: int, command: DataStructure) -> None:
+    def _send(self, number: int, command: DataStructure) -> None:
         if isinstance(command, ActiveMQMessage):
             self._clock.now_ms = max(self._clock.now_ms, command.timestamp + ON_THE_WAY_MS)
         if isinstance(command, RemoveInfo) and command.last_delivered_sequence_id > 0:
             theirs = command.last_delivered_sequence_id
             command = dataclasses.replace(command, last_delivered_sequence_id=self._sequences[theirs])
-        self.clients[number].say(command)
+        self.clients[number].send_commands(command)
         self.listen()
 
     def listen(self) -> None:
-        """Sort what was said to any client into its streams."""
+        """Sort what the clients received into streams."""
         for number, client in self.clients.items():
-            for command in client.hear():
+            for command in client.receive():
                 self.streams.setdefault((number, stream(command)), deque()).append(command)
 
     def _expect(self, number: int, theirs: DataStructure) -> None:
-        found = (each for each in self._deviations if self._differs(each, number, each.said, theirs))
+        found = (each for each in self._deviations if self._differs(each, number, each.theirs, theirs))
         deviation = next(found, None)
         if deviation is not None and deviation.ours is None:
             return
         ours = self._next(number, stream(theirs))
-        assert ours is not None, f"ActiveMQ said by now: {theirs}"
+        assert ours is not None, f"ActiveMQ had sent by now: {theirs}"
         if deviation is not None:
             assert self._differs(deviation, number, deviation.ours, ours)
         else:
@@ -259,7 +259,7 @@ class Replay:
         self._remember(ours, theirs)
 
     def _next(self, number: int, name: str) -> DataStructure | None:
-        """Return what is next in a stream; what comes with time only, time is given for."""
+        """Return what is next in a stream, letting time pass for what a timer sends."""
         client = self.clients[number]
         for _ in range(TIMERS_MAX):
             self.listen()
@@ -277,7 +277,7 @@ class Replay:
                 self._sequences[their.message_id.broker_sequence_id] = our.message_id.broker_sequence_id
 
     def left(self) -> list[DataStructure]:
-        """Return what only our broker said, but for the deviations."""
+        """Return what only our broker sent, except the deviations."""
         return [
             command
             for (number, _), commands in self.streams.items()
@@ -285,14 +285,14 @@ class Replay:
             if not any(self._differs(each, number, each.ours, command) for each in self._deviations)
         ]
 
-    def _differs(self, deviation: Deviation, number: int, pattern: str | None, said: DataStructure) -> bool:
-        if deviation.connection != number or pattern is None or not re.search(pattern, repr(said)):
+    def _differs(self, deviation: Deviation, number: int, pattern: str | None, command: DataStructure) -> bool:
+        if deviation.connection != number or pattern is None or not re.search(pattern, repr(command)):
             return False
         self.unused.discard(deviation)
         return True
 
-    def _leave(self, last: Said) -> None:
-        """Lose a connection behind its last word; ours is closed where theirs was."""
+    def _leave(self, last: CapturedCommand) -> None:
+        """Lose a connection after its last command; ours is closed where theirs was."""
         client = self.clients[last.connection]
         refused = isinstance(last.command, ExceptionResponse)
         assert client.link.closed is (refused or isinstance(last.command, ShutdownInfo))
@@ -304,14 +304,14 @@ ON_THE_WAY_MS = 5
 """Between the time stamp of a message and its arrival."""
 
 TIMERS_MAX = 20
-"""Wakings of a session until something it says by the clock must have come."""
+"""Timer events after which a timed command must have been sent."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_session_says_what_activemq_said(scenario: str) -> None:
+def test_session_sends_what_activemq_sent(scenario: str) -> None:
     replay = Replay(scenario)
     replay.run()
-    assert replay.left() == [], "ActiveMQ said none of this"
+    assert replay.left() == [], "ActiveMQ sent none of this"
     assert replay.unused == set(), "these deviations did not happen"
 
 

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="arg-type, operator"
 """Conversations recorded from ActiveMQ 5.17.2, replayed against our session over our core.
 
-Each client frame is said again, and what the server answers is compared frame by frame: command, headers, body, and
-their order on each connection. Where we answer otherwise on purpose, `DEVIATIONS` says why.
+Each client frame is sent again, and what the server answers is compared frame by frame: command, headers, body, and
+their order on each connection. Where we answer otherwise on purpose, `DEVIATIONS` gives the reason.
 """
 
 import json
@@ -44,7 +44,7 @@ class Deviation(NamedTuple):
 
     Attributes:
         scenario: the conversation.
-        said: a part of the client's frame.
+        client_text: a part of the client's frame.
         why: our reason.
         answers: patterns for our frames, in order; None: the frame is left out, with its answer.
         stays_open: the connection goes on though ActiveMQ closed it.
@@ -52,7 +52,7 @@ class Deviation(NamedTuple):
     """
 
     scenario: str
-    said: str
+    client_text: str
     why: str
     answers: tuple[str, ...] | None = None
     stays_open: bool = False
@@ -71,7 +71,7 @@ DEVIATIONS = [
     Deviation(
         "04-errors",
         "selector:a = 'x",
-        "the error says what is wrong with the selector, and where",
+        "the error names what is wrong with the selector, and where",
         (r"ERROR\nmessage:(?s:.*)receipt-id:sub",),
     ),
     Deviation(
@@ -103,7 +103,7 @@ DEVIATIONS = [
     Deviation(
         "11-nack-dlq",
         "SUBSCRIBE\nid:d",
-        "a dead letter says why it is one, in the property ActiveMQ has for that",
+        "a dead letter has its reason in the property ActiveMQ has for that",
         (r"RECEIPT\n", r"MESSAGE\n(?s:.*)original-destination:/queue/g11\n(?s:.*)\n\np$"),
     ),
     Deviation(
@@ -164,10 +164,10 @@ class FakeLink:
         """Time stands still."""
 
     def pause_reading(self) -> None:
-        """Nothing is read unasked."""
+        """The test itself feeds the session."""
 
     def resume_reading(self) -> None:
-        """Nothing is read unasked."""
+        """The test itself feeds the session."""
 
 
 class StompClient:
@@ -184,12 +184,12 @@ class StompClient:
         )
         self.messages: list[str] = []
 
-    def say(self, event: dict[str, Any]) -> None:
+    def send(self, event: dict[str, Any]) -> None:
         text = event.get("template", event["text"])
         self.session.receive(re.sub(r"@([a-z-]+)\[(\d+)\]@", self._raw_header, text).encode())
 
-    def hear(self) -> list[str]:
-        """Return the frames that came, having told the session that they left, until nothing more comes."""
+    def receive(self) -> list[str]:
+        """Return all received frames, reporting the output to the session as written until there is no more."""
         frames: list[str] = []
         while self.link.output:
             text = bytes(self.link.output).decode()
@@ -309,7 +309,7 @@ class JmsClient:
         assert f"{message.group_id or 'null'}/{message.group_sequence}" == wanted["group"]
         properties = dict(re.findall(r'"([^"]+)":UTF8Buffer "([^"]*)"', wanted["props"]))
         if properties.get("transformation-error") == "":
-            properties["transformation-error"] = message.properties["transformation-error"]  # ours says what is wrong
+            properties["transformation-error"] = message.properties["transformation-error"]  # ours names what is wrong
         assert dict(message.properties) == properties
         if message.type is MessageType.BYTES:
             assert message.body_bytes().hex() == wanted["bytes"]
@@ -417,7 +417,7 @@ def comparable(frame: str) -> tuple[str, dict[str, str], str]:
         headers = {name: value for name, value in headers.items() if name in ERROR_HEADERS}
         body = "…"
     if headers.get(bodies.ERROR) == bodies.STREAM_ERROR:
-        del headers[bodies.ERROR]  # ActiveMQ does not say why the body is empty
+        del headers[bodies.ERROR]  # ActiveMQ does not report why the body is empty
     if "reply-to" in headers:
         headers["reply-to"] = re.sub(r"(/remote-temp-queue/).*", r"\1…", headers["reply-to"])
     message = headers.get("message", "")
@@ -442,27 +442,27 @@ def frames_of(event: dict[str, Any]) -> list[str]:
 
 
 def steps(events: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[int, list[str]], set[int]]]:
-    """Yield each thing a client did, with what each connection heard, and which the server closed, before the next."""
+    """Yield each client action, with what each connection received and which the server closed before the next."""
     index = 0
     while index < len(events):
         event = events[index]
         index += 1
-        heard: dict[int, list[str]] = {}
+        received: dict[int, list[str]] = {}
         closed: set[int] = set()
         while index < len(events) and (events[index].get("dir") == "S" or events[index].get("closed") == "server"):
             following = events[index]
             if "dir" in following:
-                heard.setdefault(following["conn"], []).extend(frames_of(following))
+                received.setdefault(following["conn"], []).extend(frames_of(following))
             else:
                 closed.add(following["conn"])
             index += 1
-        yield event, heard, closed
+        yield event, received, closed
 
 
 def deviation(scenario: str, event: dict[str, Any]) -> Deviation | None:
     for each in DEVIATIONS:
         concerned = each.connection in (None, event.get("conn"))
-        if concerned and each.scenario == scenario and each.said in event.get("text", ""):
+        if concerned and each.scenario == scenario and each.client_text in event.get("text", ""):
             return each
     return None
 
@@ -479,7 +479,7 @@ def test_session_answers_as_activemq_does(scenario: str) -> None:
     for index in range(WAITING.get(scenario[:2], 0)):
         jms.act(f"send(queue://g{scenario[:2]}, text, m{index}, )", "sent")
     clients: dict[int, StompClient] = {}
-    for event, heard, closed in steps(json.loads((GOLDEN / f"{scenario}.json").read_text())["events"]):
+    for event, received, closed in steps(json.loads((GOLDEN / f"{scenario}.json").read_text())["events"]):
         differs = deviation(scenario, event)
         if differs is not None and differs.answers is None:
             continue
@@ -490,18 +490,18 @@ def test_session_answers_as_activemq_does(scenario: str) -> None:
         elif "jms" in event:
             jms.act(event["jms"], event["result"])
         elif event.get("dir") == "C":
-            clients[event["conn"]].say(event)
-        check(event, differs, heard, closed, clients)
+            clients[event["conn"]].send(event)
+        check(event, differs, received, closed, clients)
 
 
 def check(
     event: dict[str, Any],
     differs: Deviation | None,
-    heard: dict[int, list[str]],
+    received: dict[int, list[str]],
     closed: set[int],
     clients: dict[int, StompClient],
 ) -> None:
-    answers = {number: client.hear() for number, client in clients.items()}
+    answers = {number: client.receive() for number, client in clients.items()}
     if differs is not None:
         ours = answers[event["conn"]]
         assert len(ours) == len(differs.answers or ()), ours
@@ -510,7 +510,7 @@ def check(
     else:
         for number, frames in answers.items():
             ours_comparable = [comparable(frame) for frame in frames]
-            theirs = [comparable(frame) for frame in heard.get(number, [])]
+            theirs = [comparable(frame) for frame in received.get(number, [])]
             if event.get("text", "").count("\0") > 1:  # pipelined: receipts and messages overtake one another
                 ours_comparable.sort(key=_is_message)
                 theirs.sort(key=_is_message)

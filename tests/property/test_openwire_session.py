@@ -146,17 +146,17 @@ acknowledgements = st.builds(
 @given(st.lists(acknowledgements | acknowledgements.map(lambda ack: _of_one(ack)), min_size=1, max_size=8))
 def test_short_way_reads_acknowledgements_as_the_codec_does(sent: list[MessageAck]) -> None:
     reader = Acknowledgements()
-    for told in sent + sent:
-        frame = WIRE.encode(told)
+    for original in sent + sent:
+        frame = WIRE.encode(original)
         ack = reader.read(b"\xff" * 3 + frame + b"\xff" * 3, 3, 3 + len(frame))
         assert ack is not None
         assert ack == (
-            told.consumer_id,
-            told.transaction_id,
-            told.ack_type % 256,
-            None if told.first_message_id is None else str(told.first_message_id),
-            None if told.last_message_id is None else str(told.last_message_id),
-            told.message_count,
+            original.consumer_id,
+            original.transaction_id,
+            original.ack_type % 256,
+            None if original.first_message_id is None else str(original.first_message_id),
+            None if original.last_message_id is None else str(original.last_message_id),
+            original.message_count,
             None,
         )
 
@@ -239,7 +239,7 @@ def end_sanely(world: World, client: OpenWireClient, witness: OpenWireClient) ->
     """Have time pass and the connection end; nothing of it is left, and another client was not disturbed."""
     assert client.link.closed == (client.session.state is OpenWireState.CLOSED)
     client.wait(100)
-    client.take()
+    client.read_frames()
     client.session.written()
     client.session.lost()
     client.session.lost()
@@ -269,7 +269,7 @@ OFFERS = (
 def test_mutated_frames_end_sanely(chance: random.Random, how: str, offers: tuple[Offer, Offer | None]) -> None:
     world = World()
     witness = world.client("witness")
-    client = world.new_client(offer=offers[0], of_broker=of_broker(offers[1]), says_hello=False)
+    client = world.new_client(offer=offers[0], of_broker=of_broker(offers[1]), sends_offer=False)
     frames = [mutated(chance.choice(FRAMES), chance) for _ in range(12)]
     beginning = b"" if client.wire.version == 1 else setting(client.wire)
     data = encode_offer(offers[0]) + beginning + b"".join(frames)
@@ -285,7 +285,7 @@ def test_mutated_frames_end_sanely(chance: random.Random, how: str, offers: tupl
 def test_random_bytes_end_sanely(data: bytes, beginning: bytes) -> None:
     world = World()
     witness = world.client("witness")
-    client = world.new_client(says_hello=False)
+    client = world.new_client(sends_offer=False)
     client.session.receive(beginning + data)
     end_sanely(world, client, witness)
 
@@ -307,13 +307,13 @@ def test_every_prefix_of_a_frame_waits_for_more_or_ends(index: int) -> None:
 @given(st.randoms(use_true_random=False))
 def test_chunks_do_not_matter(chance: random.Random) -> None:
     """The same bytes in other chunks get the same answers."""
-    said: list[bytes] = []
+    outputs: list[bytes] = []
     frames = b"".join(mutated(chance.choice(FRAMES), random.Random(0)) for _ in range(3))
     for how in ("whole", "bytes", "random"):
         world = World()
         client = world.new_client(offer=Offer(version=12))
         for chunk in chunked(setting() + frames, how, chance):
             client.session.receive(chunk)
-        said.append(b"".join(sorted(client.take())))
+        outputs.append(b"".join(sorted(client.read_frames())))
         client.session.lost()
-    assert said[0] == said[1] == said[2]
+    assert outputs[0] == outputs[1] == outputs[2]

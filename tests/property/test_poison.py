@@ -180,7 +180,7 @@ class Member:
         self.names += 1
         client = OpenWireClient(self.broker, self.sessions, offer=replace(JAVA, version=version))
         client.id = f"ID:c{self.names}"
-        client.say(
+        client.send_commands(
             ConnectionInfo(command_id=1, connection_id=ConnectionId(client.id), client_id=f"c{self.names}"),
             SessionInfo(command_id=2, session_id=SessionId(client.id, 1)),
             ProducerInfo(command_id=3, producer_id=client.producer()),
@@ -190,7 +190,7 @@ class Member:
 
     def java(self, *, version: int, reads: str = "topic://>") -> OpenWireClient:
         client = self.connect(version)
-        client.say(
+        client.send_commands(
             ConsumerInfo(
                 command_id=9, consumer_id=client.consumer(), destination=parse(reads), prefetch_size=10_000, priority=0
             )
@@ -219,10 +219,10 @@ class Member:
         producer = self.producer
         frame = struct.pack(">i", len(data)) + data
         if transaction is not None:
-            producer.say(transact(producer, transaction, TransactionType.BEGIN))
+            producer.send_commands(transact(producer, transaction, TransactionType.BEGIN))
         producer.session.receive(frame)
         if transaction is not None and not producer.link.closed:
-            producer.say(transact(producer, transaction, TransactionType.COMMIT_ONE_PHASE))
+            producer.send_commands(transact(producer, transaction, TransactionType.COMMIT_ONE_PHASE))
         if producer.link.closed:
             self.broken[way] += 1
 
@@ -309,17 +309,17 @@ class StompClient:
         self.link.session = self.session = StompSession(
             broker=broker, link=self.link, connection_id=connection_id, limits=StompLimits(), clock=clock
         )
-        self.say(f"CONNECT\naccept-version:{version}\nhost:h\n\n\0")
+        self.send_frame(f"CONNECT\naccept-version:{version}\nhost:h\n\n\0")
         if connection_id:
-            self.say("SUBSCRIBE\nid:1\ndestination:/topic/>\nselector:n > 1 OR JMSType LIKE '%x'\n\n\0")
-            self.say("SUBSCRIBE\nid:2\ndestination:/topic/ActiveMQ.Advisory.>\nack:client\n\n\0")
+            self.send_frame("SUBSCRIBE\nid:1\ndestination:/topic/>\nselector:n > 1 OR JMSType LIKE '%x'\n\n\0")
+            self.send_frame("SUBSCRIBE\nid:2\ndestination:/topic/ActiveMQ.Advisory.>\nack:client\n\n\0")
 
-    def say(self, frame: str) -> None:
+    def send_frame(self, frame: str) -> None:
         self.session.receive(frame.encode())
 
     def take(self, name: str) -> None:
         """Consume a queue."""
-        self.say(f"SUBSCRIBE\nid:9\ndestination:/queue/{name}\nactivemq.prefetchSize:10000\n\n\0")
+        self.send_frame(f"SUBSCRIBE\nid:9\ndestination:/queue/{name}\nactivemq.prefetchSize:10000\n\n\0")
         for _ in range(1000):
             if not self.link.output:
                 break

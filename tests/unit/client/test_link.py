@@ -56,7 +56,7 @@ class FleetingLink(ClientLink):
         self.reads = 0
 
 
-def test_congestion_survives_a_connection_lost_meanwhile() -> None:
+def test_congestion_survives_a_lost_connection() -> None:
     link = unconnected()
     link.__class__ = FleetingLink
     assert link.is_congested in (True, False)

@@ -63,7 +63,7 @@ def frames(data: bytes) -> list[bytes]:
     return found
 
 
-def said(conversation: OpenWireConversation) -> list[wire.DataStructure]:
+def sent_commands(conversation: OpenWireConversation) -> list[wire.DataStructure]:
     return [WIRE.decode(frame) for frame in frames(conversation.bytes_to_send())]
 
 
@@ -78,12 +78,12 @@ def greeted(**settings: int) -> OpenWireConversation:
 
 def opened() -> OpenWireConversation:
     conversation = greeted()
-    assert tell(conversation, wire.Response(correlation_id=1)) == [Opened()]
+    assert receive(conversation, wire.Response(correlation_id=1)) == [Opened()]
     conversation.bytes_to_send()
     return conversation
 
 
-def tell(conversation: OpenWireConversation, *commands: wire.DataStructure) -> list[Event]:
+def receive(conversation: OpenWireConversation, *commands: wire.DataStructure) -> list[Event]:
     return conversation.receive(b"".join(map(WIRE.encode_frame, commands)))
 
 
@@ -101,9 +101,9 @@ def test_the_login_follows_the_greetings_of_both_sides() -> None:
     assert (offer.version, offer.host, offer.max_inactivity_ms, offer.frame_bytes_max) == (12, "h", 700, 4000)
     assert [offer.tight_encoding_enabled, offer.cache_enabled] == [False, False]
     conversation.open(LOGIN)
-    assert said(conversation) == []
+    assert sent_commands(conversation) == []
     conversation.receive(encode_offer(BROKER))
-    control, info = said(conversation)
+    control, info = sent_commands(conversation)
     assert isinstance(control, wire.ConnectionControl)
     assert isinstance(info, wire.ConnectionInfo)
     assert (info.user_name, info.password, info.client_id, info.failover_reconnect) == ("u", "p", "c1", False)
@@ -113,14 +113,14 @@ def test_a_backup_is_greeted_and_logs_in_on_open() -> None:
     conversation = OpenWireConversation()
     conversation.bytes_to_send()
     conversation.receive(encode_offer(BROKER))
-    assert said(conversation) == []
+    assert sent_commands(conversation) == []
     conversation.open(LOGIN)
-    assert len(said(conversation)) == 2
+    assert len(sent_commands(conversation)) == 2
 
 
 @pytest.mark.parametrize("name", ["java.lang.SecurityException", "javax.jms.InvalidClientIDException"])
 def test_a_refused_login_is_permanent(name: str) -> None:
-    (event,) = tell(greeted(), wire.ExceptionResponse(correlation_id=1, exception=thrown(name, "who?")))
+    (event,) = receive(greeted(), wire.ExceptionResponse(correlation_id=1, exception=thrown(name, "who?")))
     assert isinstance(event, LoginFailed)
     assert isinstance(event.error, LoginRefused)
     assert "who?" in str(event.error)
@@ -130,7 +130,7 @@ def test_a_refused_login_is_permanent(name: str) -> None:
 
 def test_a_temporary_login_failure_ends_the_transport() -> None:
     failed = wire.ExceptionResponse(correlation_id=1, exception=thrown("java.io.IOException", "stopping"))
-    (event,) = tell(greeted(), failed)
+    (event,) = receive(greeted(), failed)
     assert event == Ended("the broker does not take the connection: stopping")
 
 
@@ -209,13 +209,13 @@ def test_keep_alives_are_sent_and_expected() -> None:
     alive: list[float] = []
     while now < 12:
         now = conversation.tick(now)
-        if any(isinstance(command, wire.KeepAliveInfo) for command in said(conversation)):
+        if any(isinstance(command, wire.KeepAliveInfo) for command in sent_commands(conversation)):
             alive.append(now)
-        tell(conversation, wire.KeepAliveInfo())
+        receive(conversation, wire.KeepAliveInfo())
     assert all(later - earlier <= 1.01 for earlier, later in pairwise(alive))
     assert len(alive) >= 8
-    tell(conversation, wire.KeepAliveInfo(response_required=True))
-    assert said(conversation) == [wire.KeepAliveInfo()]
+    receive(conversation, wire.KeepAliveInfo(response_required=True))
+    assert sent_commands(conversation) == [wire.KeepAliveInfo()]
     started = now
 
     def wait_in_silence() -> None:
@@ -249,7 +249,7 @@ def test_the_monitor_needs_the_agreement_of_both_sides() -> None:
     ],
 )
 def test_a_refusal_is_an_error_by_its_cause(name: str, kind: type[ClientError]) -> None:
-    (event,) = tell(opened(), wire.ExceptionResponse(correlation_id=12, exception=thrown(name, "because")))
+    (event,) = receive(opened(), wire.ExceptionResponse(correlation_id=12, exception=thrown(name, "because")))
     assert isinstance(event, Answered)
     assert event.number == 12
     assert type(event.error) is kind
@@ -263,12 +263,12 @@ def test_a_repeated_send_is_marked_outside_transactions(transaction: int | None)
     conversation = greeted()
     conversation.open(replace(LOGIN, is_again=True))
     conversation.bytes_to_send()
-    assert Opened() in tell(conversation, wire.Response(correlation_id=1))
+    assert Opened() in receive(conversation, wire.Response(correlation_id=1))
     message = Outgoing(producer=1, sequence=1, destination=queue("q"), body="x", transaction=transaction)
     conversation.request(SendMessage(message=message), FIRST_NUMBER, answer=True)
-    again = said(conversation)[-1]
+    again = sent_commands(conversation)[-1]
     conversation.request(SendMessage(message=replace(message, sequence=2)), FIRST_NUMBER + 1, answer=True)
-    fresh = said(conversation)[-1]
+    fresh = sent_commands(conversation)[-1]
     assert isinstance(again, wire.ActiveMQMessage)
     assert isinstance(fresh, wire.ActiveMQMessage)
     assert received(again).redelivered is (transaction is None)
@@ -276,35 +276,35 @@ def test_a_repeated_send_is_marked_outside_transactions(transaction: int | None)
 
 
 def test_a_refusal_without_a_reason_is_an_error() -> None:
-    (event,) = tell(opened(), wire.ExceptionResponse(correlation_id=12))
+    (event,) = receive(opened(), wire.ExceptionResponse(correlation_id=12))
     assert isinstance(event, Answered)
     assert type(event.error) is Refused
 
 
 def test_announced_brokers_are_an_event() -> None:
-    assert tell(opened(), wire.ConnectionControl(connected_brokers="")) == []
-    told = wire.ConnectionControl(connected_brokers="tcp://a:1, tcp://b:2", rebalance_connection=True)
-    assert tell(opened(), told) == [Redirected(("tcp://a:1", "tcp://b:2"), "", rebalance=True)]
+    assert receive(opened(), wire.ConnectionControl(connected_brokers="")) == []
+    control = wire.ConnectionControl(connected_brokers="tcp://a:1, tcp://b:2", rebalance_connection=True)
+    assert receive(opened(), control) == [Redirected(("tcp://a:1", "tcp://b:2"), "", rebalance=True)]
 
 
 def test_unrequested_commands_of_a_broker_are_events() -> None:
-    (ended,) = tell(opened(), wire.ConsumerControl(close=True, consumer_id=wire.ConsumerId("c", 1, 7)))
+    (ended,) = receive(opened(), wire.ConsumerControl(close=True, consumer_id=wire.ConsumerId("c", 1, 7)))
     assert isinstance(ended, ConsumerEnded)
     assert ended.consumer == 7
-    (event,) = tell(opened(), wire.ConnectionErrorCommand(exception=thrown("javax.jms.JMSException")))
+    (event,) = receive(opened(), wire.ConnectionErrorCommand(exception=thrown("javax.jms.JMSException")))
     assert isinstance(event, ErrorReported)
     end_of_browse = wire.MessageDispatch(consumer_id=wire.ConsumerId("c", 1, 7))
-    assert tell(opened(), end_of_browse) == [Exhausted(7)]
-    assert tell(opened(), wire.ProducerAck(), wire.KeepAliveInfo()) == []
+    assert receive(opened(), end_of_browse) == [Exhausted(7)]
+    assert receive(opened(), wire.ProducerAck(), wire.KeepAliveInfo()) == []
 
 
 def test_the_disconnect_is_answered_before_the_end() -> None:
     conversation = opened()
     conversation.close()
-    (goodbye,) = said(conversation)
+    (goodbye,) = sent_commands(conversation)
     assert isinstance(goodbye, wire.RemoveInfo)
-    assert tell(conversation, wire.Response(correlation_id=goodbye.command_id)) == [Ended("closed")]
-    assert said(conversation) == [wire.ShutdownInfo()]
+    assert receive(conversation, wire.Response(correlation_id=goodbye.command_id)) == [Ended("closed")]
+    assert sent_commands(conversation) == [wire.ShutdownInfo()]
 
 
 # ---------------------------------------------------------------- messages
@@ -313,7 +313,7 @@ def test_the_disconnect_is_answered_before_the_end() -> None:
 def received(message: wire.ActiveMQMessage) -> Message:
     message.destination = queue("q")
     message.message_id = wire.OpenWireMessageId(None, wire.ProducerId("c", 1, 1), 1, 5)
-    (event,) = tell(opened(), wire.MessageDispatch(consumer_id=wire.ConsumerId("c", 1, 7), message=message))
+    (event,) = receive(opened(), wire.MessageDispatch(consumer_id=wire.ConsumerId("c", 1, 7), message=message))
     assert isinstance(event, Delivered)
     assert event.consumer == 7
     return event.message
@@ -339,7 +339,7 @@ def test_a_message_is_received_as_it_was_sent(body: object, properties: dict[str
         properties=properties,
     )
     conversation.request(SendMessage(message=outgoing), FIRST_NUMBER, answer=True)
-    (sent,) = said(conversation)
+    (sent,) = sent_commands(conversation)
     assert isinstance(sent, wire.ActiveMQMessage)
     assert (sent.command_id, sent.response_required) == (FIRST_NUMBER, True)
     message = received(sent)
@@ -370,7 +370,7 @@ def test_empty_bodies_have_the_type_of_their_message() -> None:
 def test_a_message_without_destination_is_a_violation() -> None:
     nowhere = wire.MessageDispatch(consumer_id=wire.ConsumerId("c", 1, 7), message=wire.ActiveMQTextMessage())
     with pytest.raises(ProtocolViolation):
-        tell(opened(), nowhere)
+        receive(opened(), nowhere)
 
 
 @pytest.mark.parametrize("body", [object(), {1, 2}, 5])

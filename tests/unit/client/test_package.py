@@ -16,13 +16,13 @@ from pybroker.client import aio, errors, sync
 
 def test_the_names_of_the_stub_are_those_of_the_package() -> None:
     stub = Path(str(pybroker.__file__)).with_suffix(".pyi")
-    told = {
+    awaitable = {
         alias.name
         for node in ast.parse(stub.read_text()).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert told == {"aio", "connect"}
+    assert awaitable == {"aio", "connect"}
     assert pybroker.connect is client.connect
     assert pybroker.aio.connect is not pybroker.connect
     with pytest.raises(AttributeError, match="disconnect"):

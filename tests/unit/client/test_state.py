@@ -138,8 +138,8 @@ def test_refused_objects_are_not_restored() -> None:
         subscribed.result()
     with pytest.raises(SelectorRefused):
         consumer.receive_no_wait()
-    nobodys = queue("x")._replace(type=DestinationType.TEMP_QUEUE)
-    _, opened = world.state.producers.add(nobodys)
+    foreign_queue = queue("x")._replace(type=DestinationType.TEMP_QUEUE)
+    _, opened = world.state.producers.add(foreign_queue)
     world.run()
     with pytest.raises(DestinationRefused):
         opened.result()

@@ -585,14 +585,14 @@ def test_heart_beats_are_sent_in_silence() -> None:
 
 def test_a_byte_is_sent_in_every_two_thirds_of_the_duration() -> None:
     conversation = opened(inactivity_ms=3000, initial_delay_ms=0)
-    now, said_at, longest = 0.0, 0.0, 0.0
+    now, sent_at, longest = 0.0, 0.0, 0.0
     while now < 30:
         due_at = conversation.tick(now)
         conversation.receive(b"\n")
         if 9 < now < 12:  # the application is busy for a while
             conversation.request(BeginTransaction(transaction=1), NUMBER, answer=False)
         if conversation.bytes_to_send():
-            longest, said_at = max(longest, now - said_at), now
+            longest, sent_at = max(longest, now - sent_at), now
         now = due_at
     assert longest <= 2.0 + 1e-9
 

@@ -141,21 +141,21 @@ def test_files_of_no_use_at_the_start_are_refused(files: CertificateFiles) -> No
 
 
 @pytest.mark.parametrize(
-    ("days", "said"),
+    ("days", "expected"),
     [(400, None), (31, None), (29.5, "expires in 29 days, on"), (0.5, "expires in 0 days, on"), (-1, "expired on")],
 )
 def test_an_expiring_certificate_is_a_warning(
-    files: CertificateFiles, log: Callable[[], list[str]], days: float, said: str | None
+    files: CertificateFiles, log: Callable[[], list[str]], days: float, expected: str | None
 ) -> None:
     replace(files)
     certificates = Certificates(files)
     (expires_at,) = expiries(files.certificate.read_bytes())
     certificates.warn(expires_at - days * DAY)
-    if said is None:
+    if expected is None:
         assert log() == []
     else:
         (line,) = log()
-        assert line.startswith(f"WARNING a certificate in {files.certificate} (tls_certificate) {said}")
+        assert line.startswith(f"WARNING a certificate in {files.certificate} (tls_certificate) {expected}")
 
 
 def test_the_first_of_several_to_expire_is_named(

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, attr-defined"
-"""The first bytes of a conversation tell its protocol, however they are cut."""
+"""The first bytes of a connection identify its protocol, however they are cut."""
 
 import logging
 

@@ -344,7 +344,7 @@ def test_ipv6(run: Run) -> None:
 # ---------------------------------------------------------------- pauses
 
 
-def test_reading_since_tells_the_last_unbroken_time(run: Run) -> None:
+def test_reading_since_is_the_start_of_unbroken_reading(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
         link = session.link
@@ -379,7 +379,7 @@ def test_pause_while_closing_does_not_hide_the_peers_close(run: Run) -> None:
 # ---------------------------------------------------------------- too many
 
 
-def test_refused_connections_take_no_room(run: Run) -> None:
+def test_refused_connections_do_not_count_for_the_limit(run: Run) -> None:
     async def scenario(world: World) -> None:
         first, _ = await world.meet()
         refused = world.connect()

@@ -1,4 +1,4 @@
-"""The record layer without sockets, and what is said about certificates and keys that cannot be used."""
+"""The record layer without sockets, and the errors for certificates and keys that cannot be used."""
 
 import contextlib
 import ssl
@@ -16,14 +16,14 @@ from tests.unit.transports.certificates import PASSWORD, Certificates
 
 
 class Pair:
-    """A client and the channel, and what each still has to hear."""
+    """A client and the channel, and the bytes each has yet to receive."""
 
     def __init__(self, certificates: Certificates, step: int = 1 << 20) -> None:
         self.channel = TlsChannel(server_context(certificates.both))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = certificates.client_context()
         self.client = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
-        self.heard = b""
+        self.received = b""
         self.step = step
         for _ in range(3):
             with contextlib.suppress(ssl.SSLWantReadError):
@@ -35,7 +35,7 @@ class Pair:
         """Take the client's bytes to the channel, in steps, and bring the answers."""
         data = self._outgoing.read()
         for start in range(0, len(data), self.step):
-            self.heard += self.channel.decrypt(data[start : start + self.step])
+            self.received += self.channel.decrypt(data[start : start + self.step])
         self._incoming.write(self.channel.output())
 
     def bring(self, ciphertext: bytes) -> Iterator[bytes]:
@@ -52,7 +52,7 @@ def test_how_ciphertext_is_cut_makes_no_difference(certificates: Certificates, s
     for start in range(0, len(text), 10_000):
         pair.client.write(text[start : start + 10_000])
     pair.carry()
-    assert pair.heard == text
+    assert pair.received == text
 
 
 @pytest.mark.parametrize("size", [1, 16 << 10, 100_001])
@@ -71,7 +71,7 @@ def test_end_of_tls_is_sent_and_received(certificates: Certificates) -> None:
         list(pair.bring(pair.channel.end()))
 
 
-def test_before_the_handshake_there_is_no_end_to_tell(certificates: Certificates) -> None:
+def test_before_the_handshake_there_is_no_end_to_send(certificates: Certificates) -> None:
     assert TlsChannel(server_context(certificates.both)).end() == b""
 
 

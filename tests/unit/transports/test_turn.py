@@ -13,7 +13,7 @@ from pybroker.transports.turn import Turn
 Loop = asyncio.AbstractEventLoop
 
 
-def told(loop: Loop, act: Callable[[Turn, list[str]], None]) -> list[str]:
+def run_turn(loop: Loop, act: Callable[[Turn, list[str]], None]) -> list[str]:
     """Return what was done, in its order, after `act` and the turn's end."""
     log: list[str] = []
 
@@ -39,7 +39,7 @@ def test_what_must_last_is_written_before_output_leaves(loop: Loop) -> None:
         turn.output(lambda: log.append("output"))
         turn.commit(lambda: log.append("commit"))
 
-    assert told(loop, act) == ["commit", "output"]
+    assert run_turn(loop, act) == ["commit", "output"]
 
 
 def test_responses_of_a_commit_leave_first_in_its_turn(loop: Loop) -> None:
@@ -47,7 +47,7 @@ def test_responses_of_a_commit_leave_first_in_its_turn(loop: Loop) -> None:
         turn.output(lambda: log.append("dispatch"))
         turn.commit(lambda: turn.output(lambda: log.append("response")))
 
-    assert told(loop, act) == ["response", "dispatch"]
+    assert run_turn(loop, act) == ["response", "dispatch"]
 
 
 def test_commit_scheduled_by_a_commit_runs_before_output(loop: Loop) -> None:
@@ -55,7 +55,7 @@ def test_commit_scheduled_by_a_commit_runs_before_output(loop: Loop) -> None:
         turn.output(lambda: log.append("output"))
         turn.commit(lambda: turn.commit(lambda: log.append("second")))
 
-    assert told(loop, act) == ["second", "output"]
+    assert run_turn(loop, act) == ["second", "output"]
 
 
 def test_a_bug_in_one_is_reported_and_the_others_are_done(loop: Loop) -> None:
@@ -68,7 +68,7 @@ def test_a_bug_in_one_is_reported_and_the_others_are_done(loop: Loop) -> None:
         turn.output(lambda: 1 // 0)
         turn.output(lambda: log.append("output"))
 
-    assert told(loop, act) == ["commit", "output"]
+    assert run_turn(loop, act) == ["commit", "output"]
     assert len(reported) == 2
 
 

@@ -1,4 +1,4 @@
-"""A server over real sockets, what its sessions heard, and its clients: a scenario at a time, on a loop of choice."""
+"""A server over real sockets, what its sessions received, and its clients: a scenario at a time, on any loop."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ SECONDS = 10.0
 
 
 class Session:
-    """Keeps what it is told."""
+    """A session that records what it receives."""
 
     def __init__(self, link: Link) -> None:
         self.link = link

@@ -58,7 +58,7 @@ JAVA = Offer(
     provider_version="5.17.2",
     platform_details="Java",
 )
-"""What a Java client offers unless it is told otherwise."""
+"""A Java client's default offer."""
 
 Sent = TypeVar("Sent", bound=DataStructure)
 
@@ -91,7 +91,7 @@ def settings(offer: Offer | None = None, *, connected_brokers: str = "") -> Open
 
 
 class FakeLink:
-    """Collects what is written; time passes when the test says so."""
+    """A link that collects its output; its clock moves only by the test."""
 
     peer = "127.0.0.1:50312"
     ending = "closed by the client"
@@ -146,7 +146,7 @@ class OpenWireClient:
         *,
         offer: Offer = JAVA,
         of_broker: OpenWireSettings | None = None,
-        says_hello: bool = True,
+        sends_offer: bool = True,
     ) -> None:
         self.id = ""
         self.commands = 0
@@ -159,31 +159,31 @@ class OpenWireClient:
             settings=of_broker or settings(),
             sessions={} if sessions is None else sessions,
         )
-        hello = self.take()
-        assert len(hello) == 1, "the broker says a WireFormatInfo, and no more, until it has heard the client's"
+        hello = self.read_frames()
+        assert len(hello) == 1, "the broker sends only a WireFormatInfo until it has received the client's"
         self.broker_offer = decode_offer(hello[0])
         self.wire: WireFormat = agree(offer, self.broker_offer).wire_format()
         self.reader = agree(self.broker_offer, offer).wire_format()
-        if says_hello:
+        if sends_offer:
             self.session.receive(encode_offer(offer))
 
-    def say(self, *commands: DataStructure) -> None:
-        """Say commands, all in one chunk."""
+    def send_commands(self, *commands: DataStructure) -> None:
+        """Send commands, all in one chunk."""
         self.session.receive(b"".join(map(self.wire.encode_frame, commands)))
 
-    def hear(self) -> list[DataStructure]:
-        """Return what came, having told the session that it left, until nothing more comes."""
-        heard: list[DataStructure] = []
-        while frames := self.take():
-            heard += map(self.reader.decode, frames)
+    def receive(self) -> list[DataStructure]:
+        """Return all received commands, reporting the output to the session as written until there is no more."""
+        received: list[DataStructure] = []
+        while frames := self.read_frames():
+            received += map(self.reader.decode, frames)
             if not self.link.closed:
                 self.session.written()
-        return heard
+        return received
 
-    def ask(self, *commands: DataStructure) -> list[DataStructure]:
-        """Say something and return what came of it."""
-        self.say(*commands)
-        return self.hear()
+    def request(self, *commands: DataStructure) -> list[DataStructure]:
+        """Send commands and return what is received."""
+        self.send_commands(*commands)
+        return self.receive()
 
     # ------------------------------------------------------------ what a connected client does
 
@@ -197,9 +197,9 @@ class OpenWireClient:
             client_id=client_id or name,
             **details,
         )
-        heard = self.ask(info)
-        assert isinstance(heard[0], BrokerInfo), heard
-        return heard[1:]
+        received = self.request(info)
+        assert isinstance(received[0], BrokerInfo), received
+        return received[1:]
 
     def next_id(self) -> int:
         """Return the number of the next command."""
@@ -208,7 +208,7 @@ class OpenWireClient:
 
     def open_session(self, number: int = 1) -> None:
         """Open a session, and a producer of the same number in it that sends anywhere."""
-        self.say(SessionInfo(command_id=self.next_id(), session_id=SessionId(self.id, number)))
+        self.send_commands(SessionInfo(command_id=self.next_id(), session_id=SessionId(self.id, number)))
         self.answer(ProducerInfo(producer_id=self.producer(number)), Response)
 
     def producer(self, session: int = 1, value: int = 1) -> ProducerId:
@@ -220,10 +220,12 @@ class OpenWireClient:
     def answer(self, command: BaseCommand, kind: type[Sent]) -> Sent:
         """Number a command, and return its only answer, of exactly that type; what else came is in `pushed`."""
         command.command_id, command.response_required = self.next_id(), True
-        heard = self.ask(command)
-        answers = [each for each in heard if isinstance(each, Response) and each.correlation_id == command.command_id]
-        assert [type(each) for each in answers] == [kind], heard
-        self.pushed = [each for each in heard if not isinstance(each, Response)]
+        received = self.request(command)
+        answers = [
+            each for each in received if isinstance(each, Response) and each.correlation_id == command.command_id
+        ]
+        assert [type(each) for each in answers] == [kind], received
+        self.pushed = [each for each in received if not isinstance(each, Response)]
         found = answers[0]
         assert isinstance(found, kind)
         return found
@@ -235,7 +237,7 @@ class OpenWireClient:
         return str(exception.class_name), str(exception.message)
 
     def consume(self, destination: Destination, value: int = 1, **details: Any) -> list[MessageDispatch]:
-        """Add a consumer, of prefetch 10 unless told otherwise; return what it got at once."""
+        """Add a consumer, by default with prefetch 10; return what it got at once."""
         details.setdefault("prefetch_size", 10)
         session = details.pop("session", 1)
         info = ConsumerInfo(consumer_id=self.consumer(value, session), destination=destination, **details)
@@ -243,7 +245,7 @@ class OpenWireClient:
         return of_kind(self.pushed, MessageDispatch)
 
     def message(self, destination: Destination | None, text: str = "hello", **details: Any) -> ActiveMQTextMessage:
-        """Return a message, persistent and with a response unless told otherwise, of the next number."""
+        """Return a message of the next number, by default persistent and with a response required."""
         producer_id = details.pop("producer_id", None) or self.producer()
         self.sent += 1
         details.setdefault("persistent", True)
@@ -259,13 +261,13 @@ class OpenWireClient:
 
     def send(self, destination: Destination | None, *texts: str, **details: Any) -> list[DataStructure]:
         """Send messages; return what came of it."""
-        return self.ask(*(self.message(destination, text, **details) for text in texts))
+        return self.request(*(self.message(destination, text, **details) for text in texts))
 
     def ack(
         self, dispatches: Sequence[MessageDispatch], ack_type: AckType = AckType.STANDARD, **details: Any
     ) -> list[DataStructure]:
         """Acknowledge what came, as one range; return what came of it."""
-        return self.ask(self.acknowledgement(dispatches, ack_type, **details))
+        return self.request(self.acknowledgement(dispatches, ack_type, **details))
 
     def acknowledgement(
         self, dispatches: Sequence[MessageDispatch], ack_type: AckType = AckType.STANDARD, **details: Any
@@ -286,18 +288,18 @@ class OpenWireClient:
 
     def remove(self, what: Any, last_delivered: int = -2) -> list[DataStructure]:
         """Remove something, one way."""
-        return self.ask(
+        return self.request(
             RemoveInfo(command_id=self.next_id(), object_id=what, last_delivered_sequence_id=last_delivered)
         )
 
-    def take(self) -> list[bytes]:
+    def read_frames(self) -> list[bytes]:
         """Return the frames that were written, without their sizes."""
         frames = split(bytes(self.link.output))
         self.link.output.clear()
         return frames
 
     def wait(self, seconds: float) -> None:
-        """Have time pass, and the session woken whenever it wants to be."""
+        """Let time pass and run the session's timers that are due."""
         end = self.link.now + seconds
         while self.link.wakes_at is not None and self.link.wakes_at <= end:
             self.link.now = max(self.link.now, self.link.wakes_at)
@@ -318,9 +320,9 @@ def split(data: bytes) -> list[bytes]:
     return frames
 
 
-def of_kind(heard: Sequence[DataStructure], kind: type[Sent]) -> list[Sent]:
+def of_kind(received: Sequence[DataStructure], kind: type[Sent]) -> list[Sent]:
     """Return those of a type."""
-    return [each for each in heard if isinstance(each, kind)]
+    return [each for each in received if isinstance(each, kind)]
 
 
 def texts(dispatches: Sequence[DataStructure]) -> list[str | None]:
@@ -340,11 +342,11 @@ class World:
         self.sessions: dict[str, OpenWireSession] = {}
 
     def new_client(self, **details: Any) -> OpenWireClient:
-        """Return a connection that has said at most its WireFormatInfo."""
+        """Return a connection that has sent at most its WireFormatInfo."""
         return OpenWireClient(self.broker, self.sessions, **details)
 
     def client(self, name: str = "c1", *, session: bool = True, **details: Any) -> OpenWireClient:
-        """Return a connected client, with a session and a producer unless told otherwise."""
+        """Return a connected client, by default with a session and a producer."""
         connection = {each: details.pop(each) for each in ("client_id", "failover_reconnect") if each in details}
         client = self.new_client(**details)
         answers = client.connect(name, **connection)

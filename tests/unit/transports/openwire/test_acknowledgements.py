@@ -87,10 +87,10 @@ def test_prefetch_can_be_changed_on_the_way(world: World) -> None:
     client = filled(world)
     assert client.consume(ORDERS, prefetch_size=0) == []
     control = ConsumerControl(destination=ORDERS, consumer_id=client.consumer(), prefetch=3)
-    assert texts(client.ask(control)) == ["a", "b", "c"]
-    assert client.ask(ConsumerControl(consumer_id=client.consumer(9), prefetch=3)) == [], "a consumer that is gone"
-    assert client.ask(ConsumerControl(consumer_id=None, prefetch=3)) == []
-    assert client.ask(ConsumerControl(consumer_id=client.consumer(), prefetch=-3)) == []
+    assert texts(client.request(control)) == ["a", "b", "c"]
+    assert client.request(ConsumerControl(consumer_id=client.consumer(9), prefetch=3)) == [], "a consumer that is gone"
+    assert client.request(ConsumerControl(consumer_id=None, prefetch=3)) == []
+    assert client.request(ConsumerControl(consumer_id=client.consumer(), prefetch=-3)) == []
 
 
 # ---------------------------------------------------------------- ranges
@@ -141,9 +141,9 @@ def test_acks_of_one_chunk_count_one_by_one(world: World) -> None:
     client = filled(world, ORDERS, 10)
     client.send(others, *LETTERS)
     mine, theirs = client.consume(ORDERS), client.consume(others, 2)
-    said = [client.acknowledgement([each]) for each in (*mine[:4], *theirs[:3], mine[4], *mine[2:6])]
-    said[6:6] = [client.acknowledgement(theirs[5:7]), client.acknowledgement([mine[8]], AckType.INDIVIDUAL)]
-    assert client.ask(*said) == []
+    acks = [client.acknowledgement([each]) for each in (*mine[:4], *theirs[:3], mine[4], *mine[2:6])]
+    acks[6:6] = [client.acknowledgement(theirs[5:7]), client.acknowledgement([mine[8]], AckType.INDIVIDUAL)]
+    assert client.request(*acks) == []
     client.session.lost()
     assert world.waiting(ORDERS) == list("ghj")
     assert world.waiting(others) == list("dehij")
@@ -162,8 +162,8 @@ def test_send_is_not_lost_by_the_next_acknowledgement(tmp_path: Path) -> None:
     asking, serving, idle = world.client("asking"), world.client("serving"), world.client("idle")
     serving.consume(requests)
     asking.send(requests, "?")
-    (request,) = of_kind(serving.hear(), MessageDispatch)
-    serving.say(serving.message(replies, "!", response_required=False), serving.acknowledgement([request]))
+    (request,) = of_kind(serving.receive(), MessageDispatch)
+    serving.send_commands(serving.message(replies, "!", response_required=False), serving.acknowledgement([request]))
     assert [len(contents.messages) for contents in store._state.destinations.values()] == [0, 1]
     idle.send(replies, "?", response_required=False)
     assert store._elision.byte_count > 0, "another's is held"
@@ -180,14 +180,14 @@ def test_late_acks_are_ignored(world: World) -> None:
     assert client.ack(taken[:1], consumer_id=client.consumer(2)) == []
     unknown = OpenWireMessageId(None, client.producer(9), 1)
     ack = MessageAck(consumer_id=client.consumer(2), ack_type=AckType.STANDARD, last_message_id=unknown)
-    assert client.ask(ack) == []
+    assert client.request(ack) == []
     assert not client.link.closed
 
 
 def test_ack_without_a_message_is_ignored(world: World) -> None:
     client = filled(world)
     client.consume(ORDERS)
-    assert client.ask(MessageAck(consumer_id=client.consumer(), ack_type=AckType.STANDARD)) == []
+    assert client.request(MessageAck(consumer_id=client.consumer(), ack_type=AckType.STANDARD)) == []
 
 
 def test_unknown_type_is_refused(world: World) -> None:
@@ -224,7 +224,7 @@ def test_several_in_one_chunk_and_out_of_order(world: World) -> None:
     client = filled(world)
     taken = client.consume(ORDERS)
     client.ack(taken[:1])
-    assert client.ask(*(client.acknowledgement([taken[number]]) for number in (3, 1, 5, 1))) == []
+    assert client.request(*(client.acknowledgement([taken[number]]) for number in (3, 1, 5, 1))) == []
     client.session.lost()
     assert world.waiting(ORDERS) == ["c", "e"]
 
@@ -233,9 +233,9 @@ def test_late_ones_that_look_alike_are_ignored_too(world: World) -> None:
     client = filled(world)
     taken = client.consume(ORDERS)
     client.ack(taken[:1])
-    assert client.ask(*(client.acknowledgement(taken[:1]) for _ in range(2))) == []
+    assert client.request(*(client.acknowledgement(taken[:1]) for _ in range(2))) == []
     client.remove(client.consumer())
-    assert client.ask(*(client.acknowledgement([each]) for each in taken)) == []
+    assert client.request(*(client.acknowledgement([each]) for each in taken)) == []
     assert not client.link.closed
     assert world.waiting(ORDERS) == list("bcdef")
 
@@ -259,8 +259,8 @@ def test_poison_goes_to_the_dead_letters_with_its_cause(world: World) -> None:
     client = filled(world)
     taken = client.consume(ORDERS, prefetch_size=2)
     cause = Throwable(class_name="java.lang.Throwable", message="boom")
-    heard = client.ack(taken, AckType.POISON, poison_cause=cause)
-    assert texts(heard) == ["c", "d"]
+    received = client.ack(taken, AckType.POISON, poison_cause=cause)
+    assert texts(received) == ["c", "d"]
     assert world.waiting(DEAD_LETTERS) == ["a", "b"]
     letter = next(iter(world.broker.queues[DEAD_LETTERS].pending.scan())).message
     assert "java.lang.Throwable: boom" in str(view(letter).properties["dlqDeliveryFailureCause"])
@@ -294,7 +294,7 @@ def test_expired_is_let_go(world: World) -> None:
 
 def begin(client: OpenWireClient, number: int = 1) -> LocalTransactionId:
     transaction = LocalTransactionId(client.id, number)
-    client.say(end(client, transaction, TransactionType.BEGIN))
+    client.send_commands(end(client, transaction, TransactionType.BEGIN))
     return transaction
 
 
@@ -327,7 +327,7 @@ def test_rollback_does_not_resend(world: World) -> None:
 
 
 def test_range_partly_with_another_consumer_fails_the_commit(world: World) -> None:
-    """As a client does after a failover: it acknowledges what it remembers, and must not be told that it counts."""
+    """As a client does after a failover: it acknowledges what it remembers, and the commit must not be confirmed."""
     client = filled(world, count=3)
     taken = client.consume(ORDERS, prefetch_size=3)
     client.ack(taken[1:2])

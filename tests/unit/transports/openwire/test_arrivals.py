@@ -60,8 +60,8 @@ def test_numbers_are_written_into_the_message_in_order() -> None:
     reader = new_arrivals()
     for number in range(3):
         message = read(reader, encoded(number))
-        told = from_store(message.data).message_id
-        assert told == OpenWireMessageId(None, PRODUCER, number, 700 + number)
+        stored_id = from_store(message.data).message_id
+        assert stored_id == OpenWireMessageId(None, PRODUCER, number, 700 + number)
         assert message.message_id == f"ID:c1:1:1:{number}"
 
 
@@ -197,7 +197,7 @@ def test_broker_numbers_of_acknowledged_ids_do_not_matter() -> None:
 
 
 def single(number: int = 1, **details: object) -> MessageAck:
-    """Return what a consumer that acknowledges by itself says of each message."""
+    """Return the acknowledgement that an auto-acknowledging consumer sends for each message."""
     message_id = OpenWireMessageId(None, details.pop("producer_id", PRODUCER), number, number ^ 700)  # type: ignore[arg-type]
     fields: dict[str, object] = {
         "command_id": 9,

@@ -38,9 +38,9 @@ def frame(data: bytes) -> bytes:
 
 
 def closed_with_one_line(client: OpenWireClient, caplog: pytest.LogCaptureFixture) -> None:
-    """Make sure that the peer was told, the connection closed, and the operator told once."""
-    heard = client.hear()
-    assert isinstance(heard[-1], ConnectionErrorCommand), heard
+    """Require a ConnectionError for the peer, a closed connection and one warning in the log."""
+    received = client.receive()
+    assert isinstance(received[-1], ConnectionErrorCommand), received
     assert client.link.closed
     assert client.session.state is OpenWireState.CLOSED
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -68,13 +68,13 @@ def closed_with_one_line(client: OpenWireClient, caplog: pytest.LogCaptureFixtur
 def test_broken_frames_close(world: World, caplog: pytest.LogCaptureFixture, data: bytes, how: str) -> None:
     witness, client = world.client("witness"), world.client()
     witness.consume(ORDERS)
-    client.say(client.message(ORDERS, "before"))
+    client.send_commands(client.message(ORDERS, "before"))
     for chunk in [data] if how == "whole" else [data[at : at + 1] for at in range(len(data))]:
         client.session.receive(chunk)
     closed_with_one_line(client, caplog)
     client.session.receive(client.wire.encode_frame(client.message(ORDERS, "after")))
     client.session.lost()
-    assert texts(witness.hear()) == ["before"]
+    assert texts(witness.receive()) == ["before"]
     assert texts(witness.send(ORDERS, "still")) == ["still"]
 
 
@@ -86,14 +86,14 @@ def test_null_command_is_nothing(world: World) -> None:
 
 def test_limit_that_was_agreed_on_holds(world: World) -> None:
     client = world.client(offer=Offer(version=12, frame_bytes_max=1000))
-    client.say(client.message(ORDERS, "x" * 2000))
+    client.send_commands(client.message(ORDERS, "x" * 2000))
     assert client.link.closed
     assert world.waiting(ORDERS) == []
 
 
 def test_our_own_limit_holds(world: World) -> None:
     client = world.client(of_broker=settings(broker_offer(frame_bytes_max=1000)))
-    client.say(client.message(ORDERS, "x" * 2000))
+    client.send_commands(client.message(ORDERS, "x" * 2000))
     assert client.link.closed
 
 
@@ -149,7 +149,7 @@ def test_removal_of_another_connection_has_no_effect(world: World) -> None:
     client.consume(ORDERS)
     assert texts(client.send(ORDERS, "a")) == ["a"]
     other.send(ORDERS, "b")
-    assert texts(client.hear()) == ["b"]
+    assert texts(client.receive()) == ["b"]
     assert other.session.state is OpenWireState.CONNECTED
 
 
@@ -179,13 +179,13 @@ def test_broken_store_answers_nothing_and_closes(caplog: pytest.LogCaptureFixtur
     store = BrokenStore()
     client = World(store).client()
     transaction = LocalTransactionId(client.id, 1)
-    client.say(
+    client.send_commands(
         TransactionInfo(connection_id=ConnectionId(client.id), transaction_id=transaction, type=TransactionType.BEGIN)
     )
     client.send(ORDERS, "a", transaction_id=transaction, response_required=False)
     store.is_broken = True
-    heard = client.send(ORDERS, "b")
-    assert [type(each) for each in heard] == [ConnectionErrorCommand]
+    received = client.send(ORDERS, "b")
+    assert [type(each) for each in received] == [ConnectionErrorCommand]
     assert client.link.closed
     assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.ERROR]
     client.session.lost()

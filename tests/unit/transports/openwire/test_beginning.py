@@ -36,9 +36,9 @@ ORDERS = queue("ORDERS")
 
 
 def test_broker_offers_its_format_at_once_and_nothing_more(world: World) -> None:
-    client = world.new_client(says_hello=False)
+    client = world.new_client(sends_offer=False)
     assert client.session.state is OpenWireState.NEGOTIATING
-    assert client.take() == []
+    assert client.read_frames() == []
     assert not client.broker_offer.tight_encoding_enabled
     assert not client.broker_offer.cache_enabled
 
@@ -46,7 +46,7 @@ def test_broker_offers_its_format_at_once_and_nothing_more(world: World) -> None
 @pytest.mark.parametrize("version", range(1, 13))
 def test_broker_info_comes_first_in_every_version(world: World, version: int) -> None:
     client = world.new_client(offer=Offer(version=version))
-    first, *others = client.hear()
+    first, *others = client.receive()
     assert isinstance(first, BrokerInfo)
     assert (first.broker_name, first.broker_url, first.command_id) == ("b1", "tcp://b1:61616", 0)
     assert not first.response_required
@@ -55,28 +55,28 @@ def test_broker_info_comes_first_in_every_version(world: World, version: int) ->
 
 
 def test_minimal_wire_format_info_is_enough(world: World) -> None:
-    client = world.new_client(offer=Offer(version=12), says_hello=False)
+    client = world.new_client(offer=Offer(version=12), sends_offer=False)
     client.session.receive(bytes.fromhex("00000016014163746976654d510000000c010000000400000000"))
-    assert isinstance(client.hear()[0], BrokerInfo)
+    assert isinstance(client.receive()[0], BrokerInfo)
     assert client.link.wakes_at is None, "no inactivity is watched when one side has no number for it"
 
 
 def test_a_number_of_a_wrong_type_closes(world: World) -> None:
-    client = world.new_client(says_hello=False)
+    client = world.new_client(sends_offer=False)
     info = WireFormatInfo(version=12, marshalled_properties=encode_map({"CacheSize": "many"}))
     client.session.receive(client.wire.encode_frame(info))
     assert client.link.closed
 
 
 def test_a_flag_of_a_wrong_type_is_false(world: World) -> None:
-    client = world.new_client(says_hello=False)
+    client = world.new_client(sends_offer=False)
     info = WireFormatInfo(version=12, marshalled_properties=encode_map({"CacheEnabled": "true"}))
     client.session.receive(client.wire.encode_frame(info))
     assert client.session.state is OpenWireState.AGREED
 
 
 def test_peer_that_says_nothing_is_given_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    client = world.new_client(says_hello=False)
+    client = world.new_client(sends_offer=False)
     client.wait(29.9)
     assert not client.link.closed
     client.wait(0.2)
@@ -86,7 +86,7 @@ def test_peer_that_says_nothing_is_given_up(world: World, caplog: pytest.LogCapt
 
 
 def test_first_frame_has_a_limit_of_its_own(world: World) -> None:
-    client = world.new_client(says_hello=False)
+    client = world.new_client(sends_offer=False)
     client.session.receive(INT.pack(1 << 20))
     assert client.link.closed
 
@@ -94,12 +94,12 @@ def test_first_frame_has_a_limit_of_its_own(world: World) -> None:
 def test_a_second_wire_format_info_closes(world: World) -> None:
     client = world.client()
     client.session.receive(encode_offer(JAVA))
-    assert isinstance(client.hear()[-1], ConnectionErrorCommand)
+    assert isinstance(client.receive()[-1], ConnectionErrorCommand)
     assert client.link.closed
 
 
 def test_magic_must_be_right(world: World) -> None:
-    client = world.new_client(says_hello=False)
+    client = world.new_client(sends_offer=False)
     client.session.receive(encode_offer(JAVA).replace(b"ActiveMQ", b"ActivEMQ", 1))
     assert client.link.closed
 
@@ -111,12 +111,12 @@ def test_connection_is_answered_and_managed_when_it_asks_for_it(world: World) ->
     assert (control.connected_brokers, control.reconnect_to, control.rebalance_connection) == ("", "", False)
 
 
-@pytest.mark.parametrize(("fault_tolerant", "told"), [(True, "tcp://a:1,tcp://b:1"), (False, "")])
-def test_failover_client_gets_the_other_brokers(world: World, fault_tolerant: bool, told: str) -> None:
+@pytest.mark.parametrize(("fault_tolerant", "expected"), [(True, "tcp://a:1,tcp://b:1"), (False, "")])
+def test_failover_client_gets_the_other_brokers(world: World, fault_tolerant: bool, expected: str) -> None:
     client = world.new_client(of_broker=settings(connected_brokers="tcp://a:1,tcp://b:1"))
     control = client.connect(manageable=True, fault_tolerant=fault_tolerant)[-1]
     assert isinstance(control, ConnectionControl)
-    assert control.connected_brokers == told
+    assert control.connected_brokers == expected
 
 
 def test_the_same_connection_info_again_succeeds(world: World) -> None:
@@ -136,7 +136,7 @@ def test_another_connection_on_the_same_socket_is_refused(world: World) -> None:
 @pytest.mark.parametrize("client_id", [None, ""])
 def test_a_client_id_is_needed(world: World, client_id: str | None) -> None:
     client = world.new_client()
-    client.hear()
+    client.receive()
     name, _ = client.refused(ConnectionInfo(connection_id=ConnectionId("ID:c1"), client_id=client_id))
     assert name == "javax.jms.InvalidClientIDException"
     assert client.link.closed
@@ -145,7 +145,7 @@ def test_a_client_id_is_needed(world: World, client_id: str | None) -> None:
 @pytest.mark.parametrize("connection_id", [None, ConnectionId(None), ConnectionId("")])
 def test_a_connection_id_is_needed(world: World, connection_id: ConnectionId | None) -> None:
     client = world.new_client()
-    client.hear()
+    client.receive()
     client.refused(ConnectionInfo(connection_id=connection_id, client_id="c1"))
     assert client.link.closed
 
@@ -153,7 +153,7 @@ def test_a_connection_id_is_needed(world: World, connection_id: ConnectionId | N
 def test_client_id_in_use_is_refused_and_its_owner_stays(world: World) -> None:
     owner = world.client("c1", client_id="shop")
     late = world.new_client()
-    late.hear()
+    late.receive()
     name, _ = late.refused(ConnectionInfo(connection_id=ConnectionId("ID:c2"), client_id="shop"))
     assert name == "javax.jms.InvalidClientIDException"
     assert late.link.closed
@@ -163,8 +163,8 @@ def test_client_id_in_use_is_refused_and_its_owner_stays(world: World) -> None:
 def test_one_way_connection_info_that_fails_is_complained_about(world: World) -> None:
     world.client("c1", client_id="shop")
     late = world.new_client()
-    heard = late.ask(ConnectionInfo(connection_id=ConnectionId("ID:c2"), client_id="shop"))
-    assert isinstance(heard[-1], ConnectionErrorCommand)
+    received = late.request(ConnectionInfo(connection_id=ConnectionId("ID:c2"), client_id="shop"))
+    assert isinstance(received[-1], ConnectionErrorCommand)
     assert late.link.closed
 
 
@@ -173,7 +173,7 @@ def test_client_that_comes_back_takes_over(world: World) -> None:
     before = world.client("c1")
     before.send(ORDERS, "a", "b")
     before.consume(ORDERS)
-    before.say(_begin(before))
+    before.send_commands(_begin(before))
     before.send(ORDERS, "c", transaction_id=LocalTransactionId(before.id, 1), response_required=False)
 
     after = world.client("c1", failover_reconnect=True)
@@ -199,8 +199,8 @@ def test_durable_subscription_moves_to_reconnected_client(world: World) -> None:
 def test_bytes_of_a_socket_that_was_taken_over_mean_nothing(world: World) -> None:
     before = world.client("c1")
     after = world.client("c1")
-    before.say(before.message(ORDERS, "ghost"))
-    assert before.take() == []
+    before.send_commands(before.message(ORDERS, "ghost"))
+    assert before.read_frames() == []
     assert world.waiting(ORDERS) == []
     assert not after.link.closed
 
@@ -210,7 +210,7 @@ def test_bytes_of_a_socket_that_was_taken_over_mean_nothing(world: World) -> Non
 
 def test_command_before_connection_with_response_is_refused(world: World) -> None:
     client = world.new_client()
-    client.hear()
+    client.receive()
     client.id = "ID:c1"
     for command in (
         SessionInfo(session_id=SessionId("ID:c1", 1)),
@@ -223,8 +223,8 @@ def test_command_before_connection_with_response_is_refused(world: World) -> Non
 
 def test_command_before_connection_without_response_is_ignored(world: World) -> None:
     client = world.new_client()
-    client.hear()
-    assert client.ask(ConnectionControl(fault_tolerant=True), SessionInfo(session_id=SessionId("ID:c1", 1))) == []
+    client.receive()
+    assert client.request(ConnectionControl(fault_tolerant=True), SessionInfo(session_id=SessionId("ID:c1", 1))) == []
 
 
 def test_leaving_is_answered_and_undoes_everything(world: World) -> None:
@@ -236,9 +236,9 @@ def test_leaving_is_answered_and_undoes_everything(world: World) -> None:
     assert not client.link.closed
     assert world.sessions == {}
     world.client("c2", client_id="c1")
-    client.ask(ShutdownInfo())
+    client.request(ShutdownInfo())
     assert client.link.closed
-    assert client.take() == []
+    assert client.read_frames() == []
 
 
 def test_who_has_left_can_do_nothing_more(world: World) -> None:
@@ -256,7 +256,7 @@ def test_messages_before_the_leaving_in_one_chunk_are_answered(world: World) -> 
     client = world.client()
     message = client.message(ORDERS)
     leaving = RemoveInfo(command_id=99, response_required=True, object_id=ConnectionId(client.id))
-    answers = client.ask(message, leaving)
+    answers = client.request(message, leaving)
     assert {each.correlation_id for each in answers if isinstance(each, Response)} == {message.command_id, 99}
 
 
@@ -279,7 +279,7 @@ def test_end_without_a_word_counts_all_as_seen(world: World) -> None:
 
 def test_shutdown_at_once_ends_it(world: World) -> None:
     client = world.client()
-    assert client.ask(ShutdownInfo(response_required=True, command_id=9)) == []
+    assert client.request(ShutdownInfo(response_required=True, command_id=9)) == []
     assert client.link.closed
     assert world.sessions == {}
 
@@ -303,6 +303,6 @@ def _begin(client: OpenWireClient) -> TransactionInfo:
 def test_a_connection_refused_leaves_no_dispatches_behind(world: World) -> None:
     world.client("c1", client_id="shop").consume(ORDERS)
     late = world.new_client()
-    heard = late.connect("c2", client_id="shop")
-    assert [type(each) for each in heard] == [ExceptionResponse]
-    assert not [each for each in heard if isinstance(each, MessageDispatch)]
+    received = late.connect("c2", client_id="shop")
+    assert [type(each) for each in received] == [ExceptionResponse]
+    assert not [each for each in received if isinstance(each, MessageDispatch)]

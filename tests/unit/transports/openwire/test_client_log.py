@@ -1,4 +1,4 @@
-"""The log says which OpenWire client connected and how it ended, where that is asked for."""
+"""The optional log of OpenWire clients: who connected, and how each connection ended."""
 
 import logging
 
@@ -17,29 +17,29 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def said(log: pytest.LogCaptureFixture) -> list[str]:
+def logged(log: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in log.records if each.name == LOGGER]
 
 
 def test_a_client_that_vanishes_is_two_lines(world: World, log: pytest.LogCaptureFixture) -> None:
     client = world.client()
-    assert said(log) == [CONNECTED]
+    assert logged(log) == [CONNECTED]
     client.session.lost()
-    assert said(log)[1:] == ["ID:c1 (client id c1) from 127.0.0.1:50312 disconnected: closed by the client"]
+    assert logged(log)[1:] == ["ID:c1 (client id c1) from 127.0.0.1:50312 disconnected: closed by the client"]
 
 
 def test_a_client_that_leaves_in_order_is_two_lines(world: World, log: pytest.LogCaptureFixture) -> None:
     client = world.client()
-    client.say(RemoveInfo(object_id=ConnectionId(client.id)), ShutdownInfo())
+    client.send_commands(RemoveInfo(object_id=ConnectionId(client.id)), ShutdownInfo())
     client.session.lost()
-    assert said(log)[1:] == ["ID:c1 (client id c1) from 127.0.0.1:50312 disconnected: RemoveInfo"]
+    assert logged(log)[1:] == ["ID:c1 (client id c1) from 127.0.0.1:50312 disconnected: RemoveInfo"]
 
 
-def test_a_client_that_is_broken_off_is_told_apart(world: World, log: pytest.LogCaptureFixture) -> None:
+def test_a_cut_connection_is_logged_differently_from_a_close(world: World, log: pytest.LogCaptureFixture) -> None:
     client = world.client()
     client.session.receive(b"\0\0\0\2\xff\xff")
-    assert len(said(log)) == 2
-    assert not said(log)[1].endswith("closed by the client")
+    assert len(logged(log)) == 2
+    assert not logged(log)[1].endswith("closed by the client")
 
 
 def test_without_the_setting_nothing_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -47,4 +47,4 @@ def test_without_the_setting_nothing_is_logged(world: World, caplog: pytest.LogC
     client = world.client()
     caplog.set_level(logging.INFO, logger=LOGGER)
     client.session.lost()
-    assert said(caplog) == []
+    assert logged(caplog) == []

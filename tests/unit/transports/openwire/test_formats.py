@@ -57,15 +57,20 @@ def test_every_format_sends_and_consumes(world: World, offer: Offer, ours: Offer
     peer.send(ORDERS, "from peer", marshalled_properties=properties, priority=7, correlation_id="c", jms_type="t")
     (dispatch,) = modern.consume(ORDERS)
     assert isinstance(dispatch.message, ActiveMQMessage)
-    told = dispatch.message
+    message = dispatch.message
     assert texts([dispatch]) == ["from peer"]
-    assert (told.marshalled_properties, told.priority, told.correlation_id, told.jms_type) == (properties, 7, "c", "t")
+    assert (message.marshalled_properties, message.priority, message.correlation_id, message.jms_type) == (
+        properties,
+        7,
+        "c",
+        "t",
+    )
     modern.ack([dispatch])
 
     modern.remove(modern.consumer())
     peer.consume(ORDERS)
     modern.send(ORDERS, "to peer", marshalled_properties=properties)
-    (back,) = peer.hear()
+    (back,) = peer.receive()
     assert texts([back]) == ["to peer"]
     peer.ack(of_kind([back], type(back)), AckType.STANDARD)  # type: ignore[arg-type]
     peer.session.lost()
@@ -103,7 +108,7 @@ def test_no_producer_ack_before(world: World) -> None:
 
 def _windowed(world: World, version: int) -> OpenWireClient:
     peer = world.client(offer=Offer(version=version), session=False)
-    peer.say(SessionInfo(session_id=SessionId(peer.id, 1)))
+    peer.send_commands(SessionInfo(session_id=SessionId(peer.id, 1)))
     peer.answer(ProducerInfo(producer_id=peer.producer(), window_size=5000), Response)
     return peer
 
@@ -120,7 +125,7 @@ def test_poison_says_why_in_the_format_that_was_agreed(world: World) -> None:
 def test_pull_in_version_2(world: World) -> None:
     peer = world.client(offer=Offer(version=2))
     peer.consume(ORDERS, prefetch_size=0)
-    assert texts(peer.ask(MessagePull(consumer_id=peer.consumer(), destination=ORDERS, timeout=-1))) == [None]
+    assert texts(peer.request(MessagePull(consumer_id=peer.consumer(), destination=ORDERS, timeout=-1))) == [None]
 
 
 @pytest.mark.parametrize("version", [1, 5, 6])
@@ -128,7 +133,7 @@ def test_consumer_control_with_and_without_its_destination(world: World, version
     peer = world.client(offer=Offer(version=version))
     peer.consume(ORDERS, prefetch_size=0)
     peer.send(ORDERS, "a")
-    assert texts(peer.ask(ConsumerControl(consumer_id=peer.consumer(), prefetch=3))) == ["a"]
+    assert texts(peer.request(ConsumerControl(consumer_id=peer.consumer(), prefetch=3))) == ["a"]
 
 
 # ---------------------------------------------------------------- what has no form
@@ -153,12 +158,12 @@ def test_message_that_a_consumers_version_lacks_is_dead_lettered(
     """BlobMessage is of version 3: its sender has done nothing wrong, and the consumer goes on."""
     old, sender = world.client("old", offer=Offer(version=2)), world.client("sender")
     old.consume(ORDERS, prefetch_size=1)
-    assert [type(each) for each in sender.ask(blob(sender))] == [Response]
-    (told,) = old.hear()
-    assert isinstance(told, ConnectionErrorCommand)
+    assert [type(each) for each in sender.request(blob(sender))] == [Response]
+    (error,) = old.receive()
+    assert isinstance(error, ConnectionErrorCommand)
     assert len(caplog.records) == 1
     assert texts(sender.send(ORDERS, "a")) == []
-    assert texts(old.hear()) == ["a"]
+    assert texts(old.receive()) == ["a"]
     assert len(world.broker.queues[queue("ActiveMQ.DLQ")].pending) == 1
     assert not old.link.closed
 
@@ -166,15 +171,15 @@ def test_message_that_a_consumers_version_lacks_is_dead_lettered(
 def test_pull_of_such_a_message_ends_all_the_same(world: World) -> None:
     old, sender = world.client("old", offer=Offer(version=2)), world.client("sender")
     old.consume(ORDERS, prefetch_size=0)
-    sender.ask(blob(sender))
-    heard = old.ask(MessagePull(consumer_id=old.consumer(), destination=ORDERS, timeout=-1))
-    assert [type(each).__name__ for each in heard] == ["ConnectionErrorCommand", "MessageDispatch"]
-    assert texts(heard) == [None]
+    sender.request(blob(sender))
+    received = old.request(MessagePull(consumer_id=old.consumer(), destination=ORDERS, timeout=-1))
+    assert [type(each).__name__ for each in received] == ["ConnectionErrorCommand", "MessageDispatch"]
+    assert texts(received) == [None]
 
 
 def test_browser_goes_on_behind_such_a_message(world: World) -> None:
     old, sender = world.client("old", offer=Offer(version=2)), world.client("sender")
-    sender.ask(blob(sender))
+    sender.request(blob(sender))
     sender.send(ORDERS, "a")
     seen = old.consume(ORDERS, browser=True, prefetch_size=1)
     assert texts(seen) == ["a"]
@@ -190,8 +195,8 @@ def test_message_that_does_not_decode_affects_no_other(world: World, kind: dict[
     old, sender = world.client("old", offer=Offer(version=9)), world.client("sender")
     frame = sender.wire.encode_frame(sender.message(ORDERS, correlation_id="~~~~"))
     sender.session.receive(frame.replace(b"~~~~", b"\xff\xfe\xff\xfe"))
-    assert [type(each) for each in sender.hear()] == [Response]
+    assert [type(each) for each in sender.receive()] == [Response]
     old.consume(ORDERS, **kind)
-    old.hear()
+    old.receive()
     assert not old.link.closed
     assert not sender.link.closed

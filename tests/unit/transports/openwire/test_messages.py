@@ -41,9 +41,9 @@ NEWS = topic("NEWS")
 NOWHERE = Destination(DestinationType.TEMP_QUEUE, "ID:nowhere:1")
 
 
-def error_class(heard: Sequence[DataStructure]) -> str | None:
+def error_class(received: Sequence[DataStructure]) -> str | None:
     """Return the class in a ConnectionError that came alone."""
-    (error,) = heard
+    (error,) = received
     assert isinstance(error, ConnectionErrorCommand)
     assert error.exception is not None
     assert error.command_id == 0
@@ -58,26 +58,26 @@ def test_persistent_messages_are_answered_when_they_are_on_disk() -> None:
     store = SlowStore()
     world = World(store)
     client = world.new_client()
-    client.hear()
-    client.ask(*_connecting(client))
+    client.receive()
+    client.request(*_connecting(client))
     store.sync()
-    client.hear()
+    client.receive()
     messages = [client.message(ORDERS), client.message(ORDERS)]
-    assert client.ask(*messages) == []
+    assert client.request(*messages) == []
     store.sync()
-    answers = client.hear()
+    answers = client.receive()
     assert [each.correlation_id for each in of_kind(answers, Response)] == [each.command_id for each in messages]
 
 
 def test_non_persistent_messages_are_answered_at_once() -> None:
     store = SlowStore()
     client = World(store).new_client()
-    client.hear()
-    client.ask(*_connecting(client))
+    client.receive()
+    client.request(*_connecting(client))
     store.sync()
-    client.hear()
+    client.receive()
     message = client.message(ORDERS, persistent=False)
-    assert [type(each) for each in client.ask(message)] == [Response]
+    assert [type(each) for each in client.request(message)] == [Response]
 
 
 def _connecting(client: OpenWireClient) -> list[DataStructure]:
@@ -113,7 +113,7 @@ def test_a_message_of_any_length_arrives_as_it_was_sent(world: World, length: in
         consumer.consume(NEWS)
     text = "x" * length
     assert texts(of_kind(client.send(NEWS, "a", text, "b"), MessageDispatch)) == ["a", text, "b"]
-    assert texts(other.hear()) == ["a", text, "b"]
+    assert texts(other.receive()) == ["a", text, "b"]
 
 
 @interpreted
@@ -138,7 +138,7 @@ def test_a_large_message_is_not_copied_for_each_consumer(world: World, monkeypat
 )
 def test_window_is_opened_by_the_size_of_each_one_way_message(world: World, details: dict[str, Any], size: int) -> None:
     client = world.client(session=False)
-    client.say(SessionInfo(session_id=SessionId(client.id, 1)))
+    client.send_commands(SessionInfo(session_id=SessionId(client.id, 1)))
     client.answer(ProducerInfo(producer_id=client.producer(), window_size=5000), Response)
     (ack,) = client.send(ORDERS, "hello", response_required=False, **details)
     assert isinstance(ack, ProducerAck)
@@ -148,7 +148,7 @@ def test_window_is_opened_by_the_size_of_each_one_way_message(world: World, deta
 
 def test_window_is_opened_by_messages_that_are_too_late_as_well(world: World) -> None:
     client = world.client(session=False)
-    client.say(SessionInfo(session_id=SessionId(client.id, 1)))
+    client.send_commands(SessionInfo(session_id=SessionId(client.id, 1)))
     client.answer(ProducerInfo(producer_id=client.producer(), window_size=5000), Response)
     assert of_kind(client.send(ORDERS, "a", response_required=False, expiration=1), ProducerAck)
 
@@ -169,24 +169,24 @@ def full_world(**details: Any) -> tuple[World, OpenWireClient, OpenWireClient]:
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_answer_waits_for_room(persistent: bool) -> None:
+def test_answer_waits_for_space(persistent: bool) -> None:
     _, producer, consumer = full_world()
     message = producer.message(ORDERS, "late", persistent=persistent)
-    assert producer.ask(message) == []
+    assert producer.request(message) == []
     assert producer.link.holds == 0, "who is waiting for an answer is read on"
     consumer.ack(consumer.consume(ORDERS, prefetch_size=1))
-    assert [each.correlation_id for each in of_kind(producer.hear(), Response)] == [message.command_id]
+    assert [each.correlation_id for each in of_kind(producer.receive(), Response)] == [message.command_id]
 
 
-def test_window_waits_for_room() -> None:
+def test_window_waits_for_space() -> None:
     _, producer, consumer = full_world()
     windowed = ProducerInfo(producer_id=producer.producer(1, 2), window_size=5000)
     producer.answer(windowed, Response)
     late = producer.message(ORDERS, "late", producer_id=producer.producer(1, 2), response_required=False)
-    assert producer.ask(late) == []
+    assert producer.request(late) == []
     assert producer.link.holds == 0
     consumer.ack(consumer.consume(ORDERS, prefetch_size=1))
-    assert [type(each) for each in producer.hear()] == [ProducerAck]
+    assert [type(each) for each in producer.receive()] == [ProducerAck]
 
 
 def test_full_memory_pauses_reading_of_unanswered_sends() -> None:
@@ -205,9 +205,9 @@ def test_no_room_can_be_refused() -> None:
 def test_one_full_queue_does_not_hold_up_the_answers_for_another() -> None:
     _, producer, consumer = full_world()
     late, other = producer.message(ORDERS), producer.message(queue("OTHER"), persistent=False)
-    assert [each.correlation_id for each in of_kind(producer.ask(late, other), Response)] == [other.command_id]
+    assert [each.correlation_id for each in of_kind(producer.request(late, other), Response)] == [other.command_id]
     consumer.ack(consumer.consume(ORDERS, prefetch_size=1))
-    assert [each.correlation_id for each in of_kind(producer.hear(), Response)] == [late.command_id]
+    assert [each.correlation_id for each in of_kind(producer.receive(), Response)] == [late.command_id]
 
 
 # ---------------------------------------------------------------- producers
@@ -217,8 +217,8 @@ def test_unknown_producer_is_refused(world: World) -> None:
     client = world.client()
     unknown = ProducerId(client.id, 1, 77)
     assert client.refused(client.message(ORDERS, producer_id=unknown))[0] == "java.lang.IllegalStateException"
-    heard = client.send(ORDERS, "a", producer_id=unknown, response_required=False)
-    assert error_class(heard) == "java.lang.IllegalStateException"
+    received = client.send(ORDERS, "a", producer_id=unknown, response_required=False)
+    assert error_class(received) == "java.lang.IllegalStateException"
 
 
 def test_removed_producer_is_refused_despite_the_cache(world: World) -> None:
@@ -230,7 +230,7 @@ def test_removed_producer_is_refused_despite_the_cache(world: World) -> None:
 
 def test_adding_again_changes_nothing(world: World) -> None:
     client = world.client()
-    client.say(SessionInfo(session_id=SessionId(client.id, 1)))
+    client.send_commands(SessionInfo(session_id=SessionId(client.id, 1)))
     client.answer(ProducerInfo(producer_id=client.producer(), destination=ORDERS), Response)
     client.consume(ORDERS)
     assert client.consume(ORDERS) == []
@@ -241,7 +241,7 @@ def test_session_minus_one_is_there_from_the_start(world: World) -> None:
     client = world.client(session=False)
     client.answer(ProducerInfo(producer_id=client.producer(-1)), Response)
     client.consume(ORDERS, session=-1)
-    client.say(SessionInfo(session_id=SessionId(client.id, -1)))
+    client.send_commands(SessionInfo(session_id=SessionId(client.id, -1)))
     client.remove(SessionId(client.id, -1))
     client.consume(ORDERS, session=-1)
 
@@ -263,8 +263,8 @@ def test_session_takes_its_producers_and_consumers_along(world: World) -> None:
     client.consume(ORDERS, session=2)
     client.remove(SessionId(client.id, 1))
     assert client.refused(client.message(ORDERS))[0] == "java.lang.IllegalStateException"
-    heard = client.send(ORDERS, "a", producer_id=client.producer(2))
-    assert [each.consumer_id for each in of_kind(heard, MessageDispatch)] == [client.consumer(1, 2)]
+    received = client.send(ORDERS, "a", producer_id=client.producer(2))
+    assert [each.consumer_id for each in of_kind(received, MessageDispatch)] == [client.consumer(1, 2)]
 
 
 @pytest.mark.parametrize("what", ["session", "producer", "consumer"])
@@ -306,7 +306,7 @@ def test_what_is_stored_and_consumed_already_is_not_stored_again(world: World) -
 def test_window_is_opened_for_duplicates(world: World) -> None:
     world.client().send(ORDERS, "a")
     after = world.client(session=False, failover_reconnect=True)
-    after.say(SessionInfo(session_id=SessionId(after.id, 1)))
+    after.send_commands(SessionInfo(session_id=SessionId(after.id, 1)))
     after.answer(ProducerInfo(producer_id=after.producer(), window_size=5000), Response)
     assert of_kind(after.send(ORDERS, "a", response_required=False), ProducerAck)
 
@@ -353,8 +353,8 @@ def test_messages_and_consumers_need_a_destination(world: World) -> None:
         DestinationInfo(destination=None),
     ):
         assert client.refused(command)[0] == "javax.jms.InvalidDestinationException"
-    heard = client.send(None, "a", response_required=False)
-    assert error_class(heard) == "javax.jms.InvalidDestinationException"
+    received = client.send(None, "a", response_required=False)
+    assert error_class(received) == "javax.jms.InvalidDestinationException"
 
 
 def test_options_behind_a_name_are_cut(world: World) -> None:
@@ -407,8 +407,8 @@ def test_gone_temporary_destination_is_refused(world: World) -> None:
         client.message(NOWHERE),
     ):
         assert client.refused(command)[0] == "org.apache.activemq.DestinationDoesNotExistException"
-    heard = client.send(NOWHERE, "a", response_required=False, persistent=False)
-    assert error_class(heard) == "org.apache.activemq.DestinationDoesNotExistException"
+    received = client.send(NOWHERE, "a", response_required=False, persistent=False)
+    assert error_class(received) == "org.apache.activemq.DestinationDoesNotExistException"
 
 
 def test_temporary_destination_lives_as_long_as_its_connection(world: World) -> None:
@@ -418,7 +418,7 @@ def test_temporary_destination_lives_as_long_as_its_connection(world: World) -> 
         owner.answer(DestinationInfo(connection_id=ConnectionId(owner.id), destination=temporary), Response)
     owner.consume(temporary)
     other.send(temporary, "reply")
-    assert texts(owner.hear()) == ["reply"]
+    assert texts(owner.receive()) == ["reply"]
     info = ConsumerInfo(consumer_id=other.consumer(), destination=temporary, prefetch_size=1)
     assert other.refused(info)[0] == "javax.jms.InvalidDestinationException"
     owner.session.lost()
@@ -469,7 +469,7 @@ def test_no_local_skips_ones_own(world: World) -> None:
     client.consume(NEWS, no_local=True)
     client.send(NEWS, "own")
     other.send(NEWS, "other's")
-    assert texts(client.hear()) == ["other's"]
+    assert texts(client.receive()) == ["other's"]
 
 
 def test_similar_ids_are_distinct(world: World) -> None:
@@ -480,7 +480,7 @@ def test_similar_ids_are_distinct(world: World) -> None:
     client.remove(client.producer())
     other = world.client("c2")
     other.send(ORDERS, "a")
-    assert texts(client.hear()) == ["a"], "the consumer is still there"
+    assert texts(client.receive()) == ["a"], "the consumer is still there"
     assert isinstance(client.consumer(), ConsumerId)
 
 

@@ -1,4 +1,4 @@
-"""Consumers that pull, and browsers: both are told when there is nothing more."""
+"""Consumers that pull, and browsers: both get an end marker when there is nothing more."""
 
 import pytest
 
@@ -29,84 +29,84 @@ def client(world: World) -> OpenWireClient:
 @pytest.mark.parametrize("timeout", [0, -1, 1000])
 def test_a_pull_gets_one_message(client: OpenWireClient, timeout: int) -> None:
     client.send(ORDERS, "a", "b")
-    assert texts(client.ask(pull(client, timeout))) == ["a"]
+    assert texts(client.request(pull(client, timeout))) == ["a"]
     client.wait(5)
-    assert client.hear() == []
+    assert client.receive() == []
 
 
 def test_nothing_comes_unasked(client: OpenWireClient) -> None:
     client.send(ORDERS, "a")
-    assert client.hear() == []
+    assert client.receive() == []
 
 
 def test_impatient_pull_of_nothing_is_answered_at_once(client: OpenWireClient) -> None:
-    (nothing,) = client.ask(pull(client, -1))
+    (nothing,) = client.request(pull(client, -1))
     assert isinstance(nothing, MessageDispatch)
     assert (nothing.consumer_id, nothing.message, nothing.destination) == (client.consumer(), None, None)
     assert texts(client.send(ORDERS, "a")) == [], "the pull is over"
 
 
 def test_patient_pull_is_answered_when_its_time_is_over(client: OpenWireClient) -> None:
-    assert client.ask(pull(client, 300)) == []
+    assert client.request(pull(client, 300)) == []
     client.wait(0.299)
-    assert client.hear() == []
+    assert client.receive() == []
     client.wait(0.002)
-    assert texts(client.hear()) == [None]
+    assert texts(client.receive()) == [None]
     assert texts(client.send(ORDERS, "a")) == []
 
 
-def test_patient_pull_gets_what_comes_meanwhile(client: OpenWireClient) -> None:
-    client.say(pull(client, 300))
+def test_pull_with_a_timeout_gets_a_message_sent_later(client: OpenWireClient) -> None:
+    client.send_commands(pull(client, 300))
     client.wait(0.2)
     assert texts(client.send(ORDERS, "a", "b")) == ["a"]
     client.wait(5)
-    assert client.hear() == [], "no end is told after a message"
+    assert client.receive() == [], "no end marker follows a message"
 
 
 def test_endless_pull_waits(client: OpenWireClient) -> None:
-    client.say(pull(client, 0))
+    client.send_commands(pull(client, 0))
     client.wait(9)
-    assert client.hear() == []
+    assert client.receive() == []
     assert texts(client.send(ORDERS, "a", "b")) == ["a"]
 
 
 def test_a_longer_pull_takes_the_place_of_a_shorter_one(client: OpenWireClient) -> None:
-    client.say(pull(client, 300), pull(client, 900))
+    client.send_commands(pull(client, 300), pull(client, 900))
     client.wait(0.5)
-    assert client.hear() == []
+    assert client.receive() == []
     client.wait(0.5)
-    assert texts(client.hear()) == [None]
+    assert texts(client.receive()) == [None]
 
 
 def test_pull_of_a_consumer_that_is_gone_is_ignored_and_answered(client: OpenWireClient) -> None:
-    client.say(pull(client, 300))
+    client.send_commands(pull(client, 300))
     client.remove(client.consumer())
     client.wait(1)
-    assert client.hear() == []
-    assert client.ask(pull(client, -1)) == []
+    assert client.receive() == []
+    assert client.request(pull(client, -1)) == []
     client.answer(pull(client, -1), Response)
-    assert client.ask(MessagePull(consumer_id=None, timeout=-1)) == []
+    assert client.request(MessagePull(consumer_id=None, timeout=-1)) == []
 
 
 def test_two_consumers_wait_each_for_its_own_time(client: OpenWireClient) -> None:
     client.consume(ORDERS, 2, prefetch_size=0)
-    client.say(pull(client, 300), MessagePull(consumer_id=client.consumer(2), timeout=600))
+    client.send_commands(pull(client, 300), MessagePull(consumer_id=client.consumer(2), timeout=600))
     client.wait(0.4)
-    assert [each.consumer_id for each in of_kind(client.hear(), MessageDispatch)] == [client.consumer()]
+    assert [each.consumer_id for each in of_kind(client.receive(), MessageDispatch)] == [client.consumer()]
     client.wait(0.4)
-    assert [each.consumer_id for each in of_kind(client.hear(), MessageDispatch)] == [client.consumer(2)]
+    assert [each.consumer_id for each in of_kind(client.receive(), MessageDispatch)] == [client.consumer(2)]
 
 
 def test_ack_of_a_pulled_message_does_not_pull_another(client: OpenWireClient) -> None:
     client.send(ORDERS, "a", "b")
-    taken = of_kind(client.ask(pull(client, 0)), MessageDispatch)
+    taken = of_kind(client.request(pull(client, 0)), MessageDispatch)
     assert client.ack(taken) == []
-    assert texts(client.ask(pull(client, 0))) == ["b"]
+    assert texts(client.request(pull(client, 0))) == ["b"]
 
 
 @pytest.mark.parametrize("timeout", [(1 << 63) - 1, -(1 << 63)])
 def test_times_may_be_as_long_as_a_number(client: OpenWireClient, timeout: int) -> None:
-    client.say(pull(client, timeout))
+    client.send_commands(pull(client, timeout))
     assert not client.link.closed
 
 

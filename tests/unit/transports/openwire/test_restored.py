@@ -30,7 +30,7 @@ def info(client: OpenWireClient, transaction: TransactionId, kind: TransactionTy
 
 def begin(client: OpenWireClient, number: int = 1) -> LocalTransactionId:
     transaction = LocalTransactionId(client.id, number)
-    assert client.ask(info(client, transaction, BEGIN)) == []
+    assert client.request(info(client, transaction, BEGIN)) == []
     return transaction
 
 
@@ -117,7 +117,7 @@ def test_nothing_was_restored_without_a_failover(world: World) -> None:
 def test_a_branch_may_be_empty(client: OpenWireClient) -> None:
     client.consume(ORDERS)
     branch = XATransactionId(4660, b"\x01\x02", b"\x09")
-    client.ask(info(client, branch, BEGIN))
+    client.request(info(client, branch, BEGIN))
     client.answer(info(client, branch, PREPARE), IntegerResponse)
 
 

@@ -56,21 +56,21 @@ def received(master: Master) -> Sequence[str | None]:
 def test_a_scheduled_message_the_crash_took_is_scheduled() -> None:
     store = MemoryStore()
     client = Master(store, MemoryJobStore()).client()
-    client.ask(scheduled(client, 1), ordinary(client, 2))
+    client.request(scheduled(client, 1), ordinary(client, 2))
     new_master = Master(store, MemoryJobStore())  # the message store was synced, the job store was not
     client = again(new_master)
-    client.ask(scheduled(client, 1), ordinary(client, 2))
+    client.request(scheduled(client, 1), ordinary(client, 2))
     assert received(new_master) == ["ordinary 2", "scheduled 1"]
 
 
 def test_an_ordinary_message_the_crash_took_is_stored() -> None:
     jobs = MemoryJobStore()
     client = Master(MemoryStore(), jobs).client()
-    client.ask(ordinary(client, 1), scheduled(client, 2))
+    client.request(ordinary(client, 1), scheduled(client, 2))
     new_master = Master(MemoryStore(), jobs)  # the job store was synced, the message store was not
     new_master.fire()  # what was scheduled is delivered before its producer is back
     client = again(new_master)
-    client.ask(ordinary(client, 1), scheduled(client, 2))
+    client.request(ordinary(client, 1), scheduled(client, 2))
     assert received(new_master) == ["ordinary 1", "scheduled 2"]
 
 
@@ -78,12 +78,12 @@ def test_an_ordinary_message_the_crash_took_is_stored() -> None:
 def test_what_both_stores_kept_is_stored_once(*, is_delivered: bool) -> None:
     store, jobs = MemoryStore(), MemoryJobStore()
     client = Master(store, jobs).client()
-    client.ask(ordinary(client, 1), scheduled(client, 2), ordinary(client, 3), scheduled(client, 4))
+    client.request(ordinary(client, 1), scheduled(client, 2), ordinary(client, 3), scheduled(client, 4))
     new_master = Master(store, jobs)
     if is_delivered:
         new_master.fire()
     client = again(new_master)
-    client.ask(ordinary(client, 1), scheduled(client, 2), ordinary(client, 3), scheduled(client, 4))
+    client.request(ordinary(client, 1), scheduled(client, 2), ordinary(client, 3), scheduled(client, 4))
     assert received(new_master) == ["ordinary 1", "ordinary 3", "scheduled 2", "scheduled 4"]
 
 
@@ -92,7 +92,7 @@ def test_a_delivered_message_shows_the_id_it_had() -> None:
     client = master.client()
     message = scheduled(client, 1)
     sent = str(message.message_id)
-    client.ask(message)
+    client.request(message)
     master.fire()
     (dispatch,) = of_kind(master.client("reader").consume(Q), MessageDispatch)
     assert dispatch.message is not None

@@ -94,7 +94,7 @@ def do(client: OpenWireClient, deed: Deed) -> None:
         case Deed.GONE:
             client.session.lost()
         case _:
-            client.say(COMMANDS[deed])
+            client.send_commands(COMMANDS[deed])
 
 
 @pytest.mark.parametrize(("state", "event", "after"), PAIRS)
@@ -110,7 +110,7 @@ def test_table_has_every_pair(state: OpenWireState, event: OpenWireEvent, after:
 def test_session_stands_where_the_table_leads(
     world: World, state: OpenWireState, deed: Deed, after: OpenWireState
 ) -> None:
-    client = world.new_client(says_hello=False)
+    client = world.new_client(sends_offer=False)
     for each in WAYS[state]:
         do(client, each)
     assert client.session.state is state

@@ -1,4 +1,4 @@
-"""Who is silent for too long, and who is told that we are here."""
+"""Inactivity: silent peers are closed, and peers that hear nothing get a KeepAliveInfo."""
 
 import dataclasses
 import logging
@@ -23,7 +23,7 @@ ORDERS = queue("ORDERS")
 
 
 def keep_alives(client: OpenWireClient) -> int:
-    return len(of_kind(client.hear(), KeepAliveInfo))
+    return len(of_kind(client.receive(), KeepAliveInfo))
 
 
 def test_smaller_limit_wins() -> None:
@@ -35,7 +35,7 @@ def test_duration_zero_means_no_checks(world: World) -> None:
     client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
     assert client.link.wakes_at is None
     client.wait(1e6)
-    assert client.hear() == []
+    assert client.receive() == []
     assert not client.link.closed
 
 
@@ -44,7 +44,7 @@ def test_keep_alives_come_when_nothing_else_does(world: World) -> None:
     client.wait(2.9)
     assert keep_alives(client) == 0
     for _ in range(10):
-        client.say(KeepAliveInfo())
+        client.send_commands(KeepAliveInfo())
         client.wait(0.9)
         assert keep_alives(client) >= 1
     assert not client.link.closed
@@ -54,12 +54,12 @@ def test_a_keep_alive_does_not_put_off_the_next_one(world: World) -> None:
     client = world.client(offer=SHORT)
     client.wait(3.0)
     keep_alives(client)
-    heard = 0
+    received = 0
     for _ in range(9):  # a third of the limit each
-        client.say(KeepAliveInfo())
+        client.send_commands(KeepAliveInfo())
         client.wait(0.3)
-        heard += keep_alives(client)
-    assert heard == 9
+        received += keep_alives(client)
+    assert received == 9
 
 
 def test_no_keep_alive_where_something_was_sent(world: World) -> None:
@@ -79,7 +79,7 @@ def test_silent_peer_is_given_up(world: World, caplog: pytest.LogCaptureFixture)
     assert not client.link.closed, "it may be as late as one limit and the delay before the watch"
     client.wait(1.0)
     assert client.link.closed
-    assert isinstance(client.hear()[-1], ConnectionErrorCommand)
+    assert isinstance(client.receive()[-1], ConnectionErrorCommand)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert not world.broker.queues[ORDERS].is_in_use
 
@@ -89,7 +89,7 @@ def test_peer_with_a_first_keep_alive_in_time_stays(world: World) -> None:
     client = world.new_client(offer=SHORT)
     client.wait(3.001)
     assert not client.link.closed
-    client.say(KeepAliveInfo())
+    client.send_commands(KeepAliveInfo())
     client.wait(0.9)
     assert not client.link.closed
 
@@ -117,24 +117,24 @@ def test_peer_that_is_not_read_is_not_silent(world: World) -> None:
 
 def test_keep_alive_is_answered_with_one(world: World) -> None:
     client = world.client()
-    (answer,) = client.ask(KeepAliveInfo(response_required=True, command_id=5))
+    (answer,) = client.request(KeepAliveInfo(response_required=True, command_id=5))
     assert isinstance(answer, KeepAliveInfo)
     assert not answer.response_required
-    assert client.ask(KeepAliveInfo()) == []
+    assert client.request(KeepAliveInfo()) == []
 
 
 def test_keep_alive_is_answered_before_the_connection(world: World) -> None:
     client = world.new_client()
-    client.hear()
-    assert [type(each) for each in client.ask(KeepAliveInfo(response_required=True))] == [KeepAliveInfo]
+    client.receive()
+    assert [type(each) for each in client.request(KeepAliveInfo(response_required=True))] == [KeepAliveInfo]
 
 
 def test_java_client_may_take_its_time_to_connect(world: World) -> None:
     client = world.new_client()
     for _ in range(10):
         client.wait(25)
-        client.say(KeepAliveInfo())
-    client.hear()
+        client.send_commands(KeepAliveInfo())
+    client.receive()
     client.answer(ConnectionInfo(connection_id=ConnectionId("ID:late"), client_id="late"), Response)
 
 
@@ -151,19 +151,19 @@ def test_a_loop_that_wakes_us_a_moment_early_is_asked_again(world: World) -> Non
 def test_pull_that_is_early_is_asked_for_again(world: World) -> None:
     client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
     client.consume(ORDERS, prefetch_size=0)
-    client.say(MessagePull(consumer_id=client.consumer(), timeout=300))
+    client.send_commands(MessagePull(consumer_id=client.consumer(), timeout=300))
     client.link.now, client.link.wakes_at = 0.2996, None
     client.session.on_timer()
     assert client.link.wakes_at == 0.3
     client.wait(0.001)
-    assert texts(client.hear()) == [None]
+    assert texts(client.receive()) == [None]
     assert client.link.wakes_at is None
 
 
 def test_pull_of_a_closed_consumer_has_no_timer(world: World) -> None:
     client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
     client.consume(ORDERS, prefetch_size=0)
-    client.say(MessagePull(consumer_id=client.consumer(), timeout=300))
+    client.send_commands(MessagePull(consumer_id=client.consumer(), timeout=300))
     assert client.link.wakes_at == 0.3
     client.remove(client.consumer())
     assert client.link.wakes_at is None
@@ -174,16 +174,16 @@ def test_slow_reader_gets_nothing_until_it_reads_again(world: World) -> None:
     client.consume(ORDERS)
     client.session.pause_writing()
     other.send(ORDERS, "a")
-    assert client.take() == []
+    assert client.read_frames() == []
     client.session.written()
-    assert texts(client.hear()) == ["a"]
+    assert texts(client.receive()) == ["a"]
 
 
 def test_what_never_left_the_process_was_not_seen(world: World) -> None:
     client, other = world.client("c1"), world.client("c2")
     client.consume(ORDERS)
     other.send(ORDERS, "a")
-    assert texts(client.hear()) == ["a"]  # `hear` tells the session that it left
+    assert texts(client.receive()) == ["a"]  # `receive` reports to the session that it left
     other.send(ORDERS, "b")
     client.session.lost()
     again = other.consume(ORDERS)
@@ -207,11 +207,11 @@ def test_timer_after_the_end_does_nothing(world: World) -> None:
     client.session.on_timer()
     client.session.written()
     client.session.pause_writing()
-    assert client.take() == []
+    assert client.read_frames() == []
 
 
 def test_peer_before_negotiation_has_the_set_time(world: World) -> None:
-    client = world.new_client(of_broker=dataclasses.replace(settings(), connect_seconds=2.0), says_hello=False)
+    client = world.new_client(of_broker=dataclasses.replace(settings(), connect_seconds=2.0), sends_offer=False)
     client.wait(1.9)
     assert not client.link.closed
     client.wait(0.2)
@@ -222,10 +222,10 @@ def test_long_work_does_not_end_the_keep_alives(world: World) -> None:
     """The client's own thread may be blocked in a receive: its transport's is not, and neither are we."""
     client = world.client(offer=SHORT)
     client.consume(ORDERS, prefetch_size=0)
-    client.say(MessagePull(consumer_id=client.consumer(), timeout=0))
+    client.send_commands(MessagePull(consumer_id=client.consumer(), timeout=0))
     client.wait(2.9)
     for _ in range(20):
-        client.say(KeepAliveInfo())
+        client.send_commands(KeepAliveInfo())
         client.wait(0.7)
         assert keep_alives(client) >= 1
     assert [type(each) for each in client.send(ORDERS, "a")][-1:] == [Response]

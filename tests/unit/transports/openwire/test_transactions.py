@@ -41,7 +41,7 @@ def info(client: OpenWireClient, transaction: TransactionId | None, kind: int) -
 
 def begin(client: OpenWireClient, transaction: TransactionId | None = None) -> TransactionId:
     transaction = transaction or LocalTransactionId(client.id, 1)
-    assert client.ask(info(client, transaction, BEGIN)) == []
+    assert client.request(info(client, transaction, BEGIN)) == []
     return transaction
 
 
@@ -153,7 +153,7 @@ def test_transaction_without_an_id_is_refused(world: World) -> None:
 
 def test_transaction_with_half_an_id_ends_the_conversation(world: World) -> None:
     client = world.client()
-    (error,) = client.ask(TransactionInfo(transaction_id=BlankLocalTransactionId(1), type=BEGIN))  # type: ignore[arg-type]
+    (error,) = client.request(TransactionInfo(transaction_id=BlankLocalTransactionId(1), type=BEGIN))  # type: ignore[arg-type]
     assert isinstance(error, ConnectionErrorCommand)
     assert client.link.closed
 
@@ -252,13 +252,13 @@ def test_branch_is_not_unknown_before_its_end_is_on_disk(world: World, monkeypat
     not_on_disk: list[Callable[[], None]] = []
     with monkeypatch.context() as patch:
         patch.setattr(world.broker.store, "when_durable", not_on_disk.append)
-        assert first.ask(info(first, BRANCH, COMMIT_PREPARED)) == []
+        assert first.request(info(first, BRANCH, COMMIT_PREPARED)) == []
         again = info(second, BRANCH, COMMIT_PREPARED)
         again.command_id, again.response_required = second.next_id(), True
-        assert second.ask(again) == []
+        assert second.request(again) == []
     for callback in not_on_disk:
         callback()
-    [refusal] = second.hear()
+    [refusal] = second.receive()
     assert isinstance(refusal, ExceptionResponse)
     assert refusal.exception is not None
     assert str(refusal.exception.message).endswith("xaErrorCode:-4")

@@ -141,11 +141,11 @@ class FakeConnection:
     written_count: int = 0
     closed: bool = False
     is_short_of_space: bool = False
-    waiting_for_room: list[Callable[[], None]] = field(default_factory=list)
+    waiting_for_space: list[Callable[[], None]] = field(default_factory=list)
 
     def when_accepted(self, callback: Callable[[], None]) -> None:
         if self.is_short_of_space:
-            self.waiting_for_room.append(callback)
+            self.waiting_for_space.append(callback)
         else:
             callback()
 
@@ -292,18 +292,18 @@ class FakeBroker:
 
 @dataclass(eq=False)
 class Peer:
-    """One client: says frames, hears frames."""
+    """A client that sends and receives frames."""
 
     session: StompSession
     link: FakeLink
     broker: FakeBroker
 
-    def say(self, *frames: str) -> list[str]:
+    def send(self, *frames: str) -> list[str]:
         """Send frames (`^` at the end stands for NUL) and return what comes back, whole frames as text."""
         self.session.receive("".join(frames).replace("^", "\0").encode())
-        return self.hear()
+        return self.receive()
 
-    def hear(self) -> list[str]:
+    def receive(self) -> list[str]:
         """Return the frames written since the last call."""
         text = bytes(self.link.output).decode()
         self.link.output.clear()
@@ -313,7 +313,7 @@ class Peer:
         """Have the output leave the process and return what is written in consequence."""
         self.link.output.clear()
         self.session.written()
-        return self.hear()
+        return self.receive()
 
 
 @pytest.fixture
@@ -340,7 +340,7 @@ def connect(broker: FakeBroker) -> Callable[..., Peer]:
         link.session = session
         peer = Peer(session, link, broker)
         if version is not None:
-            [answer] = peer.say(f"CONNECT\naccept-version:{version}\nhost:h\n{headers}\n^")
+            [answer] = peer.send(f"CONNECT\naccept-version:{version}\nhost:h\n{headers}\n^")
             assert answer.startswith("CONNECTED\n")
         return peer
 

@@ -18,7 +18,7 @@ def message_of(error: str) -> str:
 
 
 def send(peer: Any, body: str, destination: str = "/queue/q", headers: str = "") -> list[str]:
-    return peer.say(f"SEND\ndestination:{destination}\n{headers}\n{body}^")
+    return peer.send(f"SEND\ndestination:{destination}\n{headers}\n{body}^")
 
 
 def bodies(frames: list[str]) -> list[str]:
@@ -51,13 +51,13 @@ def header(frame: str, name: str) -> str:
 def test_receipt_for_what_must_last_waits_for_the_disk(connect: Any, broker: Any, frame: str, waits: bool) -> None:
     peer = connect()
     broker.durables.add(("ID:host-1-1", "old"))
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
     send(peer, "x", "/queue/a")
     broker.disk_is_slow = True
-    answers = peer.say(f"{frame}receipt:r\n\n^")
+    answers = peer.send(f"{frame}receipt:r\n\n^")
     assert answers == ([] if waits else [RECEIPT])
     broker.sync()
-    assert peer.hear() == ([RECEIPT] if waits else [])
+    assert peer.receive() == ([RECEIPT] if waits else [])
 
 
 def test_empty_receipt_is_a_receipt(connect: Any) -> None:
@@ -66,16 +66,16 @@ def test_empty_receipt_is_a_receipt(connect: Any) -> None:
 
 def test_a_receipt_that_waits_for_room_holds_up_no_message(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
     [connection] = broker.connections
     connection.is_short_of_space = True
     answers = send(peer, "x", headers="receipt:r\n")
     assert bodies(answers) == ["x"]
     assert RECEIPT not in answers
     connection.is_short_of_space = False
-    for callback in connection.waiting_for_room:
+    for callback in connection.waiting_for_space:
         callback()
-    assert peer.hear() == [RECEIPT]
+    assert peer.receive() == [RECEIPT]
 
 
 def test_receipt_precedes_what_the_command_delivers(connect: Any) -> None:
@@ -83,10 +83,10 @@ def test_receipt_precedes_what_the_command_delivers(connect: Any) -> None:
     send(peer, "0")
     send(peer, "1")
     subscribe = "SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\nactivemq.prefetchSize:1\nreceipt:r\n\n^"
-    answers = peer.say(subscribe)
+    answers = peer.send(subscribe)
     assert answers[0] == RECEIPT
     assert bodies(answers) == ["0"]
-    answers = peer.say(f"ACK\nid:{header(answers[1], 'ack')}\nreceipt:r\n\n^")
+    answers = peer.send(f"ACK\nid:{header(answers[1], 'ack')}\nreceipt:r\n\n^")
     assert answers[0] == RECEIPT
     assert bodies(answers) == ["1"]
 
@@ -95,7 +95,7 @@ def test_receipt_precedes_what_the_command_delivers(connect: Any) -> None:
 def test_a_window_behind_a_receipt_is_delivered_piece_by_piece(connect: Any, broker: Any, command: str) -> None:
     """100 messages of 100 kB: as much as the outbox holds, then as much as the link takes, and no more."""
     peer = connect()
-    peer.say("SUBSCRIBE\nid:0\ndestination:/queue/q\nack:client\nactivemq.prefetchSize:1\n\n^")
+    peer.send("SUBSCRIBE\nid:0\ndestination:/queue/q\nack:client\nactivemq.prefetchSize:1\n\n^")
     [first] = send(peer, "first")
     for _ in range(100):
         send(peer, "x" * 100_000, destination="/queue/large")
@@ -108,9 +108,9 @@ def test_a_window_behind_a_receipt_is_delivered_piece_by_piece(connect: Any, bro
         frame = f"ACK\nid:{header(first, 'ack')}\nreceipt:r\n\n^"
     else:
         frame = "SUBSCRIBE\nid:1\ndestination:/queue/large\nack:client\nactivemq.prefetchSize:100000\nreceipt:r\n\n^"
-    answers = peer.say(frame)
+    answers = peer.send(frame)
     broker.sync()
-    answers += peer.hear()
+    answers += peer.receive()
     assert answers[0] == RECEIPT
     assert 10 <= len(bodies(answers)) <= 12
     delivered = len(bodies(answers))
@@ -123,28 +123,28 @@ def test_a_window_behind_a_receipt_is_delivered_piece_by_piece(connect: Any, bro
 def test_durable_subscription_starts_after_its_receipt(connect: Any, broker: Any) -> None:
     peer = connect()
     broker.disk_is_slow = True
-    peer.say("SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:r\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:r\n\n^")
     assert not broker.all_consumers()[0].started
     broker.sync()
     assert broker.all_consumers()[0].started
-    assert peer.hear() == [RECEIPT]
+    assert peer.receive() == [RECEIPT]
 
 
 def test_subscription_ended_before_its_receipt_is_not_started(connect: Any, broker: Any) -> None:
     peer = connect()
     broker.disk_is_slow = True
-    peer.say(
+    peer.send(
         "SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:r\n\n^", "UNSUBSCRIBE\nid:1\n\n^"
     )
     broker.sync()
-    assert peer.hear() == [RECEIPT]
+    assert peer.receive() == [RECEIPT]
 
 
 # ---------------------------------------------------------------- SUBSCRIBE, UNSUBSCRIBE
 
 
 def test_options_reach_the_core(connect: Any, broker: Any) -> None:
-    connect().say(
+    connect().send(
         "SUBSCRIBE\nid:1\ndestination:/queue/q.>\nselector:n > 5\nactivemq.prefetchSize:7\nactivemq.exclusive:true\n"
         "activemq.priority:-5\nactivemq.noLocal:TRUE\nactivemq.retroactive:true\n"
         "activemq.maximumPendingMessageLimit:9\n\n^"
@@ -162,7 +162,7 @@ def test_options_reach_the_core(connect: Any, broker: Any) -> None:
 
 
 def test_exact_selector_is_passed_as_it_is(connect: Any, broker: Any) -> None:
-    connect().say("SUBSCRIBE\nid:1\ndestination:/queue/q\nselector:a = 1\nactivemq.selector:b = 2\n\n^")
+    connect().send("SUBSCRIBE\nid:1\ndestination:/queue/q\nselector:a = 1\nactivemq.selector:b = 2\n\n^")
     assert broker.all_consumers()[0].request.selector == "b = 2"
 
 
@@ -170,7 +170,7 @@ def test_exact_selector_is_passed_as_it_is(connect: Any, broker: Any) -> None:
 def test_option_that_cannot_be_read_is_left_out_and_logged(
     connect: Any, broker: Any, caplog: pytest.LogCaptureFixture, value: str
 ) -> None:
-    connect().say(f"SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.prefetchSize:{value}\nselector: \n\n^")
+    connect().send(f"SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.prefetchSize:{value}\nselector: \n\n^")
     assert broker.all_consumers()[0].request == ConsumerRequest(destination=queue("q"))
     assert "activemq.prefetchSize" in caplog.text
 
@@ -218,7 +218,7 @@ def test_refused_frame_gets_an_error_and_no_receipt(
     connect: Any, broker: Any, version: str, frame: str, message: str
 ) -> None:
     peer = connect(version)
-    [answer] = peer.say(f"{frame}receipt:r\n\n^")
+    [answer] = peer.send(f"{frame}receipt:r\n\n^")
     assert message_of(answer).replace("\\c", ":") == message.replace("\\c", ":")
     assert header(answer, "receipt-id") == "r"
     assert header(answer, "content-type") == "text/plain"
@@ -229,45 +229,45 @@ def test_refused_frame_gets_an_error_and_no_receipt(
 
 def test_second_subscription_of_an_id_takes_the_id_over(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/a\n\n^", "SUBSCRIBE\nid:1\ndestination:/queue/b\n\n^")
-    assert peer.say("UNSUBSCRIBE\nid:1\nreceipt:r\n\n^") == [RECEIPT]
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/a\n\n^", "SUBSCRIBE\nid:1\ndestination:/queue/b\n\n^")
+    assert peer.send("UNSUBSCRIBE\nid:1\nreceipt:r\n\n^") == [RECEIPT]
     assert [consumer.request.destination for consumer in broker.all_consumers()] == [queue("a")]
-    assert message_of(peer.say("UNSUBSCRIBE\nid:1\n\n^")[0]) == "No subscription matched."
+    assert message_of(peer.send("UNSUBSCRIBE\nid:1\n\n^")[0]) == "No subscription matched."
 
 
 def test_subscription_is_ended_by_destination_in_1_0(connect: Any, broker: Any) -> None:
     peer = connect("1.0")
-    peer.say("SUBSCRIBE\ndestination:/queue/a\n\n^", "SUBSCRIBE\ndestination:/queue/b\n\n^")
-    peer.say("UNSUBSCRIBE\ndestination:/queue/b\n\n^")
+    peer.send("SUBSCRIBE\ndestination:/queue/a\n\n^", "SUBSCRIBE\ndestination:/queue/b\n\n^")
+    peer.send("UNSUBSCRIBE\ndestination:/queue/b\n\n^")
     assert [consumer.request.destination for consumer in broker.all_consumers()] == [queue("a")]
 
 
 def test_durable_subscription_is_removed_by_name_also_in_1_0(connect: Any, broker: Any) -> None:
     peer = connect("1.0", headers="client-id:c\n")
     broker.durables.add(("c", "n"))
-    assert peer.say("UNSUBSCRIBE\nid:1\nactivemq.subscriptionName:n\nreceipt:r\n\n^") == [RECEIPT]
+    assert peer.send("UNSUBSCRIBE\nid:1\nactivemq.subscriptionName:n\nreceipt:r\n\n^") == [RECEIPT]
     assert broker.durables == set()
 
 
 def test_number_of_subscriptions_and_transactions_is_limited(connect: Any) -> None:
     peer = connect(limits=StompLimits(subscriptions=1, transactions=1))
     for frame in ("SUBSCRIBE\nid:{}\ndestination:/queue/q\n", "BEGIN\ntransaction:{}\n"):
-        assert peer.say(f"{frame.format(1)}receipt:r\n\n^") == [RECEIPT]
-        assert message_of(peer.say(f"{frame.format(2)}\n^")[0]).startswith("A connection may have 1 ")
+        assert peer.send(f"{frame.format(1)}receipt:r\n\n^") == [RECEIPT]
+        assert message_of(peer.send(f"{frame.format(2)}\n^")[0]).startswith("A connection may have 1 ")
 
 
 def test_refused_subscription_leaves_nothing_behind(connect: Any, broker: Any) -> None:
     peer = connect()
     frame = "SUBSCRIBE\nid:{}\ndestination:/topic/t\nactivemq.subscriptionName:n\n\n^"
-    peer.say(frame.format(1))
-    assert message_of(peer.say(frame.format(2))[0]).startswith("Durable consumer is in use")
-    assert message_of(peer.say("UNSUBSCRIBE\nid:2\n\n^")[0]) == "No subscription matched."
+    peer.send(frame.format(1))
+    assert message_of(peer.send(frame.format(2))[0]).startswith("Durable consumer is in use")
+    assert message_of(peer.send("UNSUBSCRIBE\nid:2\n\n^")[0]) == "No subscription matched."
     assert len(broker.all_consumers()) == 1
 
 
 def test_browser_sees_the_end_and_cannot_refuse(connect: Any) -> None:
     peer = connect("1.1")
-    answers = peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\nack:client\nreceipt:r\n\n^")
+    answers = peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\nack:client\nreceipt:r\n\n^")
     assert answers[0] == RECEIPT
     assert header(answers[1], "browser") == "end"
     assert header(answers[1], "message-id") == "0"
@@ -278,7 +278,7 @@ def test_browser_sees_the_end_and_cannot_refuse(connect: Any) -> None:
 
 def test_auto_is_settled_when_the_bytes_have_left(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.prefetchSize:2\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.prefetchSize:2\n\n^")
     assert bodies(send(peer, "0") + send(peer, "1") + send(peer, "2")) == ["0", "1"]
     assert broker.settled == []
     assert bodies(peer.flush()) == ["2"]
@@ -289,19 +289,19 @@ def test_auto_is_settled_when_the_bytes_have_left(connect: Any, broker: Any) -> 
 
 def test_auto_that_has_not_left_is_delivered_again(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nreceipt:s\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nreceipt:s\n\n^")
     send(peer, "0")
     peer.session.lost()
     assert broker.settled == []
-    answers = connect().say("SUBSCRIBE\nid:1\ndestination:/queue/q\n\n^")
+    answers = connect().send("SUBSCRIBE\nid:1\ndestination:/queue/q\n\n^")
     assert header(answers[0], "redelivered") == "true"
 
 
 def test_auto_cannot_be_acknowledged(connect: Any) -> None:
     peer = connect("1.1")
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:whatever\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:whatever\n\n^")
     [frame] = send(peer, "0")
-    answers = peer.say(f"ACK\nsubscription:1\nmessage-id:{header(frame, 'message-id')}\n\n^")
+    answers = peer.send(f"ACK\nsubscription:1\nmessage-id:{header(frame, 'message-id')}\n\n^")
     assert message_of(answers[0]).startswith("Unexpected ACK received")
 
 
@@ -309,54 +309,54 @@ def test_auto_cannot_be_acknowledged(connect: Any) -> None:
 @pytest.mark.parametrize(("mode", "settled"), [("client", [1, 2]), ("client-individual", [2])])
 def test_client_acknowledges(connect: Any, broker: Any, version: str, mode: str, settled: list[int]) -> None:
     peer = connect(version)
-    peer.say(f"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:{mode}\n\n^")
+    peer.send(f"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:{mode}\n\n^")
     frames = [send(peer, str(number))[0] for number in range(3)]
     name = {
         "1.0": f"message-id:{{}}{header(frames[1], 'message-id')}",
         "1.1": f"subscription:1\nmessage-id:{header(frames[1], 'message-id')}",
         "1.2": f"id:{header(frames[1], 'ack') if version == '1.2' else ''}",
     }[version].format("")
-    assert peer.say(f"ACK\n{name}\nreceipt:r\n\n^") == [RECEIPT]
+    assert peer.send(f"ACK\n{name}\nreceipt:r\n\n^") == [RECEIPT]
     assert broker.settled == [f"ID:host-1-1:-1:1:{number}" for number in settled]
-    assert message_of(peer.say(f"ACK\n{name}\nreceipt:r\n\n^")[0]).startswith("Unexpected ACK received")
+    assert message_of(peer.send(f"ACK\n{name}\nreceipt:r\n\n^")[0]).startswith("Unexpected ACK received")
 
 
 def test_refused_message_leaves_the_others(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
     frames = [send(peer, str(number))[0] for number in range(3)]
-    assert peer.say(f"NACK\nid:{header(frames[1], 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
+    assert peer.send(f"NACK\nid:{header(frames[1], 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
     assert [message_id for message_id, _ in broker.rejected] == ["ID:host-1-1:-1:1:2"]
-    assert peer.say(f"ACK\nid:{header(frames[2], 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
+    assert peer.send(f"ACK\nid:{header(frames[2], 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
     assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:3"]
 
 
 def test_ack_of_an_ended_subscription_has_no_effect(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
     [frame] = send(peer, "0")
-    peer.say("UNSUBSCRIBE\nid:1\n\n^")
+    peer.send("UNSUBSCRIBE\nid:1\n\n^")
     for command in ("ACK", "NACK"):
-        assert peer.say(f"{command}\nid:{header(frame, 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
+        assert peer.send(f"{command}\nid:{header(frame, 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
     assert (broker.settled, broker.rejected) == ([], [])
 
 
 def test_browsers_message_cannot_be_refused(connect: Any, broker: Any) -> None:
     peer = connect("1.1")
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\nack:client\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\nack:client\n\n^")
     send(peer, "0")
     broker.all_consumers()[0].offer(broker.queues[queue("q")][0])
-    [frame] = peer.hear()
-    answers = peer.say(f"NACK\nsubscription:1\nmessage-id:{header(frame, 'message-id')}\n\n^")
+    [frame] = peer.receive()
+    answers = peer.send(f"NACK\nsubscription:1\nmessage-id:{header(frame, 'message-id')}\n\n^")
     assert message_of(answers[0]) == "Cannot Nack a message on a Queue Browser Subscription."
 
 
 def test_unrenderable_message_is_rejected_after_the_dispatch(connect: Any, broker: Any) -> None:
     for mode in ("auto", "client"):
         peer = connect()
-        peer.say(f"SUBSCRIBE\nid:1\ndestination:/queue/{mode}\nack:{mode}\n\n^")
+        peer.send(f"SUBSCRIBE\nid:1\ndestination:/queue/{mode}\nack:{mode}\n\n^")
         broker.route(Message(message_id=mode, destination=queue(mode), data=b"\x17nonsense", persistent=True))
-        assert message_of(peer.hear()[0]).startswith(mode)
+        assert message_of(peer.receive()[0]).startswith(mode)
         assert mode not in dict(broker.rejected)
         peer.session.written()
         assert "cannot be rendered" in dict(broker.rejected)[mode]
@@ -370,7 +370,7 @@ def unwritable(name: str, message_id: str) -> Message:
 def test_unrenderable_message_is_not_acknowledged_with_later(connect: Any, broker: Any, version: str) -> None:
     peer = connect(version)
     for mode in ("auto", "client"):
-        peer.say(f"SUBSCRIBE\nid:{mode}\ndestination:/queue/{mode}\nack:{mode}\n\n^")
+        peer.send(f"SUBSCRIBE\nid:{mode}\ndestination:/queue/{mode}\nack:{mode}\n\n^")
     for name in ("auto", "client"):
         broker.route(unwritable(name, name))
         send(peer, "good", destination=f"/queue/{name}")
@@ -381,21 +381,21 @@ def test_unrenderable_message_is_not_acknowledged_with_later(connect: Any, broke
 
 def test_cumulative_ack_excludes_unrendered_messages(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
     broker.route(unwritable("q", "bad"))
     [frame] = send(peer, "good")[1:]
-    peer.say(f"ACK\nid:{header(frame, 'ack')}\n\n^")
+    peer.send(f"ACK\nid:{header(frame, 'ack')}\n\n^")
     assert [message_id for message_id, _ in broker.rejected] == ["bad"]
     assert broker.settled == ["ID:host-1-1:-1:1:1"]
 
 
 def test_browser_passes_over_what_cannot_be_rendered(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nbrowser:true\n\n^")
     [browser] = broker.all_consumers()
     broker.route(unwritable("q", "bad"))
     browser.offer(broker.queues[queue("q")][0])
-    assert message_of(peer.hear()[0]).startswith("bad")
+    assert message_of(peer.receive()[0]).startswith("bad")
     assert peer.flush() == []
     assert browser.outstanding == []
     assert broker.rejected == []
@@ -406,75 +406,75 @@ def test_browser_passes_over_what_cannot_be_rendered(connect: Any, broker: Any) 
 
 def test_sends_count_at_commit_and_never_after_abort(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("BEGIN\ntransaction:t\n\n^", "BEGIN\ntransaction:u\n\n^")
+    peer.send("BEGIN\ntransaction:t\n\n^", "BEGIN\ntransaction:u\n\n^")
     send(peer, "t", headers="transaction:t\n")
     send(peer, "u", headers="transaction:u\n")
     assert broker.received == []
-    peer.say("ABORT\ntransaction:t\n\n^", "COMMIT\ntransaction:u\n\n^")
+    peer.send("ABORT\ntransaction:t\n\n^", "COMMIT\ntransaction:u\n\n^")
     assert [message.message_id for message in broker.received] == ["ID:host-1-1:-1:1:2"]
-    assert message_of(peer.say("COMMIT\ntransaction:u\n\n^")[0]) == "Invalid transaction id\\c u"
+    assert message_of(peer.send("COMMIT\ntransaction:u\n\n^")[0]) == "Invalid transaction id\\c u"
 
 
 @pytest.mark.parametrize("receipt", ["", "receipt:s\n"])
 def test_refused_send_dooms_its_transaction_without_receipt(connect: Any, broker: Any, receipt: str) -> None:
     """A client that asks for no answer to a SEND learns at the commit that the message is missing."""
     peer = connect()
-    peer.say("BEGIN\ntransaction:t\n\n^")
+    peer.send("BEGIN\ntransaction:t\n\n^")
     assert send(peer, "m", headers=f"transaction:t\npriority:x\n{receipt}")
-    commit = peer.say("COMMIT\ntransaction:t\nreceipt:r\n\n^")
+    commit = peer.send("COMMIT\ntransaction:t\nreceipt:r\n\n^")
     assert commit == [RECEIPT] if receipt else commit[0].startswith("ERROR")
 
 
 def test_transaction_is_begun_once(connect: Any) -> None:
     peer = connect()
-    peer.say("BEGIN\ntransaction:t\n\n^")
-    assert message_of(peer.say("BEGIN\ntransaction:t\n\n^")[0]) == "The transaction was already started\\c t"
+    peer.send("BEGIN\ntransaction:t\n\n^")
+    assert message_of(peer.send("BEGIN\ntransaction:t\n\n^")[0]) == "The transaction was already started\\c t"
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_acknowledgement_in_transaction_repeats_an_earlier_one(connect: Any, broker: Any, version: str) -> None:
     peer = connect(version)
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
     ids = [header(frame, "message-id") for name in ("a", "b") for frame in send(peer, name)]
     for message_id in (*reversed(ids), ids[1]):
         ack = f"ACK\nsubscription:1\nmessage-id:{message_id}\ntransaction:t\nreceipt:r\n\n^"
-        assert peer.say(ack) == [RECEIPT]
-    outside = peer.say(f"ACK\nsubscription:1\nmessage-id:{ids[0]}\nreceipt:r\n\n^")
+        assert peer.send(ack) == [RECEIPT]
+    outside = peer.send(f"ACK\nsubscription:1\nmessage-id:{ids[0]}\nreceipt:r\n\n^")
     assert message_of(outside[0]).startswith("Unexpected ACK")
-    assert peer.say("COMMIT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+    assert peer.send("COMMIT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
     assert len(broker.settled) == 2
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_aborted_acknowledgement_can_be_given_again(connect: Any, broker: Any, version: str) -> None:
     peer = connect(version)
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
     frames = [send(peer, str(number))[0] for number in range(3)]
     name = (
         f"id:{header(frames[1], 'ack')}"
         if version == "1.2"
         else f"subscription:1\nmessage-id:{header(frames[1], 'message-id')}"
     )
-    assert peer.say(f"ACK\n{name}\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
-    assert message_of(peer.say(f"ACK\n{name}\n\n^")[0]).startswith("Unexpected ACK")
-    assert peer.say("ABORT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+    assert peer.send(f"ACK\n{name}\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+    assert message_of(peer.send(f"ACK\n{name}\n\n^")[0]).startswith("Unexpected ACK")
+    assert peer.send("ABORT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
     assert broker.settled == []
-    assert peer.say(f"ACK\n{name}\nreceipt:r\n\n^") == [RECEIPT]
+    assert peer.send(f"ACK\n{name}\nreceipt:r\n\n^") == [RECEIPT]
     assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:2"]
 
 
 def test_abort_after_the_subscription_ended_is_harmless(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
     [frame] = send(peer, "0")
-    peer.say(f"ACK\nid:{header(frame, 'ack')}\ntransaction:t\n\n^", "UNSUBSCRIBE\nid:1\n\n^")
-    assert peer.say("ABORT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+    peer.send(f"ACK\nid:{header(frame, 'ack')}\ntransaction:t\n\n^", "UNSUBSCRIBE\nid:1\n\n^")
+    assert peer.send("ABORT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
 
 
 def test_nack_cannot_be_transacted(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
     [frame] = send(peer, "0")
-    answers = peer.say(f"NACK\nid:{header(frame, 'ack')}\ntransaction:t\n\n^")
+    answers = peer.send(f"NACK\nid:{header(frame, 'ack')}\ntransaction:t\n\n^")
     assert message_of(answers[0]).startswith("Poison ack cannot be transacted")
     assert broker.rejected == []

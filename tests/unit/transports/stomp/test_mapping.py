@@ -304,7 +304,7 @@ def test_plain_message(names: DestinationNames) -> None:
     assert body == b"x"
 
 
-def test_everything_a_message_can_say(names: DestinationNames) -> None:
+def test_every_header_of_a_message(names: DestinationNames) -> None:
     fields = replace(
         PLAIN,
         persistent=True,

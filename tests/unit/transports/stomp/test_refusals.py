@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""What the log says of a producer that does not take a full store for an answer."""
+"""The log of a producer that repeats its SEND while the store is full."""
 
 import logging
 from typing import Any

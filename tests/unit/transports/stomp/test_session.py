@@ -23,7 +23,7 @@ from pybroker.transports.stomp.states import StompState
     ],
 )
 def test_highest_common_version_is_chosen(connect: Any, parsed: Any, accept: str, version: str) -> None:
-    [answer] = connect(None).say(f"STOMP\n{accept}\n^")
+    [answer] = connect(None).send(f"STOMP\n{accept}\n^")
     assert parsed(answer) == (
         "CONNECTED",
         {
@@ -37,7 +37,7 @@ def test_highest_common_version_is_chosen(connect: Any, parsed: Any, accept: str
 
 
 def test_connected_repeats_client_id_and_request(connect: Any, parsed: Any, broker: Any) -> None:
-    [answer] = connect(None).say("CONNECT\nclient-id:me\nrequest-id:7\nreceipt:8\nheart-beat:1000,2000\n\n^")
+    [answer] = connect(None).send("CONNECT\nclient-id:me\nrequest-id:7\nreceipt:8\nheart-beat:1000,2000\n\n^")
     _, headers, _ = parsed(answer)
     assert (headers["session"], headers["response-id"], headers["receipt-id"]) == ("me", "7", "7")
     assert headers["heart-beat"] == "2000,1000"
@@ -57,7 +57,7 @@ def test_refused_connect_closes_and_says_why(
 ) -> None:
     connect("1.2", headers="client-id:taken\n")
     peer = connect(None)
-    [answer] = peer.say(f"CONNECT\nreceipt:1\n{headers}\n^")
+    [answer] = peer.send(f"CONNECT\nreceipt:1\n{headers}\n^")
     command, answered, body = parsed(answer)
     assert (command, answered["message"], answered["receipt-id"]) == ("ERROR", message, "1")
     assert int(answered["content-length"]) == len(body.encode())
@@ -69,16 +69,16 @@ def test_refused_connect_closes_and_says_why(
 
 def test_frames_may_follow_connect_at_once_in_the_agreed_version(connect: Any, broker: Any) -> None:
     peer = connect(None)
-    answers = peer.say("CONNECT\naccept-version:1.2\n\n^\nSEND\ndestination:/queue/a\nreceipt:x\\cy\n\n^")
+    answers = peer.send("CONNECT\naccept-version:1.2\n\n^\nSEND\ndestination:/queue/a\nreceipt:x\\cy\n\n^")
     assert answers[1] == "RECEIPT\nreceipt-id:x\\cy\n\n"
     assert len(broker.received) == 1
 
 
 def test_refusal_before_connect_leaves_connection_open(connect: Any) -> None:
     peer = connect(None)
-    assert peer.say("SEND\nreceipt:1\n\n^")[0].startswith("ERROR\nmessage:Not connected.\n")
+    assert peer.send("SEND\nreceipt:1\n\n^")[0].startswith("ERROR\nmessage:Not connected.\n")
     assert not peer.link.closed
-    assert peer.say("CONNECT\n\n^")[0].startswith("CONNECTED\n")
+    assert peer.send("CONNECT\n\n^")[0].startswith("CONNECTED\n")
 
 
 # ---------------------------------------------------------------- errors
@@ -86,36 +86,36 @@ def test_refusal_before_connect_leaves_connection_open(connect: Any) -> None:
 
 def test_large_frame_before_connect_is_refused_by_its_head(connect: Any) -> None:
     peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
-    [answer] = peer.say("SEND\ncontent-length:101\n\n")
+    [answer] = peer.send("SEND\ncontent-length:101\n\n")
     assert answer.startswith("ERROR\nmessage:The maximum data length was exceeded\n")
     assert peer.link.closed
 
 
 def test_large_frame_before_connect_without_length_is_refused(connect: Any) -> None:
     peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
-    assert peer.say("SEND\n\n" + "x" * 100) == []
-    assert peer.say("x")[0].startswith("ERROR\nmessage:The maximum data length was exceeded\n")
+    assert peer.send("SEND\n\n" + "x" * 100) == []
+    assert peer.send("x")[0].startswith("ERROR\nmessage:The maximum data length was exceeded\n")
 
 
 def test_large_frame_right_behind_connect_is_accepted(connect: Any, broker: Any) -> None:
     peer = connect(None, limits=StompLimits(unconnected_body_bytes=100))
-    peer.say("CONNECT\n\n^SEND\ndestination:/queue/a\ncontent-length:1000\n\n", "x" * 1000 + "^")
+    peer.send("CONNECT\n\n^SEND\ndestination:/queue/a\ncontent-length:1000\n\n", "x" * 1000 + "^")
     assert len(broker.received) == 1
 
 
 def test_unknown_command_closes_with_its_receipt_id(connect: Any, parsed: Any) -> None:
     peer = connect()
-    [answer] = peer.say("SENDX\nreceipt:14\n\n^", "SEND\ndestination:/queue/a\nreceipt:15\n\n^")
+    [answer] = peer.send("SENDX\nreceipt:14\n\n^", "SEND\ndestination:/queue/a\nreceipt:15\n\n^")
     command, headers, _ = parsed(answer)
     assert (command, headers["receipt-id"]) == ("ERROR", "14")
     assert headers["message"] == "Unknown STOMP action\\c SENDX"
     assert peer.link.closed
-    assert peer.say("SEND\ndestination:/queue/a\nreceipt:16\n\n^") == []
+    assert peer.send("SEND\ndestination:/queue/a\nreceipt:16\n\n^") == []
 
 
 def test_broken_frame_closes_without_receipt_id(connect: Any, parsed: Any, broker: Any) -> None:
     peer = connect()
-    [answer] = peer.say("SEND\ndestination:/queue/a\ncontent-length:2\nreceipt:1\n\nbody^")
+    [answer] = peer.send("SEND\ndestination:/queue/a\ncontent-length:2\nreceipt:1\n\nbody^")
     assert "receipt-id" not in parsed(answer)[1]
     assert peer.link.closed
     assert broker.connections == []
@@ -123,7 +123,7 @@ def test_broken_frame_closes_without_receipt_id(connect: Any, parsed: Any, broke
 
 def test_client_error_of_the_core_leaves_the_connection_open(connect: Any, parsed: Any) -> None:
     peer = connect()
-    [answer] = peer.say("SEND\ndestination:/remote-temp-queue/ID:gone\nreceipt:1\n\n^")
+    [answer] = peer.send("SEND\ndestination:/remote-temp-queue/ID:gone\nreceipt:1\n\n^")
     _, headers, body = parsed(answer)
     assert headers["receipt-id"] == "1"
     assert body == "The destination temp-queue://ID:gone does not exist."
@@ -137,7 +137,7 @@ def test_error_of_several_lines_has_its_first_as_message(connect: Any, parsed: A
         raise StoreUnavailable("no space\nleft\0", hint="free space")
 
     broker.connections[0].send = fail
-    [answer] = peer.say("SEND\ndestination:/queue/a\nreceipt:1\n\n^")
+    [answer] = peer.send("SEND\ndestination:/queue/a\nreceipt:1\n\n^")
     _, headers, body = parsed(answer)
     assert headers["message"] == "no space"
     assert body == "no space\nleft\ufffd; free space"
@@ -152,7 +152,7 @@ def test_silence_before_connect_ends_in_an_error(connect: Any) -> None:
     assert peer.link.wake == 130.0
     peer.link.now = 130.0
     peer.session.on_timer()
-    assert peer.hear()[0].startswith("ERROR\nmessage:No CONNECT within 30 seconds\n")
+    assert peer.receive()[0].startswith("ERROR\nmessage:No CONNECT within 30 seconds\n")
     assert peer.link.closed
 
 
@@ -172,7 +172,7 @@ def test_server_beats_and_gives_a_silent_client_up_as_recorded(connect: Any, bro
             peer.link.output.clear()
     assert beats == [0.5, 1.0]
     assert peer.link.now == 101.5
-    assert peer.hear() == []
+    assert peer.receive() == []
     assert broker.connections == []
     assert peer.link.wake is None
 
@@ -181,10 +181,10 @@ def test_bytes_and_frames_count_as_heart_beats(connect: Any) -> None:
     peer = connect("1.2", headers="heart-beat:500,500\n")
     for _ in range(40):
         peer.link.now += 0.25
-        peer.say("\n")
-        peer.say("SEND\ndestination:/queue/a\nreceipt:1\n\n^")
+        peer.send("\n")
+        peer.send("SEND\ndestination:/queue/a\nreceipt:1\n\n^")
         peer.session.on_timer()
-        assert peer.hear() == []
+        assert peer.receive() == []
     assert not peer.link.closed
 
 
@@ -201,14 +201,14 @@ def test_silence_counts_only_while_the_client_is_read(connect: Any) -> None:
         peer.link.now = peer.link.wake
         peer.session.on_timer()
     assert peer.link.now == resumed_at + 3
-    assert peer.hear() == []
+    assert peer.receive() == []
 
 
 def test_timer_that_comes_late_is_harmless(connect: Any) -> None:
     peer = connect("1.2", headers="heart-beat:500,500\n")
-    peer.say("DISCONNECT\n\n^")
+    peer.send("DISCONNECT\n\n^")
     peer.session.on_timer()
-    assert peer.hear() == []
+    assert peer.receive() == []
 
 
 # ---------------------------------------------------------------- DISCONNECT
@@ -217,7 +217,7 @@ def test_timer_that_comes_late_is_harmless(connect: Any) -> None:
 def test_disconnect_is_answered_after_earlier_changes(connect: Any, broker: Any) -> None:
     peer = connect()
     broker.disk_is_slow = True
-    assert peer.say(
+    assert peer.send(
         "SEND\ndestination:/queue/a\npersistent:true\nreceipt:1\n\n^",
         "DISCONNECT\nreceipt:2\n\n^",
         "SEND\ndestination:/queue/a\nreceipt:3\n\n^",
@@ -225,14 +225,14 @@ def test_disconnect_is_answered_after_earlier_changes(connect: Any, broker: Any)
     assert not peer.link.closed
     assert broker.connections == []
     broker.sync()
-    assert peer.hear() == ["RECEIPT\nreceipt-id:1\n\n", "RECEIPT\nreceipt-id:2\n\n"]
+    assert peer.receive() == ["RECEIPT\nreceipt-id:1\n\n", "RECEIPT\nreceipt-id:2\n\n"]
     assert peer.link.closed
     assert len(broker.received) == 1
 
 
 def test_disconnect_without_receipt_just_closes(connect: Any) -> None:
     peer = connect()
-    assert peer.say("DISCONNECT\n\n^") == []
+    assert peer.send("DISCONNECT\n\n^") == []
     assert peer.link.closed
     assert peer.session.state is StompState.CLOSED
 
@@ -240,10 +240,10 @@ def test_disconnect_without_receipt_just_closes(connect: Any) -> None:
 def test_receipts_after_a_lost_connection_are_dropped(connect: Any, broker: Any) -> None:
     peer = connect("1.2", headers="client-id:c\n")
     broker.disk_is_slow = True
-    peer.say("SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:s\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/topic/t\nactivemq.subscriptionName:n\nreceipt:s\n\n^")
     peer.session.lost()
     broker.sync()
-    assert peer.hear() == []
+    assert peer.receive() == []
 
 
 # ---------------------------------------------------------------- flow
@@ -251,16 +251,16 @@ def test_receipts_after_a_lost_connection_are_dropped(connect: Any, broker: Any)
 
 def test_slow_reader_pauses_deliveries_until_its_output_has_left(connect: Any, broker: Any) -> None:
     peer = connect()
-    peer.say("SUBSCRIBE\nid:1\ndestination:/queue/a\n\n^")
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/a\n\n^")
     peer.session.pause_writing()
-    assert peer.say("SEND\ndestination:/queue/a\n\n^") == []
+    assert peer.send("SEND\ndestination:/queue/a\n\n^") == []
     assert peer.flush()[0].startswith("MESSAGE\n")
 
 
 def test_answers_go_on_while_deliveries_are_paused(connect: Any) -> None:
     peer = connect()
     peer.session.pause_writing()
-    assert peer.say("BEGIN\ntransaction:t\nreceipt:1\n\n^") == ["RECEIPT\nreceipt-id:1\n\n"]
+    assert peer.send("BEGIN\ntransaction:t\nreceipt:1\n\n^") == ["RECEIPT\nreceipt-id:1\n\n"]
 
 
 def test_what_the_kernel_was_handed_counts_as_seen(connect: Any, broker: Any) -> None:
@@ -279,7 +279,7 @@ def test_core_slows_the_client_down_through_the_link(connect: Any, broker: Any) 
 def test_slow_peer_before_connect_is_paused_at_once(connect: Any, broker: Any) -> None:
     peer = connect(None)
     peer.session.pause_writing()
-    peer.say("CONNECT\n\n^")
+    peer.send("CONNECT\n\n^")
     assert broker.connections[0].paused
     peer.session.written()
     assert not broker.connections[0].paused

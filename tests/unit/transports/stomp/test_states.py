@@ -33,15 +33,15 @@ def test_table_says_what_each_command_does_in_each_state(state: StompState, comm
 
 
 @pytest.mark.parametrize(("state", "command"), PAIRS)
-def test_session_does_what_the_table_says(connect: Any, broker: Any, state: StompState, command: Command) -> None:
+def test_session_follows_the_table(connect: Any, broker: Any, state: StompState, command: Command) -> None:
     broker.disk_is_slow = True
     peer = connect(None if state is StompState.OPENED else "1.2")
     if state in (StompState.LEAVING, StompState.CLOSED):
-        peer.say("DISCONNECT\n\n^")
+        peer.send("DISCONNECT\n\n^")
     if state is StompState.CLOSED:
         broker.sync()
     assert peer.session.state is state
-    answers = peer.say(f"{command}\nreceipt:r\n\n^")
+    answers = peer.send(f"{command}\nreceipt:r\n\n^")
     reaction = REACTIONS[state][command]
     assert peer.session.state is AFTERWARDS.get(reaction, state) or (state, command) == (
         StompState.OPENED,
@@ -59,7 +59,7 @@ def test_session_does_what_the_table_says(connect: Any, broker: Any, state: Stom
             assert "onnected." not in answers[0]
         case Reaction.LEAVE:
             broker.sync()
-            assert (answers + peer.hear())[0].startswith("RECEIPT\nreceipt-id:r\n")
+            assert (answers + peer.receive())[0].startswith("RECEIPT\nreceipt-id:r\n")
             assert peer.session.state is StompState.CLOSED
             assert peer.link.closed
         case Reaction.IGNORE:
@@ -71,12 +71,12 @@ def test_losing_the_connection_ends_every_state(connect: Any, broker: Any, state
     broker.disk_is_slow = True
     peer = connect(None if state is StompState.OPENED else "1.2")
     if state in (StompState.LEAVING, StompState.CLOSED):
-        peer.say("DISCONNECT\nreceipt:r\n\n^")
+        peer.send("DISCONNECT\nreceipt:r\n\n^")
     if state is StompState.CLOSED:
         broker.sync()
-        peer.hear()
+        peer.receive()
     peer.session.lost()
     broker.sync()
     assert peer.session.state is StompState.CLOSED
     assert broker.connections == []
-    assert peer.hear() == []
+    assert peer.receive() == []

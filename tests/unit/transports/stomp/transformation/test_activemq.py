@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""Bodies beside those that a stock ActiveMQ wrote and read; tests/golden/stomp/README.md says how it was asked."""
+"""Bodies beside those that a stock ActiveMQ wrote and read; see tests/golden/stomp/README.md."""
 
 import json
 import re
@@ -62,14 +62,14 @@ OTHERWISE = {
     "float 1.4E-45": "as above",
     "double 4.9E-324": "as above",
     "slash in key": "entries come in the order in which they are stored",
-    "stream": "a form that there is not is said so, by a header",
+    "stream": "a missing form is reported in a header",
 }
 
 BEYOND = {
     "object int[] ", "object String[] ", "object char[] ", "object long[] ", "object Object[] ",
     "object StringBuilder sb", "object State NEW", "object char array slash",
 }  # fmt: skip
-"""Objects that ActiveMQ deserialises; we say in a header that we do not."""
+"""Objects that ActiveMQ deserialises; we report in a header that we do not."""
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_read_message_is_the_one_activemq_makes(names: DestinationNames, case: d
         theirs = case["value"]
         assert {name: shown(value) for name, value in message.map().items()} == theirs
     if case["type"] == "Object" and not isinstance(case.get("value"), (dict, list)):
-        # What it has no content for, a null, is one that says so here.
+        # A null, for which it has no content, has an explicit form here.
         assert message.content == bytes.fromhex(case.get("content", "aced00057079"))
         assert shown(read_object(message.body_bytes())) == case.get("value")
     if case["type"] == "Text":
