@@ -16,6 +16,7 @@ from pybroker.broker.domain.ports import (
     PreparedSend,
     PreparedTransaction,
     Recovery,
+    RemovalReason,
     SubscriptionBacklog,
 )
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -134,8 +135,8 @@ class MemoryStore:
         destination: Destination,
         message_id: str,
         transaction: TransactionId | None = None,
-        *,
-        consumed_by: str | None = "",
+        reason: RemovalReason = RemovalReason.CONSUMED,
+        connection_id: str = "",
     ) -> None:
         """Forget a queue's message; nothing happens when it is not there."""
         if self._contains(destination, message_id):
@@ -148,8 +149,8 @@ class MemoryStore:
         subscription_key: str,
         message_id: str,
         transaction: TransactionId | None = None,
-        *,
-        consumed_by: str | None = "",
+        reason: RemovalReason = RemovalReason.CONSUMED,
+        connection_id: str = "",
     ) -> None:
         """Take a message out of a durable subscription's backlog; nothing happens when it is not there."""
         backlog = self._topics.get(topic, {}).get(subscription_key)

@@ -20,11 +20,12 @@ a consumer that had received it already then gets it without a redelivery mark, 
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.runtime import Callback, StoreRuntime
 
@@ -48,6 +49,8 @@ HELD_SHARE, WATCHED_SHARE = 1 / 16, 1 / 4
 
 BEGIN_SHARE, END_SHARE = 0.6, 0.5
 """Shares of messages consumed in time at which holding begins, and below which it ends."""
+
+_DISCARDED: Final = RemovalReason.DISCARDED
 
 
 class _HeldMessage:
@@ -159,20 +162,24 @@ class WriteElisionBuffer:
         return None
 
     def elide(
-        self, destination: Destination, message_id: str, transaction: TransactionId | None, consumed_by: str | None
+        self,
+        destination: Destination,
+        message_id: str,
+        transaction: TransactionId | None,
+        reason: RemovalReason,
+        connection_id: str,
     ) -> bool:
         """Drop a held message that is acknowledged; return False if the store has to write the removal.
 
-        A message that was dead-lettered or expired (None), or acknowledged in a transaction, is written before its
-        removal.
+        A message that is discarded, or acknowledged in a transaction, is written before its removal.
 
         Raises:
             StoreUnavailable: the writer has stopped.
         """
-        if consumed_by is None or transaction is not None:
+        if reason is _DISCARDED or transaction is not None:
             self.flush()
             return False
-        if self.consume(destination, message_id, consumed_by):
+        if self.consume(destination, message_id, connection_id):
             return True
         self.observe_consumption(message_id)  # the other held messages may still be consumed
         return False
@@ -199,17 +206,17 @@ class WriteElisionBuffer:
             self.flush()
             self._observe_unconsumed(1)  # not one for each: they have not waited long enough
 
-    def consume(self, destination: Destination, message_id: str, consumed_by: str = "") -> bool:
+    def consume(self, destination: Destination, message_id: str, connection_id: str = "") -> bool:
         """Drop a consumed message; return False if it is not held.
 
         Other messages of its consumer's connection are written first, and so is this one if it is older than they
         are: they may be made of it.
         """
         key = (destination, message_id)
-        if (newest := self._newest.get(consumed_by)) is not None:
+        if (newest := self._newest.get(connection_id)) is not None:
             held = self._by_key.get(key)
             if held is None or held.number != newest:
-                self.flush_from(consumed_by)
+                self.flush_from(connection_id)
         held = self._by_key.pop(key, None)
         if held is None or held.message is None:
             return False
@@ -245,18 +252,18 @@ class WriteElisionBuffer:
         if newest is not None and self._order and self._order[0].number <= newest:
             self._flush_through(newest)
 
-    def flush_before(self, consumed_by: str | None, transaction: TransactionId | None) -> None:
+    def flush_before(self, transaction: TransactionId | None, reason: RemovalReason, connection_id: str) -> None:
         """Write what must precede an acknowledgement: the messages that its consumer's connection sent.
 
-        All messages if it is part of a transaction, or if the message was dead-lettered or expired (None).
+        All messages if it is part of a transaction, or if the message is discarded.
 
         Raises:
             StoreUnavailable: the writer has stopped.
         """
-        if consumed_by is None or transaction is not None:
+        if reason is _DISCARDED or transaction is not None:
             self.flush()
         else:
-            self.flush_from(consumed_by)
+            self.flush_from(connection_id)
 
     def flush(self) -> None:
         """Write all held messages.

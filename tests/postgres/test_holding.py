@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.ports import Recovery, RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from tests.conformance.test_store import TestDurability, TestLastSequence, TestQueues, TestTransactions  # noqa: F401
 from tests.postgres.conftest import JdbcLives
@@ -159,9 +159,9 @@ def test_held_sends_are_written_with_the_clients_next_ack(lives: Any, text_messa
     lives.store.add(told)
     lives.settle()
     acknowledge: list[Callable[[str], None]] = [
-        lambda client: lives.store.remove(ORDERS, first.message_id, consumed_by=client),
-        lambda client: lives.store.remove(ORDERS, held.message_id, consumed_by=client),
-        lambda client: lives.store.acknowledge(news, subscription.key, told.message_id, consumed_by=client),
+        lambda client: lives.store.remove(ORDERS, first.message_id, connection_id=client),
+        lambda client: lives.store.remove(ORDERS, held.message_id, connection_id=client),
+        lambda client: lives.store.acknowledge(news, subscription.key, told.message_id, connection_id=client),
     ]
     for number, done in enumerate(acknowledge, 4):
         lives.store.add(held)
@@ -180,7 +180,7 @@ def test_what_became_of_a_message_is_written_with_its_removal(lives: Any, text_m
     lives.store.add(text_message(ORDERS, 1))
     lives.settle()
     lives.store.add(text_message(queue("ActiveMQ.DLQ"), 2))
-    lives.store.remove(ORDERS, text_message(ORDERS, 1).message_id, consumed_by=None)
+    lives.store.remove(ORDERS, text_message(ORDERS, 1).message_id, reason=RemovalReason.DISCARDED)
     lives.store.when_durable(lambda: None)
     lives.loop.run_until(lambda: lives.store.unwritten_bytes == 0)
     lives.crash()
@@ -195,7 +195,7 @@ def test_message_copies_are_written_with_a_durables_ack(lives: Any, text_message
     lives.store.add(message)
     lives.settle()
     lives.store.add(text_message(queue("ActiveMQ.DLQ"), 2))
-    lives.store.acknowledge(news, subscription.key, message.message_id, consumed_by=None)
+    lives.store.acknowledge(news, subscription.key, message.message_id, reason=RemovalReason.DISCARDED)
     written: list[bool] = []
     lives.store._writer.when_durable(lambda: written.append(True))
     lives.loop.run_until(lambda: bool(written))

@@ -31,7 +31,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pybroker.broker.domain.destination import Destination, queue
 from pybroker.broker.domain.errors import LockNotHeld, StoreError
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.ports import Recovery, RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store.journal import store_snapshot
@@ -65,9 +65,10 @@ LOCAL = st.builds(LocalTransactionId, st.just("ID:c:1"), st.integers(1, 2))
 
 make_message = cache(text_message)
 PRODUCER_ID = make_message(queue("A"), 1).message_id.removesuffix(":1")
-ANOTHER = "ID:another"
-CONSUMERS = st.sampled_from([ANOTHER, ANOTHER, make_message(queue("A"), 1).connection_id, None])
-"""Another connection than the producer's, which may have made what it sent of what it consumes, or no one."""
+BY_ANOTHER = RemovalReason.CONSUMED, "ID:another"
+BY_PRODUCER = RemovalReason.CONSUMED, make_message(queue("A"), 1).connection_id
+REMOVALS = st.sampled_from([BY_ANOTHER, BY_ANOTHER, BY_PRODUCER, (RemovalReason.DISCARDED, "")])
+"""Mostly by another connection than the producer's, whose own messages may be made of what it consumes."""
 
 
 class Operation(NamedTuple):
@@ -286,21 +287,25 @@ class ClusterMachine(RuleBasedStateMachine):
         if transaction not in self.prepared and self.master.store.add(message, transaction):  # else it is there already
             self.note("add", message, transaction)
 
-    @rule(destination=QUEUES, number=NUMBERS, transaction=TRANSACTIONS, consumed_by=CONSUMERS)
-    def remove(self, destination: Destination, number: int, transaction: Any, consumed_by: str | None) -> None:
+    @rule(destination=QUEUES, number=NUMBERS, transaction=TRANSACTIONS, removal=REMOVALS)
+    def remove(
+        self, destination: Destination, number: int, transaction: Any, removal: tuple[RemovalReason, str]
+    ) -> None:
         message_id = make_message(destination, number).message_id
         if transaction in self.prepared:
             return
+        reason, connection_id = removal
         elision, key = self.master.elision, (destination, message_id)
-        is_held = elision is not None and transaction is None and consumed_by is not None and key in elision
-        if is_held and elision._newest.get(consumed_by) in (None, elision._by_key[key].number):
-            self.consume_unwritten(destination, message_id, consumed_by)
+        is_consumed = transaction is None and reason is RemovalReason.CONSUMED
+        is_held = elision is not None and is_consumed and key in elision
+        if is_held and elision._newest.get(connection_id) in (None, elision._by_key[key].number):
+            self.consume_unwritten(destination, message_id, connection_id)
         else:
-            self.master.store.remove(destination, message_id, transaction, consumed_by=consumed_by)
+            self.master.store.remove(destination, message_id, transaction, reason, connection_id)
             self.note("remove", destination, message_id, transaction)
 
-    def consume_unwritten(self, destination: Destination, message_id: str, consumed_by: str) -> None:
-        self.master.store.remove(destination, message_id, consumed_by=consumed_by)
+    def consume_unwritten(self, destination: Destination, message_id: str, connection_id: str) -> None:
+        self.master.store.remove(destination, message_id, connection_id=connection_id)
         for index in reversed(range(len(self.history))):
             serial, method, arguments = self.history[index]
             if method == "add" and (arguments[0].destination, arguments[0].message_id) == (destination, message_id):
@@ -316,7 +321,7 @@ class ClusterMachine(RuleBasedStateMachine):
         for number in numbers:
             self.add(destination, number, size, None)
         for number in numbers[: max(0, count - behind)]:
-            self.remove(destination, number, None, ANOTHER)
+            self.remove(destination, number, None, BY_ANOTHER)
 
     @rule(destination=TOPICS, key=KEYS, number=NUMBERS, transaction=TRANSACTIONS)
     def acknowledge(self, destination: Destination, key: str, number: int, transaction: Any) -> None:

@@ -366,7 +366,7 @@ class Work:
 
     def _consume(self, message: Message, transaction: TransactionId | None = None) -> None:
         by = "ID:another" if transaction is None else ""
-        self._store.remove(message.destination, message.message_id, transaction, consumed_by=by)
+        self._store.remove(message.destination, message.message_id, transaction, connection_id=by)
         self._do("remove", message, transaction)
 
     def _relay(self) -> None:

@@ -17,6 +17,7 @@ from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
@@ -67,7 +68,9 @@ class BrowserSnapshot(DeliverySource):
         """Stop delivering."""
         self._found = None
 
-    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
+    def forget(
+        self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
+    ) -> None:
         """Do nothing: a browser consumes no message."""
 
     def settle(self, reference: Reference) -> None:

@@ -20,10 +20,11 @@ from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Deliver
+from pybroker.broker.domain.ports import Deliver, RemovalReason
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 
+_CONSUMED: Final = RemovalReason.CONSUMED
 _delivery: Final = attrgetter("delivery")
 
 
@@ -220,11 +221,11 @@ class BrokerConsumer:
         references = cast("Sequence[Reference]", deliveries)  # the only kind that the core delivers
         if transaction is not None:
             self.connection.add_acknowledgements(self, references, transaction)
-        outstanding, consumed_by = self.outstanding, self.connection.connection_id
+        outstanding, connection_id = self.outstanding, self.connection.connection_id
         for reference in references:
             del outstanding[reference]
             source = reference.source
-            source.forget(reference, transaction, consumed_by)
+            source.forget(reference, transaction, _CONSUMED, connection_id)
             if transaction is None:
                 source.settle(reference)
         self._settled(len(references))

@@ -23,7 +23,7 @@ from pybroker.broker.core.usage import SharedUsage, Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Clock, MessageStore
+from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId
 
@@ -139,7 +139,7 @@ class Durable(StoredSource):
     def publish(self, message: Message) -> None:
         """Append a message, and deliver it if the consumer has capacity; acknowledge a message that does not match."""
         if not self._wants(message):
-            self._acknowledge(message, None, consumed_by="")
+            self._acknowledge(message, None, RemovalReason.UNMATCHED)
             return
         self.append(message)
         consumer = self.consumer
@@ -202,7 +202,7 @@ class Durable(StoredSource):
                 message.decoded = None  # saves memory while it waits
                 wanted.append(reference)
             else:
-                self._acknowledge(message, None, consumed_by="")
+                self._acknowledge(message, None, RemovalReason.UNMATCHED)
         return wanted, looked_at
 
     def count_in(self, references: Sequence[Reference]) -> None:
@@ -216,9 +216,11 @@ class Durable(StoredSource):
         for reference in references:
             self._held[reference.message.destination].release(reference.message)
 
-    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
+    def forget(
+        self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
+    ) -> None:
         """Append the acknowledgement of a message to the store."""
-        self._acknowledge(reference.message, transaction, consumed_by)
+        self._acknowledge(reference.message, transaction, reason, connection_id)
 
     def settle(self, reference: Reference) -> None:
         """Mark a reference as settled, and release its memory."""
@@ -248,11 +250,12 @@ class Durable(StoredSource):
             if self._wants(message):
                 self.append(replace(message, persistent=False))
 
-    def _acknowledge(self, message: Message, transaction: TransactionId | None, consumed_by: str | None) -> None:
+    def _acknowledge(
+        self, message: Message, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
+    ) -> None:
         if message.persistent:
-            self._store.acknowledge(
-                message.destination, self.info.key, message.message_id, transaction, consumed_by=consumed_by
-            )
+            topic, key = message.destination, self.info.key
+            self._store.acknowledge(topic, key, message.message_id, transaction, reason, connection_id)
 
 
 def on_topic(info: DurableSubscription, topic: Destination) -> DurableSubscription:

@@ -35,7 +35,7 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Clock, MessageStore
+from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
@@ -198,10 +198,13 @@ class Queue(StoredSource):
         except StoreUnavailable as error:
             _log.log(severity(error), "%s is not served further now: %s", self.destination, error)
 
-    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
+    def forget(
+        self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
+    ) -> None:
         """Append the removal of a message to the store."""
         if reference.message.persistent and not self._is_temporary:
-            self._store.remove(self.destination, reference.message.message_id, transaction, consumed_by=consumed_by)
+            message_id = reference.message.message_id
+            self._store.remove(self.destination, message_id, transaction, reason, connection_id)
 
     def settle(self, reference: Reference) -> None:
         """Mark a reference as settled, and release its memory."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
 
 
@@ -54,13 +55,16 @@ class Origin(metaclass=ABCMeta):
     __slots__ = ()
 
     @abstractmethod
-    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
+    def forget(
+        self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
+    ) -> None:
         """Append the removal of a message to the store. The reference is not changed.
 
         Args:
             reference: the message.
             transaction: the transaction with whose commit the removal takes effect; None: at once.
-            consumed_by: the connection id of its consumer; None: it was dead-lettered, or expired.
+            reason: why it is removed.
+            connection_id: the connection of the consumer that acknowledged it; empty: there is none.
         """
 
     @abstractmethod

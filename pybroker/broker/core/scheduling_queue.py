@@ -32,7 +32,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.jobs import JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import to_message, view
-from pybroker.broker.domain.ports import MessageStore
+from pybroker.broker.domain.ports import MessageStore, RemovalReason
 
 SCHEDULING_QUEUE: Final = queue("PYBROKER.Scheduled")
 """The queue. Each message on it has, as its original destination, the one it was sent to."""
@@ -131,7 +131,8 @@ class SchedulingQueue:
     def _remove(self, message: Message, when_safe: Callable[[Callable[[], None]], None]) -> None:
         """Remove a message from the queue once its job, or its dead letter, is on disk."""
         if message.persistent:
-            when_safe(partial(self._store.remove, SCHEDULING_QUEUE, message.message_id, consumed_by=None))
+            discard = partial(self._store.remove, reason=RemovalReason.DISCARDED)
+            when_safe(partial(discard, SCHEDULING_QUEUE, message.message_id))
 
 
 def to_scheduling_queue(message: Message) -> Message:

@@ -28,7 +28,7 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Clock, MessageStore
+from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 
 _log = logging.getLogger(__name__)
 
@@ -279,13 +279,13 @@ class StoredSource(DeliverySource):
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference."""
         self._dead_letters.dead_letter(reference.message, cause, subscription_key=self._subscription_key)
-        self.forget(reference, None, consumed_by=None)
+        self.forget(reference, None, RemovalReason.DISCARDED)
         self.settle(reference)
 
     def expire(self, reference: Reference) -> None:
         """Remove an expired message."""
         self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
-        self.forget(reference, None, consumed_by=None)
+        self.forget(reference, None, RemovalReason.DISCARDED)
         self.settle(reference)
 
     def _dead_letter(self, reference: Reference) -> bool:

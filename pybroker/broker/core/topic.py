@@ -17,7 +17,7 @@ from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Clock, MessageStore
+from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
@@ -177,7 +177,9 @@ class TopicSubscription(DeliverySource):
                 self._consumer.offer(reference)
             self._drop(message)
 
-    def forget(self, reference: Reference, transaction: TransactionId | None, consumed_by: str | None) -> None:
+    def forget(
+        self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
+    ) -> None:
         """Do nothing: messages are not stored for a non-durable subscription."""
 
     def settle(self, reference: Reference) -> None:

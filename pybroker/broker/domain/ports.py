@@ -5,6 +5,7 @@ Everything here runs on the event loop's thread and never blocks, except where a
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from pybroker.broker.domain.delivery import Delivery
@@ -19,6 +20,14 @@ Clock = Callable[[], int]
 
 
 # ---------------------------------------------------------------- store
+
+
+class RemovalReason(Enum):
+    """Why a message is removed from its queue or from the backlog of a subscription."""
+
+    CONSUMED = "acknowledged by a consumer"
+    UNMATCHED = "not selected by the durable subscription"
+    DISCARDED = "dead-lettered, expired or scheduled: what was sent before, a dead letter too, is written first"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,8 +169,8 @@ class MessageStore(Protocol):
         destination: Destination,
         message_id: str,
         transaction: TransactionId | None = None,
-        *,
-        consumed_by: str | None = "",
+        reason: RemovalReason = RemovalReason.CONSUMED,
+        connection_id: str = "",
     ) -> None:
         """Append the removal of a queue's message.
 
@@ -172,7 +181,8 @@ class MessageStore(Protocol):
             destination: the queue.
             message_id: the message.
             transaction: the transaction with whose commit the removal takes effect; None: at once.
-            consumed_by: the connection id of its consumer; None: it was dead-lettered, or expired.
+            reason: why it is removed.
+            connection_id: the connection of the consumer that acknowledged it; empty: there is none.
         """
         ...
 
@@ -182,8 +192,8 @@ class MessageStore(Protocol):
         subscription_key: str,
         message_id: str,
         transaction: TransactionId | None = None,
-        *,
-        consumed_by: str | None = "",
+        reason: RemovalReason = RemovalReason.CONSUMED,
+        connection_id: str = "",
     ) -> None:
         """Append a durable subscription's acknowledgement of a message.
 
@@ -194,8 +204,8 @@ class MessageStore(Protocol):
             subscription_key: the subscription.
             message_id: the message.
             transaction: the transaction with whose commit the acknowledgement takes effect; None: at once.
-            consumed_by: the connection id of its consumer; "": the message did not match the subscription; None: it was
-                dead-lettered, or expired, and the acknowledgement is not written before its dead letter.
+            reason: why the subscription does not need it any longer.
+            connection_id: the connection of the consumer that acknowledged it; empty: there is none.
         """
         ...
 

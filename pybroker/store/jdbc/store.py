@@ -25,7 +25,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.objects import without_size_prefix
 from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
-from pybroker.broker.domain.ports import Page, PreparedTransaction, Recovery, SubscriptionBacklog
+from pybroker.broker.domain.ports import Page, PreparedTransaction, Recovery, RemovalReason, SubscriptionBacklog
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.group_commit import ABANDON_SECONDS, GroupCommit
@@ -328,8 +328,8 @@ class JdbcStore:
         destination: Destination,
         message_id: str,
         transaction: TransactionId | None = None,
-        *,
-        consumed_by: str | None = "",
+        reason: RemovalReason = RemovalReason.CONSUMED,
+        connection_id: str = "",
     ) -> None:
         """Remove a queue's message; nothing happens when it is not there. One that is not written yet never will be.
 
@@ -338,7 +338,7 @@ class JdbcStore:
         """
         writer = self._opened()
         elision = self._elision
-        if elision is not None and elision.elide(destination, message_id, transaction, consumed_by):
+        if elision is not None and elision.elide(destination, message_id, transaction, reason, connection_id):
             return
         self._state.remove(destination, message_id, transaction)
         self._wake(writer)
@@ -349,8 +349,8 @@ class JdbcStore:
         subscription_key: str,
         message_id: str,
         transaction: TransactionId | None = None,
-        *,
-        consumed_by: str | None = "",
+        reason: RemovalReason = RemovalReason.CONSUMED,
+        connection_id: str = "",
     ) -> None:
         """Note that a durable subscription is done with a message; nothing happens when it has it not pending.
 
@@ -359,7 +359,7 @@ class JdbcStore:
         """
         writer = self._opened()
         if self._elision is not None:
-            self._elision.flush_before(consumed_by, transaction)
+            self._elision.flush_before(transaction, reason, connection_id)
         self._state.acknowledge(topic, subscription_key, message_id, transaction)
         self._wake(writer)
 

@@ -25,7 +25,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import encode_subscription_info
-from pybroker.broker.domain.ports import Page, Recovery
+from pybroker.broker.domain.ports import Page, Recovery, RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
@@ -317,8 +317,8 @@ class JournalStore:
         destination: Destination,
         message_id: str,
         transaction: TransactionId | None = None,
-        *,
-        consumed_by: str | None = "",
+        reason: RemovalReason = RemovalReason.CONSUMED,
+        connection_id: str = "",
     ) -> None:
         """Append a queue's acknowledgement; does nothing if the message is not stored.
 
@@ -326,7 +326,7 @@ class JournalStore:
             StoreUnavailable: the store has stopped.
         """
         elision = self._elision
-        if elision is not None and elision.elide(destination, message_id, transaction, consumed_by):
+        if elision is not None and elision.elide(destination, message_id, transaction, reason, connection_id):
             return
         if self._state.contains(destination, message_id):
             location = self._writer.append(encode_remove_record(destination, message_id, transaction))
@@ -338,8 +338,8 @@ class JournalStore:
         subscription_key: str,
         message_id: str,
         transaction: TransactionId | None = None,
-        *,
-        consumed_by: str | None = "",
+        reason: RemovalReason = RemovalReason.CONSUMED,
+        connection_id: str = "",
     ) -> None:
         """Append a durable subscription's acknowledgement; does nothing if the message is not pending for it.
 
@@ -350,7 +350,7 @@ class JournalStore:
         subscription = None if contents is None else contents.subscriptions.get(subscription_key)
         if subscription is not None and message_id in subscription.pending:
             if self._elision is not None:
-                self._elision.flush_before(consumed_by, transaction)
+                self._elision.flush_before(transaction, reason, connection_id)
             location = self._writer.append(encode_remove_record(topic, message_id, transaction, subscription_key))
             self._state.remove(topic, message_id, subscription_key, location.file_id, transaction)
 

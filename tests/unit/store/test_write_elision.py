@@ -11,6 +11,7 @@ import pytest
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store import write_elision
@@ -345,7 +346,7 @@ class TestInTheStore:
     def test_copies_are_written_before_their_messages_removal(self, journal: Journal) -> None:
         message_id = journal.add(1)
         journal.add(2, OTHER)  # its dead letter
-        journal.store.remove(QUEUE, message_id, consumed_by=None)
+        journal.store.remove(QUEUE, message_id, reason=RemovalReason.DISCARDED)
         assert journal.store._state.contains(OTHER, text_message(OTHER, 2).message_id)
         assert journal.told == []
 
@@ -353,7 +354,7 @@ class TestInTheStore:
         """It waits for no answer, but may have made the one message of the other."""
         request, reply = journal.add(1), replace(text_message(OTHER, 2), connection_id="ID:server")
         assert journal.store.add(reply)
-        journal.store.remove(QUEUE, request, consumed_by="ID:server")
+        journal.store.remove(QUEUE, request, connection_id="ID:server")
         assert journal.stored() == []
         assert journal.store._state.contains(OTHER, reply.message_id)
         journal.turn()
@@ -365,23 +366,23 @@ class TestInTheStore:
         written = journal.add(1)
         journal.buffer.is_open = True
         held = journal.add(2)
-        journal.store.remove(QUEUE, written, consumed_by="ID:another")
+        journal.store.remove(QUEUE, written, connection_id="ID:another")
         assert journal.stored() == []
-        journal.store.remove(QUEUE, held, consumed_by="ID:another")
+        journal.store.remove(QUEUE, held, connection_id="ID:another")
         journal.turn()
         assert journal.told == ["1", "2"]
 
     def test_a_message_is_not_made_of_itself(self, journal: Journal) -> None:
         message_id = journal.add(1)
         before = journal.store._writer._end
-        journal.store.remove(QUEUE, message_id, consumed_by=text_message(QUEUE, 1).connection_id)
+        journal.store.remove(QUEUE, message_id, connection_id=text_message(QUEUE, 1).connection_id)
         journal.turn()
         assert (journal.told, journal.store._writer._end) == (["1"], before)
 
     def test_what_others_sent_need_not_be(self, journal: Journal) -> None:
         request, reply = journal.add(1), replace(text_message(OTHER, 2), connection_id="ID:server")
         assert journal.store.add(reply)
-        journal.store.remove(QUEUE, request, consumed_by="ID:another")
+        journal.store.remove(QUEUE, request, connection_id="ID:another")
         assert not journal.store._state.contains(OTHER, reply.message_id)
 
     def test_transacted_ack_waits_for_the_outcome(self, journal: Journal) -> None:
