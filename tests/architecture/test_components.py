@@ -158,7 +158,7 @@ def test_a_parallel_run_gives_a_group_to_one_process(suite: Path) -> None:
 # ---------------------------------------------------------------- where their files are
 
 
-def test_files_are_in_memory_where_that_is_asked_for(suite: Path) -> None:
+def test_temporary_files_are_in_memory_on_request(suite: Path) -> None:
     """Of fixtures and of all that asks for a temporary file; afterwards they are gone."""
     (suite / "test_other.py").write_text(
         "import tempfile\n\ndef test_it(tmp_path):\n"

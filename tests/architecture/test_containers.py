@@ -58,7 +58,7 @@ def test_each_keeps_its_store_on_the_shared_volume(services: dict[str, Any]) -> 
     assert stores == mounts
 
 
-def test_members_tell_themselves_apart(services: dict[str, Any]) -> None:
+def test_members_have_distinct_names(services: dict[str, Any]) -> None:
     assert {settings(service).name for service in services.values()} == set(services)
 
 
@@ -76,7 +76,7 @@ def variables(service: dict[str, Any], environment: dict[str, str]) -> dict[str,
     return {name: filled(value, environment) for name, value in service["environment"].items()}
 
 
-def test_lock_is_on_the_volume_unless_asked_for_in_the_database(root: Path, services: dict[str, Any]) -> None:
+def test_lock_is_on_the_volume_by_default(root: Path, services: dict[str, Any]) -> None:
     text = (root / "docker-compose.yml").read_text()
     asked = dict(re.findall(r"(PYBROKER_\w+)=(\S+)", text))
     database = composed(root)["postgres"]
@@ -88,7 +88,7 @@ def test_lock_is_on_the_volume_unless_asked_for_in_the_database(root: Path, serv
         assert config.lock_url == f"postgresql://{user}@postgres/{database['environment']['POSTGRES_DB']}"
 
 
-def test_store_is_on_the_volume_unless_asked_for_in_the_database(root: Path, services: dict[str, Any]) -> None:
+def test_store_is_on_the_volume_by_default(root: Path, services: dict[str, Any]) -> None:
     """With the variables that the file's head names, each as the shell would set it."""
     text = (root / "docker-compose.yml").read_text()
     asked: dict[str, str] = {}

@@ -99,7 +99,7 @@ def left_over(connection: Connection, queue: str) -> list[object]:
 
 
 @pytest.mark.parametrize("ack", ["auto", "client", "individual"])
-def test_a_message_is_given_when_it_is_asked_for(broker_uri: str, connection: Connection, queue: str, ack: str) -> None:
+def test_a_message_is_delivered_on_a_pull(broker_uri: str, connection: Connection, queue: str, ack: str) -> None:
     """And not before: the second consumer gets what the first has not asked for."""
     fill(broker_uri, queue, 4)
     with connection.consumer(queue, prefetch=0, ack=ack) as one, connection.consumer(queue, prefetch=0, ack=ack) as two:
@@ -139,7 +139,7 @@ def test_a_consumer_that_waits_gets_what_is_sent_then(broker_uri: str, connectio
     assert left_over(connection, queue) == []
 
 
-def test_messages_are_asked_for_over_a_failover(pair: Pair, queue: str) -> None:
+def test_messages_are_pulled_over_a_failover(pair: Pair, queue: str) -> None:
     with connect(pair.uri, timeout=PATIENCE) as connection:
         for number in range(4):
             connection.send(queue, str(number))
@@ -179,7 +179,7 @@ def test_tasks_ask_for_messages_and_browse_over_a_failover(pair: Pair, queue: st
     asyncio.run(main())
 
 
-def test_stomp_cannot_ask_for_messages_and_says_so(stomp_uri: str, queue: str) -> None:
+def test_pulling_over_stomp_is_an_error(stomp_uri: str, queue: str) -> None:
     with connect(stomp_uri, timeout=PATIENCE) as connection:
         with pytest.raises(UnsendableMessage, match="OpenWire"):
             connection.consumer(queue, prefetch=0)

@@ -256,7 +256,7 @@ class TestFailover:
         found = done("consume", "--url", pair.uri, name, "--count", str(count), "--idle", "5s")
         assert [int(line) for line in found.splitlines()] == list(range(count))
 
-    def test_failure_says_how_much_is_confirmed(self) -> None:
+    def test_failure_reports_how_much_is_confirmed(self) -> None:
         with Broker() as broker:
             command = [*PYBROKER, "produce", "--url", broker.uri, "Q", "--json"]
             with subprocess.Popen(

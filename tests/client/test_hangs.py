@@ -60,7 +60,7 @@ def test_a_file_with_brokers_that_cannot_be_read(tmp_path: Path) -> None:
             pass
 
 
-def test_names_are_looked_up_and_their_errors_told(broker_uri: str, queue: str) -> None:
+def test_names_are_looked_up_and_their_errors_reported(broker_uri: str, queue: str) -> None:
     with connect(f"failover:({broker_uri.replace('127.0.0.1', 'localhost')})", timeout=PATIENCE) as connection:
         connection.send(queue, "x")
     with pytest.raises(Timeout):

@@ -47,7 +47,7 @@ def test_stomp_sends_no_object(stomp_uri: str, queue: str) -> None:
         connection.send(queue, b"x", kind="object")
 
 
-def test_stomp_tells_no_kind_of_an_empty_body(broker_uri: str, stomp_uri: str, queue: str) -> None:
+def test_stomp_does_not_transfer_the_kind_of_an_empty_body(broker_uri: str, stomp_uri: str, queue: str) -> None:
     bodies: list[Body] = [{"a": 1}, "", "x", b""]
     with connect(broker_uri, timeout=10) as sender:
         for body in bodies:

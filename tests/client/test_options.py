@@ -129,7 +129,7 @@ def test_connections_that_come_about_nowhere_leave_nothing_over() -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_pauses_are_as_the_options_say(
+def test_reconnect_delays_follow_the_options(
     options: dict[str, object], expected: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three pauses, before the fourth attempt."""
@@ -186,13 +186,13 @@ def test_timeout_bounds_every_call(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("every", "warned"), [(0, 0), (3, 2)])
-def test_warnings_come_as_often_as_asked(every: int, warned: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_come_at_the_configured_interval(every: int, warned: int, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(BrokerMissing):
         connect(failover(DEAD, maxReconnectAttempts=5, warnAfterReconnectAttempts=every))
     assert caplog.text.count("no connection to") == warned
 
 
-def test_nio_is_said_to_be_tcp(two: tuple[Broker, Broker], caplog: pytest.LogCaptureFixture) -> None:
+def test_nio_is_logged_as_tcp(two: tuple[Broker, Broker], caplog: pytest.LogCaptureFixture) -> None:
     with connect(two[0].uri.replace("tcp:", "nio:")):
         assert "taken as tcp:" in caplog.text
 

@@ -136,7 +136,7 @@ def test_requests_are_answered_through_a_temporary_queue(stomp: Connection, stom
     thread.join()
 
 
-def test_what_stomp_cannot_say_is_refused_before_it_is_sent(stomp: Connection, queue: str) -> None:
+def test_what_stomp_cannot_express_is_refused_before_it_is_sent(stomp: Connection, queue: str) -> None:
     with pytest.raises(UnsendableMessage, match="OpenWire"):
         stomp.send(queue, {"a": 1})
     stomp.send(queue, "after")
@@ -157,7 +157,7 @@ def test_a_client_id_is_for_one_connection(stomp_uri: str, queue: str) -> None:
                 connect(uri, client_id=queue)
 
 
-def test_another_protocols_port_is_told_apart(broker_ports: tuple[str, int, int], broker_uri: str) -> None:
+def test_another_protocols_port_is_reported(broker_ports: tuple[str, int, int], broker_uri: str) -> None:
     # ActiveMQ cuts the connection once it has read the CONNECT, and its reset may overtake its greeting.
     may_be_cut = (BrokerMissing,) if broker_ports[0] == "activemq" else ()
     with pytest.raises((ProtocolViolation, *may_be_cut)):

@@ -154,7 +154,7 @@ def test_auto_ack_follows_the_listener(pair: Pair, name: str) -> None:
         assert [frame.headers.get("redelivered") for frame in seen] == [None, "true"]
 
 
-def test_transactions_that_a_break_touches_say_so(pair: Pair, name: str) -> None:
+def test_transactions_cut_by_a_lost_connection_raise(pair: Pair, name: str) -> None:
     connection, inbox = opened(pair.stomp_uri)
     with connection:
         connection.subscribe(name, id=1)
@@ -268,7 +268,7 @@ def test_transactions_take_and_roll_back(stomp_uri: str, name: str) -> None:
         assert inbox.message().body == "two"
 
 
-def test_a_refused_message_raises_and_tells_listeners(stomp_uri: str, name: str) -> None:
+def test_a_refused_message_raises_and_notifies_listeners(stomp_uri: str, name: str) -> None:
     connection, inbox = opened(stomp_uri)
     with connection:
         with pytest.raises(Refused):
@@ -390,7 +390,7 @@ def test_files_of_tls_are_looked_at_at_once(pem: Pem) -> None:
 # ---------------------------------------------------------------- what only a broker of ours is made to do
 
 
-def test_a_message_that_was_sent_again_says_so(cluster: Cluster) -> None:
+def test_a_message_sent_again_is_marked(cluster: Cluster) -> None:
     connection, inbox = opened(cluster.stomp_uri)
     with connection:
         connection.subscribe("/queue/Q", id=1)

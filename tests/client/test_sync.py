@@ -343,7 +343,7 @@ def test_an_idle_connection_is_kept_alive(broker_uri: str, queue: str) -> None:
     assert lost == []
 
 
-def test_a_missing_broker_is_said(broker_uri: str) -> None:
+def test_a_missing_broker_is_reported(broker_uri: str) -> None:
     no_one = f"tcp://127.0.0.1:{free_port()}"
     with pytest.raises(BrokerMissing):
         connect(no_one)
@@ -355,7 +355,7 @@ def test_a_missing_broker_is_said(broker_uri: str) -> None:
         assert connection.broker == broker_uri
 
 
-def test_a_port_of_another_protocol_is_said(stomp_uri: str) -> None:
+def test_a_port_of_another_protocol_is_reported(stomp_uri: str) -> None:
     port = stomp_uri.rpartition(":")[2]
     with pytest.raises((ProtocolViolation, BrokerMissing, ConnectionLost)):
         connect(f"tcp://127.0.0.1:{port}?wireFormat.maxInactivityDurationInitalDelay=500")

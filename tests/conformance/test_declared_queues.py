@@ -153,7 +153,7 @@ def test_only_lasting_queues_are_kept(lives: Any) -> None:
     assert names(reopen(lives)) == {}
 
 
-def test_saying_it_again_says_nothing_new(lives: Any, text_message: MakeMessage) -> None:
+def test_repeating_a_declaration_changes_nothing(lives: Any, text_message: MakeMessage) -> None:
     lives.store.declare(A)
     lives.store.declare(A)
     assert names(reopen(lives)) == {A: 0}

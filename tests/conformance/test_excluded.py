@@ -81,7 +81,7 @@ def ids(messages: list[Message]) -> list[str]:
 
 
 @pytest.mark.parametrize(("info", "kept"), [(subscription(), slice(0, None, 2)), (subscription(None), slice(None))])
-def test_what_a_crash_left_is_filtered_and_settled(lives: Any, info: DurableSubscription, kept: slice) -> None:
+def test_what_a_crash_left_is_filtered_and_acknowledged(lives: Any, info: DurableSubscription, kept: slice) -> None:
     messages = leave(lives, info)
     broker = begin(lives, lives.open())
     got = subscribe(broker.connect("c1", "me", Throttle()), info)
@@ -100,7 +100,7 @@ def test_own_messages_a_crash_left_are_filtered(lives: Any) -> None:
     until(lives, broker, lambda: not broker.durables[info.key].pending.count)
 
 
-def test_what_a_crash_left_is_settled_without_a_consumer(lives: Any) -> None:
+def test_what_a_crash_left_is_acknowledged_without_a_consumer(lives: Any) -> None:
     messages = leave(lives, subscription())
     broker = begin(lives, lives.open())
     until(lives, broker, lambda: broker.durables["me:s"].pending.count == 3)

@@ -212,7 +212,7 @@ def test_jobs_of_one_name_differ_by_their_time(lives: Lives, next_life: Any) -> 
     assert [(j.next_time, lives.store.load(j)) for j in next_life(lives)] == [(1500, b"first")]
 
 
-def test_told_once_it_is_safe(lives: Lives) -> None:
+def test_callbacks_run_once_it_is_durable(lives: Lives) -> None:
     told: list[int] = []
     lives.store.add(job("a"))
     lives.store.when_durable(lambda: told.append(1))

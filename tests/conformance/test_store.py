@@ -298,7 +298,7 @@ class TestPrepared:
         return lives
 
     @BETWEEN
-    def test_it_is_told_with_all_it_is_about(
+    def test_a_prepared_transaction_is_recovered_whole(
         self, in_doubt: Any, next_life: Any, old: Message, new: list[Message]
     ) -> None:
         for _ in range(2):
@@ -672,7 +672,7 @@ class TestDurability:
 
 
 class TestDelivered:
-    def test_a_clean_stop_says_what_consumers_have_seen(self, lives: Any, text_message: MakeMessage) -> None:
+    def test_a_clean_stop_records_what_consumers_have_seen(self, lives: Any, text_message: MakeMessage) -> None:
         sent = [text_message(ORDERS, number) for number in range(4)]
         for message in sent:
             lives.store.add(message)
@@ -686,7 +686,7 @@ class TestDelivered:
         lives.close()
         assert lives.open().delivered == frozenset()
 
-    def test_a_crash_says_nothing(self, lives: Any, text_message: MakeMessage) -> None:
+    def test_a_crash_records_nothing(self, lives: Any, text_message: MakeMessage) -> None:
         message = text_message(ORDERS, 1)
         lives.store.add(message)
         lives.close(delivered=[message.message_id])

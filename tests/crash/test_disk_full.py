@@ -118,7 +118,7 @@ def disk(tmp_path: Path) -> SmallDisk:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_consumers_make_the_room_that_producers_wait_for(
+def test_consumers_free_the_space_that_producers_wait_for(
     tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = SmallDisk(tmp_path, CAPACITY, number)
@@ -179,7 +179,7 @@ def test_a_waiting_batch_of_a_killed_master_is_not_confirmed(tmp_path: Path) -> 
     new_master.store.close()
 
 
-def test_a_stop_does_not_wait_for_room(tmp_path: Path) -> None:
+def test_a_stop_does_not_wait_for_space(tmp_path: Path) -> None:
     member = Member(SmallDisk(tmp_path, 20_000), JournalSettings(preallocation=Preallocation.NONE))
     member.fill()
     with pytest.raises(StoreUnavailable, match="No space left"):
@@ -197,7 +197,7 @@ def test_a_stop_on_the_reserve_loses_nothing(disk: SmallDisk) -> None:
     new_master.store.close()
 
 
-def test_a_master_that_lost_its_lock_stops_waiting_for_room(tmp_path: Path) -> None:
+def test_a_master_that_lost_its_lock_stops_waiting_for_space(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path, 20_000)
     member = Member(disk, JournalSettings(preallocation=Preallocation.NONE))
     last = member.fill()
@@ -227,7 +227,7 @@ def test_a_promotion_on_a_full_disk_spends_the_reserve(disk: SmallDisk) -> None:
     new_master.store.close()
 
 
-def test_a_file_that_found_no_room_is_made_once_there_is_some(tmp_path: Path) -> None:
+def test_a_file_without_space_is_made_once_there_is_some(tmp_path: Path) -> None:
     """The creation fails, not a write into the file: nothing half made is in the way of the next try."""
 
     class NoNewFiles(SmallDisk):
@@ -259,7 +259,7 @@ def test_producers_wait_while_the_reserve_does_not_fit(tmp_path: Path, caplog: p
     member.store.close()
 
 
-def test_whether_there_is_room_is_known_before_anyone_is_served(tmp_path: Path) -> None:
+def test_free_space_is_known_before_anyone_is_served(tmp_path: Path) -> None:
     """The writer's thread may come late to look. What is accepted until then stands in the way of those behind it."""
     looked = threading.Event()
 
@@ -278,7 +278,7 @@ def test_whether_there_is_room_is_known_before_anyone_is_served(tmp_path: Path) 
     member.store.close()
 
 
-def test_an_index_leaves_the_room_to_those_who_need_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_index_leaves_the_space_to_those_who_need_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = SmallDisk(tmp_path, 10 * CAPACITY)
     member = Member(disk, snapshot_bytes_min=0)
     member.until(lambda: member.holds_reserve)
@@ -327,15 +327,13 @@ def test_the_reserve_outlives_a_run_but_not_its_setting(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_file_system_that_keeps_no_room_is_no_reason_to_refuse(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_system_without_reservation_is_accepted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / RESERVE_NAME).mkdir()
     assert Reserve(JournalFiles(tmp_path), 8192).hold()
     assert "no space can be reserved" in caplog.text
 
 
-def test_the_scheduler_waits_for_room_as_well(tmp_path: Path) -> None:
+def test_the_scheduler_waits_for_space_as_well(tmp_path: Path) -> None:
     turns = Turns()
     disk = SmallDisk(tmp_path, 20_000)
     jobs = JournalJobStore(

@@ -80,7 +80,7 @@ def test_a_failed_write_or_sync(
     assert "a standby or a restart takes over" in told[0]
 
 
-def test_a_sync_that_finds_no_room_is_a_failed_sync(start: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+def test_a_sync_without_space_is_a_failed_sync(start: Callable[..., BrokerProcess], tmp_path: Path) -> None:
     """Only a write that found no space may be written again."""
     master = start("master", "before sync data:1:ENOSPC")
     master.wait_for("listening on")

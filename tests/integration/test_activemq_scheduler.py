@@ -233,7 +233,7 @@ class TestDefaultLayout:
         assert broker.terminate() == 0
         assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
 
-    def test_new_master_names_what_activemq_scheduled_meanwhile(
+    def test_new_master_names_what_activemq_scheduled_in_between(
         self, java: Any, start: Callable[..., BrokerProcess], tmp_path: Path
     ) -> None:
         data = tmp_path / "data"

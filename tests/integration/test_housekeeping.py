@@ -120,7 +120,7 @@ def test_journal_limit_refuses_sends_until_messages_are_consumed(
         assert send(client, "/queue/R", 1000) > accepted / 3
 
 
-def test_a_limit_leaves_room_for_two_files(start: Callable[..., BrokerProcess]) -> None:
+def test_a_limit_leaves_space_for_two_files(start: Callable[..., BrokerProcess]) -> None:
     broker = start(*SETTINGS, "--store-limit", "1mb")
     assert broker.join() != 0
     assert any("at least twice journal_file_max" in line for line in broker.lines)

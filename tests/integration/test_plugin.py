@@ -328,7 +328,7 @@ class TestCluster:
         with pytest.raises(ClusterError, match="no member is called 'c': there are a, b, master and standby"):
             cluster.kill9("c")
 
-    def test_what_cannot_be_done_is_said(self, cluster: Cluster) -> None:
+    def test_what_cannot_be_done_is_an_error(self, cluster: Cluster) -> None:
         cluster.kill9("standby")
         with pytest.raises(ClusterError, match="b is not running"):
             cluster.freeze("b")
@@ -587,7 +587,7 @@ def test_passing(mine): assert mine.wait_master().name == "a"
         result.assert_outcomes(passed=1, errors=1)
         result.stdout.re_match_lines([r"-+ broker a \(master\) -+"])
 
-    def test_a_broker_that_does_not_start_says_why(self, suite: pytest.Pytester) -> None:
+    def test_a_broker_that_does_not_start_reports_why(self, suite: pytest.Pytester) -> None:
         suite.makepyfile(
             """
 import pytest

@@ -24,7 +24,7 @@ def test_it_loses_nothing() -> None:
     assert re.search(r"accepted +4000\n +lost +0\n", done.stdout)
 
 
-def test_it_says_which_stores_there_are() -> None:
+def test_an_unknown_kind_of_store_names_the_kinds() -> None:
     done = demo("oracle")
     assert done.returncode == 1
     assert done.stderr == "'oracle' is not a kind of store: write one of journal, postgres\n"

@@ -406,7 +406,7 @@ def test_statement_cancelled_at_the_connect_ends_no_wait(new_lock: NewLock, monk
     assert cancelled[0].is_closed
 
 
-def test_connection_limit_is_told_with_the_remedy(postgres_database: PostgresDatabase) -> None:
+def test_connection_limit_is_reported_with_the_remedy(postgres_database: PostgresDatabase) -> None:
     postgres_database.sql(f"ALTER DATABASE {postgres_database.name} CONNECTION LIMIT 0")
     with pytest.raises(DatabaseUnavailable, match=r"too many connections for database.* CONNECTION LIMIT"):
         DatabaseSession(DatabaseTarget(postgres_database.url), Timing.of())
@@ -601,7 +601,7 @@ def test_unreachable_database_is_an_error_at_the_first_try(postgres_database: Po
         ("127.0.0.1", "no-such-host.invalid", "translate host name.*check the host's name"),
     ],
 )
-def test_wrong_urls_are_told_with_the_remedy(
+def test_wrong_urls_are_reported_with_the_remedy(
     postgres_database: PostgresDatabase, wrong: str, right: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PGPASSWORD", raising=False)
@@ -613,7 +613,7 @@ def test_wrong_urls_are_told_with_the_remedy(
 
 
 @pytest.mark.parametrize("kind", ["row", "lease"])
-def test_missing_rights_are_told_and_leave_nothing_behind(postgres_database: PostgresDatabase, kind: str) -> None:
+def test_missing_rights_are_reported_and_leave_nothing_behind(postgres_database: PostgresDatabase, kind: str) -> None:
     postgres_database.sql(f"ALTER DATABASE {postgres_database.name} OWNER TO postgres")
     lock = make(kind, postgres_database.url, LEASE_SECONDS, "m")
     with pytest.raises(ConfigError, match=r"permission denied.*GRANT CREATE"):

@@ -122,7 +122,7 @@ def test_member_serves_again_when_database_returns_after_grace(
 # ---------------------------------------------------------------- status
 
 
-def test_status_says_since_when_a_standby_is_master(postgres_database: PostgresDatabase) -> None:
+def test_status_shows_since_when_a_standby_is_master(postgres_database: PostgresDatabase) -> None:
     with Pair(postgres_database.url) as pair:
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
         killed_at_ms = time.time_ns() // 1_000_000
@@ -133,7 +133,7 @@ def test_status_says_since_when_a_standby_is_master(postgres_database: PostgresD
         assert since_ms >= killed_at_ms
 
 
-def test_status_says_who_is_master_who_waits_and_what_is_pending(postgres_database: PostgresDatabase) -> None:
+def test_status_shows_master_standbys_and_what_is_pending(postgres_database: PostgresDatabase) -> None:
     assert status(postgres_database)[0] == 4
     with Pair(postgres_database.url) as pair:
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
@@ -263,7 +263,7 @@ def status(database: PostgresDatabase, url: str = "") -> tuple[int, list[str]]:
 # ---------------------------------------------------------------- settings
 
 
-def test_settings_of_a_journal_are_said_to_have_no_effect(postgres_database: PostgresDatabase) -> None:
+def test_settings_of_a_journal_are_logged_as_without_effect(postgres_database: PostgresDatabase) -> None:
     node = BrokerProcess(postgres_database.url, name="a", port=0, extra=("--sync", "never", "--archive"))
     try:
         node.wait_for("no journal: of no effect are sync, disk_reserve, archive")

@@ -35,7 +35,7 @@ def memory_kb(pid: int) -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
 
-def test_a_bad_frame_gets_an_error_that_says_why_and_a_close(broker):
+def test_a_bad_frame_gets_an_error_with_the_reason_and_a_close(broker):
     connection = open_socket(broker.port)
     connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n\0")
     answer = read_all(connection)
@@ -53,7 +53,7 @@ def test_the_error_arrives_though_the_client_goes_on_sending(broker):
     assert b"Unknown STOMP action" in answer
 
 
-def test_who_never_connects_is_closed_and_told(start):
+def test_a_client_that_never_connects_is_closed_with_an_error(start):
     broker = start("--connect-timeout", "300ms", store="memory:")
     broker.wait_for("listening on")
     answer = read_all(open_socket(broker.port))
@@ -73,7 +73,7 @@ def test_one_port_takes_what_it_recognises(start, connect):
     assert client.request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
 
 
-def test_who_says_too_little_is_closed(start):
+def test_a_client_that_sends_too_little_is_closed(start):
     port = free_port()
     broker = start("--auto", str(port), "--connect-timeout", "300ms", store="memory:")
     broker.wait_for("listening on")
@@ -93,7 +93,7 @@ def test_openwire_is_recognised_too(start, connect):
     assert connect(port).request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
 
 
-def test_more_connections_than_allowed_are_refused_and_told(start, connect):
+def test_more_connections_than_allowed_are_refused_with_an_error(start, connect):
     broker = start("--connections-max", "2", store="memory:")
     broker.wait_for("listening on")
     clients = [connect(broker.port) for _ in range(2)]

@@ -70,7 +70,7 @@ class TestPair:
         assert pair.wait_for_master()
         standby.wait_for("becoming master|waiting")
 
-    def test_status_says_who_was_killed(self, pair):
+    def test_status_shows_who_was_killed(self, pair):
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
         pair.wait_for_status(lambda status: status["master"] == master.name)
         master.kill()
@@ -278,7 +278,7 @@ class TestClients:
         assert run("consume", *url, "ORDERS", "--count", "3").stdout == "two\nthree\nfour\n"
         assert run("consume", *url, "ORDERS", "--idle", "200ms").stdout == ""
 
-    def test_what_the_broker_says_is_passed_on(self, broker):
+    def test_the_brokers_output_is_passed_on(self, broker):
         found = run("consume", "--url", f"stomp://127.0.0.1:{broker.port}", "Q", "--selector", "a >")
         assert found.returncode == 1
         assert "the broker refuses" in found.stderr

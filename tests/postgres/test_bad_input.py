@@ -37,7 +37,7 @@ def tables(database: Any) -> str:
     return database.sql("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace")
 
 
-def test_a_wrong_password_is_not_told(postgres_database: Any, opened: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_password_is_not_logged(postgres_database: Any, opened: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     error = opened(url=postgres_database.url.replace(PASSWORD_IN_URL, "s3cret-too"))
     assert "password authentication failed" in str(error)
@@ -61,7 +61,7 @@ def test_a_wrong_password_is_not_told(postgres_database: Any, opened: Any, caplo
         "postgresql://u:s3cret@/db?host=/nowhere/s3cret",
     ],
 )
-def test_whatever_the_url_the_password_is_not_told(opened: Any, url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_password_in_any_url_is_not_logged(opened: Any, url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     error = opened(url=url)
     shown = "".join(traceback.format_exception(error)) + caplog.text
@@ -190,7 +190,7 @@ class TestReading:
         )
         assert lives.store.read(ORDERS, [message.message_id])[0].data == message.data
 
-    def test_what_is_gone_or_makes_no_sense_is_left_out_and_told(self, lives: Any, text_message: Any) -> None:
+    def test_rows_without_message_or_sense_are_skipped_and_logged(self, lives: Any, text_message: Any) -> None:
         sent = [text_message(ORDERS, number) for number in range(4)]
         for message in sent:
             lives.store.add(message)
@@ -206,7 +206,7 @@ class TestReading:
         lives.store.remove(ORDERS, sent[1].message_id)
         lives.settle()
 
-    def test_rows_that_make_no_sense_stay_and_are_told(self, lives: Any, text_message: Any) -> None:
+    def test_rows_that_make_no_sense_stay_and_are_logged(self, lives: Any, text_message: Any) -> None:
         lives.store.add(text_message(ORDERS, 1))
         lives.close()
         with psycopg2.connect(lives.database.url) as session, session.cursor() as cursor:

@@ -58,7 +58,7 @@ def test_every_take_over_has_a_higher_epoch(lives: Any) -> None:
     assert epochs == [1, 2, 3, 4]
 
 
-def test_a_stale_master_cannot_even_say_that_it_stopped_cleanly(lives: Any, text_message: Any) -> None:
+def test_a_stale_master_cannot_record_a_clean_stop(lives: Any, text_message: Any) -> None:
     message = text_message(ORDERS, 1)
     lives.store.add(message)
     lives.settle()
@@ -107,7 +107,7 @@ def test_lost_connection_ends_the_mastership_without_retry(lives: Any, text_mess
     assert lives.open().queues[ORDERS] == ids(lives, 1, text_message=text_message)
 
 
-def test_the_locks_fence_is_asked_after_every_commit(lives: Any, text_message: Any) -> None:
+def test_the_locks_fence_is_checked_after_every_commit(lives: Any, text_message: Any) -> None:
     acknowledged: list[int] = []
     lives.is_master = False
     lives.store.add(text_message(ORDERS, 1))

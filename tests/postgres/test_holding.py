@@ -93,7 +93,7 @@ def test_what_is_consumed_at_once_never_gets_into_the_tables(lives: Any, text_me
     assert lives.database.sql("SELECT string_agg(id || ' ' || msgid_seq, ',') FROM activemq_msgs") == "1 7"
 
 
-def test_a_stale_master_tells_no_one_that_a_message_was_consumed(lives: Any, text_message: Any) -> None:
+def test_a_stale_master_confirms_no_consumed_message(lives: Any, text_message: Any) -> None:
     """Though its lock's fence lets pass: there is nothing to write, but the database is asked all the same."""
     told = Told(lives.store, text_message)
     lives.open()  # the lock has changed hands
@@ -106,7 +106,7 @@ def test_a_stale_master_tells_no_one_that_a_message_was_consumed(lives: Any, tex
     told.store.abandon()
 
 
-def test_the_locks_fence_is_asked_before_anyone_is_told(lives: Any, text_message: Any) -> None:
+def test_the_locks_fence_is_checked_before_any_confirmation(lives: Any, text_message: Any) -> None:
     told = Told(lives.store, text_message)
     lives.is_master = False
     told.send(1)
@@ -115,7 +115,7 @@ def test_the_locks_fence_is_asked_before_anyone_is_told(lives: Any, text_message
     assert not told.numbers
 
 
-def test_who_waits_is_told_once_a_lost_connection_is_replaced(lives: Any, text_message: Any) -> None:
+def test_waiters_are_notified_on_the_replaced_connection(lives: Any, text_message: Any) -> None:
     told = Told(lives.store, text_message)
     lives.database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pybroker'")
     told.send(1)

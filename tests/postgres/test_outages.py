@@ -229,7 +229,7 @@ def test_what_reaches_the_server_late_has_no_effect(
     assert patient.database.sql("SELECT count(*) FROM activemq_msgs") == "0"
 
 
-def test_another_master_meanwhile_ends_it(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
+def test_another_master_during_the_outage_ends_it(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
     other = patient.make()
     texts = sabotage(lambda connection, _: other.recover() and lose(connection))
     safe = add(patient, text_message(ORDERS, 1))
@@ -239,7 +239,7 @@ def test_another_master_meanwhile_ends_it(patient: JdbcLives, text_message: Any,
     other.abandon()
 
 
-def test_another_kind_of_master_meanwhile_ends_it(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
+def test_another_kind_of_master_during_the_outage_ends_it(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
     """An ActiveMQ raises no epoch. What it wrote under our ids is not taken for ours."""
 
     def write_as_activemq(connection: DatabaseConnection, _: bytes) -> None:
@@ -255,7 +255,7 @@ def test_another_kind_of_master_meanwhile_ends_it(patient: JdbcLives, text_messa
     patient.database.sql("DELETE FROM activemq_msgs")
 
 
-def test_the_lock_is_asked_before_a_commit_is_repeated(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
+def test_the_lock_is_checked_before_a_commit_is_repeated(patient: JdbcLives, text_message: Any, sabotage: Any) -> None:
     def lose_lock_too(connection: DatabaseConnection, _: bytes) -> None:
         patient.is_master = False
         lose(connection)
@@ -317,7 +317,7 @@ FREE_DISK = "DROP TRIGGER full_disk ON activemq_msgs"
 
 
 @pytest.mark.parametrize("text_bytes_max", [32 << 20, 1])
-def test_a_full_disk_has_producers_refused_until_there_is_room(
+def test_a_full_disk_has_producers_refused_until_space_is_free(
     lives: JdbcLives, text_message: Any, monkeypatch: pytest.MonkeyPatch, text_bytes_max: int
 ) -> None:
     """Also where a batch is sent in several messages, and the transaction is still open when one of them fails."""
@@ -367,7 +367,7 @@ def test_a_read_that_takes_long_is_not_waited_for(adapter: Callable[..., JdbcLiv
     lives.options["read_seconds"] = WAIT_SECONDS
 
 
-def test_the_next_page_is_there_before_it_is_asked_for(patient: JdbcLives, text_message: Any) -> None:
+def test_the_next_page_is_there_before_it_is_requested(patient: JdbcLives, text_message: Any) -> None:
     messages = [text_message(ORDERS, number) for number in range(1, 31)]
     ids = [message.message_id for message in messages]
     for message in messages:

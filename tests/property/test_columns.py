@@ -183,7 +183,7 @@ def test_it_reads_the_same_however_it_is_cut(batches: list[list[bytes]], piece_b
 
 @few
 @given(journals(), st.data())
-def test_records_that_do_not_decode_are_told_alike(batches: list[list[bytes]], draw: st.DataObject) -> None:
+def test_records_that_do_not_decode_are_reported_alike(batches: list[list[bytes]], draw: st.DataObject) -> None:
     """Bytes are changed before the batch gets its checksum: the batch is sound, and its records are not."""
     for batch in batches:
         for index, payload in enumerate(batch):
@@ -196,7 +196,7 @@ def test_records_that_do_not_decode_are_told_alike(batches: list[list[bytes]], d
 
 @few
 @given(journals(), st.booleans(), st.data())
-def test_damage_is_told_alike(batches: list[list[bytes]], checksum: bool, draw: st.DataObject) -> None:
+def test_damage_is_reported_alike(batches: list[list[bytes]], checksum: bool, draw: st.DataObject) -> None:
     content = bytearray(encoded(batches, checksum=checksum) + EOF_MARKER)
     for _ in range(draw.draw(st.integers(1, 4))):
         content[draw.draw(st.integers(0, len(content) - 1))] = draw.draw(st.integers(0, 255))
@@ -205,7 +205,7 @@ def test_damage_is_told_alike(batches: list[list[bytes]], checksum: bool, draw: 
 
 @few
 @given(st.binary(max_size=300), st.binary(max_size=60))
-def test_bytes_that_mean_nothing_are_told_alike(content: bytes, payload: bytes) -> None:
+def test_bytes_that_mean_nothing_are_reported_alike(content: bytes, payload: bytes) -> None:
     check(content)
     check(BATCH_MAGIC + content)
     check(encoded([[payload]]) + EOF_MARKER)

@@ -195,7 +195,7 @@ def test_live_messages_are_those_in_the_generators_books(stores: Stores, alive: 
     assert pending == {(each.name, key): set(ids) for (each, key), ids in stores.totals.backlogs.items() if ids}
 
 
-def test_transactions_without_an_outcome_are_told_apart(history: "History", stores: Stores) -> None:
+def test_transactions_without_an_outcome_are_distinguished(history: "History", stores: Stores) -> None:
     found = {(stores.name(row.directory), row.outcome, row.transaction[:4]) for row in rows(history.unfinished)}
 
     assert ("05-xa-indoubt-kill9", "prepared", "XID:") in found
@@ -206,7 +206,7 @@ def test_transactions_without_an_outcome_are_told_apart(history: "History", stor
 # ---------------------------------------------------------------- the other questions
 
 
-def test_what_holds_files_is_what_journal_why_says(history: "History", stores: Stores) -> None:
+def test_what_holds_files_agrees_with_journal_why(history: "History", stores: Stores) -> None:
     from pybroker.spark_jobs.journal_pins import journal_pins
 
     found: defaultdict[str, dict[int, tuple[bool, set[Any]]]] = defaultdict(dict)
@@ -508,7 +508,7 @@ def test_a_job_is_a_program_that_writes_its_part_of_the_report(
         ("kahadb/lock", "no data file (db-<number>.log) is here yet"),
     ],
 )
-def test_job_without_a_journal_says_so_before_spark_starts(
+def test_job_without_a_journal_fails_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, said: str
 ) -> None:
     from pybroker.spark_jobs import cli

@@ -152,7 +152,7 @@ def test_page_shows_times_in_utc_and_the_absence_of_rows() -> None:
     assert "<th>empty" not in text
 
 
-def test_long_table_says_how_much_it_leaves_out() -> None:
+def test_long_table_names_how_much_it_leaves_out() -> None:
     section = Section("a", "b")
     section.add(HtmlTable(["n"], [(n,) for n in range(205)]))
     assert "5 more." in page("t", "", [], [section], "")

@@ -38,7 +38,7 @@ def _comparable(row: Any) -> tuple[str, ...]:
 
 
 @pytest.mark.component("java")
-def test_damage_is_told_by_the_place_it_came_from(spark: Any, sample: tuple[Path, Totals], tmp_path: Path) -> None:
+def test_damage_is_reported_with_its_origin(spark: Any, sample: tuple[Path, Totals], tmp_path: Path) -> None:
     directory, _ = sample
     damaged = bytearray((directory / "db-1.log").read_bytes())
     damaged[BATCH_HEADER_BYTES + 10] ^= 0xFF
@@ -53,7 +53,7 @@ def test_damage_is_told_by_the_place_it_came_from(spark: Any, sample: tuple[Path
 
 
 @pytest.mark.component("java")
-def test_what_cannot_be_read_is_said_before_a_query_runs(spark: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported_before_a_query_runs(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no data file"):
         read_remote(spark, tmp_path.as_uri())
     with pytest.raises(ConfigError, match="the table has no column colour; there are"):

@@ -114,7 +114,7 @@ def test_modes_show_drop_or_raise_damage(spark: "SparkSession", journals: Path) 
     assert any(f"db-{row.file}.log: offset {row.offset}: {row._corrupt_record}" in str(error.value) for row in shown)
 
 
-def test_a_record_type_of_the_future_is_a_row_that_says_so(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_record_type_of_the_future_is_a_marked_row(spark: "SparkSession", tmp_path: Path) -> None:
     write_file(tmp_path, [[encode(Trace("now")), b"\x63\x00"]])
     rows = table(spark, str(tmp_path)).orderBy("offset").collect()
     assert [(row.record_type, row._corrupt_record) for row in rows] == [
@@ -155,7 +155,7 @@ def test_file_that_vanishes_after_planning_follows_the_mode(spark: "SparkSession
         ("db-1.log", {"columns": "destinationn"}, "did you mean destination"),
     ],
 )
-def test_what_cannot_be_read_is_told_when_it_is_loaded(
+def test_what_cannot_be_read_is_reported_on_load(
     spark: "SparkSession", tmp_path: Path, content: str | None, options: dict[str, str], message: str
 ) -> None:
     folder = tmp_path / "journal"
@@ -204,7 +204,7 @@ def _environment(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatc
         yield pa.RecordBatch.from_pylist([{"reused": os.environ.get("SPARK_REUSE_WORKER", "")}])
 
 
-def test_spark_tells_a_worker_that_it_serves_more_than_one_task(spark: "SparkSession") -> None:
+def test_spark_marks_a_worker_that_serves_more_than_one_task(spark: "SparkSession") -> None:
     assert spark.range(1).mapInArrow(_environment, "reused string").collect()[0].reused
 
 

@@ -29,7 +29,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Totals]:
     return directory, generate(directory, SIZE, seed=7, per_second=1000, file_bytes_max=4_000_000)
 
 
-def test_recovery_finds_what_the_books_say(sample: tuple[Path, Totals]) -> None:
+def test_recovery_finds_what_the_totals_state(sample: tuple[Path, Totals]) -> None:
     directory, totals = sample
     state = StoreState()
     result = replay(directory, state)
@@ -135,7 +135,7 @@ def test_a_journal_that_is_there_is_not_written_over(tmp_path: Path) -> None:
         generate(tmp_path, 100_000)
 
 
-def test_the_command_says_what_it_made(tmp_path: Path) -> None:
+def test_the_command_prints_what_it_made(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,

@@ -62,7 +62,7 @@ def test_a_data_directory_and_a_journal_are_both_understood(
     assert printed.err == "[1/2] reading\n"
 
 
-def test_without_the_extra_it_says_what_to_install(
+def test_without_the_extra_the_error_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     reported: list[tuple[Sequence[str], Path]],

@@ -386,7 +386,7 @@ def test_a_damaged_store_is_not_compacted() -> None:
     assert "salvage" in done.stderr
 
 
-def test_originals_go_where_they_are_told(stores: Path) -> None:
+def test_originals_are_archived_or_deleted_as_requested(stores: Path) -> None:
     (done,) = told("compact", "data", "--archive", "kept")
     assert sorted(path.name for path in Path(str(done["archive"])).iterdir())[0] == "db-1.log"
     assert (stores / "kept").is_dir()

@@ -62,7 +62,7 @@ def test_a_block_is_worth_it_when_hardly_a_page_is_missing(present: int, expecte
     assert is_nearly_full(missing * (512 - present) + there * present) is expected
 
 
-def test_what_the_kernel_does_not_tell_is_not_full() -> None:
+def test_unknown_kernel_figures_do_not_count_as_full() -> None:
     assert not is_nearly_full(b"")
 
 

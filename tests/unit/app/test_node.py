@@ -108,7 +108,7 @@ def member(registry):
     return Member()
 
 
-def test_it_serves_until_asked_to_stop(live, member):
+def test_it_serves_until_a_stop_is_requested(live, member):
     async def scenario() -> None:
         await member.until(Role.MASTER)
         reader, writer = await member.connect()

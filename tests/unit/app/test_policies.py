@@ -105,7 +105,7 @@ def test_without_tables_all_is_as_in_the_core() -> None:
         ),
     ],
 )
-def test_an_attribute_says_something_to_the_core(text: str, changes: dict[str, Any]) -> None:
+def test_an_attribute_reaches_the_core(text: str, changes: dict[str, Any]) -> None:
     assert policy(text) == replace(DestinationPolicy(), **changes)
 
 
@@ -338,7 +338,7 @@ def shown(value: object) -> str:
             return str(value)
 
 
-def test_the_examples_are_read_and_say_what_the_text_says() -> None:
+def test_the_examples_are_read_and_match_their_text() -> None:
     first, second, virtual, composites, mirrored = (read(block) for block in blocks())
     policies = policy_map(first.policies, DestinationPolicy())
     assert policies.for_destination(queue("X")).memory_limit == 64 << 20

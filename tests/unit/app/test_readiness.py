@@ -63,7 +63,7 @@ def test_port_that_another_process_has_is_an_obstacle(stack: ExitStack, tmp_path
     assert find_obstacle(config).startswith(f"stomp: cannot use 127.0.0.1 port {taken}: Address already in use")
 
 
-def test_port_beside_a_master_that_says_nothing_is_not_judged(tmp_path: Path, taken: int) -> None:
+def test_port_beside_a_silent_master_is_not_judged(tmp_path: Path, taken: int) -> None:
     assert not find_obstacle(standby(tmp_path, taken))
 
 

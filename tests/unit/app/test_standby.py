@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never happened")
 
 
-def test_it_follows_and_says_so_once(
+def test_it_follows_and_logs_it_once(
     tmp_path: Path, waiting: Callable[[], Standby], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -166,13 +166,13 @@ def test_status_shows_how_far_a_standby_is(member: MemberRecord, expected: str) 
         (MemberRole.MASTER, r"gone, was master until [-\d]+ [:\d]+ or a little later, pid 1 on host"),
     ],
 )
-def test_status_tells_a_stop_from_a_crash(role: MemberRole, expected: str) -> None:
+def test_status_distinguishes_a_stop_from_a_crash(role: MemberRole, expected: str) -> None:
     entry = MemberStatus(name="b", alive=False, member=replace(STANDBY, role=role))
     status = Status(store="/s", lock="/s/lock", locked=False, holder_pid=None, members=[entry], now_ms=0)
     assert re.search(f"{expected}$", describe(status)[1])
 
 
-def test_it_lists_long_queues_before_it_says_that_it_is_warm(
+def test_it_lists_long_queues_before_it_reports_warm(
     tmp_path: Path, waiting: Callable[[], Standby], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(id_cache, "LONG_QUEUE", 100)

@@ -440,7 +440,7 @@ def test_the_backup_pool_size_limits_the_backups() -> None:
     assert subject.backup_step(0.0) is None
 
 
-def test_the_default_pool_has_room_for_one() -> None:
+def test_the_default_pool_has_space_for_one() -> None:
     subject = reconnector("randomize=false&backup=true")
     connect(subject)
     subject.backup_ready(connected_backup(subject))

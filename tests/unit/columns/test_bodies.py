@@ -104,7 +104,7 @@ def test_only_an_unusual_body_is_decoded_alone(tmp_path: Path, whole_rows: list[
         assert row["text"] == expected or str(row["text"]).startswith(str(expected))
 
 
-def test_a_body_that_does_not_decode_is_told(tmp_path: Path) -> None:
+def test_a_body_that_does_not_decode_is_reported(tmp_path: Path) -> None:
     broken = [
         added(MessageType.MAP, b"\x00\x00\x00\x09\x00"),
         added(MessageType.MAP, encode_map({"a": "b"}) + b"x"),

@@ -94,7 +94,7 @@ def test_damage_is_stepped_over_once_no_one_writes(tmp_path: Path) -> None:
     assert steps(stream, offset)[0] == [[*rest, "c"]]
 
 
-def test_a_torn_end_of_a_finished_file_is_told_once(tmp_path: Path) -> None:
+def test_a_torn_end_of_a_finished_file_is_reported_once(tmp_path: Path) -> None:
     grow(tmp_path, 1, batch("a"), batch("b")[:-3], marker=b"")
     grow(tmp_path, 2, batch("c"))
     stream = reader(tmp_path)
@@ -167,7 +167,7 @@ def test_a_query_for_what_is_available_now_ends_there(tmp_path: Path) -> None:
     assert steps(reader(tmp_path), offset)[0] == [["c", "d"]]
 
 
-def test_it_begins_where_it_is_told(tmp_path: Path) -> None:
+def test_it_begins_at_the_given_offset(tmp_path: Path) -> None:
     grow(tmp_path, 1, batch("a"))
     grow(tmp_path, 2, batch("b"), batch("c"))
     stream = reader(tmp_path, startingPosition="latest")

@@ -199,7 +199,7 @@ def test_a_preallocated_file_ends_where_its_zeros_begin(tmp_path: Path) -> None:
     assert [(row["file"], row[CORRUPT]) for row in vector_rows(tmp_path)] == [(1, None)]
 
 
-def test_columns_come_in_the_order_asked_for(tmp_path: Path) -> None:
+def test_columns_come_in_the_requested_order(tmp_path: Path) -> None:
     write_file(tmp_path, [[added(1)]])
     (piece,) = plan("j", list_files(tmp_path), None)
     (batch,) = read(piece, ("text", "file", "properties"))

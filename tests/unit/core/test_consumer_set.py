@@ -42,7 +42,7 @@ class TestTurns:
         world.put(*"0123456")
         assert [client.names for client in (*high, middle, low)] == [["0", "2"], ["1", "3"], ["4"], ["5", "6"]]
 
-    def test_room_of_a_lower_priority_is_used_at_once(self, world):
+    def test_capacity_of_a_lower_priority_is_used_at_once(self, world):
         world.consume(prefetch=1, priority=1)
         low = world.consume(prefetch=1)
         world.put(*"0123")
@@ -99,7 +99,7 @@ class TestExclusive:
         leader.close()
         assert plain.names == ["0"]
 
-    def test_everyone_is_exclusive_by_default_if_the_policy_says_so(self):
+    def test_all_are_exclusive_by_default_under_the_policy(self):
         world = World(all_consumers_exclusive_by_default=True)
         first, second = world.consume(), world.consume()
         world.put(*"01")
@@ -284,7 +284,7 @@ class TestSelectors:
         odd.ack()
         assert (odd.names, even.names) == (["1", "3", "5"], ["0", "2", "4", "6"])
 
-    def test_room_that_a_delivery_makes_for_another_consumer_is_used(self, world):
+    def test_capacity_that_a_delivery_frees_elsewhere_is_used(self, world):
         first, second = (world.consume(selector=f"n = {number}", prefetch=1) for number in (1, 2))
         for number in (1, 2, 1, 2):
             world.put(str(number), properties={"n": number})
@@ -377,7 +377,7 @@ STEPS = st.lists(
 
 @settings(max_examples=300)
 @given(steps=STEPS, prioritized=st.booleans(), grouped=st.booleans(), strict=st.booleans())
-def test_no_message_waits_that_a_consumer_with_room_accepts(steps, prioritized, grouped, strict):
+def test_no_message_waits_that_a_consumer_with_capacity_accepts(steps, prioritized, grouped, strict):
     world = World(prioritized_messages=prioritized, strict_order_dispatch=strict, max_redeliveries=-1)
     clients: list[Client] = []
     sent = 0

@@ -73,7 +73,7 @@ def individual(**options: object) -> DeadLetterRig:
 
 
 @pytest.mark.parametrize("origin", ["queue://ORDERS", "topic://PRICES"])
-def test_a_letter_is_the_message_and_says_where_it_was_and_why(origin: str) -> None:
+def test_a_letter_is_the_message_with_its_origin_and_cause(origin: str) -> None:
     message = make_message("body", origin, priority=7, expiration=NOW + 5, properties={"k": 1})
     letter = DeadLetterRig().dead_letter(message, "java.lang.Throwable: enough")
     assert letter is not None
@@ -143,7 +143,7 @@ def test_non_persistent_message_is_dropped_with_a_callback() -> None:
     assert rig.events == [("dead-lettered: why", None)]
 
 
-def test_or_kept_as_persistent_ones_that_say_so() -> None:
+def test_non_persistent_messages_become_persistent_and_marked() -> None:
     letter = shared(process_non_persistent=True).dead_letter(make_message("m", "queue://A", persistent=False))
     assert letter is not None
     assert letter.persistent
@@ -151,7 +151,7 @@ def test_or_kept_as_persistent_ones_that_say_so() -> None:
     assert view(letter).properties["originalDeliveryMode"] == "NON_PERSISTENT"
 
 
-def test_persistent_ones_do_not_say_so() -> None:
+def test_persistent_messages_are_not_marked() -> None:
     letter = shared(process_non_persistent=True).dead_letter(make_message("m", "queue://A"))
     assert letter is not None
     assert "originalDeliveryMode" not in view(letter).properties

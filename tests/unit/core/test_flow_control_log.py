@@ -105,7 +105,7 @@ def test_waits_are_logged_once_in_an_interval(make_world, told) -> None:
     assert len([line for line in told() if producer.connection.connection_id + " " in line]) == 1
 
 
-def test_send_with_room_logs_nothing(make_world, told) -> None:
+def test_send_with_free_memory_logs_nothing(make_world, told) -> None:
     world = make_world(memory_limit=10 * SMALL)
     assert send_answered(world.client()) == ["answer"]
     assert told() == []

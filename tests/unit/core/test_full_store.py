@@ -61,7 +61,7 @@ def test_what_is_not_stored_is_accepted(full):
     assert inbox.ids == ["stored", "fleeting"]
 
 
-def test_consumers_are_served_and_sends_go_on_when_there_is_room(full):
+def test_consumers_are_served_and_sends_resume_with_free_space(full):
     inbox = full.client().subscribe("queue://Q")
     inbox.ack()
     full.store.full = False
@@ -72,7 +72,7 @@ def test_consumers_are_served_and_sends_go_on_when_there_is_room(full):
     assert full.client().subscribe("queue://Q").ids == ["again"], "what was acknowledged is gone from the store"
 
 
-def test_a_job_store_without_room_counts_as_well(world):
+def test_a_full_job_store_counts_as_well(world):
     jobs = FullJobStore()
     world.broker.open_scheduler(jobs, [], wake_at=lambda when: None, connection_id="s", jobs_max=10)
     jobs.full = True
@@ -80,7 +80,7 @@ def test_a_job_store_without_room_counts_as_well(world):
         world.client().send("queue://Q", "a", properties={"AMQ_SCHEDULED_DELAY": 1000})
 
 
-def test_a_scheduled_message_that_is_due_waits_for_room(full):
+def test_a_scheduled_message_that_is_due_waits_for_space(full):
     full.store.full = False
     full.broker.open_scheduler(MemoryJobStore(), [], wake_at=lambda when: None, connection_id="s", jobs_max=10)
     inbox = full.client().subscribe("queue://LATER")

@@ -218,7 +218,7 @@ class TestFlowControl:
         assert self.answered(world) == ["answer"]
         assert names(world, "queue://LARGE") == [large]
 
-    def test_a_large_message_is_read_back_once_its_consumer_has_room(self, disk):
+    def test_a_large_message_is_read_back_once_there_is_capacity(self, disk):
         world = World(disk, limits=Limits(memory_bytes_max=self.LIMIT))
         large = [letter * PAGE_BYTES_MAX for letter in "abc"]
         world.client().send("queue://LARGE", *large)

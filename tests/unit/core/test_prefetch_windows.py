@@ -120,7 +120,7 @@ def test_a_consumer_of_several_queues_is_served_by_each_in_turn(world):
     assert sorted(inbox.ids) == ["a1", "a2", "a3", "b1", "b2", "b3"]
 
 
-def test_a_browser_settles_nothing_in_a_transaction_either(world):
+def test_a_browser_acknowledges_nothing_in_a_transaction_either(world):
     client = world.client()
     client.send("queue://Q", "a", "b")
     browser = client.subscribe("queue://Q", browser=True, prefetch=1)

@@ -81,7 +81,7 @@ def test_acknowledged_is_what_is_named_in_whatever_order(world, named, strange, 
     assert world.client().subscribe("queue://Q").ids == list(left)
 
 
-def test_what_is_acknowledged_together_makes_room_for_as_many(world):
+def test_a_range_acknowledgement_frees_as_much_prefetch(world):
     client = world.client()
     inbox = client.subscribe("queue://Q", prefetch=2)
     client.send("queue://Q", *"abcdef")
@@ -471,7 +471,7 @@ def test_two_copies_of_a_dead_letter_are_one(world):
     assert world.client().subscribe("queue://ActiveMQ.DLQ").ids == []
 
 
-def test_a_wildcard_consumer_without_room_looks_at_no_queue(world):
+def test_a_wildcard_consumer_without_capacity_reads_no_queue(world):
     client = world.client()
     inbox = client.subscribe("queue://A.*", prefetch=1)
     for number in range(50):

@@ -56,7 +56,7 @@ class TestRecentPast:
         world.publish(*"abc")
         assert world.listen(retroactive=True).names == ["b", "c"]
 
-    def test_everyone_gets_it_if_the_policy_says_so(self):
+    def test_everyone_gets_it_under_the_policy(self):
         world = World(subscription_recovery_policy=LastImageRecovery(), always_retroactive=True)
         world.publish("a", "b")
         assert world.listen().names == ["b"]

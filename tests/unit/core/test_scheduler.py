@@ -531,7 +531,7 @@ def test_one_message_to_two_destinations_is_two_jobs(world: World) -> None:
 # ---------------------------------------------------------------- when sending fails
 
 
-def test_a_message_there_is_no_room_for_waits(world: World, caplog: Any) -> None:
+def test_a_message_without_space_waits(world: World, caplog: Any) -> None:
     for _ in range(3):
         world.send(properties={"AMQ_SCHEDULED_DELAY": 500})
     world.refusal = ResourceLimit("full")
@@ -583,7 +583,7 @@ class Slow(MemoryJobStore):
         self.is_slow = lambda _: False
 
 
-def test_a_job_that_is_not_read_yet_is_asked_for_again(make_world: Callable[..., World]) -> None:
+def test_a_job_that_is_not_read_yet_is_requested_again(make_world: Callable[..., World]) -> None:
     world = make_world(jobs=Slow())
     world.send("late", properties={"AMQ_SCHEDULED_DELAY": 500})
     world.run_to(START + 5000)

@@ -216,7 +216,7 @@ def test_a_master_without_a_scheduler_leaves_it_to_the_next_one(pair: Pair, capl
     assert len(pair.jobs.recover()) == 1
 
 
-def test_a_store_that_does_not_answer_is_asked_again(pair: Pair) -> None:
+def test_a_store_that_does_not_answer_gets_the_request_again(pair: Pair) -> None:
     client = pair.client()
     client.connection.commit(begun(client))
     pair.store.is_away = True

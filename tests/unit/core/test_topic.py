@@ -138,7 +138,7 @@ class TestDurable:
         client.send("topic://T", "new", properties={"n": 1})
         assert inbox.ids == ["new"]
 
-    def test_what_does_not_match_is_settled_in_the_store_too(self, world):
+    def test_what_does_not_match_is_acknowledged_in_the_store(self, world):
         client = world.client("me")
         inbox = client.subscribe("topic://T", subscription_name="s", selector="n = 1")
         client.send("topic://T", "no")

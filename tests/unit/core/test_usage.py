@@ -30,12 +30,12 @@ def test_it_is_full_at_its_own_or_its_parents_limit():
 
 
 class TestWaiting:
-    def test_with_room_it_is_called_at_once(self):
+    def test_with_free_memory_it_is_called_at_once(self):
         called = []
         Usage(1).when_space(lambda: called.append(1))
         assert called == [1]
 
-    def test_waiting_callbacks_run_in_order_once_there_is_room(self):
+    def test_waiting_callbacks_run_in_order_once_memory_is_free(self):
         usage, called = Usage(10), []
         usage.acquire(11)
         for number in range(3):
@@ -45,7 +45,7 @@ class TestWaiting:
         usage.release(1)
         assert called == [0, 1, 2]
 
-    def test_callback_that_uses_the_room_leaves_the_next_waiting(self):
+    def test_callback_that_fills_the_memory_leaves_the_next_waiting(self):
         usage, called = Usage(10), []
 
         def send(number):
@@ -60,7 +60,7 @@ class TestWaiting:
         usage.release(5)
         assert called == [0, 1]
 
-    def test_room_in_the_broker_serves_those_of_every_destination(self):
+    def test_memory_freed_in_the_broker_serves_every_destination(self):
         broker = Usage(10)
         one, other = Usage(0, broker), Usage(0, broker)
         called = []
@@ -134,7 +134,7 @@ def test_a_shared_message_counts_once():
 
 
 class TestWhatCounts:
-    def test_queue_usage_counts_messages_until_settled(self):
+    def test_queue_usage_counts_messages_until_acknowledged(self):
         world = World()
         client = world.consume(prefetch=1)
         world.put("a", "b", "c")

@@ -322,7 +322,7 @@ def test_filtered_target_gets_messages_of_its_selector() -> None:
 
 
 @pytest.mark.parametrize("forward_only", [True, False])
-def test_what_no_target_wants_is_kept_when_the_operator_says_so(forward_only: bool) -> None:
+def test_a_message_without_a_target_is_kept_under_the_policy(forward_only: bool) -> None:
     large = Forward(destination=queue("LARGE"), selector="amount > 1000")
     routed = router(composite("queue://ORDERS", large, send_when_not_matched=True, forward_only=forward_only))
     assert targets(routed, "queue://ORDERS", properties={"amount": 1001}) == ["queue://LARGE"]

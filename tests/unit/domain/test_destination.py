@@ -94,7 +94,7 @@ def test_queues_and_topics_of_one_name_differ() -> None:
         ("*,B", False),
     ],
 )
-def test_patterns_are_told_from_names(name: str, is_pattern: bool) -> None:
+def test_patterns_are_distinguished_from_names(name: str, is_pattern: bool) -> None:
     assert topic(name).is_pattern is is_pattern
 
 

@@ -163,7 +163,7 @@ def truncate(path: Path) -> None:
         (truncate, "was overwritten"),
     ],
 )
-def test_check_tells_what_happened_to_the_file(held: FileLock, damage: Callable[[Path], None], message: str) -> None:
+def test_check_reports_what_happened_to_the_file(held: FileLock, damage: Callable[[Path], None], message: str) -> None:
     held.check()
     damage(Path(held.name))
     with pytest.raises(LockNotHeld, match=f"{held.name}: the lock file {message}.*must stop serving"):
@@ -314,7 +314,7 @@ def test_a_posix_holder_is_named_and_excludes_us(path: Path) -> None:
         process.kill()
 
 
-def test_asking_an_unreadable_path_says_so(tmp_path: Path) -> None:
+def test_checking_an_unreadable_path_reports_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable, match="cannot determine if it is locked"):
         is_locked(tmp_path / "file" / "lock")
@@ -496,7 +496,7 @@ def test_flock_query_creates_nothing_and_blocks_no_acquire(tmp_path: Path) -> No
     lock.release()
 
 
-def test_asking_for_a_flock_on_an_unreadable_path_says_so(tmp_path: Path) -> None:
+def test_a_flock_on_an_unreadable_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable, match="cannot determine if it is locked"):
         flock.is_locked(tmp_path / "file" / "lock.flock")

@@ -202,7 +202,7 @@ def test_other_sessions_are_tried_until_the_time_limit(world: World) -> None:
     assert world.time == pytest.approx(107.5)
 
 
-def test_being_told_that_the_lock_is_anothers_ends_it_at_once(world: World) -> None:
+def test_a_lock_held_by_another_ends_it_at_once(world: World) -> None:
     keeper = world.keep(outlives=True)
     world.answer = fail(LockNotHeld("the row names another"))
     world.confirm_once()

@@ -24,7 +24,7 @@ from pybroker.locks.postgres.timing import Timing
         ("postgresql://", "postgresql://localhost:5432/"),
     ],
 )
-def test_name_says_where_and_neither_who_nor_the_password(url: str, name: str) -> None:
+def test_name_shows_the_place_and_neither_user_nor_password(url: str, name: str) -> None:
     target = DatabaseTarget(url)
     assert target.name == name
     assert "secret" not in target.name

@@ -100,7 +100,7 @@ def test_a_tight_long_takes_what_it_needs(number: int, size: int) -> None:
     ("booleans", "head"),
     [(2, "01"), (504, "3f"), (505, "c040"), (2040, "c0ff"), (2041, "800100"), (8 * 4095, "800fff")],
 )
-def test_a_boolean_stream_says_how_long_it_is(booleans: int, head: str) -> None:
+def test_a_boolean_stream_starts_with_its_length(booleans: int, head: str) -> None:
     # One for the response, one for the array, one per element.
     value = DataArrayResponse(data=(None,) * (booleans - 2))
     frame = encoded(value, tight=True)
@@ -259,7 +259,7 @@ def test_exception_without_stack_trace_has_class_and_message() -> None:
 
 
 @pytest.mark.parametrize("count", ["8000", "ffff", "0004", "7fff"])
-def test_an_array_has_room_for_its_elements(count: str) -> None:
+def test_an_array_has_space_for_its_elements(count: str) -> None:
     with pytest.raises(MalformedOpenWire, match="array of"):
         WireFormat().decode(bytes.fromhex(f"21 00000000 00 00000000 01 {count} 000000"))
 

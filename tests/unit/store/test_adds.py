@@ -47,7 +47,7 @@ def changed(payload: bytes, changes: list[tuple[int, int]]) -> bytes:
 
 @given(COMMANDS, CHANGES, st.integers(0, 29), st.integers(0, 10_000))
 @example([AddMessage(queue("A"), "ID:1:1", b"x" * 150), AddMessage(queue("A"), "ID:1:1", b"")], [], 0, 0)
-def test_it_says_the_same(commands: list[Command], changes: list[tuple[int, int]], which: int, base: int) -> None:
+def test_both_readings_agree(commands: list[Command], changes: list[tuple[int, int]], which: int, base: int) -> None:
     payloads = [encode(each) for each in commands]
     if which < len(payloads):
         payloads[which] = changed(payloads[which], changes)

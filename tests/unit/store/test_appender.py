@@ -123,7 +123,7 @@ def test_nothing_is_filled_where_it_saves_nothing(tmp_path: Path, settings: dict
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_without_room_for_zeros_the_hole_stays_a_hole(tmp_path: Path, number: int) -> None:
+def test_without_space_for_zeros_the_hole_stays_a_hole(tmp_path: Path, number: int) -> None:
     journal = Journal(tmp_path)
     journal.files.failure = OSError(number, os.strerror(number))
     journal.write(1000)
@@ -133,7 +133,7 @@ def test_without_room_for_zeros_the_hole_stays_a_hole(tmp_path: Path, number: in
     journal.appender.close()
 
 
-def test_on_a_disk_with_little_room_nothing_is_filled(tmp_path: Path) -> None:
+def test_on_a_disk_with_little_space_nothing_is_filled(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.files.free -= 1
     journal.write(1000)

@@ -189,7 +189,7 @@ class TestRenewal:
 
 
 class TestRemarks:
-    def test_what_only_the_doomed_files_say_is_written_again(self) -> None:
+    def test_state_recorded_only_in_doomed_files_is_written_again(self) -> None:
         state = state_of([add("p:1"), ack("p:1"), add("q:5"), ack("q:5")], [add("p:2")], [])
         assert list(sequence_traces(state, [1])) == [encode_sequences({"q": 5})]
         assert list(sequence_traces(state, [3])) == []

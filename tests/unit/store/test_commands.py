@@ -253,6 +253,6 @@ def test_the_usual_shape_and_field_by_field_agree() -> None:
         (b"\x07\x0b\x0a\x03\x12\x01T\x12\x00\x22\x02ab", "size prefix"),
     ],
 )
-def test_what_is_wrong_is_said(payload: bytes, reason: str) -> None:
+def test_the_error_names_what_is_wrong(payload: bytes, reason: str) -> None:
     with pytest.raises(MalformedRecord, match=reason):
         decode(payload)

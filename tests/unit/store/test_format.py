@@ -41,7 +41,7 @@ def test_a_batch_checksums_exactly_its_records() -> None:
     assert batch[:BATCH_HEADER_BYTES] == batch_header(16, zlib.adler32(b"".join(records)))
 
 
-def test_a_batch_without_checksum_says_zero() -> None:
+def test_a_batch_without_checksum_has_zero_there() -> None:
     assert encode_batch([encode_record(b"x")], checksum=False)[20:28] == bytes(8)
 
 

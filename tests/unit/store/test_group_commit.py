@@ -261,7 +261,7 @@ class TestAskingInTheThread:
     def asking(self, desk: Build) -> Desk:
         return desk(CommitPolicy(noun="store", writer="test writer", fences_in_thread=True))
 
-    def test_those_who_come_meanwhile_are_told_next_and_in_order(self, asking: Desk) -> None:
+    def test_waiters_added_during_a_check_are_notified_next_in_order(self, asking: Desk) -> None:
         asking.commits.notify([asking.note("a")])
         asking.loop.turn()
         asking.commits.notify([asking.note("b")])
@@ -269,7 +269,7 @@ class TestAskingInTheThread:
         asking.run_until("c")
         assert asking.log == ["a", "b", "c"]
 
-    def test_closed_fence_tells_no_one(self, asking: Desk) -> None:
+    def test_closed_fence_notifies_no_one(self, asking: Desk) -> None:
         asking.lock = LockNotHeld("gone")
         asking.commits.notify([asking.note("a")])
         asking.loop.run_until(lambda: bool(asking.failures))
@@ -346,7 +346,7 @@ class TestReplica:
         it.commits.close()
         assert it.log[-3:] == ["sync", "job", "closed"]
 
-    def test_no_one_is_told_by_a_master_that_gave_up(self, desk: Build) -> None:
+    def test_a_master_that_gave_up_notifies_no_one(self, desk: Build) -> None:
         it = desk(replicated=True)
         assert it.replica is not None
         it.send("a")

@@ -32,7 +32,7 @@ def test_each_life_of_a_journal_has_the_first_ones_id(tmp_path, end):
         getattr(lives, end)()
 
 
-def test_a_store_that_is_given_no_identity_says_none(tmp_path):
+def test_a_store_without_an_identity_records_none(tmp_path):
     lives = JournalLives(tmp_path)
     assert lives.open().broker_id == ""
     lives.close()

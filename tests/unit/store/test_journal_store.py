@@ -99,7 +99,7 @@ def names(directory: Path) -> set[str]:
 class TestTransactionsInDoubt:
     """Prepared by an ActiveMQ that was killed, decided by pybroker."""
 
-    def test_they_are_told_with_all_they_are_about(self, sample: Callable[[str], Any]) -> None:
+    def test_prepared_transactions_are_recovered_whole(self, sample: Callable[[str], Any]) -> None:
         bench = Bench(sample("05-xa-indoubt-kill9").kahadb)
         one, five = bench.store.recover().prepared
         bench.store.abandon()
@@ -373,7 +373,7 @@ class TestCleanStop:
             bench.store.abandon()
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"delivered": 5}', '{"seen": []}', '{"delivered": null}'])
-    def test_a_remark_that_is_not_ours_says_nothing(self, directory: Path, text: str) -> None:
+    def test_a_trace_record_that_is_not_ours_is_ignored(self, directory: Path, text: str) -> None:
         directory.mkdir(parents=True)
         batch = encode_batch([encode_record(encode(Trace(CLEAN_STOP + text)))])
         (directory / "db-1.log").write_bytes(batch + EOF_MARKER)
@@ -536,7 +536,7 @@ class TestReading:
     def ids(self, *numbers: int) -> list[str]:
         return [message(number).message_id for number in numbers]
 
-    def test_messages_come_in_the_order_that_was_asked_for(self, directory: Path) -> None:
+    def test_messages_come_in_the_requested_order(self, directory: Path) -> None:
         bench = self.filled(directory)
         assert len(list(directory.glob("db-*.log"))) > 3, "from several files"
         wanted = self.ids(31, 2, 3, 40, 1)
@@ -612,7 +612,7 @@ class TestReading:
         assert not bench.store.damages
         bench.store.abandon()
 
-    def test_what_the_journal_has_not_is_told(self, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_what_the_journal_lacks_is_logged(self, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
         bench = self.filled(directory)
         assert len(bench.store.read(QUEUE, ["ID:no one:1:1:1", *self.ids(1)])) == 1
         assert "ID:no one:1:1:1" in caplog.text

@@ -63,7 +63,7 @@ def clock() -> HandClock:
 
 
 @pytest.mark.parametrize("time_ms", [0, 1, NOW, 10**13 - 1])
-def test_a_mark_says_its_time(time_ms: int) -> None:
+def test_a_mark_holds_its_time(time_ms: int) -> None:
     record = encode_mark(time_ms)
     assert len(record) == MARK_BYTES == 36
     assert mark_at(b"before" + record + b"after", 6) == time_ms
@@ -153,7 +153,7 @@ class Rig:
         return records, marks
 
 
-def test_records_lie_where_the_writer_said_behind_the_mark(tmp_path: Path, clock: HandClock) -> None:
+def test_records_lie_behind_the_mark_where_the_writer_reported(tmp_path: Path, clock: HandClock) -> None:
     rig = Rig(tmp_path, clock)
     located: dict[Location, bytes] = {}
     for second in range(3):
@@ -259,7 +259,7 @@ def test_recovery_with_marks_is_the_same_and_sees_a_clean_stop(tmp_path: Path, c
     again.abandon()
 
 
-def test_who_stops_in_order_is_believed_whatever_the_clock_says(tmp_path: Path, clock: HandClock) -> None:
+def test_a_clean_stop_is_believed_whatever_the_clock(tmp_path: Path, clock: HandClock) -> None:
     store = opened(tmp_path, clock)
     store.add(message(1))
     clock.now += INTERVAL_MS

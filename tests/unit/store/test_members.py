@@ -206,7 +206,7 @@ def test_members_without_a_name_are_numbered_on_their_host(
             assert successor.name == names[1]
 
 
-def test_the_longest_host_name_leaves_room_for_a_number(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_host_name_leaves_space_for_a_number(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "h" * 300)
     with claimed(directory), claimed(directory) as second:
         assert len(second.name) <= NAME_LENGTH_MAX

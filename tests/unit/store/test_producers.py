@@ -37,7 +37,7 @@ def test_an_id_without_a_sequence_is_ignored(sequences: ProducerSequences, messa
     assert sequences.last(message_id.rpartition(":")[0]) < 0
 
 
-def test_the_file_that_says_so_is_the_latest_of_equals(sequences: ProducerSequences) -> None:
+def test_the_file_that_records_it_is_the_latest_of_equals(sequences: ProducerSequences) -> None:
     sequences.record(f"{A}:5", 1)
     sequences.record(f"{A}:5", 3)
     sequences.record(f"{A}:4", 4)

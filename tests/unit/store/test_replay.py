@@ -533,7 +533,7 @@ def test_one_file_that_could_be_a_journal_is_enough(tmp_path: Path, content: byt
     assert list(inspect(tmp_path)) == [1, 2]
 
 
-def test_a_file_that_a_master_deletes_meanwhile_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_deleted_during_the_replay_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, 1, [encode_add(FIRST)])
     write(tmp_path, 2, [encode_add(SECOND)])
 

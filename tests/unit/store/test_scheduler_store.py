@@ -472,7 +472,7 @@ def test_damage_to_a_whole_file_is_no_claim(tmp_path: Path) -> None:
     life.kill()
 
 
-def test_a_failed_write_is_told_once_and_ends_the_store(tmp_path: Path) -> None:
+def test_a_failed_write_is_reported_once_and_ends_the_store(tmp_path: Path) -> None:
     class Broken(JournalFiles):
         fails = False
 

@@ -109,7 +109,7 @@ def test_what_is_sent_again_is_known_to_be_new_without_a_look(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["", "no number", "ID:q:1:1:1:-1", "x" * 600 + ":1", message_id(4) + "0"[1:]])
-def test_what_tells_nothing_is_looked_for_until_it_is_found(name: str) -> None:
+def test_an_id_without_a_position_is_searched_until_found(name: str) -> None:
     messages = indexed(range(9))
     found = name in messages
     assert found == (name == message_id(4))

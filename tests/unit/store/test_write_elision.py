@@ -106,7 +106,7 @@ class TestHeld:
         world.ring()
         assert (world.written, world.alarms, world.buffer.byte_count) == ([], [], 0)
 
-    def test_no_one_is_told_before_what_was_sent_earlier_is_safe(self, world: World) -> None:
+    def test_callbacks_wait_for_what_was_sent_earlier(self, world: World) -> None:
         world.add(1, 2, 3)
         world.consume(3, 2)
         world.turn()
@@ -202,7 +202,7 @@ class TestHeld:
         world.buffer.add(text_message(QUEUE, 2, "x" * HELD_BYTES_MAX))
         assert (world.written, world.buffer.byte_count) == (["1", "2"], 0)
 
-    def test_a_writer_that_stopped_takes_nothing_and_no_one_is_told(self, world: World) -> None:
+    def test_a_stopped_writer_accepts_and_confirms_nothing(self, world: World) -> None:
         world.add(1, 2)
         world.has_stopped = True
         world.ring()
@@ -332,7 +332,7 @@ class TestInTheStore:
         journal.add(2)
         assert journal.stored() == ["1", "2"]
 
-    def test_without_the_lock_no_one_is_told(self, journal: Journal) -> None:
+    def test_without_the_lock_nothing_is_confirmed(self, journal: Journal) -> None:
         message_id = journal.add(1)
         journal.is_master = False
         journal.store.remove(QUEUE, message_id)

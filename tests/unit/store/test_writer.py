@@ -248,7 +248,7 @@ class TestBatches:
 class TestLocations:
     @pytest.mark.parametrize("preallocation", Preallocation)
     @pytest.mark.parametrize("seed", range(6))
-    def test_locations_told_at_append_are_where_the_records_are(
+    def test_locations_returned_by_append_are_where_the_records_are(
         self, tmp_path: Path, preallocation: Preallocation, seed: int
     ) -> None:
         rng = random.Random(seed)
@@ -410,7 +410,7 @@ class TestCallbacks:
 
 
 class TestAbandon:
-    def test_what_was_not_written_never_is_and_no_one_is_told(self, rig: Rig, tmp_path: Path) -> None:
+    def test_what_was_not_written_stays_unwritten_and_unconfirmed(self, rig: Rig, tmp_path: Path) -> None:
         rig.writer.append(FIRST)
         rig.writer.when_durable(rig.note("open"))
         rig.writer.abandon()
@@ -440,7 +440,7 @@ class TestAbandon:
 
 
 class TestStrategies:
-    def test_periodic_tells_after_the_write_and_syncs_in_time(self, tmp_path: Path) -> None:
+    def test_periodic_notifies_after_the_write_and_syncs_in_time(self, tmp_path: Path) -> None:
         rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=0.01)
         assert rig.files.synced.acquire(timeout=WAIT_SECONDS)  # covers the first record
         rig.writer.append(FIRST)
@@ -500,7 +500,7 @@ class TestIdle:
         idle.writer.close()
         assert [payload for _, payload in contents(tmp_path)] == [b"first", b"a", b"b"]
 
-    def test_a_waiter_that_comes_later_is_told(self, idle: Rig) -> None:
+    def test_a_waiter_that_comes_later_is_notified(self, idle: Rig) -> None:
         idle.writer.append(encode_record(b"a"))
         idle.loop.turn()
         idle.writer.when_durable(idle.note("late"))
@@ -557,7 +557,7 @@ class TestInline:
         for number in range(waiters):
             rig.writer.when_durable(rig.note(f"{payload[:9].decode()}{number}"))
 
-    def test_it_is_on_disk_and_told_when_the_turn_is_over(self, quick: Rig, tmp_path: Path) -> None:
+    def test_it_is_durable_and_notified_when_the_turn_is_over(self, quick: Rig, tmp_path: Path) -> None:
         for payload in (b"a", b"b"):
             quick.files.calls.clear()
             self.send(quick, payload)

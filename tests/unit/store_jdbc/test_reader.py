@@ -63,7 +63,7 @@ def reads(database: FakeDatabase) -> Iterator[JdbcBodyReader]:
 
 
 @pytest.mark.parametrize("bytes_max", [0, 5_000, 8 << 20])
-def test_whatever_is_asked_for_comes_if_it_is_there(
+def test_every_requested_message_that_exists_is_returned(
     reads: JdbcBodyReader, database: FakeDatabase, bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "AHEAD_BYTES_MAX", bytes_max)
@@ -83,7 +83,7 @@ def test_a_page_after_the_other_is_there_already(reads: JdbcBodyReader, database
     assert len(asked) == 1, "the first page only"
 
 
-def test_an_error_is_told_and_the_next_read_tries_again(reads: JdbcBodyReader, database: FakeDatabase) -> None:
+def test_an_error_is_reported_and_the_next_read_tries_again(reads: JdbcBodyReader, database: FakeDatabase) -> None:
     database.is_broken = True
     with pytest.raises(StoreUnavailable, match="not there"):
         reads.read([1], seconds=WAIT_SECONDS)

@@ -156,7 +156,7 @@ def test_callbacks_during_a_fence_check_share_the_next(desk: Desk) -> None:
     assert desk.database.sizes == [FENCE.look, FENCE.look]
 
 
-def test_nothing_is_durable_before_those_who_came_first_are_told(desk: Desk) -> None:
+def test_nothing_is_durable_before_earlier_waiters_are_notified(desk: Desk) -> None:
     told: list[str] = []
     desk.writer.notify([lambda: told.append("consumed")])
     desk.writer.when_durable(lambda: told.append("durable"))
@@ -164,7 +164,7 @@ def test_nothing_is_durable_before_those_who_came_first_are_told(desk: Desk) -> 
     assert told == ["consumed", "durable"]
 
 
-def test_no_one_is_told_behind_a_closed_fence(desk: Desk) -> None:
+def test_no_one_is_notified_behind_a_closed_fence(desk: Desk) -> None:
     desk.database.is_taken_over = True
     desk.writer.notify([desk._answer])
     with pytest.raises(LockNotHeld):

@@ -189,7 +189,7 @@ def test_a_number_is_logged_at_once_when_its_message_gets_no_row(state: JdbcStat
 
 
 @pytest.mark.parametrize("deletes", [False, True])
-def test_what_only_rows_tell_is_known_after_a_start(state: JdbcState, deletes: bool) -> None:
+def test_what_only_rows_hold_is_known_after_a_start(state: JdbcState, deletes: bool) -> None:
     state.sequences.record(f"{PRODUCER}:5")
     state.sequences.record("other:1:5")
     if deletes:

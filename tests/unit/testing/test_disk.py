@@ -62,7 +62,7 @@ def test_a_full_one_refuses_holes_and_what_is_behind_the_end(disk: Disk) -> None
     assert disk.refuses(100 * BLOCK, 1)
 
 
-def test_room_that_is_given_back_can_be_taken(disk: Disk) -> None:
+def test_freed_space_can_be_used_again(disk: Disk) -> None:
     other = disk.store / "other"
     with other.open("wb") as stream:
         os.posix_fallocate(stream.fileno(), 0, 4 * BLOCK)
@@ -79,7 +79,7 @@ def test_other_directories_are_not_affected(disk: Disk) -> None:
         disk.full.check(stream.fileno(), 0, 1 << 30)
 
 
-def test_a_hole_takes_no_room(disk: Disk) -> None:
+def test_a_hole_uses_no_space(disk: Disk) -> None:
     assert used_bytes(disk.store) < 50 * BLOCK
 
 

@@ -43,7 +43,7 @@ def test_what_follows_from_the_place_is_refused(name: str) -> None:
         Broker(settings={name: "x"})
 
 
-def test_a_log_that_says_too_little_is_refused() -> None:
+def test_a_log_level_without_the_needed_lines_is_refused() -> None:
     assert options({"log_level": "debug"}) == ["--log-level=debug"]
     with pytest.raises(ValueError, match="log_level"):
         options({"log_level": "warning"})

@@ -141,7 +141,7 @@ def test_cut_it_is_silent_and_nothing_is_lost(world: World) -> None:
     assert client.recv(20) == b"to the client"
 
 
-def test_cut_it_tells_neither_side_that_the_other_has_gone(world: World) -> None:
+def test_a_cut_proxy_does_not_pass_on_a_close(world: World) -> None:
     world.open()
     client, broker = world.connection()
     world.watcher.call(world.proxy.partition)

@@ -293,7 +293,7 @@ def test_peer_that_leaves_in_the_handshake_is_one_line(place: Place, log: Callab
     assert line.endswith("TLS handshake failed: the peer left before its end")
 
 
-def test_a_health_check_that_says_nothing_is_no_line(place: Place, log: Callable[[], list[str]]) -> None:
+def test_a_silent_health_check_is_not_logged(place: Place, log: Callable[[], list[str]]) -> None:
     async def scenario(world: World) -> None:
         check = world.connect()
         await world.until(lambda: world.server.connections)

@@ -101,7 +101,7 @@ def test_reader_never_reads_past_the_end(method: str, data: bytes) -> None:
         getattr(Reader(data), method)()
 
 
-def test_reader_starts_where_it_is_told() -> None:
+def test_reader_starts_at_the_given_offset() -> None:
     assert Reader(b"\x00\x00\x00\x00\x00\x07", 2).integer() == 7
 
 

@@ -126,7 +126,7 @@ def test_without_properties_there_are_none() -> None:
         {"broker_path": ("b",) * 1025},
     ],
 )
-def test_what_does_not_fit_is_said_before_it_is_sent(change: dict[str, Any]) -> None:
+def test_what_does_not_fit_raises_before_it_is_sent(change: dict[str, Any]) -> None:
     with pytest.raises(UnencodableOpenWire):
         encode(fields(**change))
 
@@ -311,6 +311,6 @@ def test_a_template_corrects_the_priority(priority: int) -> None:
         {"broker_in_time": 2**63},
     ],
 )
-def test_a_template_says_what_does_not_fit(changes: dict[str, Any]) -> None:
+def test_a_template_refuses_what_does_not_fit(changes: dict[str, Any]) -> None:
     with pytest.raises(UnencodableOpenWire):
         build(changes)

@@ -67,7 +67,7 @@ def test_a_copy_differs_in_its_destinations_only(fields: OpenWireMessage, target
 
 
 @pytest.mark.parametrize("fields", MESSAGES.values(), ids=MESSAGES.keys())
-def test_a_copy_may_keep_what_the_message_says_of_its_origin(fields: OpenWireMessage) -> None:
+def test_a_copy_may_keep_the_origin_of_the_message(fields: OpenWireMessage) -> None:
     copy = Rerouting(to_message(fields)).copy(queue("B"))
     assert copy.data == encode(replace(fields, destination=queue("B")))
 

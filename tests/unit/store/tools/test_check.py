@@ -163,7 +163,7 @@ def test_a_message_that_does_not_decode_is_damage(tmp_path: Path) -> None:
     assert found(tmp_path) == [("damage", "damaged record")] * 2
 
 
-def test_a_record_of_a_newer_version_is_told_and_passed_over(tmp_path: Path) -> None:
+def test_a_record_of_a_newer_version_is_reported_and_skipped(tmp_path: Path) -> None:
     write(tmp_path, [add(1), b"\x63\x00", add(2)])
     result = checked(tmp_path)
     assert [finding.kind for finding in result.findings] == ["newer record"]

@@ -130,7 +130,7 @@ def test_a_compaction_keeps_activemqs_clean_stop(sample: Callable[[str], Any]) -
     assert replay(directory, StoreState()).closing_traces[-1] == CLEAN_STOP + '{"delivered": []}'
 
 
-def test_the_originals_are_moved_or_deleted_as_told(tmp_path: Path) -> None:
+def test_the_originals_are_moved_or_deleted_as_requested(tmp_path: Path) -> None:
     for archive in (True, False):
         directory = write(tmp_path / str(archive), *BUSY)
         originals = {path.name: path.read_bytes() for path in directory.iterdir()}

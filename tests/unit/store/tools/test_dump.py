@@ -62,7 +62,7 @@ def records(directory: Path, wanted: RecordFilter | None = None, **how: bool) ->
         return [item for item in dump(snapshot, wanted, **how) if isinstance(item, DumpedRecord)]
 
 
-def test_every_type_of_record_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_every_type_of_record_has_its_own_fields(tmp_path: Path) -> None:
     write(tmp_path, list(EVERY_TYPE.values()))
     found = records(tmp_path, bodies=True)
     assert [record.type for record in found] == [kind.name for kind in CommandType]
@@ -78,7 +78,7 @@ def test_every_type_of_record_is_told_in_its_own_words(tmp_path: Path) -> None:
     assert told["REWRITTEN_DATA_FILE"]["source_file"] == 3
 
 
-def test_the_end_of_a_subscription_is_told_from_its_making(tmp_path: Path) -> None:
+def test_the_end_of_a_subscription_differs_from_its_creation(tmp_path: Path) -> None:
     write(tmp_path, [subscribe("s"), Unsubscribe(TOPIC, "client:s")])
     assert [record.as_json()["made"] for record in records(tmp_path)] == [True, False]
 

@@ -175,7 +175,7 @@ def test_a_prepared_ack_names_its_durable_subscription(tmp_path: Path) -> None:
     assert [each["subscription"] for each in transaction["acknowledged"]] == ["client:s"]
 
 
-def test_a_message_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+def test_a_message_that_cannot_be_read_is_marked(tmp_path: Path) -> None:
     write(tmp_path, [add(1)])
     with JournalSnapshot(tmp_path) as snapshot:
         contents = Export(snapshot)
@@ -212,7 +212,7 @@ def test_a_body_that_does_not_decode_is_shown_as_it_lies_there() -> None:
     assert message_as_json(b"\x63")["problem"]
 
 
-def test_queues_come_before_topics_and_nothing_else_is_told(tmp_path: Path) -> None:
+def test_queues_come_before_topics_and_nothing_else_is_exported(tmp_path: Path) -> None:
     write(tmp_path, [subscribe("s"), add(1, TOPIC), add(2, QUEUE)])
     assert [each["kind"] for each in exported(tmp_path)] == ["message", "message", "subscription"]
     assert messages(tmp_path, "queue://Q") == [message_id(2)]

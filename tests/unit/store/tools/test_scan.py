@@ -141,7 +141,7 @@ def test_zeros_at_a_records_end_belong_to_the_record() -> None:
     assert not gap.is_torn
 
 
-def test_a_negative_checksum_is_noted() -> None:
+def test_a_negative_checksum_is_reported() -> None:
     data = (
         BEFORE + BATCH_MAGIC + struct.pack(">iq", len(encode_record(b"\0\0")), -1) + encode_record(b"\0\0") + EOF_MARKER
     )

@@ -93,7 +93,7 @@ def test_acks_are_followed_along_chains_to_their_root(tmp_path: Path) -> None:
     assert files[3].note.startswith("stays for its acknowledgements alone")
 
 
-def test_what_remarks_will_say_holds_nothing(tmp_path: Path) -> None:
+def test_what_metadata_records_will_repeat_holds_nothing(tmp_path: Path) -> None:
     write(tmp_path, [add(1), ack(1), encode_declared([QUEUE])], [Trace("written")])
     file = explained(tmp_path)[1]
     assert not file.is_held
@@ -103,7 +103,7 @@ def test_what_remarks_will_say_holds_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_what_activemq_alone_keeps_is_told(tmp_path: Path) -> None:
+def test_what_only_activemq_keeps_is_reported(tmp_path: Path) -> None:
     found = reasons(tmp_path, [ProducerAudit(b"x"), AckMessageFileMap(b"x")])
     assert [reason.cause for reason in found] == [Cause.ACTIVEMQ] * 2
 
@@ -143,7 +143,7 @@ def test_a_damaged_file_is_not_deleted(tmp_path: Path) -> None:
     assert (file.is_held, file.note) == (False, "moves to damaged at the next cleanup, since it is damaged")
 
 
-def test_damage_is_told(sample: Callable[[str], Any]) -> None:
+def test_damage_is_reported(sample: Callable[[str], Any]) -> None:
     with JournalSnapshot(sample("10-corrupt-batch").kahadb) as snapshot:
         assert why(snapshot).is_damaged
     with JournalSnapshot(sample("08-torn-tail").kahadb) as snapshot:

@@ -394,7 +394,7 @@ def test_unknown_transaction_is_refused(world: World, asks: bool) -> None:
     [(-2, [1, 1, 1]), (-1, [0, 0, 0]), ("a", [1, 0, 0]), ("b", [1, 1, 0]), (0, [0, 0, 0]), (12345, [0, 0, 0])],
 )
 @pytest.mark.parametrize("what", ["consumer", "session", "connection"])
-def test_last_delivered_says_what_was_seen(
+def test_last_delivered_marks_what_was_seen(
     world: World, what: str, last_delivered: int | str, counters: list[int]
 ) -> None:
     client = filled(world, count=3)

@@ -283,7 +283,7 @@ def test_what_is_alike_is_read_at_once() -> None:
         {"message_count": 0},
     ],
 )
-def test_what_says_anything_else_is_left_to_the_long_way(details: dict[str, object]) -> None:
+def test_other_acknowledgements_take_the_slow_path(details: dict[str, object]) -> None:
     assert usual(acquainted(), single(5, **details)) == []
 
 

@@ -75,7 +75,7 @@ def test_a_flag_of_a_wrong_type_is_false(world: World) -> None:
     assert client.session.state is OpenWireState.AGREED
 
 
-def test_peer_that_says_nothing_is_given_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_silent_peer_is_closed(world: World, caplog: pytest.LogCaptureFixture) -> None:
     client = world.new_client(sends_offer=False)
     client.wait(29.9)
     assert not client.link.closed

@@ -113,7 +113,7 @@ def _windowed(world: World, version: int) -> OpenWireClient:
     return peer
 
 
-def test_poison_says_why_in_the_format_that_was_agreed(world: World) -> None:
+def test_poison_cause_has_the_agreed_format(world: World) -> None:
     ours = dataclasses.replace(GENEROUS, stack_trace_enabled=True)
     peer = client_of(world, JAVA, ours)
     peer.send(ORDERS, "a")

@@ -197,7 +197,7 @@ def test_full_memory_pauses_reading_of_unanswered_sends() -> None:
     assert producer.link.holds == 0
 
 
-def test_no_room_can_be_refused() -> None:
+def test_a_send_without_space_can_be_refused() -> None:
     _, producer, _ = full_world(send_fail_if_no_space=True)
     assert producer.refused(producer.message(ORDERS))[0] == "javax.jms.ResourceAllocationException"
 

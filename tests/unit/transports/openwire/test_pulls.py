@@ -34,7 +34,7 @@ def test_a_pull_gets_one_message(client: OpenWireClient, timeout: int) -> None:
     assert client.receive() == []
 
 
-def test_nothing_comes_unasked(client: OpenWireClient) -> None:
+def test_nothing_comes_without_a_pull(client: OpenWireClient) -> None:
     client.send(ORDERS, "a")
     assert client.receive() == []
 

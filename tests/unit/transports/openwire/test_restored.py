@@ -73,7 +73,7 @@ def test_what_was_sent_besides_goes_with_it(world: World, client: OpenWireClient
     assert world.waiting(BILLS) == []
 
 
-def test_a_send_just_before_the_commit_leaves_no_room_for_them(world: World, client: OpenWireClient) -> None:
+def test_a_send_just_before_the_commit_leaves_no_space_for_them(world: World, client: OpenWireClient) -> None:
     client.consume(ORDERS)
     transaction = begin(client)
     client.send(BILLS, "d", transaction_id=transaction, response_required=False)

@@ -138,7 +138,7 @@ def test_java_client_may_take_its_time_to_connect(world: World) -> None:
     client.answer(ConnectionInfo(connection_id=ConnectionId("ID:late"), client_id="late"), Response)
 
 
-def test_a_loop_that_wakes_us_a_moment_early_is_asked_again(world: World) -> None:
+def test_a_timer_that_fires_a_moment_early_is_set_again(world: World) -> None:
     """Timers of uvloop are good to a millisecond: it may call before the time it was given."""
     client = world.client(offer=SHORT)
     when = client.link.wakes_at
@@ -148,7 +148,7 @@ def test_a_loop_that_wakes_us_a_moment_early_is_asked_again(world: World) -> Non
     assert client.link.wakes_at == when
 
 
-def test_pull_that_is_early_is_asked_for_again(world: World) -> None:
+def test_the_timer_of_an_early_pull_is_set_again(world: World) -> None:
     client = world.client(offer=dataclasses.replace(JAVA, max_inactivity_ms=0))
     client.consume(ORDERS, prefetch_size=0)
     client.send_commands(MessagePull(consumer_id=client.consumer(), timeout=300))

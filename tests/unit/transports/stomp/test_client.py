@@ -64,7 +64,7 @@ def test_empty_receipt_is_a_receipt(connect: Any) -> None:
     assert send(connect(), "x", headers="receipt:\n") == ["RECEIPT\nreceipt-id:\n\n"]
 
 
-def test_a_receipt_that_waits_for_room_holds_up_no_message(connect: Any, broker: Any) -> None:
+def test_a_receipt_that_waits_for_space_delays_no_message(connect: Any, broker: Any) -> None:
     peer = connect()
     peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^")
     [connection] = broker.connections
@@ -276,7 +276,7 @@ def test_browser_sees_the_end_and_cannot_refuse(connect: Any) -> None:
 # ---------------------------------------------------------------- acknowledgements
 
 
-def test_auto_is_settled_when_the_bytes_have_left(connect: Any, broker: Any) -> None:
+def test_auto_is_acknowledged_when_the_bytes_have_left(connect: Any, broker: Any) -> None:
     peer = connect()
     peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.prefetchSize:2\n\n^")
     assert bodies(send(peer, "0") + send(peer, "1") + send(peer, "2")) == ["0", "1"]

@@ -73,7 +73,7 @@ def test_deliveries_stay_paused_behind_the_next_receipt(box: Box) -> None:
     assert not box.connection.paused
 
 
-def test_messages_of_an_ended_subscription_make_room_too(box: Box) -> None:
+def test_messages_of_an_ended_subscription_free_space_too(box: Box) -> None:
     for _ in range(3):
         place = box.outbox.reserve()
         box.outbox.message(bytes(WAITING_BYTES_MAX // 2 + 1), Subscription(closed=True))
@@ -82,7 +82,7 @@ def test_messages_of_an_ended_subscription_make_room_too(box: Box) -> None:
     assert box.written == [b"r"] * 3
 
 
-def test_only_what_was_written_is_settled_and_only_once(box: Box) -> None:
+def test_only_what_was_written_is_acknowledged_once(box: Box) -> None:
     place = box.outbox.reserve()
     box.outbox.message(b"1", box.subscription, "delivery")
     assert box.outbox.take_sent() == {}

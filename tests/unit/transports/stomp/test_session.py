@@ -52,7 +52,7 @@ def test_connected_repeats_client_id_and_request(connect: Any, parsed: Any, brok
         ("client-id:taken\n", "Broker: fake - Client: taken already connected"),
     ],
 )
-def test_refused_connect_closes_and_says_why(
+def test_refused_connect_closes_with_the_reason(
     connect: Any, parsed: Any, broker: Any, headers: str, message: str
 ) -> None:
     connect("1.2", headers="client-id:taken\n")

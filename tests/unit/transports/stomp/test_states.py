@@ -26,7 +26,7 @@ PAIRS = [(state, command) for state in StompState for command in Command]
 
 
 @pytest.mark.parametrize(("state", "command"), PAIRS)
-def test_table_says_what_each_command_does_in_each_state(state: StompState, command: Command) -> None:
+def test_table_has_the_reaction_to_each_command_in_each_state(state: StompState, command: Command) -> None:
     transition = TRANSITIONS[state, command]
     assert transition.reaction is REACTIONS[state][command]
     assert transition.state is AFTERWARDS.get(transition.reaction, state)
