@@ -38,6 +38,7 @@ from pybroker.client.state import ClientState
 from pybroker.client.trust import untrusted
 from pybroker.client.uri import Address, BrokerURI
 from pybroker.client.wire import Dialler, Wire, seconds_until
+from pybroker.counted import counted
 
 DISCONNECT_SECONDS: Final = 5.0
 """The time that a broker has to answer an orderly disconnect, before the client aborts the transport."""
@@ -506,7 +507,6 @@ def _final_failure(step: GiveUp, report: str) -> ClientError:
     if step.rounds == 0:
         error = ConnectionLost(f"the connection broke: {cause}")
     else:
-        attempts = "1 attempt" if step.rounds == 1 else f"{step.rounds} attempts"
-        error = BrokerMissing(f"no broker after {attempts}: {report}")
+        error = BrokerMissing(f"no broker after {counted(step.rounds, 'attempt')}: {report}")
     error.__cause__ = cause
     return error

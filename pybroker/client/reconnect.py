@@ -26,6 +26,7 @@ from typing import Final
 
 from pybroker.client.conversation import Redirected
 from pybroker.client.uri import Address, BrokerURI, FailoverOptions, parse_list
+from pybroker.counted import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +320,7 @@ class Reconnector:
         every = self._options.warn_after_reconnect_attempts
         if every <= 0 or (self._rounds_failed != 1 and self._rounds_failed % every):
             return None
-        attempts = "1 attempt" if self._rounds_failed == 1 else f"{self._rounds_failed} attempts"
-        return f"no connection to a broker after {attempts}, trying on: {self.report()}"
+        return f"no connection to a broker after {counted(self._rounds_failed, 'attempt')}, trying on: {self.report()}"
 
     # ------------------------------------------------------------ backups
 

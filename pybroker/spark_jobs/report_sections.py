@@ -12,6 +12,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from pybroker.counted import counted
 from pybroker.spark_jobs import report_plots as plots
 from pybroker.spark_jobs.history import DESTINATION, Tables
 from pybroker.spark_jobs.report_page import ROWS_MAX, HtmlTable, Marked, Section, Tile
@@ -40,8 +41,9 @@ def draw_queues(tables: Tables, name: StoreNames) -> Drawn:
     totals = tables["time_in_queue"].agg(F.sum("consumed"), F.sum("waiting"), F.sum("expired")).collect()[0]
     throughput = _largest(tables["throughput"], F.sum("sent") + F.sum("consumed"))
     produced = tables["producers"].agg(F.sum("messages"), F.sum("bytes"), F.count_distinct("producer_id")).collect()[0]
+    producers = counted(produced[2], "producer")
     tiles = [
-        Tile("sent", plots.count(produced[0] or 0), f"{plots.size(produced[1] or 0)}, {produced[2]} producers"),
+        Tile("sent", plots.count(produced[0] or 0), f"{plots.size(produced[1] or 0)}, {producers}"),
         Tile("consumed", plots.count(totals[0] or 0)),
         Tile("pending", plots.count(totals[1] or 0)),
         Tile("expired", plots.count(totals[2] or 0)),
@@ -309,7 +311,7 @@ def draw_dead_letters(tables: Tables, name: StoreNames) -> Drawn:
         )
     section.add("Ordinary redeliveries are not journalled, so they are not counted.")
     total = sum(row.messages for row in causes)
-    tile = Tile("dead letters", plots.count(total), f"{len(causes)} causes", "warn" if total else "good")
+    tile = Tile("dead letters", plots.count(total), counted(len(causes), "cause"), "warn" if total else "good")
     return [section], [tile]
 
 
@@ -408,7 +410,7 @@ def draw_failovers(tables: Tables, name: StoreNames) -> Drawn:
     section.add(
         "Without a clean stop a gap is the longest it can have been: the master may have lived on, writing nothing."
     )
-    return [section], [Tile("masters", plots.count(len(terms)), f"{max(len(terms) - 1, 0)} changes")]
+    return [section], [Tile("masters", plots.count(len(terms)), counted(max(len(terms) - 1, 0), "change"))]
 
 
 def _broker(row: Row) -> str:
@@ -448,7 +450,7 @@ def draw_audit(tables: Tables, name: StoreNames) -> Drawn:
     )
     section.add("Sequence gaps are hints: messages that are not persistent take numbers, and leave no record.")
     damage = sum(row.severity == "damage" for row in rows)
-    mood, words = ("bad", f"{damage} damages") if damage else ("good", "no damage")
+    mood, words = ("bad", counted(damage, "damage")) if damage else ("good", "no damage")
     return [section], [Tile("findings", plots.count(len(rows)), words, mood)]
 
 

@@ -145,7 +145,7 @@ class TestStatus:
         deadline = time.monotonic() + START_SECONDS
         while "STORE FULL" not in (found := run(*command)).stdout:  # members renew their entries every two seconds
             assert time.monotonic() < deadline, found
-        assert re.search(rf"  {sent:,} messages wait, 0 in flight, 1 connections, [\d.,]+ GB free", found.stdout)
+        assert re.search(rf"  {sent:,} messages waiting, 0 in flight, 1 connection, [\d.,]+ GB free", found.stdout)
         found = json.loads(run(*command, "--json").stdout)
         assert found["members"][0]["load"] == {"connections": 1, "waiting": sent, "in_flight": 0, "is_full": True}
         assert found["disk_free_bytes"] > 0

@@ -14,6 +14,7 @@ import click
 
 from pybroker.broker.app.units import parse_duration
 from pybroker.broker.domain.errors import BrokerError, ConfigError
+from pybroker.counted import counted
 
 if TYPE_CHECKING:
     from pybroker.broker.app.client import Access
@@ -306,7 +307,7 @@ def consume(
     for why in done.left.values():
         click.echo(f"pybroker: left with the broker: {why}", err=True)
     if done.failure is not None or done.left or done.is_interrupted:
-        click.echo(f"pybroker: wrote {done.written} messages, acknowledged {done.acknowledged}", err=True)
+        click.echo(f"pybroker: wrote {counted(done.written, 'message')}, acknowledged {done.acknowledged}", err=True)
     if done.failure is not None:
         _fail(done.failure)
     if done.is_interrupted:

@@ -21,6 +21,7 @@ from pybroker.broker.app.session_names import (
 )
 from pybroker.broker.app.status import Exit
 from pybroker.broker.app.wiring import database_url, needs_driver
+from pybroker.counted import inflected
 
 DESTINATIONS_MAX = 20
 """The number of listed destinations, the longest first."""
@@ -232,7 +233,8 @@ def describe(status: DatabaseStatus) -> list[str]:
         what = f"{member.role.lower()} since {instant(member.since_ms)}{epoch}, from {member.host}"
         warning = f", COULD NOT SERVE: {member.obstacle}" if member.obstacle else ""
         lines.append(f"  {member.name:<24} {what}{warning}")
-    lines += [f"  {count:>12,} messages on {destination}" for destination, count in status.waiting.items()]
+    for destination, count in status.waiting.items():
+        lines.append(f"  {count:>12,} {inflected(count, 'message')} on {destination}")
     return lines
 
 

@@ -15,6 +15,7 @@ import click
 
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import BrokerError, ConfigError, JournalCorrupt, StoreUnavailable
+from pybroker.counted import counted, inflected
 
 if TYPE_CHECKING:
     from pybroker.store.journal.commands import CommandType
@@ -140,7 +141,7 @@ def _described_finding(finding: "Finding") -> str:
     if finding.offset is not None:
         where += f", offset {finding.offset}"
     if finding.length is not None:
-        where += f", {finding.length} bytes"
+        where += f", {finding.length} {inflected(finding.length, 'byte')}"
     return "\n".join(
         (
             f"{finding.level.value.upper()}: {where}: {finding.kind}",
@@ -154,11 +155,11 @@ def _described_finding(finding: "Finding") -> str:
 
 def _described_check(checked: "CheckReport") -> str:
     found = checked.as_json()
+    findings = ", ".join(counted(found[f"{level}s"], level) for level in ("damage", "hazard", "notice"))
     counts = ", ".join(f"{name} {count}" for name, count in checked.records.items())
     return (
-        f"{checked.directory}: {'sound' if checked.is_sound else 'DAMAGED'}: {checked.files} files, {checked.bytes:,} "
-        f"bytes, {checked.batches:,} batches; {found['damages']} damages, {found['hazards']} hazards, "
-        f"{found['notices']} notices\n  {counts or 'no records'}"
+        f"{checked.directory}: {'sound' if checked.is_sound else 'DAMAGED'}: {counted(checked.files, 'file')}, "
+        f"{counted(checked.bytes, 'byte')}, {counted(checked.batches, 'batch')}; {findings}\n  {counts or 'no records'}"
     )
 
 
@@ -283,9 +284,9 @@ def why(store: Path, as_json: bool) -> None:
 
 def _described_file(file: "ExplainedFile") -> str:
     verdict = "is held" if file.is_held else "can go"
-    lines = [f"{file.path}: {verdict}, {file.size:,} bytes{': ' if file.note else ''}{file.note}"]
+    lines = [f"{file.path}: {verdict}, {counted(file.size, 'byte')}{': ' if file.note else ''}{file.note}"]
     for reason in file.reasons:
-        count = f"{reason.count} " if reason.count else ""
+        count = f"{reason.count:,} " if reason.count else ""
         lines.append(f"  {count}{reason.what}")
         if reason.because:
             chain = " <- ".join(f"db-{file_id}.log" for file_id in (file.file_id, *reason.because))
@@ -338,19 +339,28 @@ def _described_salvage(item: "LostBytes | RescuedRecord | SalvagedFile", source:
     match fields["kind"]:
         case "file" if fields["size"]:
             counts = ", ".join(f"{name} {count}" for name, count in fields["records"].items())
-            return f"wrote {target}/db-{fields['file']}.log: {fields['size']:,} bytes, {counts}"
+            return f"wrote {target}/db-{fields['file']}.log: {counted(fields['size'], 'byte')}, {counts}"
         case "file":
             return f"nothing in {source}/db-{fields['file']}.log"
         case "rescued":
             return f"rescued {about['file']}:{about['offset']}, {about['integrity']}: {known}"
         case kind:
             what = "LOST" if kind == "lost" else kind
-            place = f"{source}/db-{fields['file']}.log, offset {fields['offset']}, {fields['size']} bytes"
+            length = f"{fields['size']} {inflected(fields['size'], 'byte')}"
+            place = f"{source}/db-{fields['file']}.log, offset {fields['offset']}, {length}"
             return f"{what}: {place}: {fields['reason']}{': ' if known else ''}{known}"
 
 
 # ---------------------------------------------------------------- compact
 
+
+_ALIVE: Final = {
+    "messages": "message",
+    "subscriptions": "subscription",
+    "transactions": "transaction",
+    "scheduled": "scheduled message",
+}
+"""The nouns of a compaction's counts."""
 
 _COMPACT_EXAMPLES = """
 \b
@@ -393,12 +403,12 @@ def compact(store: Path, archive: Path | None, delete_originals: bool, as_json: 
                     )
                 except JournalCorrupt as error:
                     _fail(str(error), EXIT_DAMAGED)
-            alive = ", ".join(f"{count} {name}" for name, count in done.alive.items())
+            alive = ", ".join(counted(count, _ALIVE[name]) for name, count in done.alive.items())
             _put(
                 _line(done.as_json())
                 if as_json
-                else f"{done.directory}: {done.files_before} files, {done.bytes_before:,} bytes -> {done.files_after} "
-                f"files, {done.bytes_after:,} bytes; {alive}; originals "
+                else f"{done.directory}: {counted(done.files_before, 'file')}, {counted(done.bytes_before, 'byte')} -> "
+                f"{counted(done.files_after, 'file')}, {counted(done.bytes_after, 'byte')}; {alive}; originals "
                 + (f"in {done.archive}" if done.archive else "deleted")
             )
 

@@ -13,6 +13,7 @@ from typing import Final
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.domain.errors import StoreError
+from pybroker.counted import counted
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def warn(config: Config) -> None:
 
 def _sentence(config: Config, directory: Path, count: int) -> str:
     where = layout(config.store, config.scheduler_store)
-    what = f"{count:,} scheduled message{'' if count == 1 else 's'} in {directory}"
+    what = f"{counted(count, 'scheduled message')} in {directory}"
     if not config.scheduler:
         remedy = "set scheduler = true"
         if not _is_same(directory, where.scheduler):

@@ -15,6 +15,7 @@ import signal
 
 from pybroker.broker.app.logs import instant
 from pybroker.broker.app.node import Node
+from pybroker.counted import counted
 from pybroker.transports.certificates import Certificates
 
 _log = logging.getLogger(__name__)
@@ -42,11 +43,11 @@ def _summarise(node: Node) -> None:
         _log.info("SIGUSR1: %s", state)
         return
     _log.info(
-        "SIGUSR1: %s; %d connections, %d destinations, %d messages wait, %d are in flight, %.1f of %.1f MB of memory%s",
+        "SIGUSR1: %s; %s, %s, %s waiting, %d in flight, %.1f of %.1f MB of memory%s",
         state,
-        held.connections,
-        held.destinations,
-        held.waiting,
+        counted(held.connections, "connection"),
+        counted(held.destinations, "destination"),
+        counted(held.waiting, "message"),
         held.in_flight,
         held.memory_bytes / 2**20,
         held.memory_bytes_max / 2**20,

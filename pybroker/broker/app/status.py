@@ -12,6 +12,7 @@ from pybroker.broker.app.logs import instant
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.wiring import is_locked, lock_paths
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.counted import counted
 from pybroker.locks.file import holder
 from pybroker.store.members import MemberRecord, MemberRole, MemberStatus, read_members
 
@@ -133,7 +134,8 @@ def _describe_load(status: Status) -> list[str]:
         return []
     free = f"{status.disk_free_bytes / 2**30:,.1f} GB free on the store's disk"
     lines = [
-        f"  {load.waiting:,} messages wait, {load.in_flight:,} in flight, {load.connections:,} connections, {free}"
+        f"  {counted(load.waiting, 'message')} waiting, {load.in_flight:,} in flight, "
+        f"{counted(load.connections, 'connection')}, {free}"
     ]
     if load.is_full:
         lines.append("  STORE FULL: persistent messages are refused until consumers, or you, have freed space")
@@ -174,4 +176,4 @@ def _describe_followed(member: MemberRecord) -> str:
         return ", reading the journal"
     age = max(0, member.updated_ms - followed.at_ms) / 1000
     where = f"db-{followed.file_id}.log at {followed.offset:,}"
-    return f", follows {where}, {age:.1f} s behind: {followed.messages:,} messages"
+    return f", follows {where}, {age:.1f} s behind: {counted(followed.messages, 'message')}"

@@ -58,7 +58,7 @@ def test_a_master_its_standby_and_what_waits() -> None:
     assert second.startswith("  a                        master since ")
     assert second.endswith(", epoch 12, from 10.0.0.4")
     assert third.startswith("  b                        standby since ")
-    assert rest == ["         1,234 messages on queue://A", "             1 messages on topic://B"]
+    assert rest == ["         1,234 messages on queue://A", "             1 message on topic://B"]
 
 
 def test_a_member_that_has_the_lock_and_does_not_serve_yet() -> None:

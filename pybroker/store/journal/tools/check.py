@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.counted import counted
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
@@ -253,7 +254,7 @@ class _Check(ObservedReplay):
                 "cut marker",
                 Location(file.file_id, scan.end),
                 stray,
-                f"{stray} bytes behind the last batch, where an EOF marker has {len(EOF_MARKER)}",
+                f"{counted(stray, 'byte')} behind the last batch, where an EOF marker has {len(EOF_MARKER)}",
                 "fails to start when it rebuilds its index",
                 NOTHING,
                 f"cut the file at {scan.end}, or salvage the store",
@@ -273,7 +274,8 @@ class _Check(ObservedReplay):
         if self._unchecked_count:
             self._find_all(
                 "unchecked batches",
-                f"{self._unchecked_count} of {self.batch_count} batches have no checksum: changes in them go unnoticed",
+                f"{self._unchecked_count:,} of {counted(self.batch_count, 'batch')} without checksum: changes in these "
+                "go unnoticed",
                 "leave checksums on (ActiveMQ: checksumJournalFiles)",
             )
         leftovers = sorted(path.name for path in self.snapshot.directory.glob(f"*{SEALED_SUFFIX}"))
@@ -320,7 +322,7 @@ class _Check(ObservedReplay):
                 "acknowledged, never added",
                 next(iter(lost.values())),
                 None,
-                f"{len(lost)} acknowledgements are of messages that no file has, though no file is missing: "
+                f"{counted(len(lost), 'acknowledgement')} of messages that no file has, though no file is missing: "
                 + _examples(ids),
                 "ignores them",
                 "ignores them",
@@ -336,7 +338,8 @@ class _Check(ObservedReplay):
                     "skipped file",
                     Location(file_id, 0),
                     self.snapshot.files[file_id].size,
-                    f"{live} live messages lie in a compacted file, whose source {data_file_name(source)} still exists",
+                    f"{counted(live, 'live message')} in a compacted file, whose source {data_file_name(source)} still "
+                    "exists",
                     "silently loses these messages when it rebuilds its index, because it skips such a file",
                     "reads the whole file",
                     "let pybroker serve the store, or compact it, before ActiveMQ has to rebuild its index",
@@ -347,7 +350,7 @@ class _Check(ObservedReplay):
                 "late acknowledgements",
                 self._late[0],
                 None,
-                f"{len(self._late)} copied acknowledgements lie behind the commit of their transaction",
+                f"{counted(len(self._late), 'copied acknowledgement')} behind the commit of their transaction",
                 "delivers these consumed messages again once it has to rebuild its index",
                 "applies them",
                 "compact the store with pybroker before ActiveMQ has to rebuild its index",
@@ -386,8 +389,8 @@ class _Check(ObservedReplay):
             self._findings_add(
                 Level.HAZARD,
                 "updates",
-                f"{count} updates of stored messages (ActiveMQ's persistJMSRedelivered): after a collection of files "
-                "the journal alone may still have messages that were consumed; only ActiveMQ's index knows",
+                f"{counted(count, 'update')} of stored messages (ActiveMQ's persistJMSRedelivered): after a collection "
+                "of files the journal alone may still have messages that were consumed; only ActiveMQ's index knows",
                 "delivers them again once it has to rebuild its index",
                 "works without that index: may deliver them again, and never loses one",
                 "empty the queues before pybroker takes the store over, and switch persistJMSRedelivered off",
@@ -401,7 +404,8 @@ class _Check(ObservedReplay):
             self._findings_add(
                 Level.HAZARD,
                 "ghost jobs",
-                f"{len(stale)} scheduled jobs are over, and the journal alone does not say so: {_examples(stale)}",
+                f"{counted(len(stale), 'scheduled job')} over, though the journal alone does not show it: "
+                + _examples(stale),
                 "runs them once more when it has to rebuild its index",
                 "leaves them out, and writes down that they are over",
                 "let pybroker open the store once",

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from pybroker.counted import counted
 from pybroker.store.journal.commands import (
     AddMessage,
     CommandType,
@@ -147,7 +148,7 @@ def unfinished_transaction(
         kind="in doubt" if is_prepared else "unfinished transaction",
         path=path,
         offset=offset,
-        what=f"{transaction} {state}: {added} messages, {removed} acknowledgements in {names}",
+        what=f"{transaction} {state}: {counted(added, 'message')}, {counted(removed, 'acknowledgement')} in {names}",
         activemq="the same",
         pybroker="the same",
         remedy=remedy,
@@ -205,7 +206,7 @@ def _activemq(gap: Gap, where: DamageContext) -> str:
 
 def _on_rebuild(gap: Gap, records_behind: int) -> str:
     if not gap.beginning[:5].strip(b"\0"):
-        return f"silently loses the rest of this file, {_count(records_behind, 'sound record')} behind this"
+        return f"silently loses the rest of this file, {counted(records_behind, 'sound record')} behind this"
     if _is_cut(gap) or not gap.beginning.startswith(BATCH_MAGIC):
         return "refuses to start"
     if gap.lost_bytes:
@@ -226,7 +227,7 @@ def _remedy(gap: Gap) -> str:
         return f"{copy}; nothing can be rescued from here"
     proven = all(record.integrity is RecordIntegrity.PROVEN for record in gap.rescued)
     doubt = "" if proven else ", whose contents are not proven"
-    return f"{copy}, or let {SALVAGE} rescue {_count(len(gap.rescued), 'record')}{doubt}"
+    return f"{copy}, or let {SALVAGE} rescue {counted(len(gap.rescued), 'record')}{doubt}"
 
 
 def _contents(gap: Gap, consumed: frozenset[str]) -> str:
@@ -238,7 +239,7 @@ def _contents(gap: Gap, consumed: frozenset[str]) -> str:
     if gone:
         parts.append(f"of the messages {len(gone)} had been consumed")
     if gap.lost_bytes:
-        parts.append(f"{gap.lost_bytes} bytes are unreadable")
+        parts.append(f"{counted(gap.lost_bytes, 'byte')} unreadable")
     return ", ".join(parts)
 
 
@@ -261,7 +262,3 @@ def message_ids(records: Iterable[Record]) -> list[str]:
         if isinstance(command, AddMessage | RemoveMessage):
             found.append(command.message_id)
     return found
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any
 
 from pybroker.broker.domain.destination import Destination
+from pybroker.counted import inflected
 from pybroker.store.journal.cleanup import compactable, renewable, unreferenced
 from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.commands import (
@@ -188,7 +189,7 @@ def held_by_messages(
         remedy = f"let these durable subscriptions take them, or end them: {', '.join(keys)}"
     return Reason(
         cause=Cause.MESSAGES,
-        what=f"messages of {destination}",
+        what=f"{inflected(count, 'message')} of {destination}",
         count=count,
         examples=_first(examples),
         remedy=remedy,
@@ -204,7 +205,7 @@ def held_by_transaction(transaction: str, count: int, examples: Iterable[str], *
     )
     return Reason(
         cause=Cause.TRANSACTION,
-        what=f"{transaction} {state}",
+        what=f"{inflected(count, 'operation')} of {transaction}, which {state}",
         count=count,
         examples=_first(examples),
         remedy=remedy,
@@ -214,9 +215,10 @@ def held_by_transaction(transaction: str, count: int, examples: Iterable[str], *
 def held_by_subscription(key: str, topic: str, pending: int, *, is_latest: bool) -> Iterator[Reason]:
     """Yield the reason of a file with a record of a durable subscription; none for an earlier one of an idle one."""
     if pending or is_latest:
+        subscription = f"durable subscription {key} to {topic}"
         yield Reason(
             cause=Cause.SUBSCRIPTION,
-            what=f"durable subscription {key} to {topic}",
+            what=f"{inflected(pending, 'message')} pending for {subscription}" if pending else subscription,
             count=pending,
             remedy="let its client come and take its messages, or unsubscribe"
             if pending
@@ -233,10 +235,12 @@ def _answers(facts: RetentionFacts, file_id: int, held: set[int], roots: set[int
     acks = [facts.acks[file_id, other] for other in files if (file_id, other) in facts.acks]
     names = _names(files)
     root = data_file_name(chain[-1]) if chain else names
+    count = sum(each for each, _ in acks)
+    what = "acknowledgement, outcome or end" if count == 1 else "acknowledgements, outcomes or ends"
     yield Reason(
         cause=Cause.ANSWERS,
-        what=f"acknowledgements, outcomes or ends for records in {names}, which stay",
-        count=sum(count for count, _ in acks),
+        what=f"{what} for records in {names}, which stay",
+        count=count,
         examples=_first(message_id for _, examples in acks for message_id in examples),
         remedy=f"see {root}; pybroker shrinks such files over time, and `pybroker journal compact` at once",
         files=tuple(files),
@@ -285,7 +289,7 @@ def why_jobs(snapshot: JournalSnapshot) -> Explanation:
             reasons.append(
                 Reason(
                     cause=Cause.JOBS,
-                    what="scheduled messages",
+                    what=inflected(len(jobs), "scheduled message"),
                     count=len(jobs),
                     examples=_first(job.job_id for job in jobs),
                     remedy="none: they go with their time; repeated ones are written again now and then",
@@ -424,8 +428,12 @@ class _Why(ObservedReplay):
         """Yield the metadata that only a file has, and that is written again before the file is removed."""
         producers = self.state.sequences.recorded_in((file_id,))
         queues = [str(queue) for queue in self.state.declared.last_recorded_in((file_id,))]
-        for names, what in ((list(producers), "producers' latest messages"), (queues, "queues kept while empty")):
+        for names, one, several in (
+            (list(producers), "producer's latest message", "producers' latest messages"),
+            (queues, "queue kept while empty", "queues kept while empty"),
+        ):
             if names:
+                what = one if len(names) == 1 else several
                 yield Reason(
                     cause=Cause.METADATA,
                     what=f"{what}, which it is the last to name",

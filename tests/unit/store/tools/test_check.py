@@ -246,7 +246,7 @@ def test_live_messages_in_a_skipped_file_are_a_hazard(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2), ack(1)], [RewrittenDataFile(2), ack(1), add(3)])
     finding = only(tmp_path)
     assert (finding.level, finding.kind) == (Level.HAZARD, "skipped file")
-    assert finding.what.startswith("1 live messages")
+    assert finding.what.startswith("1 live message in")
     (tmp_path / "db-2.log").unlink()
     assert found(tmp_path) == []
 

@@ -48,7 +48,7 @@ def test_live_messages_are_counted_by_destination(tmp_path: Path) -> None:
     found = reasons(tmp_path, [*(add(number) for number in range(1, 6)), add(9, OTHER), ack(1)])
     assert [(reason.cause, reason.what, reason.count) for reason in found] == [
         (Cause.MESSAGES, f"messages of {QUEUE}", 4),
-        (Cause.MESSAGES, f"messages of {OTHER}", 1),
+        (Cause.MESSAGES, f"message of {OTHER}", 1),
     ]
     assert found[0].examples == tuple(message_id(number) for number in (2, 3, 4))
     assert found[0].remedy == f"look at them: pybroker browse {QUEUE}; then let their consumer take them"
@@ -62,7 +62,7 @@ def test_a_topics_messages_name_the_subscriptions_that_want_them(tmp_path: Path)
     assert "client:a" not in message.remedy
     assert [(reason.what, reason.count) for reason in subscriptions] == [
         (f"durable subscription client:a to {TOPIC}", 0),
-        (f"durable subscription client:b to {TOPIC}", 1),
+        (f"message pending for durable subscription client:b to {TOPIC}", 1),
     ]
 
 
@@ -76,8 +76,8 @@ def test_an_idle_subscription_is_written_again(tmp_path: Path) -> None:
 def test_open_transactions_hold_their_files(tmp_path: Path) -> None:
     found = reasons(tmp_path, [add(1, transaction=TX), add(2, transaction=XA), Prepare(XA)])
     assert [(reason.cause, reason.what) for reason in found] == [
-        (Cause.TRANSACTION, f"{TX} is not ended"),
-        (Cause.TRANSACTION, f"{XA} is in doubt"),
+        (Cause.TRANSACTION, f"operation of {TX}, which is not ended"),
+        (Cause.TRANSACTION, f"operation of {XA}, which is in doubt"),
     ]
     assert found[1].examples == (message_id(2),)
 
@@ -87,6 +87,7 @@ def test_acks_are_followed_along_chains_to_their_root(tmp_path: Path) -> None:
     files = explained(tmp_path)
     (second,), (third,) = files[2].reasons, files[3].reasons
     assert (second.cause, second.files, second.because, second.count) == (Cause.ANSWERS, (1,), (1,), 1)
+    assert second.what == "acknowledgement, outcome or end for records in db-1.log, which stay"
     assert (third.files, third.because, third.count) == ((2,), (2, 1), 2)
     assert third.examples == (message_id(3), message_id(4))
     assert "db-1.log" in third.remedy
