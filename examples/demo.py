@@ -108,7 +108,7 @@ def pair(store: str) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
 
 
 def free_port() -> int:
-    """Return a port nobody uses at the moment."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -126,7 +126,7 @@ def wait_for_master(ports: list[int]) -> int:
 
 
 def answers(address: tuple[str, int]) -> bool:
-    """Tell whether somebody listens there: only a master does."""
+    """Return True if a broker listens there: only a master does."""
     with contextlib.suppress(OSError), socket.create_connection(address):
         return True
     return False
@@ -154,7 +154,7 @@ class Events(stomp.ConnectionListener):
 
 
 def connect(addresses: list[tuple[str, int]]) -> tuple[stomp.Connection12, Events]:
-    """Connect to whoever is master, trying all until one answers."""
+    """Connect to the master, trying all until one answers."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         for address in addresses:

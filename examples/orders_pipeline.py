@@ -1,9 +1,9 @@
 """Orders become invoices while brokers come and go: a shop, a desk and an archive, each in a thread of its own.
 
-    pybroker start --store /mnt/shared --bind 0.0.0.0 # on two machines, a and b
+    pybroker start --store /mnt/shared --bind 0.0.0.0    # on two machines, a and b
     python examples/orders_pipeline.py "failover:(tcp://a:61616,tcp://b:61616)"
 
-Kill a broker meanwhile: no order is lost, and none is invoiced twice. `orders_pipeline_async.py` does it with asyncio.
+Kill a broker while it runs: no order is lost, and none is invoiced twice. `orders_pipeline_async.py` is its twin.
 """
 
 import csv
@@ -74,4 +74,6 @@ def main(uri: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python examples/orders_pipeline.py URI")
     main(sys.argv[1])

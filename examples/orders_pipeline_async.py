@@ -1,6 +1,6 @@
 """Orders become invoices while brokers come and go: a shop, a desk and an archive, each a task.
 
-    pybroker start --store /mnt/shared --bind 0.0.0.0 # on two machines, a and b
+    pybroker start --store /mnt/shared --bind 0.0.0.0    # on two machines, a and b
     python examples/orders_pipeline_async.py "failover:(tcp://a:61616,tcp://b:61616)"
 
 The twin of `orders_pipeline.py`.
@@ -69,4 +69,6 @@ async def main(uri: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python examples/orders_pipeline_async.py URI")
     asyncio.run(main(sys.argv[1]))

@@ -29,7 +29,7 @@ def private_postgres(port: int) -> Iterator[str]:
         shutil.chown(directory, "postgres", "postgres")
     data = str(directory / "data")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    # Nobody but this machine's users reaches it, and it is gone in a minute: it trusts them.
+    # Only this machine's users reach it, and it is gone in a minute: it trusts them.
     subprocess.run([*as_user, binaries / "initdb", "-D", data, "-U", "pybroker", "-A", "trust"], check=True, **quiet)
     options = ["-p", str(port), "-k", str(directory), "-c", "listen_addresses=127.0.0.1"]
     server = subprocess.Popen([*as_user, binaries / "postgres", "-D", data, *options], **quiet)

@@ -1,8 +1,8 @@
 """A program for stomp.py that survives its brokers: what differs from one that does not is marked.
 
-    python examples/stomp_orders.py "failover:(stomp://127.0.0.1:61613,stomp://127.0.0.1:61614)"
+    python examples/stomp_orders.py "failover:(stomp://127.0.0.1:61613,stomp://127.0.0.1:61623)"
 
-It places an order a second and prints what it takes from the queue; kill the master meanwhile, and start it again.
+It places an order a second and prints what it takes from the queue. Kill the master while it runs, and start it again.
 """
 
 import itertools
@@ -12,6 +12,9 @@ import time
 import stomp
 
 from pybroker.client.stomp_py import FailoverConnection  # 1: this import
+
+if len(sys.argv) == 1:
+    raise SystemExit("usage: python examples/stomp_orders.py URI [SECONDS_BETWEEN_ORDERS]")
 
 
 class Orders(stomp.ConnectionListener):

@@ -79,7 +79,7 @@ class Orders:
                     return
 
     def take(self) -> str:
-        """Return the next order, which nobody else gets then. One whose broker died may come twice."""
+        """Return the next order, which no other consumer gets then. One whose broker died may come twice."""
         while True:
             with self.connected() as connection:
                 if not connection.is_subscribed:

@@ -45,7 +45,7 @@ def test_orders_go_on_while_brokers_come_and_go(ha_cluster, orders):
 
 
 def test_an_order_waits_for_a_broker_that_pauses(ha_cluster, orders):
-    """A frozen master keeps the lock: nobody takes over."""
+    """A frozen master keeps the lock, so no standby takes over."""
     orders.place("tea")
     ha_cluster.freeze("master")
     placing = threading.Thread(target=orders.place, args=["milk"])

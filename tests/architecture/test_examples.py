@@ -61,3 +61,22 @@ def test_example_programs_compile(root, tmp_path):
     assert programs
     for program in programs:
         py_compile.compile(str(program), cfile=str(tmp_path / "compiled"), doraise=True)
+
+
+@pytest.mark.parametrize("name", ["orders_pipeline", "orders_pipeline_async", "stomp_orders"])
+def test_program_without_its_uri_prints_its_usage(root, name):
+    program = root / "examples" / f"{name}.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(rf"usage: python examples/{name}\.py URI.*\n", done.stderr)
+
+
+def test_programs_name_the_ports_of_the_pair_on_one_machine(root):
+    start = "\n".join(line for line in (root / "README.md").read_text().splitlines() if "pybroker start" in line)
+    listening = {"61616", *re.findall(r"--(?:stomp|openwire) (\d+)", start)}
+    named = {
+        port
+        for path in (root / "examples").glob("*.*")
+        for port in re.findall(r"(?:tcp|stomp)://[\w.]+:(\d+)", path.read_text())
+    }
+    assert named <= listening
