@@ -1,4 +1,4 @@
-"""The sample journal: what the generator says is in it is what the store's own recovery finds."""
+"""The sample journal: the generator's totals are what the store's own recovery finds."""
 
 import hashlib
 import subprocess

@@ -79,7 +79,7 @@ def test_without_the_extra_the_error_names_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "expected"),
     [
         (lambda path: None, "there is no such directory"),
         (lambda path: path.write_text("x"), "this is a file"),
@@ -94,14 +94,14 @@ def test_directory_without_journal_is_refused_before_java(
     reported: list[tuple[Sequence[str], Path]],
     tmp_path: Path,
     make: object,
-    said: str,
+    expected: str,
 ) -> None:
     place = tmp_path / "place"
     make(place)  # type: ignore[operator]
     assert run(monkeypatch, place) != 0
     error = capsys.readouterr().err
     assert str(place) in error
-    assert said in " ".join(error.split())
+    assert expected in " ".join(error.split())
     assert not reported
 
 

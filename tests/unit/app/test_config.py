@@ -1,4 +1,4 @@
-"""Settings: where they come from, and what an error says."""
+"""Settings: where they come from, and the errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which loop is chosen: uvloop where it is installed, unless told otherwise."""
+"""The choice of the event loop: by default uvloop where it is installed."""
 
 import asyncio
 import importlib.util
@@ -19,16 +19,16 @@ from pybroker.broker.domain.errors import ConfigError
     ],
 )
 def test_the_setting_decides(setting, kind, name):
-    said, make_loop = choose(setting)
+    description, make_loop = choose(setting)
     with asyncio.Runner(loop_factory=make_loop) as runner:
         assert isinstance(runner.get_loop(), kind)
-    assert said.startswith(name)
+    assert description.startswith(name)
 
 
 def test_without_uvloop_asyncio_does(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    said, make_loop = choose("auto")
-    assert said == "asyncio (uvloop is not installed)"
+    description, make_loop = choose("auto")
+    assert description == "asyncio (uvloop is not installed)"
     assert make_loop is asyncio.new_event_loop
     with pytest.raises(ConfigError, match="event_loop"):
         choose("uvloop")

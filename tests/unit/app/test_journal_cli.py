@@ -34,7 +34,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(commands, ["journal", *map(str, arguments)], catch_exceptions=False)
 
 
-def told(*arguments: object) -> list[dict[str, object]]:
+def json_lines(*arguments: object) -> list[dict[str, object]]:
     return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
 
 
@@ -136,7 +136,7 @@ def test_database_url_is_refused_without_its_password(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["check", "dump", "why", "export", "compact"])
 @pytest.mark.parametrize(
-    ("store", "told"),
+    ("store", "expected"),
     [
         ("missing", "missing does not exist; name the data directory of a broker"),
         ("file", "file is no directory"),
@@ -145,7 +145,7 @@ def test_database_url_is_refused_without_its_password(command: str) -> None:
         ("foreign", "not a KahaDB journal"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_with_a_remedy(stores: Path, command: str, store: str, told: str) -> None:
+def test_what_cannot_be_used_is_one_line_with_a_remedy(stores: Path, command: str, store: str, expected: str) -> None:
     (stores / "file").touch()
     (stores / "empty").mkdir()
     if store == "foreign":
@@ -153,11 +153,11 @@ def test_what_cannot_be_used_is_one_line_with_a_remedy(stores: Path, command: st
         (stores / "foreign" / "db-1.log").write_bytes(b"PK\x03\x04" * 99)
     elif store == ".":
         store = str(stores)
-        told = told.replace("damaged/", f"{stores}/damaged/").replace("data/", f"{stores}/data/")
+        expected = expected.replace("damaged/", f"{stores}/damaged/").replace("data/", f"{stores}/data/")
     done = run(command, store)
     assert done.exit_code in ((EXIT_REFUSED, EXIT_DAMAGED) if command == "compact" else (EXIT_REFUSED,))
     assert len(done.stderr.splitlines()) == 1
-    for part in told.split(", "):
+    for part in expected.split(", "):
         assert part in done.stderr
 
 
@@ -203,7 +203,7 @@ def test_a_directory_that_may_not_be_read_is_one_line(stores: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("dump", "data", "--type", "nonsense"), "known are trace, add_message"),
         (("dump", "data", "--from", "12"), "FILE:OFFSET"),
@@ -212,8 +212,8 @@ def test_a_directory_that_may_not_be_read_is_one_line(stores: Path, monkeypatch:
     ],
 )
 @pytest.mark.usefixtures("stores")
-def test_arguments_that_make_no_sense_name_the_remedy(arguments: tuple[str, ...], told: str) -> None:
-    with pytest.raises(Exception, match=told):
+def test_arguments_that_make_no_sense_name_the_remedy(arguments: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(Exception, match=expected):
         run(*arguments)
 
 
@@ -236,15 +236,15 @@ def test_the_store_may_be_named_in_three_ways(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("stores")
 def test_a_store_with_a_scheduler_is_two_journals() -> None:
-    assert [each["directory"] for each in told("check", "mixed")] == ["mixed/kahadb", "mixed/scheduler"]
-    assert {each["kind"] for each in told("export", "--live", "mixed")} == {"message", "scheduled"}
-    assert [each["kind"] for each in told("export", "--live", "mixed/scheduler")] == ["scheduled"] * 6
-    assert len(told("why", "mixed")) == 2
+    assert [each["directory"] for each in json_lines("check", "mixed")] == ["mixed/kahadb", "mixed/scheduler"]
+    assert {each["kind"] for each in json_lines("export", "--live", "mixed")} == {"message", "scheduled"}
+    assert [each["kind"] for each in json_lines("export", "--live", "mixed/scheduler")] == ["scheduled"] * 6
+    assert len(json_lines("why", "mixed")) == 2
 
 
 @pytest.mark.usefixtures("stores")
 def test_filters_reach_the_dump() -> None:
-    found = told("dump", "data", "--destination", "queue://PART.>", "--type", "remove-message", "--file", "5")
+    found = json_lines("dump", "data", "--destination", "queue://PART.>", "--type", "remove-message", "--file", "5")
     assert found
     assert {(each["record"], each["file"]) for each in found} == {("REMOVE_MESSAGE", 5)}
     assert all(str(each["destination"]).startswith("queue://PART.") for each in found)
@@ -387,21 +387,21 @@ def test_a_damaged_store_is_not_compacted() -> None:
 
 
 def test_originals_are_archived_or_deleted_as_requested(stores: Path) -> None:
-    (done,) = told("compact", "data", "--archive", "kept")
+    (done,) = json_lines("compact", "data", "--archive", "kept")
     assert sorted(path.name for path in Path(str(done["archive"])).iterdir())[0] == "db-1.log"
     assert (stores / "kept").is_dir()
-    (again,) = told("compact", "data", "--delete-originals")
+    (again,) = json_lines("compact", "data", "--delete-originals")
     assert again["archive"] is None
 
 
 @pytest.mark.usefixtures("stores")
 def test_salvage_keeps_the_layout_and_refuses_what_is_there() -> None:
     assert run("salvage", "mixed", "new").exit_code == EXIT_SOUND
-    assert [each["directory"] for each in told("check", "new")] == ["new/kahadb", "new/scheduler"]
+    assert [each["directory"] for each in json_lines("check", "new")] == ["new/kahadb", "new/scheduler"]
     again = run("salvage", "mixed", "new")
     assert (again.exit_code, len(again.stderr.splitlines())) == (EXIT_REFUSED, 1)
     assert run("salvage", "mixed/kahadb", "bare").exit_code == EXIT_SOUND
-    assert [each["directory"] for each in told("check", "bare")] == ["bare"]
+    assert [each["directory"] for each in json_lines("check", "bare")] == ["bare"]
 
 
 def test_the_pages_other_commands_parse() -> None:

@@ -78,7 +78,9 @@ def test_full_blocks_are_found_in_real_memory(memory: tuple[mmap.mmap, int]) -> 
     assert list(full_blocks([(first + PAGE, first + BLOCK)], BLOCK)) == [], "no whole block"
 
 
-@pytest.mark.skipif(not supported_bytes(), reason="this kernel makes no large pages when asked, or is told not to")
+@pytest.mark.skipif(
+    not supported_bytes(), reason="this kernel makes no large pages on request, or is configured not to"
+)
 def test_the_kernel_moves_a_block_and_nothing_else_changes(memory: tuple[mmap.mmap, int]) -> None:
     area, begin = memory
     if supported_bytes() != BLOCK:

@@ -50,7 +50,7 @@ def start(directory: Path, kind: str) -> None:
 def test_living_member_with_another_lock_is_refused(
     others: ExitStack, tmp_path: Path, own: str, fields: dict[str, str]
 ) -> None:
-    """Earlier versions say no kind, but what they lock."""
+    """Earlier versions record no kind, but what they lock."""
     live(others, tmp_path / "members", **fields)
     with pytest.raises(ConfigError, match=r"other .process 1 on h.*both could be master at once"):
         start(tmp_path / "members", own)
@@ -67,7 +67,7 @@ def test_living_member_with_another_lock_is_refused(
 def test_living_member_with_the_same_lock_is_welcome(
     others: ExitStack, tmp_path: Path, own: str, fields: dict[str, str]
 ) -> None:
-    """The path may differ from machine to machine; one in a database says no kind, if it is of an earlier version."""
+    """The path may differ from machine to machine; one in a database has no kind, if it is of an earlier version."""
     live(others, tmp_path / "members", **fields)
     start(tmp_path / "members", own)
 

@@ -22,7 +22,7 @@ SECONDS = 20
 
 
 class Store(MemoryStore):
-    """A store that notes how it was left, and whose recovery can be held up or fail."""
+    """A store that records how it was left, and whose recovery can be held up or fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Store(MemoryStore):
 
 
 class Member:
-    """A node, its store and what it told others."""
+    """A node, its store and what it reported."""
 
     def __init__(self, port: int = 0, **settings: object) -> None:
         self.store = Store()

@@ -16,7 +16,7 @@ from pybroker.transports.server import Server
 
 
 class Noting:
-    """A store that notes how it was left, and may refuse to be closed."""
+    """A store that records how it was left, and may refuse to be closed."""
 
     is_broken = False
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="attr-defined"
-"""The tables about destinations: what they say to the core, what an error says, and that their page is right."""
+"""The tables about destinations: what they set in the core, the errors, and that their page is right."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What a member says of itself when it starts."""
+"""What a member logs of itself when it starts."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a standby does and says while it waits, and how `pybroker status` shows it."""
+"""What a standby does and logs while it waits, and how `pybroker status` shows it."""
 
 import logging
 import re
@@ -57,8 +57,8 @@ def test_it_follows_and_logs_it_once(
     assert standby.followed() == Followed(file_id=12, offset=size, at_ms=1_700_000_000_000, messages=1200)
     append(path, batch(add(1200)))
     until(lambda: standby.followed() is not None and standby.followed().messages == 1201)  # type: ignore[union-attr]
-    said = [each.getMessage() for each in caplog.records if "following" in each.getMessage()]
-    assert said == [f"standby: following db-12.log at {size:,}: 1,200 messages"]
+    lines = [each.getMessage() for each in caplog.records if "following" in each.getMessage()]
+    assert lines == [f"standby: following db-12.log at {size:,}: 1,200 messages"]
 
 
 def test_the_follower_is_handed_over_at_the_end(tmp_path: Path, waiting: Callable[[], Standby]) -> None:

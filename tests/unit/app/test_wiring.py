@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, index"
-"""Which protocol is spoken on which port, and where OpenWire clients are told to find it."""
+"""Which protocol is spoken on which port, and the address OpenWire clients get."""
 
 import re
 import socket

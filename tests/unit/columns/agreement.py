@@ -65,7 +65,7 @@ def assert_same(found: Rows, expected: Rows) -> None:
 
 
 def assert_agreement(directory: Path, *, piece_bytes: int | None = None, window_bytes: int = WINDOW_BYTES) -> Rows:
-    """Check that both decoders say the same of a journal, with all columns and with some; return the rows."""
+    """Check that both decoders agree on a journal, with all columns and with some; return the rows."""
     expected = scalar_rows(directory)
     found = vector_rows(directory, piece_bytes=piece_bytes, window_bytes=window_bytes)
     assert_same(found, expected)

@@ -1,4 +1,4 @@
-"""The vectorised decoder says of every record what the scalar one says: on real brokers' journals, and with damage."""
+"""The vectorised decoder agrees with the scalar one on every record: on real brokers' journals, and with damage."""
 
 import base64
 import hashlib

@@ -42,11 +42,11 @@ def whole_rows(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Collects the records that were decoded one by one, whole."""
     seen: list[bytes] = []
 
-    def noted(payload: bytes, wanted: frozenset[Layer]) -> Row:
+    def recorded(payload: bytes, wanted: frozenset[Layer]) -> Row:
         seen.append(payload)
         return row_of(payload, wanted)
 
-    monkeypatch.setattr(vectors, "row_of", noted)
+    monkeypatch.setattr(vectors, "row_of", recorded)
     return seen
 
 

@@ -1,4 +1,4 @@
-"""docs/spark.md says of every column and option what is so."""
+"""docs/spark.md describes every column and option as it is."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Records' transactions, where no column shows them: the usual are not decoded, and what does not decode is told."""
+"""Records' transactions where no column shows them: usual ones are not decoded, undecodable ones are reported."""
 
 from pathlib import Path
 

@@ -76,12 +76,12 @@ def test_no_more_is_read_than_the_piece_has(tmp_path: Path, monkeypatch: pytest.
     pieces = plan("journal", list_files(tmp_path), 1000)
     asked: list[tuple[int, int]] = []
 
-    def noted(descriptor: int, into: list[memoryview], offset: int) -> int:
+    def recorded(descriptor: int, into: list[memoryview], offset: int) -> int:
         asked.append((offset, offset + len(into[0])))
         return preadv(descriptor, into, offset)
 
     preadv = os.preadv
-    monkeypatch.setattr("pybroker.store.columns.chunks.os.preadv", noted)
+    monkeypatch.setattr("pybroker.store.columns.chunks.os.preadv", recorded)
     for piece in pieces[:-1]:
         assert sum(len(each) for each in chunks(piece) if isinstance(each, Chunk))
     assert len(pieces) > 3

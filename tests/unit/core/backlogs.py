@@ -95,7 +95,7 @@ class Client:
 
 
 class World:
-    """One queue, one topic, their dead letter queue, and a clock that only moves when told."""
+    """One queue, one topic, their dead letter queue, and a clock that only the test moves."""
 
     def __init__(self, store: MemoryStore | None = None, **policy: object) -> None:
         self.now_ms = 1_000_000

@@ -134,7 +134,7 @@ class FencedStore(MemoryStore):
 
 @dataclass
 class World:
-    """A broker and a clock that only moves when told."""
+    """A broker and a clock that only the test moves."""
 
     store: MemoryStore
     policy: DestinationPolicy = field(default_factory=DestinationPolicy)

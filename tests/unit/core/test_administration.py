@@ -1,4 +1,4 @@
-"""What there is in a broker, as an operator is told it."""
+"""What a broker holds, as operators see it."""
 
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.destination import DestinationType, parse, topic

@@ -93,11 +93,11 @@ def test_an_oversized_retained_message_is_published(make_world: Callable[..., Wo
 
 
 def test_oversized_message_has_advisories(world: World, text: bytes) -> None:
-    told = world.client().subscribe("topic://ActiveMQ.Advisory.Expired.>")
+    expired = world.client().subscribe("topic://ActiveMQ.Advisory.Expired.>")
     world.client().connection.send(oversized("queue://Q", text, expiration=world.now_ms + 1))
     world.now_ms += 10
     world.broker.remove_expired()
-    assert len(told.deliveries) == 1
+    assert len(expired.deliveries) == 1
 
 
 # ---------------------------------------------------------------- isolation

@@ -236,7 +236,7 @@ def test_the_next_instant_is_the_first_minute_that_fits(entry: str, start: int) 
 
 
 def runs_at(entry: str, time: int) -> bool:
-    """Tell by the rules alone whether an entry runs at a full minute in central Europe."""
+    """Return True if, by the rules alone, an entry runs at a full minute in central Europe."""
     offset = european(time)
     reading = datetime.fromtimestamp(time + offset, UTC)
     if all(fits(f"* {entry.split()[1]} * * *", reading.replace(hour=hour)) for hour in range(24)):

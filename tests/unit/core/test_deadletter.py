@@ -1,4 +1,4 @@
-"""Dead letters: what is kept, where, what it says, and what is dropped."""
+"""Dead letters: what is kept, where, with which properties, and what is dropped."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -92,13 +92,13 @@ def test_a_letter_is_the_message_with_its_origin_and_cause(origin: str) -> None:
 
 def test_original_expiration_is_set_and_never_overwritten() -> None:
     plain = DeadLetterRig().dead_letter(make_message("m", "queue://A"))
-    told = DeadLetterRig().dead_letter(
+    letter = DeadLetterRig().dead_letter(
         make_message("m", "queue://A", expiration=9, properties={"originalExpiration": Long(5)})
     )
     assert plain is not None
-    assert told is not None
+    assert letter is not None
     assert view(plain).properties["originalExpiration"] == 0
-    assert view(told).properties["originalExpiration"] == 5
+    assert view(letter).properties["originalExpiration"] == 5
 
 
 def test_dead_letter_that_expires_lacks_original_expiration() -> None:

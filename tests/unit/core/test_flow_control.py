@@ -1,4 +1,4 @@
-"""Flow control, told from the standstill backwards: every pause ends, every answer comes, nothing is left behind."""
+"""Flow control without deadlock: every pause ends, every answer comes, nothing is left behind."""
 
 import gc
 import weakref

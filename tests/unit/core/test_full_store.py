@@ -9,7 +9,7 @@ from pybroker.transports.openwire.faults import throwable
 
 
 class FullStore(MemoryStore):
-    """A store that says it is full when told to."""
+    """A store that is full when the test sets it."""
 
     full = False
 

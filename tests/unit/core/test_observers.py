@@ -16,7 +16,7 @@ QUEUE = parse("queue://Q")
 
 
 class Diary(Observer):
-    """Writes down what it hears of, but for the broker's own destinations."""
+    """Records what it observes, except the broker's own destinations."""
 
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []

@@ -33,7 +33,7 @@ SIZE = message("x").size
 
 
 class Disk(MemoryStore):
-    """A store on a slow disk: what was added is durable, and can be read back, once someone says so."""
+    """A store on a slow disk: what was added is durable, and can be read back, once the test lets it."""
 
     def __init__(self, *, prioritized: bool) -> None:
         super().__init__(prioritized=prioritized, supports_paging=True)
@@ -83,7 +83,7 @@ class PagedWorld(World):
             self.queue.paging.call_soon = self.turns.append
 
     def turn(self) -> bool:
-        """Let the loop run once; tell whether there was anything to do."""
+        """Run the loop once; return True if there was anything to do."""
         turns, self.turns[:] = list(self.turns), []
         for callback in turns:
             callback()
@@ -129,7 +129,7 @@ def small_pages() -> Iterator[None]:
 
 @dataclass
 class Model:
-    """What should happen, said by a plain list of all that was ever sent.
+    """The expected behaviour, as a plain list of all that was ever sent.
 
     Attributes:
         world: what is compared with it.
@@ -540,7 +540,7 @@ def test_expired_messages_are_found_without_consumers(has_loop):
     while world.turn():
         pass
     assert world.queue.pending.count == 60
-    assert world.disk.read_count >= 60, "the first look tells when to look again"
+    assert world.disk.read_count >= 60, "the first look decides when to look again"
     before = world.disk.read_count
     world.queue.remove_expired()
     assert world.disk.read_count == before

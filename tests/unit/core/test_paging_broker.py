@@ -111,9 +111,9 @@ def test_stop_reads_nothing_and_returns_delivered_ids(world, disk):
     disk.close(world.broker.delivered())
     world.start()
     disk.read_ids.clear()
-    told = list(world.broker.delivered())
+    delivered = list(world.broker.delivered())
     assert disk.read_ids == []
-    assert set(told) == set(seen), "the next one is told the same, though no one was here meanwhile"
+    assert set(delivered) == set(seen), "the next one gets the same, though no consumer was here in between"
     again = world.client().subscribe("queue://Q", prefetch=8)
     assert again.counts == [1] * 5 + [0] * 3
 

@@ -12,7 +12,7 @@ DEFAULT = DestinationPolicy(memory_limit=1)
 
 
 def policy_map(*patterns: str) -> tuple[PolicyMap, dict[int, str]]:
-    """A map with an entry per pattern, told apart by a number."""
+    """A map with an entry per pattern, each with its number."""
     numbers = dict(enumerate(patterns, 2))
     entries = [PolicyEntry(queue(pattern), DestinationPolicy(memory_limit=n)) for n, pattern in numbers.items()]
     return PolicyMap(entries, DEFAULT), numbers | {1: "default"}

@@ -1,4 +1,4 @@
-"""Windows, told from the starved consumer backwards: what is granted, pulled, held and rolled back never jams it."""
+"""Prefetch windows: what is granted, pulled, held and rolled back never starves a consumer."""
 
 import pytest
 

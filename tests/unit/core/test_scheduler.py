@@ -646,17 +646,17 @@ def scheduled_at(world: World, *delays: int) -> list[Message]:
 def test_browse(world: World, destination: str) -> None:
     second, first = scheduled_at(world, 900, 500)
     world.order("BROWSE", destination, reply_to=queue("ANSWERS"))
-    told = arrived(world)
-    assert [m.text() for m in told] == ["in 500", "in 900"]
-    assert [m.properties for m in told] == [
+    answers = arrived(world)
+    assert [m.text() for m in answers] == ["in 500", "in 900"]
+    assert [m.properties for m in answers] == [
         {"AMQ_SCHEDULED_DELAY": delay, "a": "b", "scheduledJobId": made.message_id}
         for delay, made in ((500, first), (900, second))
     ]
-    for m in told:
+    for m in answers:
         assert (m.destination, m.original_destination) == (queue("ANSWERS"), queue("Q"))
         assert (m.persistent, m.jms_type, m.response_required) == (False, "Advisory", False)
-    assert len({str(m.message_id) for m in told} | {first.message_id, second.message_id}) == 4
-    assert not any(world.scheduler.accepts(each) for _, each in world.sent), "what is told is not scheduled again"
+    assert len({str(m.message_id) for m in answers} | {first.message_id, second.message_id}) == 4
+    assert not any(world.scheduler.accepts(each) for _, each in world.sent), "what is answered is not scheduled again"
 
 
 def test_browse_within_a_window(world: World) -> None:
@@ -672,7 +672,7 @@ def test_browse_a_great_many_in_portions(world: World) -> None:
     assert len(world.sent) == FIRED_MAX
     world.order("REMOVEALL", ACTION_START_TIME=START + 1000 + 2 * FIRED_MAX, ACTION_END_TIME=Long(2**60))
     world.run_to(world.now)
-    assert len(world.sent) == 2 * FIRED_MAX, "what was cancelled meanwhile is not told"
+    assert len(world.sent) == 2 * FIRED_MAX, "what was cancelled in between is not answered"
 
 
 def test_only_so_many_browses_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

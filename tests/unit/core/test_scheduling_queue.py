@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, return-value"
-"""What a transaction schedules, told from the crash backwards: it is there with the rest of it, or not at all."""
+"""What a transaction schedules survives a crash with the rest of it, or not at all."""
 
 from typing import Any
 

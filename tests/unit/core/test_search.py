@@ -51,7 +51,7 @@ def test_table_has_every_pair(state: Search, event: SearchEvent, after: Search |
 
 
 class Watched(Queue):
-    """A queue of which each move is noted, and which is asked again from within every third delivery of a search."""
+    """A queue that records each move, and is searched again from within every third delivery of a search."""
 
     __slots__ = ("_at",)
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, attr-defined"
-"""Transactions, told from the crash backwards: who ends them, in what order, and what is left when things are gone."""
+"""Ends of transactions: who ends them, in what order, and what is left when its parts are gone."""
 
 import pytest
 
@@ -208,7 +208,7 @@ def test_rollbacks_in_any_order_keep_the_order_of_arrival(world):
     assert list(inbox.consumer.unsettled()) == inbox.deliveries
 
 
-# ---------------------------------------------------------------- gone meanwhile
+# ---------------------------------------------------------------- gone in between
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])

@@ -94,7 +94,7 @@ def test_table_has_every_pair(state: State, event: Event, after: State | None) -
     [
         (state, event, after)
         for state, event, after in PAIRS
-        # An empty one is prepared below. That its commit is on disk no store says twice, or of what it was not asked.
+        # An empty one is prepared below. A store reports a commit as durable once, and only on request.
         if event is not Event.PREPARE_NOTHING and (after or event is not Event.ON_DISK)
     ],
 )

@@ -60,7 +60,7 @@ def targets(routed: Router[str], destination: str, **fields: object) -> list[str
 
 
 def is_plain(routed: Router[str], destination: Destination) -> bool:
-    """Tell whether a message goes just where it was sent."""
+    """Return True if a message goes just where it was sent."""
     return routed.route(make_message("m", str(destination))) is None
 
 

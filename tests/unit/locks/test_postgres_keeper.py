@@ -1,5 +1,5 @@
 # mypy: disable-error-code="comparison-overlap"
-"""The thread that keeps a lock, on a clock turned by hand and a session that does as it is told."""
+"""The thread that keeps a lock, on a clock turned by hand and a session whose answers the test sets."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -151,7 +151,7 @@ def test_a_confirmation_that_comes_too_late_revives_nothing(world: World) -> Non
 
     world.answer = too_slowly
     world.confirm_once()
-    world.time = 100  # even if the clock said otherwise
+    world.time = 100  # even if the clock showed otherwise
     with pytest.raises(LockNotHeld, match=r"took 5\.0 s, longer than the lock is valid"):
         keeper.check()
 

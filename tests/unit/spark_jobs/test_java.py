@@ -19,14 +19,14 @@ MakeJava = Callable[..., Path]
 
 @pytest.fixture
 def make_java(tmp_path: Path) -> MakeJava:
-    """Make a Java home that says its version in one way or the other, and its arguments when it is run."""
+    """Make a Java home that reports its version in one way or the other; when run, it prints its arguments."""
 
     def make(name: str, version: str, *, release: bool = True, works: bool = True) -> Path:
         home = tmp_path / name
         program = home / "bin" / "java"
         program.parent.mkdir(parents=True)
-        said = f"echo 'openjdk version \"{version}\" 2025-04-15' >&2" if not release else ":"
-        program.write_text(f'#!/bin/sh\n{said}\nprintf "%s\\n" "$@"\n' if works else "no program")
+        report = f"echo 'openjdk version \"{version}\" 2025-04-15' >&2" if not release else ":"
+        program.write_text(f'#!/bin/sh\n{report}\nprintf "%s\\n" "$@"\n' if works else "no program")
         program.chmod(0o755)
         if release:
             (home / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
@@ -58,14 +58,14 @@ def wheel(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("told", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("11.0.2", 11), ("25-ea", 25), ("?", 0)]
+    ("version", "major"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("11.0.2", 11), ("25-ea", 25), ("?", 0)]
 )
 @pytest.mark.parametrize("release", [True, False])
 def test_a_javas_version_is_read(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, told: str, major: int, release: bool
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, version: str, major: int, release: bool
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert version_of(make_java("jdk", told, release=release) / "bin" / "java") == major
+    assert version_of(make_java("jdk", version, release=release) / "bin" / "java") == major
 
 
 def test_what_does_not_run_has_no_version(make_java: MakeJava) -> None:

@@ -23,7 +23,7 @@ from tests.descriptors import open_in
 
 
 class WatchedFiles(JournalFiles):
-    """The real thing, which notes what it fills, or fails to."""
+    """Journal files that record what they fill, or fail to."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

@@ -59,7 +59,7 @@ def test_removed_files_declare_nothing(kept: DeclaredQueues) -> None:
     kept.forget_files({3})
     assert kept.files == {7}
     assert set(kept.forget(A)) == {7}
-    assert kept.last_recorded_in(set()) == [B], "no one says it any more, so it has to be said again"
+    assert kept.last_recorded_in(set()) == [B], "no record holds it any more, so it has to be written again"
 
 
 def test_a_declared_queue_exists_before_and_after_its_messages() -> None:

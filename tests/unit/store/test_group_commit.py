@@ -14,7 +14,7 @@ from tests.runtimes import runtime
 
 
 class FakeReplica:
-    """Takes batches, and confirms them when the test says so."""
+    """A replica that confirms batches when the test calls `confirm`."""
 
     def __init__(self, log: list[str]) -> None:
         self.log = log
@@ -110,13 +110,13 @@ class Desk:
     def call_later(self, seconds: float, callback: Callback) -> None:
         self.timers.append(callback)
 
-    def note(self, text: str) -> Callback:
+    def recorder(self, text: str) -> Callback:
         return lambda: self.log.append(text)
 
     def send(self, text: str) -> None:
         self.text += text
         self.commits.wake()
-        self.commits.when_durable(self.note(f"told {text}"))
+        self.commits.when_durable(self.recorder(f"notified {text}"))
 
     def run_until(self, entry: str) -> None:
         self.loop.run_until(lambda: entry in self.log)
@@ -169,38 +169,38 @@ class TestGathering:
         it = desk(CommitPolicy(noun="store", writer="test writer", gather_share=1.0))
         it.send("a")
         it.send("b")
-        it.run_until("told b")
+        it.run_until("notified b")
         return it
 
     def test_batch_waits_for_those_who_were_answered(self, gathering: Desk) -> None:
         gathering.send("c")
         assert not gathering.loop.ready
         gathering.send("d")
-        gathering.run_until("told d")
+        gathering.run_until("notified d")
         assert "sink cd" in gathering.log
 
     def test_batch_does_not_wait_longer_than_its_time(self, gathering: Desk) -> None:
         gathering.send("c")
         gathering.timers.pop()()
-        gathering.run_until("told c")
+        gathering.run_until("notified c")
 
     def test_time_of_the_batch_before_ends_no_gathering(self, gathering: Desk) -> None:
         gathering.send("c")
         gathering.send("d")
-        gathering.run_until("told d")
+        gathering.run_until("notified d")
         gathering.send("e")
         first, second = gathering.timers
         first()
         assert not gathering.loop.ready
         second()
-        gathering.run_until("told e")
+        gathering.run_until("notified e")
 
     def test_next_batch_does_not_wait_for_those_of_one_sent_early(self, gathering: Desk) -> None:
         gathering.send("c")
         gathering.commits.send()
-        gathering.run_until("told c")
+        gathering.run_until("notified c")
         gathering.send("d")
-        gathering.run_until("told d")
+        gathering.run_until("notified d")
 
 
 class TestRequiredFence:
@@ -209,21 +209,21 @@ class TestRequiredFence:
     def test_callback_waits_for_the_fence_once(self, desk: Build) -> None:
         it = desk(inline=True)
         it.commits.require_fence()
-        it.commits.when_durable(it.note("told"))
+        it.commits.when_durable(it.recorder("notified"))
         assert it.log == []
         it.loop.turn()
-        assert it.log == ["told"]
-        it.commits.when_durable(it.note("again"))
-        assert it.log == ["told", "again"]
+        assert it.log == ["notified"]
+        it.commits.when_durable(it.recorder("again"))
+        assert it.log == ["notified", "again"]
 
     @pytest.mark.parametrize("inline", [False, True])
     def test_closed_fence_stops_the_writer(self, desk: Build, *, inline: bool) -> None:
         it = desk(inline=inline)
         it.lock = LockNotHeld("lost")
         it.commits.require_fence()
-        it.commits.when_durable(it.note("told"))
+        it.commits.when_durable(it.recorder("notified"))
         it.loop.run_until(lambda: bool(it.failures))
-        assert (it.failures, "told" in it.log) == ([it.lock], False)
+        assert (it.failures, "notified" in it.log) == ([it.lock], False)
 
     def test_callback_behind_a_batch_waits_for_a_later_fence(self, desk: Build) -> None:
         it = desk()
@@ -231,10 +231,10 @@ class TestRequiredFence:
         it.loop.turn()
         it.run_until("sink a")  # whose fence comes before what follows
         it.commits.require_fence()
-        it.commits.when_durable(it.note("told b"))
+        it.commits.when_durable(it.recorder("notified b"))
         it.lock = LockNotHeld("lost")
         it.loop.run_until(lambda: bool(it.failures))
-        assert "told b" not in it.log
+        assert "notified b" not in it.log
 
     def test_callbacks_keep_their_order(self, desk: Build) -> None:
         it = desk()
@@ -242,39 +242,39 @@ class TestRequiredFence:
         it.send("a")
         it.loop.turn()
         it.commits.require_fence()
-        it.commits.when_durable(it.note("told b"))
-        it.commits.when_durable(it.note("told c"))
+        it.commits.when_durable(it.recorder("notified b"))
+        it.commits.when_durable(it.recorder("notified c"))
         it.gate.set()
-        it.run_until("told c")
-        assert it.log == ["sink a", "told a", "told b", "told c"]
+        it.run_until("notified c")
+        assert it.log == ["sink a", "notified a", "notified b", "notified c"]
 
     def test_open_batch_has_a_fence_of_its_own(self, desk: Build) -> None:
         it = desk(inline=True)
         it.commits.require_fence()
         it.send("a")
         it.loop.turn()
-        assert it.log == ["sink a", "told a"]
+        assert it.log == ["sink a", "notified a"]
 
 
-class TestAskingInTheThread:
+class TestFenceInTheThread:
     @pytest.fixture
-    def asking(self, desk: Build) -> Desk:
+    def fencing(self, desk: Build) -> Desk:
         return desk(CommitPolicy(noun="store", writer="test writer", fences_in_thread=True))
 
-    def test_waiters_added_during_a_check_are_notified_next_in_order(self, asking: Desk) -> None:
-        asking.commits.notify([asking.note("a")])
-        asking.loop.turn()
-        asking.commits.notify([asking.note("b")])
-        asking.commits.when_durable(asking.note("c"))
-        asking.run_until("c")
-        assert asking.log == ["a", "b", "c"]
+    def test_waiters_added_during_a_check_are_notified_next_in_order(self, fencing: Desk) -> None:
+        fencing.commits.notify([fencing.recorder("a")])
+        fencing.loop.turn()
+        fencing.commits.notify([fencing.recorder("b")])
+        fencing.commits.when_durable(fencing.recorder("c"))
+        fencing.run_until("c")
+        assert fencing.log == ["a", "b", "c"]
 
-    def test_closed_fence_notifies_no_one(self, asking: Desk) -> None:
-        asking.lock = LockNotHeld("gone")
-        asking.commits.notify([asking.note("a")])
-        asking.loop.run_until(lambda: bool(asking.failures))
-        assert asking.failures == [asking.lock]
-        assert "a" not in asking.log
+    def test_closed_fence_notifies_no_one(self, fencing: Desk) -> None:
+        fencing.lock = LockNotHeld("gone")
+        fencing.commits.notify([fencing.recorder("a")])
+        fencing.loop.run_until(lambda: bool(fencing.failures))
+        assert fencing.failures == [fencing.lock]
+        assert "a" not in fencing.log
 
 
 class TestReplica:
@@ -286,7 +286,7 @@ class TestReplica:
         assert it.commits.unwritten_bytes == 1
         assert it.replica is not None
         it.replica.confirm(1)
-        assert it.log == ["replica 1 a", "sink a", "told a"]
+        assert it.log == ["replica 1 a", "sink a", "notified a"]
         assert it.commits.unwritten_bytes == 0
 
     def test_a_confirmation_that_comes_first_waits_for_the_sink(self, desk: Build) -> None:
@@ -298,8 +298,8 @@ class TestReplica:
         it.replica.confirm(1)
         assert it.log == ["replica 1 a"]
         it.gate.set()
-        it.run_until("told a")
-        assert it.log == ["replica 1 a", "sink a", "told a"]
+        it.run_until("notified a")
+        assert it.log == ["replica 1 a", "sink a", "notified a"]
 
     def test_nothing_waits_for_the_confirmation_of_the_batch_before(self, desk: Build) -> None:
         it = desk(replicated=True)
@@ -310,9 +310,9 @@ class TestReplica:
         it.send("b")
         it.run_until("sink b")
         it.loop.run_until(lambda: bool(it.replica and len(it.replica.waiting) == 2))
-        assert "told a" not in it.log
+        assert "notified a" not in it.log
         it.replica.confirm(2)
-        assert it.log[-2:] == ["told a", "told b"]
+        assert it.log[-2:] == ["notified a", "notified b"]
 
     @pytest.mark.parametrize("confirmed", [False, True])
     def test_what_the_loop_writes_itself_waits_too(self, desk: Build, *, confirmed: bool) -> None:
@@ -321,25 +321,25 @@ class TestReplica:
         it.replica.confirmed = int(confirmed)
         it.send("a")
         it.loop.turn()
-        assert it.log == ["replica 1 a", "sink a", *(["told a"] if confirmed else [])]
+        assert it.log == ["replica 1 a", "sink a", *(["notified a"] if confirmed else [])]
         it.replica.confirm(1)
-        assert it.log == ["replica 1 a", "sink a", "told a"]
+        assert it.log == ["replica 1 a", "sink a", "notified a"]
 
     def test_who_asks_behind_what_is_not_confirmed_waits_for_it(self, desk: Build) -> None:
         it = desk(replicated=True)
         assert it.replica is not None
         it.send("a")
         it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
-        it.commits.when_durable(it.note("behind"))
+        it.commits.when_durable(it.recorder("behind"))
         assert "behind" not in it.log
         it.replica.confirm(1)
-        assert it.log[-2:] == ["told a", "behind"]
+        assert it.log[-2:] == ["notified a", "behind"]
 
     def test_a_job_runs_behind_the_confirmation(self, desk: Build) -> None:
         it = desk(replicated=True)
         assert it.replica is not None
         it.send("a")
-        it.commits.submit(it.note("job"))
+        it.commits.submit(it.recorder("job"))
         it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
         assert "job" not in it.log
         it.replica.confirm(1)
@@ -353,7 +353,7 @@ class TestReplica:
         it.loop.run_until(lambda: bool(it.replica and it.replica.waiting))
         it.commits.abandon()
         it.replica.confirm(1)
-        assert "told a" not in it.log
+        assert "notified a" not in it.log
 
 
 class TestEnds:
@@ -362,7 +362,7 @@ class TestEnds:
         it.send("a")
         it.commits.close()
         it.loop.turn()
-        assert it.log == ["sink a", "closed", "told a"]
+        assert it.log == ["sink a", "closed", "notified a"]
 
     def test_what_was_open_when_it_stopped_is_never_written(self, desk: Build) -> None:
         it = desk()

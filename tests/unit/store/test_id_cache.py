@@ -38,7 +38,7 @@ def test_it_is_what_listing_again_gives(before: list[int], changes: list[tuple[s
 
 
 class Counted(dict[str, int]):
-    """Tells whether it was walked through."""
+    """A mapping that records if it was iterated."""
 
     walks = 0
 

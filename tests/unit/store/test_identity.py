@@ -14,7 +14,7 @@ from tests.conformance.conftest import SMALL, JournalLives
 
 
 def opened(directory, broker_id, name="localhost"):
-    """Return a journal's next life, and the id its recovery says."""
+    """Return a journal's next run, and the id its recovery returns."""
     lives = JournalLives(directory)
     lives.identity = BrokerIdentity(broker_id, name)
     return lives, lives.open().broker_id
@@ -76,7 +76,7 @@ def test_a_file_is_not_replaced_without_the_lock(tmp_path):
 
 
 class Full(JournalFiles):
-    """Files on a disk without space for another one, but for the journal's own."""
+    """Files on a disk that has space for the journal's own files only."""
 
     def put(self, path, content, fence=no_fence):
         if path.name == FILE_NAME:

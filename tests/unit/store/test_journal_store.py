@@ -86,7 +86,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def commands(path: Path) -> list[Command]:
-    """Return what a data file says, its time marks aside."""
+    """Return the records of a data file without its time marks."""
     walk = DataFileWalk(path.read_bytes(), 1)
     found = [decode(payload) for _, payload in walk]
     return [each for each in found if not (isinstance(each, Trace) and decode_mark(each.message) is not None)]
@@ -274,7 +274,7 @@ class TestTakeOver:
         bench.store.abandon()
         path = directory / "db-1.log"
         data = bytearray(path.read_bytes())
-        data[data.index(message(1).data) + 3] ^= 0xFF  # a torn write, or damage: no one can tell
+        data[data.index(message(1).data) + 3] ^= 0xFF  # a torn write, or damage: they look the same
         path.write_bytes(data)
         with caplog.at_level(logging.INFO):
             bench = Bench(directory)
@@ -572,12 +572,12 @@ class TestReading:
         assert [each.message_id for each in found] == self.ids(19, 21)
         (damage,) = bench.store.damages
         assert damage.file_id == int(path.stem[3:])
-        (said,) = caplog.messages
-        assert f"{path.name}: offset {damage.offset}" in said
-        assert message(20).message_id in said
-        assert str(QUEUE) in said
-        assert "is not delivered" in said
-        assert "restore a copy" in said
+        (line,) = caplog.messages
+        assert f"{path.name}: offset {damage.offset}" in line
+        assert message(20).message_id in line
+        assert str(QUEUE) in line
+        assert "is not delivered" in line
+        assert "restore a copy" in line
         bench.store.abandon()
 
     def test_a_sector_that_is_lost_costs_only_what_lies_there(

@@ -45,7 +45,7 @@ RECORD = encode_record(encode(Trace("a record")))
 
 
 class HandClock:
-    """Time that passes when told to."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -72,9 +72,9 @@ def test_a_mark_holds_its_time(time_ms: int) -> None:
     assert decode_mark(trace.message) == time_ms
 
 
-@pytest.mark.parametrize(("time_ms", "said"), [(-1, 0), (10**13, 10**13 - 1), (-(2**63), 0)])
-def test_a_clock_beyond_all_reason_does_not_change_the_size(time_ms: int, said: int) -> None:
-    assert mark_at(encode_mark(time_ms), 0) == said
+@pytest.mark.parametrize(("time_ms", "expected"), [(-1, 0), (10**13, 10**13 - 1), (-(2**63), 0)])
+def test_a_clock_beyond_all_reason_does_not_change_the_size(time_ms: int, expected: int) -> None:
+    assert mark_at(encode_mark(time_ms), 0) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""MemberRecord files: who is there, who is alive, and what a damaged file tells."""
+"""MemberRecord files: who is there, who is alive, and what a damaged file yields."""
 
 import errno
 import json

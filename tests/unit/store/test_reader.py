@@ -106,7 +106,7 @@ def test_a_zeroed_batch_costs_itself_and_no_other() -> None:
 
 @pytest.mark.parametrize("length", range(1, len(TWO)))
 def test_a_torn_batch_is_dropped_whole_and_overwritten_next(length: int) -> None:
-    """Whether the file ends there or zeros follow, as in a preallocated one."""
+    """The file may end there, or zeros may follow, as in a preallocated one."""
     for rest in (b"", bytes(100), bytes(100) + EOF_MARKER):
         payloads, damages, end = walked(ONE + TWO[:length] + rest)
 

@@ -79,7 +79,7 @@ def recovered(directory: Path) -> tuple[StoreState, ReplayResult]:
 
 
 def described(message: Message) -> Described:
-    """Say about a message everything that a real broker's JMS client said about it, in the same words."""
+    """Describe a message with everything a real broker's JMS client recorded of it, in the same format."""
     fields = view(message)
     optional = {
         "original_destination": fields.original_destination.name if fields.original_destination else None,
@@ -248,23 +248,23 @@ def test_a_returning_subscriber_gets_what_a_real_broker_gave_it(sample: Callable
             found.setdefault(key, []).extend(bodies.messages(state, destination, key))
 
     assert found.keys() == expected.keys()
-    for key, told in expected.items():
+    for key, captured in expected.items():
         messages = sorted(found[key], key=lambda message: -message.priority)
         if key == "cli-7:w":
             # A wildcard's topics are one stream for JMS and several here; each one's order is compared above.
             messages.sort(key=lambda message: message.message_id)
-            told.sort(key=lambda message: message["message_id"])
-        assert [in_the_words_of(truth(each), message) for each, message in zip(told, messages, strict=True)] == [
-            truth(each) for each in told
-        ]
+            captured.sort(key=lambda message: message["message_id"])
+        assert [
+            with_captured_fields(truth(each), message) for each, message in zip(captured, messages, strict=True)
+        ] == [truth(each) for each in captured]
 
 
-def in_the_words_of(told: Described, message: Message) -> Described:
+def with_captured_fields(captured: Described, message: Message) -> Described:
     """Describe a message by what was captured about it: of most delivered messages that is not every header."""
     full = described(message)
-    if "n" in told:
+    if "n" in captured:
         full["n"] = full["properties"]["n"]["v"]
-    return {name: full[name] for name in told}
+    return {name: full[name] for name in captured}
 
 
 def test_transactions_in_doubt_are_what_xa_recover_returned(sample: Callable[[str], Any]) -> None:
@@ -280,7 +280,7 @@ def test_transactions_in_doubt_are_what_xa_recover_returned(sample: Callable[[st
     assert [str(each) for each in result.unfinished] == [
         f"XID:[9,globalId={b'global-six'.hex()},branchId={b'b6'.hex()}]"
     ]
-    assert list(state.inflight) == list(result.unfinished), "as good as rolled back, once the next master says so"
+    assert list(state.inflight) == list(result.unfinished), "as good as rolled back, once the next master records it"
 
 
 @pytest.mark.parametrize(("outcome", "facts"), [(Commit, "after_xacommit"), (Rollback, "after_xarollback")])
@@ -299,7 +299,7 @@ def test_the_outcome_of_transactions_in_doubt_decides(
 
 
 def test_unfinished_local_transactions_have_no_effect(sample: Callable[[str], Any]) -> None:
-    """What is absent is part of the comparison of queues above; this is about who has to be told."""
+    """The comparison of queues above covers what is absent; this covers the transactions to roll back."""
     state, result = recovered(sample("04-localtx-kill9").kahadb)
 
     assert result.unfinished

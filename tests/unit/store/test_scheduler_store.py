@@ -71,7 +71,7 @@ class Life:
         self.jobs = {job.job_id: job for job in self.store.recover()}
 
     def flush(self) -> None:
-        """Wait for the writer's thread, and hear what it says."""
+        """Wait for the writer's thread, and run its callbacks."""
         done = threading.Event()
         self.store._writer.submit(done.set)
         assert done.wait(20)
@@ -136,14 +136,22 @@ def known(jobs: Sequence[Job]) -> set[tuple[str, int, int]]:
 def test_activemqs_own_jobs(sample: Callable[[str], Any]) -> None:
     found = sample("09-scheduled")
     life = Life(found.scheduler)
-    for told in found.facts["truth_journal_only"]["scheduled"]:
-        read = life.jobs.pop(told["job_id"])
+    for captured in found.facts["truth_journal_only"]["scheduled"]:
+        read = life.jobs.pop(captured["job_id"])
         message = decode_message(life.store.load(read))
-        assert (read.start_time, read.delay, read.period) == (told["start_time"], told["delay"], told["period"])
-        assert (read.repeat, read.cron, read.run_count) == (told["repeat"], told["cron"], told["execution_count"])
-        assert read.next_time == told["next_execution_millis"]
-        assert (message.text(), str(message.destination)) == (told["text"], told["destination"])
-        assert str(message.message_id) == told["message_id"]
+        assert (read.start_time, read.delay, read.period) == (
+            captured["start_time"],
+            captured["delay"],
+            captured["period"],
+        )
+        assert (read.repeat, read.cron, read.run_count) == (
+            captured["repeat"],
+            captured["cron"],
+            captured["execution_count"],
+        )
+        assert read.next_time == captured["next_execution_millis"]
+        assert (message.text(), str(message.destination)) == (captured["text"], captured["destination"])
+        assert str(message.message_id) == captured["message_id"]
     assert not life.jobs
     life.store.abandon()
 
@@ -206,7 +214,7 @@ def test_a_job_with_collected_moves_is_at_its_last_move(tmp_path: Path) -> None:
     life = Life(tmp_path)
     assert known(list(life.jobs.values())) == {("stays", 9000, 0), ("a", 400, 5)}
     life.kill()
-    assert literally(tmp_path) == {("stays", 9000, 0), ("a", 400, 5)}, "and now the journal says so itself"
+    assert literally(tmp_path) == {("stays", 9000, 0), ("a", 400, 5)}, "and now the journal itself records it"
 
 
 def test_a_job_that_ended_after_collected_moves_is_over(tmp_path: Path) -> None:
@@ -483,15 +491,15 @@ def test_a_failed_write_is_reported_once_and_ends_the_store(tmp_path: Path) -> N
 
     disk = Broken(tmp_path)
     life = Life(tmp_path, files=disk)
-    told: list[str] = []
+    notified: list[str] = []
     disk.fails = True
     life.store.add(job("a"))
-    life.store.when_durable(lambda: told.append("safe"))
+    life.store.when_durable(lambda: notified.append("safe"))
     life.turns.turn()
     wait_for_end(life.store._writer._commits._worker)
     life.turns.turn()
     assert len(life.turns.failures) == 1
-    assert not told
+    assert not notified
     with pytest.raises(StoreUnavailable):
         life.store.add(job("b"))
 
@@ -504,15 +512,15 @@ def test_a_master_that_lost_its_lock_promises_nothing(tmp_path: Path) -> None:
             raise LockNotHeld("gone")
 
     life = Life(tmp_path, fence=check)
-    told: list[str] = []
+    notified: list[str] = []
     is_master = False
     life.store.add(job("a"))
-    life.store.when_durable(lambda: told.append("safe"))
+    life.store.when_durable(lambda: notified.append("safe"))
     life.turns.turn()
     wait_for_end(life.store._writer._commits._worker)
     life.turns.turn()
     assert [type(failure) for failure in life.turns.failures] == [LockNotHeld]
-    assert not told
+    assert not notified
     with pytest.raises(LockNotHeld):
         Life(tmp_path, fence=check)
 

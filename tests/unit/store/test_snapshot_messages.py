@@ -18,7 +18,7 @@ FILE = 7 << FILE_SHIFT
 
 
 def message_id(number: int) -> str:
-    """Return an id of the one producer; of numbers that end in 9, one that tells nothing."""
+    """Return an id of the one producer; of numbers that end in 9, one without a position."""
     return f"{number}" if number % 10 == 9 else f"ID:p:1:1:1:{number}"
 
 

@@ -302,7 +302,7 @@ def test_a_snapshot_stays_as_it_is(journal: Path) -> None:
 
 
 class Gate:
-    """Lets a thread through when told to."""
+    """A gate that holds a thread until the test opens it."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()

@@ -49,7 +49,7 @@ ERRORS = [OSError(errno.EIO, "I/O error"), LockNotHeld("lost"), KeyboardInterrup
 
 
 class Disk(JournalFiles):
-    """Files that note each step, and do first what a test wants there."""
+    """Journal files that record each step, and run the test's action before it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -165,7 +165,7 @@ def fail(error: BaseException) -> Callable[[], None]:
     return act
 
 
-def no_room() -> OSError:
+def no_space() -> OSError:
     return OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -289,7 +289,7 @@ def test_lock_lost_with_the_number_changes_nothing(directory: Path) -> None:
 
 @pytest.mark.parametrize("step", ["fence 2", "fence 3"])
 def test_number_above_the_claim_ends_the_takeover(directory: Path, step: str) -> None:
-    """Whatever the lock says, another master has taken the journal over, see decision 030."""
+    """Another master has taken the journal over, whatever the state of the lock: see decision 030."""
     rig = Rig(directory)
     rig.disk.before[step] = lambda: write(directory, db3=b"of another master")
     with pytest.raises(LockNotHeld):
@@ -306,7 +306,7 @@ def test_full_disk_costs_the_reserve(directory: Path, step: str, claimed: int) -
     """A claim that could be created and not be filled stays all the same."""
     (directory / RESERVE_NAME).write_bytes(bytes(4096))
     rig = Rig(directory)
-    rig.disk.before[step] = fail(no_room())
+    rig.disk.before[step] = fail(no_space())
     assert rig.run() == {1: WRITTEN} | dict.fromkeys(range(2, claimed), b"")
     assert rig.writers[-1].file_id == claimed
     assert rig.disk.steps.count("spend reserve") == 1
@@ -316,7 +316,7 @@ def test_full_disk_costs_the_reserve(directory: Path, step: str, claimed: int) -
 @pytest.mark.parametrize("step", ["create 2", "write", "replace 1"])
 def test_full_disk_without_a_reserve_is_explained(directory: Path, step: str) -> None:
     rig = Rig(directory)
-    rig.disk.before[step] = fail(no_room())
+    rig.disk.before[step] = fail(no_space())
     with pytest.raises(StoreUnavailable, match="No space left"):
         rig.run()
     assert ("db-2.log" in names(directory)) == (step != "create 2")

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, misc"
-"""The buffer in front of the writer: what is consumed in time is never written, and no one is told too early."""
+"""The buffer in front of the writer: what is consumed in time is never written; confirmations are never early."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class World:
         self.now = 100.0
         self.write_seconds = 0.001
         self.written: list[str] = []
-        self.told: list[str] = []
+        self.confirmed: list[str] = []
         self.waiting: list[Callable[[], None]] = []
         self.soon: list[Callable[[], None]] = []
         self.alarms: list[tuple[float, Callable[[], None]]] = []
@@ -59,7 +59,7 @@ class World:
     def add(self, *names: int) -> None:
         for name in names:
             self.buffer.add(text_message(QUEUE, name))
-            assert self.buffer.when_safe(lambda name=name: self.told.append(str(name)))
+            assert self.buffer.when_safe(lambda name=name: self.confirmed.append(str(name)))
 
     def consume(self, *names: int) -> None:
         for name in names:
@@ -100,9 +100,9 @@ class TestHeld:
     def test_what_is_consumed_in_time_is_never_written(self, world: World) -> None:
         world.add(1, 2)
         world.consume(1, 2)
-        assert world.told == []  # before the end of the turn, where the fence is asked
+        assert world.confirmed == []  # before the end of the turn, where the fence is asked
         world.turn()
-        assert world.told == ["1", "2"]
+        assert world.confirmed == ["1", "2"]
         world.ring()
         assert (world.written, world.alarms, world.buffer.byte_count) == ([], [], 0)
 
@@ -110,10 +110,10 @@ class TestHeld:
         world.add(1, 2, 3)
         world.consume(3, 2)
         world.turn()
-        assert world.told == []
+        assert world.confirmed == []
         world.consume(1)
         world.turn()
-        assert world.told == ["1", "2", "3"]
+        assert world.confirmed == ["1", "2", "3"]
 
     def test_remaining_messages_are_written_in_order_before_answers(self, world: World) -> None:
         world.add(1, 2, 3)
@@ -122,23 +122,23 @@ class TestHeld:
         assert world.written == ["1"]  # the others came after the clock was wound
         world.ring()
         world.turn()
-        assert (world.written, world.told) == (["1", "3"], [])
+        assert (world.written, world.confirmed) == (["1", "3"], [])
         assert not world.buffer.when_safe(lambda: None)
         world.sync()
-        assert world.told == ["1", "2", "3"]
+        assert world.confirmed == ["1", "2", "3"]
 
     def test_one_behind_a_message_that_is_being_written_waits_for_it(self, world: World) -> None:
         world.add(1, 2)
         world.ring()
         world.consume(2)  # perhaps the other copy of the same message
         world.turn()
-        assert (world.written, world.told) == (["1"], [])
+        assert (world.written, world.confirmed) == (["1"], [])
         world.sync()
-        assert world.told == ["1", "2"]
+        assert world.confirmed == ["1", "2"]
         world.add(3)
         world.consume(3)
         world.turn()
-        assert world.told == ["1", "2", "3"]
+        assert world.confirmed == ["1", "2", "3"]
 
     def test_one_behind_two_writes_waits_for_the_second(self, world: World) -> None:
         world.add(1)
@@ -151,9 +151,9 @@ class TestHeld:
         world.add(3)
         world.consume(3)
         world.turn()
-        assert world.told == ["1"]
+        assert world.confirmed == ["1"]
         world.sync()
-        assert world.told == ["1", "2", "3"]
+        assert world.confirmed == ["1", "2", "3"]
 
     def test_requested_write_covers_the_connections_sends(self, world: World) -> None:
         world.add(1)
@@ -207,7 +207,7 @@ class TestHeld:
         world.has_stopped = True
         world.ring()
         world.turn()
-        assert (world.told, world.waiting, world.alarms) == ([], [], [])
+        assert (world.confirmed, world.waiting, world.alarms) == ([], [], [])
 
 
 class TestWhetherItPays:
@@ -258,7 +258,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self.soon: list[Callable[[], None]] = []
         self.failures: list[Exception] = []
-        self.told: list[str] = []
+        self.confirmed: list[str] = []
         self.is_master = True
         self.store = JournalStore(
             directory,
@@ -281,21 +281,21 @@ class Journal:
     def add(self, name: int, destination: Destination = QUEUE) -> str:
         message = text_message(destination, name)
         assert self.store.add(message)
-        self.store.when_confirmed(lambda: self.told.append(str(name)))
+        self.store.when_confirmed(lambda: self.confirmed.append(str(name)))
         return message.message_id
 
     def stored(self) -> list[str]:
-        """What a successor would find, should this one die now."""
+        """Return what a new master would find after a crash now."""
         return [message_id[-1] for message_id in self.store._state.destinations[QUEUE].messages]
 
     def turn(self) -> None:
         while self.soon:
             self.soon.pop(0)()
 
-    def run_until(self, told: list[int]) -> None:
-        """Turn until something was told, on a disk that may be too slow for the loop to write itself."""
+    def run_until(self, done: list[int]) -> None:
+        """Turn until a callback ran; the disk may be too slow for the loop to write itself."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while not told:
+        while not done:
             assert time.monotonic() < deadline
             self.turn()
 
@@ -317,7 +317,7 @@ class TestInTheStore:
         before = journal.store._writer._end
         journal.store.remove(QUEUE, message_id)
         journal.turn()
-        assert (journal.told, journal.store._writer._end, journal.store.unwritten_bytes) == (["1"], before, 0)
+        assert (journal.confirmed, journal.store._writer._end, journal.store.unwritten_bytes) == (["1"], before, 0)
 
     def test_but_in_the_memory_of_what_its_producer_sent(self, journal: Journal) -> None:
         message_id = journal.add(1)
@@ -337,7 +337,7 @@ class TestInTheStore:
         journal.is_master = False
         journal.store.remove(QUEUE, message_id)
         journal.turn()
-        assert journal.told == []
+        assert journal.confirmed == []
         assert [type(failure) for failure in journal.failures] == [LockNotHeld]
         journal.add(2)
         with pytest.raises(StoreUnavailable):
@@ -348,7 +348,7 @@ class TestInTheStore:
         journal.add(2, OTHER)  # its dead letter
         journal.store.remove(QUEUE, message_id, reason=RemovalReason.DISCARDED)
         assert journal.store._state.contains(OTHER, text_message(OTHER, 2).message_id)
-        assert journal.told == []
+        assert journal.confirmed == []
 
     def test_sends_are_written_before_the_clients_next_ack(self, journal: Journal) -> None:
         """It waits for no answer, but may have made the one message of the other."""
@@ -358,7 +358,7 @@ class TestInTheStore:
         assert journal.stored() == []
         assert journal.store._state.contains(OTHER, reply.message_id)
         journal.turn()
-        assert journal.told == ["1"]
+        assert journal.confirmed == ["1"]
 
     def test_that_another_was_consumed_does_not_end_the_wait(self, journal: Journal) -> None:
         """Else the acknowledgement of each message that is written would have the next ones written."""
@@ -370,14 +370,14 @@ class TestInTheStore:
         assert journal.stored() == []
         journal.store.remove(QUEUE, held, connection_id="ID:another")
         journal.turn()
-        assert journal.told == ["1", "2"]
+        assert journal.confirmed == ["1", "2"]
 
     def test_a_message_is_not_made_of_itself(self, journal: Journal) -> None:
         message_id = journal.add(1)
         before = journal.store._writer._end
         journal.store.remove(QUEUE, message_id, connection_id=text_message(QUEUE, 1).connection_id)
         journal.turn()
-        assert (journal.told, journal.store._writer._end) == (["1"], before)
+        assert (journal.confirmed, journal.store._writer._end) == (["1"], before)
 
     def test_what_others_sent_need_not_be(self, journal: Journal) -> None:
         request, reply = journal.add(1), replace(text_message(OTHER, 2), connection_id="ID:server")
@@ -430,11 +430,11 @@ class TestInTheStore:
         first = journal.add(1)
         journal.buffer.is_open = True
         second = journal.add(2)
-        journal.store.when_durable(lambda: journal.told.append("durable"))
+        journal.store.when_durable(lambda: journal.confirmed.append("durable"))
         journal.store.remove(QUEUE, second)
         assert journal.buffer.when_safe(lambda: None) is False
-        assert journal.told == []
+        assert journal.confirmed == []
         journal.turn()
-        assert sorted(journal.told) == ["1", "2", "durable"]
-        assert journal.told.index("1") < journal.told.index("durable")
+        assert sorted(journal.confirmed) == ["1", "2", "durable"]
+        assert journal.confirmed.index("1") < journal.confirmed.index("durable")
         assert journal.store._state.contains(QUEUE, first)

@@ -75,7 +75,7 @@ class Loop:
 
 
 class RecordingFiles(JournalFiles):
-    """The real thing, which notes what it does and fails when told to."""
+    """Journal files that record their calls and fail as configured."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -85,7 +85,7 @@ class RecordingFiles(JournalFiles):
         self.hold_write.set()
         self.synced = threading.Semaphore(0)
 
-    def note(self, name: str) -> None:
+    def record(self, name: str) -> None:
         self.calls.append(name)
         error = self.fail_at.get(name)
         if error is not None:
@@ -94,12 +94,12 @@ class RecordingFiles(JournalFiles):
     def create(self, file_id: int, preallocate_bytes: int = 0, *, is_claim: bool = False) -> int:
         descriptor = super().create(file_id, preallocate_bytes, is_claim=is_claim)
         self.calls.clear()
-        self.note("create")
+        self.record("create")
         return descriptor
 
     def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
         assert self.hold_write.wait(WAIT_SECONDS)
-        self.note("write")
+        self.record("write")
         super().write(descriptor, buffers, offset)
 
     def fill(self, descriptor: int, start: int, stop: int) -> None:
@@ -108,7 +108,7 @@ class RecordingFiles(JournalFiles):
         JournalFiles.write(self, descriptor, (bytes(stop - start),), start)
 
     def sync(self, descriptor: int) -> None:
-        self.note("sync")
+        self.record("sync")
         super().sync(descriptor)
         self.synced.release()
 
@@ -143,7 +143,7 @@ class Rig:
         if self.fence is not None:
             raise self.fence
 
-    def note(self, text: str) -> Callable[[], None]:
+    def recorder(self, text: str) -> Callable[[], None]:
         return lambda: self.log.append(text)
 
     def settle(self) -> None:
@@ -341,11 +341,11 @@ class TestCallbacks:
     def test_they_wait_for_the_sync_and_the_fence_and_run_in_order(self, rig: Rig) -> None:
         rig.files.hold_write.clear()
         rig.writer.append(FIRST)
-        rig.writer.when_durable(rig.note("1"))
+        rig.writer.when_durable(rig.recorder("1"))
         rig.loop.turn()
-        rig.writer.when_durable(rig.note("2"))  # nothing new: the batch that is being written
+        rig.writer.when_durable(rig.recorder("2"))  # nothing new: the batch that is being written
         rig.writer.append(FIRST)
-        rig.writer.when_durable(rig.note("3"))
+        rig.writer.when_durable(rig.recorder("3"))
         rig.loop.turn()
         assert rig.log == []
         rig.files.hold_write.set()
@@ -354,7 +354,7 @@ class TestCallbacks:
         rig.writer.close()
 
     def test_with_nothing_unwritten_a_callback_runs_at_once(self, rig: Rig) -> None:
-        rig.writer.when_durable(rig.note("now"))
+        rig.writer.when_durable(rig.recorder("now"))
         assert rig.log == ["now"]
         rig.writer.close()
 
@@ -364,7 +364,7 @@ class TestCallbacks:
 
         rig.writer.append(FIRST)
         rig.writer.when_durable(raises)
-        rig.writer.when_durable(rig.note("safe"))
+        rig.writer.when_durable(rig.recorder("safe"))
         rig.settle()
         assert (rig.log, rig.failures) == (["safe"], [])
         rig.writer.append(FIRST)
@@ -377,7 +377,7 @@ class TestCallbacks:
 
         rig.writer.append(FIRST)
         rig.writer.when_durable(raises)
-        rig.writer.when_durable(rig.note("safe"))
+        rig.writer.when_durable(rig.recorder("safe"))
         rig.settle()
         assert (rig.log, rig.failures) == (["safe"], [error])
         with pytest.raises(StoreUnavailable):
@@ -386,7 +386,7 @@ class TestCallbacks:
 
     def test_close_writes_what_is_left_and_its_callbacks_still_run(self, rig: Rig, tmp_path: Path) -> None:
         rig.writer.append(encode_record(b"last"))
-        rig.writer.when_durable(rig.note("safe"))
+        rig.writer.when_durable(rig.recorder("safe"))
         rig.writer.close()
         rig.loop.turn()
         assert rig.log == ["safe"]
@@ -412,7 +412,7 @@ class TestCallbacks:
 class TestAbandon:
     def test_what_was_not_written_stays_unwritten_and_unconfirmed(self, rig: Rig, tmp_path: Path) -> None:
         rig.writer.append(FIRST)
-        rig.writer.when_durable(rig.note("open"))
+        rig.writer.when_durable(rig.recorder("open"))
         rig.writer.abandon()
         rig.loop.turn()
         assert rig.log == []
@@ -425,7 +425,7 @@ class TestAbandon:
         monkeypatch.setattr("pybroker.store.group_commit.ABANDON_SECONDS", 0.0)
         rig.files.hold_write.clear()
         rig.writer.append(FIRST)
-        rig.writer.when_durable(rig.note("under way"))
+        rig.writer.when_durable(rig.recorder("under way"))
         rig.loop.turn()
         rig.writer.abandon()
         rig.files.hold_write.set()
@@ -494,7 +494,7 @@ class TestIdle:
         idle.writer.append(encode_record(b"a"))
         idle.loop.turn()
         idle.writer.append(encode_record(b"b"))
-        idle.writer.when_durable(idle.note("b"))
+        idle.writer.when_durable(idle.recorder("b"))
         idle.loop.run_until(lambda: bool(idle.log))
         assert idle.files.calls == ["write", "sync"]
         idle.writer.close()
@@ -503,13 +503,13 @@ class TestIdle:
     def test_a_waiter_that_comes_later_is_notified(self, idle: Rig) -> None:
         idle.writer.append(encode_record(b"a"))
         idle.loop.turn()
-        idle.writer.when_durable(idle.note("late"))
+        idle.writer.when_durable(idle.recorder("late"))
         idle.loop.run_until(lambda: bool(idle.log))
 
     def test_the_next_batch_has_as_much_time(self, idle: Rig) -> None:
         idle.writer.append(encode_record(b"a"))
         idle.loop.turn()
-        idle.writer.when_durable(idle.note("a"))
+        idle.writer.when_durable(idle.recorder("a"))
         idle.loop.run_until(lambda: bool(idle.log))
         idle.writer.append(encode_record(b"b"))
         idle.loop.turn()
@@ -521,7 +521,7 @@ class TestIdle:
     def test_what_comes_while_the_thread_is_busy_is_left_open_too(self, idle: Rig) -> None:
         idle.files.hold_write.clear()
         idle.writer.append(encode_record(b"a"))
-        idle.writer.when_durable(idle.note("a"))
+        idle.writer.when_durable(idle.recorder("a"))
         idle.loop.turn()
         idle.writer.append(encode_record(b"b"))
         idle.files.hold_write.set()
@@ -555,7 +555,7 @@ class TestInline:
     def send(rig: Rig, payload: bytes = b"x", waiters: int = 1) -> None:
         rig.writer.append(encode_record(payload))
         for number in range(waiters):
-            rig.writer.when_durable(rig.note(f"{payload[:9].decode()}{number}"))
+            rig.writer.when_durable(rig.recorder(f"{payload[:9].decode()}{number}"))
 
     def test_it_is_durable_and_notified_when_the_turn_is_over(self, quick: Rig, tmp_path: Path) -> None:
         for payload in (b"a", b"b"):
@@ -646,7 +646,7 @@ class TestInline:
         quick.loop.turn()
         quick.files.fail_at.clear()
         attempts = list(quick.files.calls)
-        quick.writer.when_durable(quick.note("later"))
+        quick.writer.when_durable(quick.recorder("later"))
         with pytest.raises(StoreUnavailable, match=os.strerror(errno.EIO)):
             quick.writer.append(FIRST)
         with pytest.raises(StoreUnavailable, match=os.strerror(errno.EIO)):
@@ -672,7 +672,7 @@ class TestInline:
 
         quick.writer.append(FIRST)
         quick.writer.when_durable(raises)
-        quick.writer.when_durable(quick.note("safe"))
+        quick.writer.when_durable(quick.recorder("safe"))
         quick.loop.turn()
         assert (quick.log, quick.failures) == (["safe"], [])
         quick.writer.close()
@@ -702,10 +702,10 @@ class TestInline:
             for count in range(200):
                 self.send(rig)
                 rig.loop.turn()
-                told_at_once = bool(rig.log)  # what the thread posts is for the next turn
+                ran_inline = bool(rig.log)  # what the thread posts is for the next turn
                 rig.settle()
                 rig.log.clear()
-                if told_at_once is inline:
+                if ran_inline is inline:
                     return count
             raise AssertionError("it never came to that")
 
@@ -723,19 +723,19 @@ class TestFailure:
     )
     def test_a_failed_operation_stops_the_writer_and_is_reported(self, rig: Rig, operation: str, number: int) -> None:
         rig.writer.append(FIRST)
-        rig.writer.when_durable(rig.note("before"))
+        rig.writer.when_durable(rig.recorder("before"))
         rig.settle()
         rig.files.fail_at[operation] = OSError(number, os.strerror(number))
         rig.writer.append(FIRST)
-        rig.writer.when_durable(rig.note("failed"))
+        rig.writer.when_durable(rig.recorder("failed"))
         rig.loop.turn()
         rig.writer.append(FIRST)
-        rig.writer.when_durable(rig.note("behind"))
+        rig.writer.when_durable(rig.recorder("behind"))
         rig.loop.run_until(lambda: bool(rig.failures))
         rig.files.fail_at.clear()
         attempts = list(rig.files.calls)
 
-        rig.writer.when_durable(rig.note("later"))
+        rig.writer.when_durable(rig.recorder("later"))
         with pytest.raises(StoreUnavailable, match=os.strerror(number)):
             rig.writer.append(FIRST)
         with pytest.raises(StoreUnavailable, match=os.strerror(number)):
@@ -750,7 +750,7 @@ class TestFailure:
     def test_a_closed_fence_prevents_callbacks_after_the_sync(self, rig: Rig) -> None:
         rig.fence = LockNotHeld("the lock file was replaced")
         rig.writer.append(FIRST)
-        rig.writer.when_durable(rig.note("told"))
+        rig.writer.when_durable(rig.recorder("notified"))
         rig.loop.run_until(lambda: bool(rig.failures))
         assert rig.files.calls == ["write", "sync"]
         assert rig.log == []
@@ -760,7 +760,7 @@ class TestFailure:
 
     def test_a_closed_fence_stops_jobs_too(self, rig: Rig) -> None:
         rig.fence = LockNotHeld("gone")
-        rig.writer.submit(rig.note("job"))
+        rig.writer.submit(rig.recorder("job"))
         rig.loop.run_until(lambda: bool(rig.failures))
         assert rig.log == []
         with pytest.raises(LockNotHeld):

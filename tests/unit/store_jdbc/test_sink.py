@@ -157,11 +157,11 @@ def test_callbacks_during_a_fence_check_share_the_next(desk: Desk) -> None:
 
 
 def test_nothing_is_durable_before_earlier_waiters_are_notified(desk: Desk) -> None:
-    told: list[str] = []
-    desk.writer.notify([lambda: told.append("consumed")])
-    desk.writer.when_durable(lambda: told.append("durable"))
-    desk.loop.run_until(lambda: len(told) == 2)
-    assert told == ["consumed", "durable"]
+    notified: list[str] = []
+    desk.writer.notify([lambda: notified.append("consumed")])
+    desk.writer.when_durable(lambda: notified.append("durable"))
+    desk.loop.run_until(lambda: len(notified) == 2)
+    assert notified == ["consumed", "durable"]
 
 
 def test_no_one_is_notified_behind_a_closed_fence(desk: Desk) -> None:

@@ -48,7 +48,7 @@ def test_what_is_consumed_before_it_is_written_is_never_written(state: JdbcState
     assert changes.inserted[2].container == "queue://ORDERS"
     assert (changes.inserted[2].producer_id + ":2", changes.inserted[2].producer_sequence) == (second, 2)
     assert not changes.deleted
-    assert changes.touched, "the producer is told once the fence was passed"
+    assert changes.touched, "the producer is recorded once the fence was passed"
 
 
 def test_what_was_written_is_deleted_by_its_id(state: JdbcState) -> None:
@@ -151,11 +151,11 @@ def consume(state: JdbcState, *numbers: int) -> None:
 
 def test_producers_number_is_logged_when_its_message_goes(state: JdbcState) -> None:
     first, second = add(state, 1, 3)
-    assert not state.take().producers, "the messages' rows tell it"
+    assert not state.take().producers, "the messages' rows hold it"
     state.remove(ORDERS, second, None)
     assert state.take().producers == {PRODUCER: 3}
     state.remove(ORDERS, first, None)
-    assert not state.take().producers, "the log tells it"
+    assert not state.take().producers, "the log holds it"
 
 
 def test_a_number_is_logged_before_all_rows_of_a_destination_go(state: JdbcState) -> None:
@@ -228,10 +228,10 @@ def test_held_messages_number_is_logged_when_required(state: JdbcState) -> None:
     assert state.expect(held)
     assert state.sequences.last(producer) == 7
     assert not state.take().touched
-    state.tell_producers()  # it was consumed meanwhile
+    state.tell_producers()  # it was consumed in between
     assert state.take().producers == {producer: 7}
     state.tell_producers()
-    assert not state.take().touched, "it is told"
+    assert not state.take().touched, "it is recorded"
 
 
 def test_what_is_there_is_not_expected(state: JdbcState) -> None:

@@ -57,7 +57,7 @@ def world() -> Iterator[World]:
 
 
 def silent(connection: socket.socket) -> bool:
-    """Tell whether nothing comes for a while."""
+    """Return True if nothing comes for a while."""
     connection.settimeout(SILENCE_SECONDS)
     try:
         connection.recv(1)

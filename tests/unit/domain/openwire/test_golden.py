@@ -87,7 +87,7 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Frame:
-    """One encoded structure, from its data type on, and what Java says is in it."""
+    """One encoded structure, from its data type on, and what Java found in it."""
 
     data: bytes
     case: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a check says of stores captured from ActiveMQ, and of damage and oddities made by hand."""
+"""Findings of a check on stores captured from ActiveMQ, and on damage and oddities made by hand."""
 
 import random
 from collections.abc import Callable
@@ -106,7 +106,7 @@ def test_an_index_hides_damage_from_activemq(sample: Callable[[str], Any]) -> No
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_changed_byte_anywhere_is_found(tmp_path: Path, seed: int) -> None:
-    """But for what no one reads: a checksum that became none."""
+    """Except what no one reads: a checksum that became none."""
     dice = random.Random(seed)
     files: list[list[Command]] = [
         [add(1), add(2), ack(1)],

@@ -73,8 +73,8 @@ def compacted(directory: Path, **how: Any) -> CompactionReport:
 def contents(directory: Path) -> list[dict[str, Any]]:
     """Return what a directory means, wherever it lies; subscriptions have no order."""
     with JournalSnapshot(directory) as snapshot:
-        told = [without_place(json.loads(json.dumps(item.as_json()))) for item in Export(snapshot)]
-    return sorted(told, key=lambda item: (item["kind"], item.get("client_id", ""), item.get("name", "")))
+        lines = [without_place(json.loads(json.dumps(item.as_json()))) for item in Export(snapshot)]
+    return sorted(lines, key=lambda item: (item["kind"], item.get("client_id", ""), item.get("name", "")))
 
 
 def without_place(value: Any) -> Any:
@@ -124,7 +124,7 @@ def test_what_is_no_message_is_remembered_too(tmp_path: Path) -> None:
 
 
 def test_a_compaction_keeps_activemqs_clean_stop(sample: Callable[[str], Any]) -> None:
-    """Its index says that it did, and goes."""
+    """Its index records that it did, and goes."""
     directory = sample("01-mixed").kahadb
     compacted(directory)
     assert replay(directory, StoreState()).closing_traces[-1] == CLEAN_STOP + '{"delivered": []}'

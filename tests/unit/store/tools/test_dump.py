@@ -69,13 +69,16 @@ def test_every_type_of_record_has_its_own_fields(tmp_path: Path) -> None:
     for record in found:
         assert record.problem is None
         json.dumps(record.as_json())
-    told = {record.type: record.as_json() for record in found}
-    assert told["TRACE"]["text"] == "started"
-    assert (told["ADD_MESSAGE"]["transaction"], told["ADD_MESSAGE"]["body"]) == (str(TX), "text 1")
-    assert (told["REMOVE_MESSAGE"]["kind"], told["REMOVE_MESSAGE"]["subscription"]) == ("acknowledgement", "client:s")
-    assert told["SUBSCRIPTION"]["client_id"] == "client"
-    assert (told["ADD_SCHEDULED_JOB"]["job_id"], told["ADD_SCHEDULED_JOB"]["body"]) == ("job", "text 5")
-    assert told["REWRITTEN_DATA_FILE"]["source_file"] == 3
+    by_type = {record.type: record.as_json() for record in found}
+    assert by_type["TRACE"]["text"] == "started"
+    assert (by_type["ADD_MESSAGE"]["transaction"], by_type["ADD_MESSAGE"]["body"]) == (str(TX), "text 1")
+    assert (by_type["REMOVE_MESSAGE"]["kind"], by_type["REMOVE_MESSAGE"]["subscription"]) == (
+        "acknowledgement",
+        "client:s",
+    )
+    assert by_type["SUBSCRIPTION"]["client_id"] == "client"
+    assert (by_type["ADD_SCHEDULED_JOB"]["job_id"], by_type["ADD_SCHEDULED_JOB"]["body"]) == ("job", "text 5")
+    assert by_type["REWRITTEN_DATA_FILE"]["source_file"] == 3
 
 
 def test_the_end_of_a_subscription_differs_from_its_creation(tmp_path: Path) -> None:
@@ -128,8 +131,8 @@ def test_a_torn_tail_is_not_called_damage(sample: Callable[[str], Any]) -> None:
 
 def test_progress_ends_with_everything(tmp_path: Path) -> None:
     write(tmp_path, [add(1)], [add(2)])
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
     with JournalSnapshot(tmp_path) as snapshot:
-        list(dump(snapshot, progress=lambda done, total: told.append((done, total))))
-    assert len(told) == 2
-    assert told[-1][0] == told[-1][1] > 0
+        list(dump(snapshot, progress=lambda done, total: steps.append((done, total))))
+    assert len(steps) == 2
+    assert steps[-1][0] == steps[-1][1] > 0

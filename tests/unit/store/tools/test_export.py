@@ -1,4 +1,4 @@
-"""What an export says is what a real broker found in the stores captured from it."""
+"""An export holds what a real broker found in the stores captured from it."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ from tests.unit.store.tools.journals import OTHER, QUEUE, TOPIC, ack, add, messa
 
 TX = LocalTransactionId("ID:c:1", 1)
 XA = XATransactionId(1, b"g", b"b")
-Told = dict[str, Any]
+Item = dict[str, Any]
 
 STORES = [
     "01-mixed",
@@ -44,7 +44,7 @@ STORES = [
 ]
 
 
-def exported(directory: Path) -> list[Told]:
+def exported(directory: Path) -> list[Item]:
     """Return the lines as a program reads them."""
     with JournalSnapshot(directory) as snapshot:
         return [json.loads(json.dumps(item.as_json())) for item in Export(snapshot)]
@@ -60,23 +60,23 @@ def messages(directory: Path, destination: str) -> list[str]:
 @pytest.mark.parametrize("name", STORES)
 def test_queues_and_their_order_are_what_a_real_broker_showed(sample: Callable[[str], Any], name: str) -> None:
     store = sample(name)
-    found: dict[str, list[Told]] = {}
+    found: dict[str, list[Item]] = {}
     for each in exported(store.kahadb):
         if each["kind"] == "message" and each["destination"].startswith("queue://"):
             found.setdefault(each["destination"], []).append(each)
 
     truth = store.facts["truth_journal_only"]["queues"]
-    assert {name: [each["message_id"] for each in told] for name, told in found.items()} == {
+    assert {name: [each["message_id"] for each in items] for name, items in found.items()} == {
         name: [each["message_id"] for each in contents["messages"]] for name, contents in truth.items()
     }
     for name, contents in truth.items():
-        for told, true in zip(found[name], contents["messages"], strict=True):
-            assert_same(told, true)
+        for item, true in zip(found[name], contents["messages"], strict=True):
+            assert_same(item, true)
 
 
-def assert_same(told: Told, true: Told) -> None:
-    """Compare a message with what the real broker's client said about it."""
-    headers = told["headers"]
+def assert_same(item: Item, true: Item) -> None:
+    """Compare a message with what the real broker's client recorded of it."""
+    headers = item["headers"]
     assert (headers["JMSPriority"], headers["JMSTimestamp"], headers["JMSExpiration"], headers["JMSRedelivered"]) == (
         true["priority"],
         true["timestamp"],
@@ -85,17 +85,17 @@ def assert_same(told: Told, true: Told) -> None:
     )
     for header, name in (("JMSCorrelationID", "correlation_id"), ("JMSType", "type"), ("JMSReplyTo", "reply_to")):
         assert headers.get(header) == true.get(name)
-    assert told["properties"].keys() == true.get("properties", {}).keys()
+    assert item["properties"].keys() == true.get("properties", {}).keys()
     if "text_utf8_sha256" in true:
-        assert hashlib.sha256(told["body"].encode()).hexdigest() == true["text_utf8_sha256"]
+        assert hashlib.sha256(item["body"].encode()).hexdigest() == true["text_utf8_sha256"]
     for digest in ("body_sha256", "object_content_sha256"):
         if digest in true:
-            assert told["encoding"] == "base64"
-            assert hashlib.sha256(base64.b64decode(told["body"])).hexdigest() == true[digest]
+            assert item["encoding"] == "base64"
+            assert hashlib.sha256(base64.b64decode(item["body"])).hexdigest() == true[digest]
     if "map" in true:
-        assert told["body"].keys() == true["map"].keys()
+        assert item["body"].keys() == true["map"].keys()
     if "stream" in true:
-        assert len(told["body"]) == len(true["stream"])
+        assert len(item["body"]) == len(true["stream"])
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -125,7 +125,7 @@ def test_transactions_in_doubt_hide_what_they_acknowledged(sample: Callable[[str
         for each in store.facts["truth_journal_only"]["xa_in_doubt"]
     }
     assert [(len(each["sent"]), len(each["acknowledged"])) for each in transactions] == [(3, 2), (2, 0)]
-    assert all(each["body"] for told in transactions for each in told["sent"] + told["acknowledged"])
+    assert all(each["body"] for item in transactions for each in item["sent"] + item["acknowledged"])
 
 
 def test_scheduled_messages_are_what_a_real_broker_had(sample: Callable[[str], Any]) -> None:
@@ -156,8 +156,8 @@ def test_dispatch_order_is_by_priority_where_priorities_count(tmp_path: Path) ->
 
 def test_an_update_is_shown_as_it_is_now_at_its_old_place(tmp_path: Path) -> None:
     write(tmp_path, [add(1), add(2)], [UpdateMessage(add(1, text="x" * 5000))])
-    told = [each for each in exported(tmp_path) if each["kind"] == "message"]
-    assert [each["body"] for each in told] == ["x" * 5000, "text 2"]
+    items = [each for each in exported(tmp_path) if each["kind"] == "message"]
+    assert [each["body"] for each in items] == ["x" * 5000, "text 2"]
 
 
 def test_a_committed_message_is_there_and_an_open_one_is_not(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_a_message_that_cannot_be_read_is_marked(tmp_path: Path) -> None:
         assert not contents.is_damaged
         path = tmp_path / "db-1.log"
         path.write_bytes(bytes(len(path.read_bytes())))
-        (told,) = [item.as_json() for item in contents]
-        assert told["problem"]
+        (found,) = [item.as_json() for item in contents]
+        assert found["problem"]
         assert contents.is_damaged
 
 
@@ -195,8 +195,8 @@ def test_numbers_that_json_has_not_are_text(value: float) -> None:
         message_id=OpenWireMessageId(None, ProducerId("ID:c", 1, 1), 1),
     )
     fields.set_properties({"n": value, "s": "\ud800", "b": b"\x01", "l": [1, {"x": None}]})
-    told = json.loads(json.dumps(message_as_json(encode(fields)), allow_nan=False))
-    assert told["properties"] == {
+    item = json.loads(json.dumps(message_as_json(encode(fields)), allow_nan=False))
+    assert item["properties"] == {
         "n": str(value),
         "s": "\ud800",
         "b": {"encoding": "base64", "bytes": "AQ=="},
@@ -206,9 +206,9 @@ def test_numbers_that_json_has_not_are_text(value: float) -> None:
 
 def test_a_body_that_does_not_decode_is_shown_as_it_lies_there() -> None:
     fields = OpenWireMessage(type=MessageType.TEXT, content=b"\0\0\0\x09abc")
-    told = message_as_json(encode(fields))
-    assert (told["encoding"], base64.b64decode(told["body"])) == ("base64", b"\0\0\0\x09abc")
-    assert told["problem"]
+    item = message_as_json(encode(fields))
+    assert (item["encoding"], base64.b64decode(item["body"])) == ("base64", b"\0\0\0\x09abc")
+    assert item["problem"]
     assert message_as_json(b"\x63")["problem"]
 
 

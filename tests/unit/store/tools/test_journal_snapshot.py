@@ -1,5 +1,5 @@
 # mypy: disable-error-code="attr-defined"
-"""A snapshot holds while its directory changes under it, and says in one line what is wrong with a directory."""
+"""A snapshot holds while its directory changes under it, and reports in one line what is wrong with a directory."""
 
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def test_writable_files_are_the_highest_and_below_compacted_ones(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "expected"),
     [
         (lambda path: None, "no KahaDB journal here"),
         (lambda path: path.rmdir(), "cannot be read: No such file"),
@@ -96,11 +96,11 @@ def test_writable_files_are_the_highest_and_below_compacted_ones(tmp_path: Path)
     ],
     ids=["empty", "missing", "a directory"],
 )
-def test_what_cannot_be_read_is_one_line(tmp_path: Path, make: object, told: str) -> None:
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, make: object, expected: str) -> None:
     directory = tmp_path / "store"
     directory.mkdir()
     make(directory)  # type: ignore[operator]
-    with pytest.raises(StoreUnavailable, match=told) as raised:
+    with pytest.raises(StoreUnavailable, match=expected) as raised:
         JournalSnapshot(directory)
     assert "\n" not in str(raised.value)
     assert raised.value.hint

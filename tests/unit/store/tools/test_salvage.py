@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""What a salvage rescues, what it says is lost, and what it refuses."""
+"""What a salvage rescues, reports as lost, and refuses."""
 
 import random
 from collections.abc import Callable
