@@ -1,6 +1,6 @@
 """What every test may rely on: Hypothesis profiles, components outside Python, Java programs beside ActiveMQ's jars.
 
-A test that needs such a component says so, and is skipped with one line of advice where the component is missing:
+A test declares such a component, and is skipped with one line of advice where the component is missing:
 
     @pytest.mark.component("activemq")
     def test_activemq_opens_our_journal(java, tmp_path):
@@ -118,7 +118,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let `make` say for which tests a disk is of no interest."""
+    """Let `make` choose for which tests a disk is of no interest."""
     parser.addoption(
         "--in-memory", action="store_true", help="keep tests' files in memory, where this machine has space"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 _PLACE = Path("/dev/shm")
 
 _FREE_BYTES_MIN = 1 << 30
-"""A container's has 64 MB unless it is told otherwise; a database alone takes some 8 MB, and its server's log 80 MB."""
+"""A container's has 64 MB by default; a database alone takes some 8 MB, and its server's log 80 MB."""
 
 
 def place() -> Path:
@@ -22,7 +22,7 @@ def place() -> Path:
 
 @contextlib.contextmanager
 def temporary_files() -> Iterator[None]:
-    """Have temporary files made there meanwhile, by this process and those that it starts; none is left behind."""
+    """Have temporary files made there until the end, by this process and those that it starts; none is left behind."""
     with tempfile.TemporaryDirectory(prefix="pybroker-tests-", dir=place()) as directory:
         former, former_default = os.environ.get("TMPDIR"), tempfile.tempdir
         os.environ["TMPDIR"] = tempfile.tempdir = directory

@@ -1,4 +1,4 @@
-"""Bounds in seconds that mean a product, not the machine: how slow everything was meanwhile is allowed for.
+"""Bounds in seconds that mean a product, not the machine: they widen with how slow the machine was.
 
     assert in_time(seconds, 1.0)
 
@@ -28,7 +28,7 @@ _FILE = "TESTS_PACE"
 
 
 def in_time(seconds: float, bound: float) -> bool:
-    """Tell whether what took some seconds, up to now, kept a bound, which this machine's pace may widen."""
+    """Return True if what took some seconds, up to now, kept a bound, which this machine's pace may widen."""
     return seconds < bound or seconds < bound * slowness(seconds)
 
 
@@ -45,7 +45,7 @@ def slowness(seconds: float) -> float:
 
 @contextlib.contextmanager
 def watched() -> Iterator[None]:
-    """Have the machine's pace measured meanwhile, for this process and those that it starts."""
+    """Measure the machine's pace until the end, for this process and those that it starts."""
     with tempfile.NamedTemporaryFile(prefix="pace-") as file:
         command = [sys.executable, "-I", "-S", __file__, file.name]
         with subprocess.Popen(command, stdin=subprocess.PIPE):  # it ends with its standard input

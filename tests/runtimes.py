@@ -9,7 +9,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def runtime(call_soon: Callable[[Callback], object] | None = None, **parts: Any) -> StoreRuntime:
-    """Return a world with this loop; what is not said has the lock, does nothing, and stands still at `NOW_MS`.
+    """Return a world with this loop; by default it has the lock, does nothing, and its clock stands at `NOW_MS`.
 
     Args:
         call_soon: the loop's, from any thread; None: nothing is ever called.

@@ -29,7 +29,7 @@ def assert_sound(directory: Path, *, in_use: bool = False, but: str = "") -> Non
 
 
 def assert_all_sound(directory: Path, *, but: str = "") -> None:
-    """Check all journals below a test's directory; where a test has left none there is nothing to say.
+    """Check all journals below a test's directory; where a test has left none there is nothing to check.
 
     What was set aside is a part of a journal, and no journal.
 

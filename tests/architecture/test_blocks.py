@@ -61,7 +61,7 @@ RUN: dict[str, dict[str, str]] = {
         "import": f"{SPARK}::test_each_block_runs_by_itself",
         "from": f"{SPARK}::test_each_block_runs_by_itself",
         "pip install": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
-        "export JAVA_HOME": f"{SUBMIT}::test_spark_submit_finds_the_source_without_being_told",
+        "export JAVA_HOME": f"{SUBMIT}::test_spark_submit_finds_the_source_by_itself",
     },
     "docs/spark-jobs.md": {
         "$ pybroker analyze": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",

@@ -53,7 +53,7 @@ def test_systemd_accepts_the_unit(root, tmp_path):
 def test_no_page_installs_from_an_index_where_pybroker_is_not(root):
     pages = [root / "README.md", *(root / "docs").glob("*.md")]
     named = {page.name for page in pages if re.search(r"pip install '?pybroker", page.read_text())}
-    assert named == {"install.md"}, "which says that it does not work"
+    assert named == {"install.md"}, "which states that it does not work"
 
 
 def test_example_programs_compile(root, tmp_path):

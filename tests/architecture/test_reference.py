@@ -1,4 +1,4 @@
-"""The reference pages say what the code says."""
+"""The reference pages agree with the code."""
 
 import pytest
 

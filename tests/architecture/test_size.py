@@ -1,4 +1,4 @@
-"""Size ratchet: no module beyond 800 lines, no function beyond 70 that does not say why it reads better whole."""
+"""Size ratchet: no module beyond 800 lines, no function beyond 70 that does not state why it reads better whole."""
 
 import ast
 from collections.abc import Iterator

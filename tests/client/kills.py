@@ -46,17 +46,17 @@ class Ledger:
             self.accepted.update(keys)
 
     def doubt(self, *keys: Key) -> None:
-        """Note what may have been done, as a whole."""
+        """Record what may have been done, as a whole."""
         with self._lock:
             self.doubtful.append(keys)
 
     def refuse(self, *keys: Key) -> None:
-        """Note what must never be seen."""
+        """Record what must never be seen."""
         with self._lock:
             self.refused.update(keys)
 
     def receive(self, key: Key, *, redelivered: bool, what: str = "") -> None:
-        """Note a message; `what` is shown when it should not have come."""
+        """Record a message; `what` is shown when it should not have come."""
         with self._lock:
             self.history[key].append(f"{time.monotonic():.3f} {what} {redelivered=}")
             self.received[key] += 1
@@ -64,7 +64,7 @@ class Ledger:
                 self.unflagged.append(key)
 
     def stories(self) -> str:
-        """Return what happened to duplicates that do not say so."""
+        """Return what happened to duplicates that are not marked."""
         return f"seed {SEED}\n" + "\n".join(f"{key}: {self.history[key]}" for key in self.unflagged)
 
     def missing(self) -> set[Key]:
@@ -88,7 +88,7 @@ HEAD = f"{'client':<28}{'kills':>6}{'accepted':>12}{'lost':>12}{'duplicates':>12
 
 
 class Worker(threading.Thread):
-    """A thread that repeats something until it is told to stop; a failure is kept for the test."""
+    """A thread that repeats something until it is stopped; a failure is kept for the test."""
 
     def __init__(self, name: str, work: Callable[[threading.Event], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -202,7 +202,7 @@ def key_of(message: Message) -> Key:
 
 
 def is_flagged(message: Message) -> bool:
-    """Tell whether it may be a duplicate; who moves a message says so of the new one, too."""
+    """Return True if it may be a duplicate; who moves a message marks the new one, too."""
     return message.redelivered or message.properties.get("flagged") in (True, "true")
 
 
@@ -299,14 +299,14 @@ def judge(ledger: Ledger, name: str, kills: int, *, is_flagged: bool = True, is_
         ledger: what was counted.
         name: of the row.
         kills: how many brokers were killed.
-        is_flagged: each duplicate says that it may be one.
+        is_flagged: each duplicate is marked as a possible one.
         is_ordered: each producer's messages come in their order.
     """
     report(ledger.row(name, kills))
     print(ledger.stories())
     assert kills > 0
     # A broker gives a message out before it is on disk. If it dies between the two, the next one cannot know that
-    # someone has seen what the producer's client then sends again: that client says so.
+    # someone has seen what the producer's client then sends again: that client marks it.
     assert not (is_flagged and ledger.unflagged), ledger.stories()
     assert not (is_ordered and ledger.disorder), f"seed {SEED}"
     assert not ledger.half(), f"seed {SEED}"

@@ -88,7 +88,7 @@ def test_browsing_goes_on_at_the_next_broker(pair: Pair, queue: str) -> None:
         connection.send(queue, "20", timeout=PATIENCE)
         seen += [message.body for message in shown]
         assert seen[:20] == [str(number) for number in range(20)]
-        assert seen[20:] in ([], ["20"]), "what comes meanwhile may be shown or not"
+        assert seen[20:] in ([], ["20"]), "what comes during the browse may be shown or not"
 
 
 # ---------------------------------------------------------------- messages one by one (prefetch 0)

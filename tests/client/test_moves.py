@@ -1,7 +1,7 @@
 """The promise while connections move in order, as `priorityBackup` and brokers that rebalance have them do.
 
-A move says goodbye to a broker that is well: nothing is lost, nothing comes twice, and nothing is in doubt.
-`PYBROKER_KILL_SECONDS` says for how long, `PYBROKER_SEED` repeats the moments.
+A move leaves a broker that is well: nothing is lost, nothing comes twice, and nothing is in doubt.
+`PYBROKER_KILL_SECONDS` is the duration, `PYBROKER_SEED` repeats the moments.
 """
 
 import random
@@ -56,7 +56,7 @@ def test_orderly_moves_lose_and_repeat_nothing(protocol: str) -> None:
         ]
         consumers = [
             *(Worker(f"mover {number}", moving(connections[1])) for number in range(4)),
-            # One alone: what it holds when it moves would come again to another one, as a duplicate that says so.
+            # One alone: what it holds when it moves would come again to another one, as a marked duplicate.
             Worker("auto", consuming(connections[2], "MOVED", "auto", ledger)),
         ]
         moves = move_at_random(connections, resumed, [*producers, *consumers])

@@ -38,7 +38,7 @@ def failover(*uris: str, **options: object) -> str:
 
 
 class Listener(threading.Thread):
-    """Accepts connections, counts them, and says nothing."""
+    """Accepts connections, counts them, and sends nothing."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

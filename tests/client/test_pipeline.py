@@ -22,14 +22,14 @@ def test_every_order_is_invoiced_once(name: str) -> None:
     ):
         try:
             assert pipeline.stdout is not None
-            said = [pipeline.stdout.readline()]
+            lines = [pipeline.stdout.readline()]
             cluster.kill9("master")
             output, errors = pipeline.communicate(timeout=60)
         finally:
             pipeline.kill()
-    said += output.splitlines()
-    assert said[-1] == "100 orders, 100 invoices", errors
-    assert sum("interrupted" in line for line in said) == 1
-    assert sum("resumed" in line for line in said) == 1
+    lines += output.splitlines()
+    assert lines[-1] == "100 orders, 100 invoices", errors
+    assert sum("interrupted" in line for line in lines) == 1
+    assert sum("resumed" in line for line in lines) == 1
     assert pipeline.returncode == 0
     assert "twice" not in output

@@ -21,7 +21,7 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
-    """Accepts connections, as any kernel does, and says nothing."""
+    """Accepts connections, as any kernel does, and sends nothing."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
         yield server
 
@@ -56,7 +56,7 @@ def test_keep_alive_is_off_unless_it_is_wanted(server: socket.socket) -> None:
 
 @pytest.mark.parametrize("name", [socket.SO_SNDBUF, socket.SO_RCVBUF])
 def test_the_size_of_buffers(server: socket.socket, name: int) -> None:
-    """Linux doubles what it is told, for its own bookkeeping."""
+    """Linux doubles the requested size, for its own bookkeeping."""
     small, large = (option(server, f"socketBufferSize={size}", socket.SOL_SOCKET, name) for size in (8192, 65_536))
     assert small == 2 * 8192
     assert large == 2 * 65_536

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""The synchronous API against real brokers: what is sent arrives, what is acknowledged is gone, refusals are said."""
+"""The synchronous API against real brokers: what is sent arrives, what is acknowledged is gone, refusals are raised."""
 
 # ruff: noqa: PT012 -- an exception that leaves a `with` statement is what these tests are about
 

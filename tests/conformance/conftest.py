@@ -178,7 +178,7 @@ class HoldingLives(JournalLives):
 
 
 def snapshot(recovery: Recovery) -> dict[str, Any]:
-    """Return what a recovery says in comparable form, without `delivered`."""
+    """Return a recovery in comparable form, without `delivered`."""
     return {
         "queues": {str(queue): list(message_ids) for queue, message_ids in recovery.queues.items() if message_ids},
         "backlogs": sorted(
@@ -250,7 +250,7 @@ ADAPTERS = {"memory": MemoryLives, "journal": JournalLives, "holding": HoldingLi
 
 @pytest.fixture(autouse=True)
 def _sound(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Has `check` look for damage in whatever journals a test leaves behind; a module may say what it overlooks."""
+    """Runs `check` on whatever journals a test leaves behind; a module may name what it overlooks."""
     yield
     assert_all_sound(tmp_path, but=getattr(request.module, "CHECK_OVERLOOKS", ""))
 

@@ -1,8 +1,8 @@
-"""A process that takes a lock and does as it is told, for tests: `lock_holder.py file|flock PATH`.
+"""A process that acquires a lock and runs commands, for tests: `lock_holder.py file|flock PATH`.
 
-Says `waiting` before and `held` once it has the lock. Then obeys one line each on standard input: `release` gives the
-lock back and says `released`; `fork` forks a child that outlives this process, until the standard input that both share
-ends, and says `forked`. The end of standard input is the end of the process.
+Prints `waiting` before and `held` once it has the lock. Then it runs one command a line of standard input: `release`
+releases the lock and prints `released`; `fork` forks a child that outlives this process, until the standard input that
+both share ends, and prints `forked`. The end of standard input is the end of the process.
 """
 
 import os
@@ -13,22 +13,22 @@ from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
 
 
-def say(word: str) -> None:
+def report(word: str) -> None:
     print(word, flush=True)
 
 
 def main(kind: str, path: str) -> None:
     make = {"file": FileLock, "flock": FlockLock}[kind]
     lock = make(path, clock=lambda: time.time_ns() // 1_000_000)
-    say("waiting")
+    report("waiting")
     assert lock.acquire()
-    say("held")
+    report("held")
     while word := os.read(0, 100).decode().strip():
         if word == "release":
             lock.release()
-            say("released")
+            report("released")
         elif word == "fork" and os.fork() == 0:
-            say("forked")
+            report("forked")
             os.read(0, 1)
             os._exit(0)
 

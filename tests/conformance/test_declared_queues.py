@@ -177,20 +177,20 @@ def test_a_long_life_with_collections_and_compactions(
         kept = chance.choice(queues)
         match chance.randrange(12):
             case 0:
-                said = [("declare", kept)]
+                operations = [("declare", kept)]
             case 1:
-                said = [("remove_destination", kept)]
+                operations = [("remove_destination", kept)]
                 waiting = [message for message in waiting if message.destination != kept]
             case 2 | 3 | 4 | 5 | 6:
                 waiting.append(text_message(chance.choice([OTHER, OTHER, kept]), step, "x" * 200))
-                said = [("add", waiting[-1])]
+                operations = [("add", waiting[-1])]
             case _ if len(waiting) > 5:
                 message = waiting.pop(chance.choice([0, 1, -1, -2]))
-                said = [("remove", message.destination, message.message_id)]
+                operations = [("remove", message.destination, message.message_id)]
             case _:
-                said = []
+                operations = []
         for lives in both:
-            for method, *arguments in said:
+            for method, *arguments in operations:
                 getattr(lives.store, method)(*arguments)
         if step % 5 == 0:
             journal.settle()

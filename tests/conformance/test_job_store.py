@@ -213,15 +213,15 @@ def test_jobs_of_one_name_differ_by_their_time(lives: Lives, next_life: Any) -> 
 
 
 def test_callbacks_run_once_it_is_durable(lives: Lives) -> None:
-    told: list[int] = []
+    notified: list[int] = []
     lives.store.add(job("a"))
-    lives.store.when_durable(lambda: told.append(1))
+    lives.store.when_durable(lambda: notified.append(1))
     lives.store.add(job("b"))
-    lives.store.when_durable(lambda: told.append(2))
+    lives.store.when_durable(lambda: notified.append(2))
     lives.settle()
-    assert told == [1, 2]
-    lives.store.when_durable(lambda: told.append(3))
-    assert told == [1, 2, 3]
+    assert notified == [1, 2]
+    lives.store.when_durable(lambda: notified.append(3))
+    assert notified == [1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(6))

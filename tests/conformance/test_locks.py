@@ -59,22 +59,22 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @contextmanager
 def holder_process(lock: LockProvider) -> Iterator[subprocess.Popen[str]]:
-    """Start another process that waits for the lock; it has said `waiting`."""
+    """Start another process that waits for the lock; it has printed `waiting`."""
     command = [sys.executable, str(HOLDER), "flock" if isinstance(lock, FlockLock) else "file", lock.name]
     with subprocess.Popen(
         command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert heard(process) == "waiting"
+        assert read_word(process) == "waiting"
         yield process
         process.kill()
 
 
-def heard(process: subprocess.Popen[str]) -> str:
+def read_word(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def tell(process: subprocess.Popen[str], word: str) -> None:
+def send(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdin is not None
     process.stdin.write(f"{word}\n")
     process.stdin.flush()
@@ -218,17 +218,17 @@ def test_processes_exclude_each_other_both_ways(new_shared_lock: NewLock) -> Non
     assert ours.try_acquire()
     with holder_process(ours) as theirs:
         ours.release()
-        assert heard(theirs) == "held"
+        assert read_word(theirs) == "held"
         assert not ours.try_acquire()
-        tell(theirs, "release")
-        assert heard(theirs) == "released"
+        send(theirs, "release")
+        assert read_word(theirs) == "released"
         assert ours.try_acquire()
 
 
 def test_a_waiter_takes_over_when_the_holder_is_killed(new_shared_lock: NewLock, pool: ThreadPoolExecutor) -> None:
     ours = new_shared_lock()
     with holder_process(ours) as theirs:
-        assert heard(theirs) == "held"
+        assert read_word(theirs) == "held"
         waiting = pool.submit(ours.acquire)
         assert not waiting.done()
         theirs.send_signal(signal.SIGKILL)
@@ -242,14 +242,14 @@ def test_a_waiting_process_takes_over_when_the_lock_is_released(new_shared_lock:
     with holder_process(ours) as theirs:
         ours.check()  # a process that waits changes nothing
         ours.release()
-        assert heard(theirs) == "held"
+        assert read_word(theirs) == "held"
 
 
 def test_a_forked_child_does_not_keep_a_killed_holders_lock(new_shared_lock: NewLock, pool: ThreadPoolExecutor) -> None:
     ours = new_shared_lock()
     with holder_process(ours) as theirs:
-        assert heard(theirs) == "held"
-        tell(theirs, "fork")
-        assert heard(theirs) == "forked"
+        assert read_word(theirs) == "held"
+        send(theirs, "fork")
+        assert read_word(theirs) == "forked"
         theirs.send_signal(signal.SIGKILL)
         assert pool.submit(ours.acquire).result(LIMIT_SECONDS), "the child, still alive, holds the lock"

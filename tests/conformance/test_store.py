@@ -454,7 +454,7 @@ class TestLastSequence:
     ) -> None:
         lives.store.add(text_message(ORDERS, 4))
         lives.store.add(text_message(BILLS, 5))
-        lives.settle()  # what is consumed before it was written was never stored, though an orderly stop notes it
+        lives.settle()  # what is consumed before it was written was never stored, though an orderly stop records it
         lives.store.remove(BILLS, text_message(BILLS, 5).message_id)
         assert lives.store.last_sequence(self.PRODUCER) == 5
         next_life(lives)

@@ -34,7 +34,7 @@ ENDED = TRANSACTIONS.filter(lambda transaction: transaction is not None)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Does the same to both stores, and compares what a recovery says."""
+    """Does the same to both stores, and compares their recoveries."""
 
     make_journal: Callable[[Path], Any]
     make_memory: Callable[[], Any]

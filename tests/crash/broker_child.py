@@ -1,4 +1,4 @@
-"""`pybroker`, whose disk fails once a file says so: `python -m tests.crash.broker_child start …`.
+"""`pybroker`, whose disk fails once a file exists: `python -m tests.crash.broker_child start …`.
 
 From the environment: `FAILPOINT` (`NAME:1:ERRNO`), `FAILPOINT_ROOT`, of the files it is about, and `FAILPOINT_TRIGGER`,
 the file whose existence makes it fail.

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="misc"
 """A process that works on a store until it kills itself at a named failpoint, or its disk fails there.
 
-It writes its ledger to standard output: a line for each promise as it is made, and `failed` when the store says so.
-What failpoints it came to goes to `DIRECTORY/../reached`, one a line.
+It writes its ledger to standard output: a line for each promise as it is made, and `failed` on a failure of
+the store. The names of reached failpoints go to `DIRECTORY/../reached`, one a line.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ async def work(directory: Path, failpoints: Failpoints, seed: int, way: str) -> 
     loop = asyncio.get_running_loop()
     failures: list[Exception] = []
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         os.write(1, line.encode() + b"\n")
 
     def failed(error: Exception) -> None:
         failures.append(error)
-        say("failed")
+        report("failed")
 
     archive = directory / "data-archive" if seed % 2 else None
     store = JournalStore(
@@ -44,7 +44,7 @@ async def work(directory: Path, failpoints: Failpoints, seed: int, way: str) -> 
     )
     failpoints.install()
     store.recover()
-    workload = Workload(store, say, seed)
+    workload = Workload(store, report, seed)
     workload.begin()
     for step in range(STEPS):
         with contextlib.suppress(StoreError) if failures else contextlib.nullcontext():
@@ -61,7 +61,7 @@ async def work(directory: Path, failpoints: Failpoints, seed: int, way: str) -> 
         store.abandon()
     else:
         store.close()
-    await asyncio.sleep(0)  # what close made durable is told in the next turn
+    await asyncio.sleep(0)  # what close made durable is confirmed in the next turn
 
 
 def main(directory: str, failpoint: str, seed: str, way: str) -> None:

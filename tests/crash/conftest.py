@@ -1,4 +1,4 @@
-"""Every test of crashes ends with the question whether `check` finds damage in what it leaves behind."""
+"""After every test of crashes `check` must find no damage in what it leaves behind."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.soundness import assert_all_sound
 
 @pytest.fixture
 def damaged_on_purpose() -> None:
-    """For tests that damage a journal themselves, and say what has to be said about it."""
+    """For tests that damage a journal themselves, and check its findings."""
 
 
 @pytest.fixture(autouse=True)

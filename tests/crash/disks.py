@@ -1,5 +1,5 @@
 # mypy: disable-error-code="override"
-"""Disks for tests: one that is small, and one whose operations fail when told to."""
+"""Disks for tests: one that is small, and one whose operations fail as configured."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A full disk: producers are refused, consumers served, and it goes on by itself; also when it is killed meanwhile."""
+"""A full disk: producers are refused, consumers served, and it goes on by itself; also when it is killed while full."""
 
 import errno
 import logging
@@ -46,7 +46,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Turns(HandTurned):
-    """The same, for what a thread does without telling the loop."""
+    """The same, for what a thread does without notifying the loop."""
 
     def settle(self, condition: Callable[[], object]) -> None:
         """Turn until something is so."""
@@ -100,7 +100,7 @@ class Member:
 
     @property
     def holds_reserve(self) -> bool:
-        """Whether the reserve has its space: its file is there before its blocks are."""
+        """True if the reserve has its space: its file is there before its blocks are."""
         path = self._reserve
         return path.exists() and path.stat().st_size == SETTINGS.reserve_bytes
 
@@ -125,7 +125,7 @@ def test_consumers_free_the_space_that_producers_wait_for(
     member = Member(disk)
     member.until(lambda: member.holds_reserve)
 
-    def said() -> list[str]:
+    def lines() -> list[str]:
         return [record.getMessage() for record in caplog.records if "messages are" in record.getMessage()]
 
     with caplog.at_level(logging.INFO):
@@ -136,8 +136,8 @@ def test_consumers_free_the_space_that_producers_wait_for(
             member.consume(each)
         member.until(lambda: f"consume {last}" in member.done)
         member.until(lambda: not member.store.is_full)
-        member.until(lambda: len(said()) >= 2)
-    assert len(said()) == 2, "one line when it begins, one when it is over"
+        member.until(lambda: len(lines()) >= 2)
+    assert len(lines()) == 2, "one line when it begins, one when it is over"
     assert (tmp_path / RESERVE_NAME).stat().st_size == SETTINGS.reserve_bytes
     again = member.send()
     member.until(lambda: f"send {again}" in member.done)

@@ -75,9 +75,9 @@ def test_a_failed_write_or_sync(
     refused_for_good(master, client)
     assert found_by(new_master, 5) == [b"%d" % each for each in range(5)]
     assert master.join() != 0, "a supervisor decides whether to try again"
-    told = [line for line in master.lines if "ERROR" in line and "group_commit: the journal writer stops" in line]
-    assert len(told) == 1
-    assert "a standby or a restart takes over" in told[0]
+    errors = [line for line in master.lines if "ERROR" in line and "group_commit: the journal writer stops" in line]
+    assert len(errors) == 1
+    assert "a standby or a restart takes over" in errors[0]
 
 
 def test_a_sync_without_space_is_a_failed_sync(start: Callable[..., BrokerProcess], tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, call-arg"
-"""The journal is its own fence: whatever the lock says, a former master confirms nothing that a new one has not read.
+"""The journal is its own fence: whoever holds the lock, a former master confirms nothing that a new one has not read.
 
 All members here believe that they hold the lock. What one does is put between any two calls of the operating system
 that the other makes, one place after the other, for the journal of messages and for that of scheduled ones.
@@ -63,7 +63,7 @@ class Member:
         raise NotImplementedError
 
     def confirms(self, name: str, size: int = SHORT) -> bool:
-        """Store something; tell whether it was confirmed."""
+        """Store something; return True if it was confirmed."""
         try:
             self.add(name, size)
         except BrokerError:
@@ -78,7 +78,7 @@ class Member:
         assert resting.wait(SECONDS)
 
     def forgets(self, name: str) -> bool:
-        """Remove something, and clean up; tell whether that was confirmed."""
+        """Remove something, and clean up; return True if that was confirmed."""
         self.remove(name)
         assert self._settles()
         self.store.cleanup()
@@ -292,7 +292,7 @@ def test_a_file_behind_removed_ones_is_not_begun(make: Callable[..., Member]) ->
 
 
 def test_a_claim_that_was_overtaken_is_made_again(make: Callable[..., Member], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list of files was old when the highest number was taken from it: meanwhile two files came, one went."""
+    """The list of files was old when the highest number was read from it: since then two files came, one went."""
     former, new = make(), make()
     former.open()
     assert former.confirms("1")

@@ -43,7 +43,7 @@ def start(small_file_system: Path) -> Iterator[Callable[[], BrokerProcess]]:
 
 
 def send(client: StompClient, number: int, **headers: str) -> bool:
-    """Send a message and tell whether it was accepted."""
+    """Send a message and return True if it was accepted."""
     headers = {"persistent": "true", **headers}
     frame = client.request("SEND", b"%d " % number + BODY, destination="/queue/Q", **headers)
     if frame.command == "ERROR":

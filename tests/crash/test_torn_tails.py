@@ -60,7 +60,7 @@ def test_a_last_write_torn_at_any_byte(tmp_path: Path, tear: Callable[[int], byt
         directory = tmp_path / str(keep)
         directory.mkdir()
         (directory / "db-1.log").write_bytes(WHOLE + tear(keep))
-        if tear is not garbled:  # which no one can tell from damage, where it begins within the control record
+        if tear is not garbled:  # which looks like damage, where it begins within the control record
             assert_sound(directory)
 
         store, recovery = opened(directory)

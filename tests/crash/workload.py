@@ -1,4 +1,4 @@
-"""Work that a store is killed in the middle of, and the question whether what is left of it is lawful.
+"""Work that a store is killed in the middle of, and the check that what is left of it is correct.
 
 Every promise the store makes is written to a ledger as it is made: one line per callback of `when_durable`. After the
 crash the ledger and the recovered contents must agree, whatever the moment of death.

@@ -91,7 +91,7 @@ class BrokerProcess:
             if not self._read(max(0.0, deadline - time.monotonic())):
                 log = "\n".join(self.lines)
                 raise AssertionError(
-                    f"{self.name} never said {pattern!r} (exit {self.process.poll()}); its log:\n{log}"
+                    f"{self.name} never logged {pattern!r} (exit {self.process.poll()}); its log:\n{log}"
                 )
 
     def kill(self) -> None:
@@ -173,12 +173,12 @@ class Pair:
         return self.nodes[node.name]
 
     def status(self) -> dict[str, Any]:
-        """Return what `pybroker status --json` says."""
-        said = run_forked("status", "--store", self.store, "--json").stdout
-        return json.JSONDecoder().raw_decode(said, said.index("{"))[0]  # between lines of the log, if there are any
+        """Return the output of `pybroker status --json`."""
+        output = run_forked("status", "--store", self.store, "--json").stdout
+        return json.JSONDecoder().raw_decode(output, output.index("{"))[0]  # between lines of the log, if there are any
 
     def wait_for_status(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Return what `status` says once it is as it should be: members write their entries behind what they log."""
+        """Return the status once the condition holds: members write their entries after they log."""
         deadline = time.monotonic() + START_SECONDS
         while not condition(status := self.status()):
             assert time.monotonic() < deadline, status

@@ -12,7 +12,7 @@ from tests.integration.stomp_client import StompClient
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
-    """Start a broker, on a store of the test's own unless told otherwise."""
+    """Start a broker, by default on a store of the test's own."""
     brokers: list[BrokerProcess] = []
 
     def start(

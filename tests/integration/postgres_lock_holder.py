@@ -1,9 +1,9 @@
-"""A process that takes a lock in a database and does as it is told: `postgres_lock_holder.py KIND URL LEASE MEMBER`.
+"""A process that acquires a lock in a database and runs commands: `postgres_lock_holder.py KIND URL LEASE MEMBER`.
 
-The same words as `tests/conformance/lock_holder.py`: says `waiting` before and `held` once it has the lock; then obeys
-one line each on standard input: `release`, `fork`. Besides, `check` asks whether the lock is still held, and says
-`ours` or `lost` with the reason; `watch` says that by itself once it is lost, and until then writes the time of its
-last successful check (seconds of the machine's clock that never stops) to the file that is named behind it.
+The same words as `tests/conformance/lock_holder.py`: prints `waiting` before and `held` once it has the lock; then runs
+one command a line of standard input: `release`, `fork`. Besides, `check` prints `ours` if the lock is still held, or
+`lost` with the reason; `watch` prints that by itself once the lock is lost, and until then writes the time of its last
+successful check (seconds of the machine's clock that never stops) to the file that is named behind it.
 """
 
 import os
@@ -19,7 +19,7 @@ from pybroker.locks.postgres.row import PostgresRowLock
 from pybroker.locks.postgres.timing import Timing, now
 
 
-def say(word: str) -> None:
+def report(word: str) -> None:
     print(word, flush=True)
 
 
@@ -45,24 +45,24 @@ def watch(lock: PostgresLock, file: str) -> None:
     while (found := check(lock)) == "ours":
         os.pwrite(fd, f"{now():.6f}".encode(), 0)
         time.sleep(0.0005)
-    say(found)
+    report(found)
 
 
 def main(kind: str, url: str, lease_seconds: str, member: str) -> None:
     lock = make(kind, url, float(lease_seconds), member)
-    say("waiting")
+    report("waiting")
     assert lock.acquire()
-    say("held")
+    report("held")
     while words := os.read(0, 1000).decode().split():
         if words[0] == "release":
             lock.release()
-            say("released")
+            report("released")
         elif words[0] == "check":
-            say(check(lock))
+            report(check(lock))
         elif words[0] == "watch":
             threading.Thread(target=watch, args=(lock, words[1]), daemon=True).start()
         elif words[0] == "fork" and os.fork() == 0:
-            say("forked")
+            report("forked")
             os.read(0, 1)
             os._exit(0)
 

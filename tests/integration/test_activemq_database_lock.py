@@ -35,7 +35,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def activemq(java: Any, postgres_database: PostgresDatabase) -> Iterator[Callable[[str], Member]]:
-    """Starts ActiveMQ with a kind of lock; it has said `waiting`."""
+    """Starts ActiveMQ with a kind of lock; it has printed `waiting`."""
     jars = [str(JAR_DIRECTORY / jar) for jar in JDBC_JARS]
     with_driver = dataclasses.replace(java, class_path=os.pathsep.join([java.class_path, *jars]))
     where = f"jdbc:postgresql://127.0.0.1:{postgres_database.cluster.port}/{postgres_database.name}"
@@ -49,7 +49,7 @@ def activemq(java: Any, postgres_database: PostgresDatabase) -> Iterator[Callabl
             stack.enter_context(process)
             stack.callback(process.kill)
             member = Member(process)
-            assert member.heard() == "waiting"
+            assert member.read_line() == "waiting"
             return member
 
         yield start
@@ -72,11 +72,11 @@ def test_activemq_keeps_us_out_and_its_death_lets_us_in(
     kind: str, activemq: Any, lock: PostgresLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
 ) -> None:
     master = activemq(kind)
-    assert master.heard() == "held"
+    assert master.read_line() == "held"
     assert not lock.try_acquire()
     won = pool.submit(wins, lock)
     wait_for_a_waiter(postgres_database, kind)
-    assert master.asked() == "ours", "a waiter must not disturb the master"
+    assert master.check() == "ours", "a waiter must not disturb the master"
     master.process.kill()
     killed_at = now()
     seconds = won.result(LIMIT_SECONDS) - killed_at
@@ -99,15 +99,15 @@ def test_we_keep_activemq_out_until_we_release(
     lock.check()
     lock.release()
     released_at = now()
-    assert standby.heard() == "held"
+    assert standby.read_line() == "held"
     report("release to an ActiveMQ serving", kind, now() - released_at)
     assert not lock.try_acquire()
 
 
 def has_tried(database: PostgresDatabase, offset: int) -> bool:
-    """Tell whether an ActiveMQ has done a statement for its lease; it connects for that, and is gone in a moment.
+    """Return True if an ActiveMQ has run a statement for its lease; it connects for that, and is gone in a moment.
 
-    The server's log says so, behind an offset: anyone who looks at sessions may look in between for ever.
+    It is in the server's log, behind an offset: a look at the sessions may always fall in between.
     """
     lines = database.cluster.log.read_bytes()[offset:].decode().splitlines()
     return any("duration: " in line and "update activemq_lock" in line.lower() for line in lines if "JDBC" in line)
@@ -116,8 +116,8 @@ def has_tried(database: PostgresDatabase, offset: int) -> bool:
 def test_mixed_kinds_are_refused(activemq: Any, postgres_database: PostgresDatabase) -> None:
     """ActiveMQ with its default, the row lock, and we with a lease: the two would not exclude each other."""
     master = activemq("row")
-    assert master.heard() == "held"
+    assert master.read_line() == "held"
     lease = make("lease", postgres_database.url, LEASE_SECONDS, "m")
     with pytest.raises(ConfigError, match="postgres-row, if one is an ActiveMQ"):
         lease.try_acquire()
-    assert master.asked() == "ours"
+    assert master.check() == "ours"

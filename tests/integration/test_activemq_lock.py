@@ -28,22 +28,22 @@ def clock() -> int:
 
 
 class Peer:
-    """A process that takes the lock and tells about it, word by word."""
+    """A process that acquires the lock and reports about it, one word a line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self.pid = process.pid
 
-    def heard(self) -> str:
+    def read_line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
-    def asked(self) -> str:
-        """Ask a LockProbe whether it believes to hold the lock."""
+    def check(self) -> str:
+        """Return the answer of a LockProbe: `ours` if it believes it holds the lock, else `lost`."""
         assert self._process.stdin is not None
         self._process.stdin.write("?\n")
         self._process.stdin.flush()
-        return self.heard()
+        return self.read_line()
 
     def end(self) -> None:
         """Let it release the lock and end."""
@@ -57,12 +57,12 @@ class Peer:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[Peer]:
-    """Start a peer; it has said `waiting`."""
+    """Start a peer; it has printed `waiting`."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
         peer = Peer(process)
         try:
-            assert peer.heard() == "waiting"
+            assert peer.read_line() == "waiting"
             yield peer
         finally:
             process.kill()
@@ -95,7 +95,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def test_a_locking_activemq_keeps_us_out_until_it_releases(activemq: Any, lock: FileLock, path: Path) -> None:
     peer = activemq("wait")
-    assert peer.heard() == "held"
+    assert peer.read_line() == "held"
     assert not lock.try_acquire()
     assert is_locked(path)
     assert holder(path) == peer.pid
@@ -106,10 +106,10 @@ def test_a_locking_activemq_keeps_us_out_until_it_releases(activemq: Any, lock: 
 
 def test_we_keep_activemq_out(activemq: Any, lock: FileLock) -> None:
     assert lock.try_acquire()
-    assert activemq("try").heard() == "refused"
+    assert activemq("try").read_line() == "refused"
     lock.check()
     lock.release()
-    assert activemq("try").heard() == "held"
+    assert activemq("try").read_line() == "held"
 
 
 @pytest.mark.parametrize("kind", ["wait", "broker"])
@@ -117,11 +117,11 @@ def test_we_take_over_from_a_killed_activemq(
     activemq: Any, lock: FileLock, path: Path, pool: ThreadPoolExecutor, kind: str
 ) -> None:
     peer = activemq(kind)
-    assert peer.heard() == "held"
+    assert peer.read_line() == "held"
     assert not lock.try_acquire()
     its_stamp = path.read_bytes()
     waiting = pool.submit(lock.acquire)
-    assert peer.asked() == "ours", "a waiter must not disturb the master"
+    assert peer.check() == "ours", "a waiter must not disturb the master"
     peer.kill()
     assert waiting.result(LIMIT_SECONDS)
     lock.check()
@@ -131,10 +131,10 @@ def test_we_take_over_from_a_killed_activemq(
 @pytest.mark.parametrize("kind", ["wait", "broker"])
 def test_activemq_takes_over_when_we_are_killed(activemq: Any, path: Path, kind: str) -> None:
     with running([sys.executable, str(OUR_HOLDER), "file", str(path)]) as ours:
-        assert ours.heard() == "held"
+        assert ours.read_line() == "held"
         peer = activemq(kind)
         ours.kill()
-        assert peer.heard() == "held"
+        assert peer.read_line() == "held"
         assert holder(path) == peer.pid
 
 
@@ -143,16 +143,16 @@ def test_activemq_takes_over_when_we_release(activemq: Any, lock: FileLock) -> N
     peer = activemq("broker")
     lock.check()
     lock.release()
-    assert peer.heard() == "held"
+    assert peer.read_line() == "held"
 
 
 def test_a_former_activemq_master_stops_when_we_won_its_file(activemq: Any, lock: FileLock, path: Path) -> None:
-    """The lock slipped from it, as after a lost lease; the eight bytes and the time of our win tell it so."""
+    """The lock slipped from it, as after a lost lease; it sees that by the eight bytes and the time of our win."""
     peer = activemq("broker")
-    assert peer.heard() == "held"
+    assert peer.read_line() == "held"
     path.unlink()
     assert lock.try_acquire()
-    assert peer.heard() == "stopped"
+    assert peer.read_line() == "stopped"
     lock.check()
 
 
@@ -160,15 +160,15 @@ def test_we_notice_that_an_activemq_won_our_file(activemq: Any, lock: FileLock, 
     assert lock.try_acquire()
     path.unlink()
     peer = activemq("wait")
-    assert peer.heard() == "held"
+    assert peer.read_line() == "held"
     with pytest.raises(LockNotHeld, match="was replaced"):
         lock.check()
-    assert peer.asked() == "ours", "noticing must not disturb the new master"
+    assert peer.check() == "ours", "noticing must not disturb the new master"
 
 
 def test_flock_does_not_keep_activemq_out(activemq: Any, tmp_path: Path) -> None:
     """The caveat of `pybroker.locks.flock`, and why `--lock file` is the default."""
     lock = FlockLock(tmp_path / "lock.flock", clock=clock)
     assert lock.try_acquire()
-    assert activemq("try").heard() == "held"
+    assert activemq("try").read_line() == "held"
     lock.release()

@@ -250,7 +250,7 @@ def test_a_torn_tail_is_cut_and_activemq_opens_the_rest(tmp_path: Path, activemq
 
 
 def test_groups_are_compared_in_order() -> None:
-    """The comparison itself keeps the order of messages, or it would prove less than it says."""
+    """The comparison itself keeps the order of messages, or it would prove less than it claims."""
     lines = ["queue B ID:2 x", "queue A ID:2 x", "queue A ID:1 x"]
     assert [name for name, _ in groupby(_grouped(lines), key=lambda line: line[:7])] == ["queue A", "queue B"]
     assert _grouped(lines)[:2] == ["queue A ID:2 x", "queue A ID:1 x"]

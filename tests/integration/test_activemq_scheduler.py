@@ -175,8 +175,8 @@ def test_the_scheduler_goes_back_and_forth(tmp_path: Path, activemq: Callable[..
         "jobs",
         *halt,
     )
-    told = {line.split()[1]: line for line in lines if line.startswith("job ")}
-    assert len(told) == 5
+    listed = {line.split()[1]: line for line in lines if line.startswith("job ")}
+    assert len(listed) == 5
 
     node = Node(tmp_path)
     assert not node.jobs.damages
@@ -184,10 +184,10 @@ def test_the_scheduler_goes_back_and_forth(tmp_path: Path, activemq: Callable[..
     texts = {job_id: view(message_of(node, job)).text() for job_id, job in found.items()}
     assert sorted(texts.values(), key=str) == ["both", "ours", "running", "theirs", "timed"]
     steady = {line for line in node.facts() if texts[line.split()[1]] in ("ours", "theirs", "timed")}
-    assert steady < set(told.values())
+    assert steady < set(listed.values())
     for job_id, job in found.items():
         if texts[job_id] in ("running", "both"):  # they ran on until the broker ended
-            left = int(told[job_id].split()[4])
+            left = int(listed[job_id].split()[4])
             assert left - 20 < job.repeat <= left < {"running": 899, "both": 800}[texts[job_id] or ""]
 
     node.pass_time(0)

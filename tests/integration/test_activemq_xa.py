@@ -1,4 +1,4 @@
-"""Transactions in doubt change hands between pybroker and a real ActiveMQ, both ways, and end as they are told to."""
+"""Transactions in doubt change hands between pybroker and a real ActiveMQ, both ways, and end as requested."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -113,7 +113,7 @@ def listens(port: int) -> bool:
 
 
 def until_closed(port: int) -> None:
-    """Return once no one listens: a listener is closed behind the line in the log that says why."""
+    """Return once no one listens: a listener is closed after the line in the log with the reason."""
     deadline = time.monotonic() + SECONDS
     while listens(port):
         assert time.monotonic() < deadline, "it goes on listening"
@@ -130,7 +130,7 @@ def anyone_who_listens(*members: BrokerProcess) -> int:
 
 
 def read_to_end(client: StompClient) -> bytes:
-    """Return what a master still says before it cuts its client off."""
+    """Return what a master still sends before it cuts its client off."""
     try:
         return client.read_to_end()
     finally:
@@ -226,7 +226,7 @@ def test_a_frozen_idle_master_closes_its_listeners(members: Members) -> None:
 
 
 def test_each_promotion_begins_a_data_file_that_no_other_had(members: Members) -> None:
-    """Its number is the promotion's epoch: it only grows, whichever member was master, and the journal says it."""
+    """Its number is the promotion's epoch: it only grows, whichever member was master, and the journal holds it."""
     epochs = []
     for name in ("a", "b", "c"):
         broker = members.start(name)

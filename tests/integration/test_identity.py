@@ -26,7 +26,7 @@ class Shown(NamedTuple):
 
 
 def in_broker_info(port: int) -> Shown:
-    """Return what a broker says of itself when an OpenWire client has introduced itself."""
+    """Return the BrokerInfo an OpenWire client gets after its ConnectionInfo."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as link, link.makefile("rb") as stream:
 
         def frame() -> bytes:

@@ -93,7 +93,7 @@ class Turnstile:
 
 
 class Sender(Producer):
-    """A producer that notes who accepted; one message at a time, so that a receipt is read as soon as it comes."""
+    """A producer that records who accepted; one message at a time, so that a receipt is read as soon as it comes."""
 
     turnstile: Turnstile
 
@@ -199,7 +199,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Tell whether a signal has stopped a process."""
+    """Return True if a signal has stopped a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
@@ -297,7 +297,7 @@ def test_the_locks_session_is_ended_by_an_administrator(start: Start, postgres_d
 def test_a_restart_of_the_database_under_load(
     start: Start, postgres_database: PostgresDatabase, how: signal.Signals
 ) -> None:
-    """No one is cut off: who sends meanwhile waits for the answer, and the master stays the master."""
+    """No one is cut off: who sends during it waits for the answer, and the master stays the master."""
     members = start("row", LEASE_SECONDS)
     cluster = postgres_database.cluster
     cluster.stop(how)

@@ -230,14 +230,14 @@ def test_a_store_in_use_is_read_and_left_alone(
             while not running.done():
                 client.request("SEND", b"x" * 50_000, destination="/queue/BUSY", persistent="true")
                 client.backlog.clear()
-            told = running.result()
+            found = running.result()
         if command[0] == "check":
-            assert {each.get("level") for each in told} <= {None, "notice"}
-            assert {each["finding"] for each in told if "finding" in each} <= {"being written"}
+            assert {each.get("level") for each in found} <= {None, "notice"}
+            assert {each["finding"] for each in found if "finding" in each} <= {"being written"}
         if command == ("export", "--live"):
-            kept = [each["body"] for each in told if each.get("destination") == "queue://KEPT"]
+            kept = [each["body"] for each in found if each.get("destination") == "queue://KEPT"]
             assert kept == [f"kept {number}" for number in range(20)]
-            assert not any(each.get("problem") for each in told)
+            assert not any(each.get("problem") for each in found)
     names = {path.name for path in (store / "kahadb").iterdir()}
     assert not [name for name in names if name.endswith(".sealed") or name == "data-archive"]
 

@@ -63,13 +63,13 @@ def take(port: int, count: int) -> list[bytes]:
 
 
 def refuses(port: int) -> bool:
-    """Tell whether no one listens there."""
+    """Return True if no one listens there."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) != 0
 
 
 def is_quiet(client: StompClient) -> bool:
-    """Tell whether nothing comes for a while."""
+    """Return True if nothing comes for a while."""
     client._socket.settimeout(SILENCE_SECONDS)
     try:
         client._socket.recv(1, socket.MSG_PEEK)
@@ -268,7 +268,7 @@ class TestCluster:
         cluster.partition("master")
         cluster.kill9("master")
         assert cluster.wait_master().name == "b"
-        assert is_quiet(client), "no one could tell it"
+        assert is_quiet(client), "no one could notify it"
         cluster.heal()
         with pytest.raises(Disconnected):
             client.read()
@@ -338,10 +338,10 @@ class TestCluster:
     def test_the_log_holds_both_sides(self, cluster: Cluster) -> None:
         cluster.kill9("a")
         cluster.restart("a")
-        told = [line.split(": ", 1)[1] for line in cluster.member("a").log if ": " in line]
-        listening = next(index for index, line in enumerate(told) if line.startswith("listening on"))
-        killed = told.index("killed with SIGKILL")
-        waiting = next(index for index, line in enumerate(told) if line.startswith("standby: waiting"))
+        messages = [line.split(": ", 1)[1] for line in cluster.member("a").log if ": " in line]
+        listening = next(index for index, line in enumerate(messages) if line.startswith("listening on"))
+        killed = messages.index("killed with SIGKILL")
+        waiting = next(index for index, line in enumerate(messages) if line.startswith("standby: waiting"))
         assert listening < killed < waiting
 
 
@@ -503,10 +503,10 @@ def run(suite: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 def left(suite: pytest.Pytester) -> list[int]:
-    """Return the processes of the brokers a suite has noted that still run."""
-    noted = [int(word) for word in (suite.path / "pids").read_text().split()]
-    assert noted
-    return [pid for pid in noted if "pybroker.testing.fork_server" in command_line(pid)]
+    """Return the processes of a suite's recorded brokers that still run."""
+    recorded = [int(word) for word in (suite.path / "pids").read_text().split()]
+    assert recorded
+    return [pid for pid in recorded if "pybroker.testing.fork_server" in command_line(pid)]
 
 
 def command_line(pid: int) -> str:
@@ -659,14 +659,14 @@ def test_of_the_module(ha_cluster): pass
 import os, signal
 """
         )
-        ready, told = os.pipe()
-        os.set_inheritable(told, True)
+        ready, announced = os.pipe()
+        os.set_inheritable(announced, True)
         command = [sys.executable, "-m", "pytest", "-p", "pybroker.testing.plugin", "-s"]
-        environment = {**os.environ, "READY": str(told), "TMPDIR": str(suite.path)}
+        environment = {**os.environ, "READY": str(announced), "TMPDIR": str(suite.path)}
         with subprocess.Popen(
-            command, cwd=suite.path, pass_fds=[told], env=environment, stdout=subprocess.DEVNULL
+            command, cwd=suite.path, pass_fds=[announced], env=environment, stdout=subprocess.DEVNULL
         ) as process:
-            os.close(told)
+            os.close(announced)
             try:
                 assert os.read(ready, 1) == b"1"
                 witness = Witness(*map(int, (suite.path / "pids").read_text().split()))
@@ -777,13 +777,13 @@ def test_the_page_names_what_there_is() -> None:
     rows = [line for line in tables.splitlines() if line.startswith("| `")]
     for name in (name for row in rows for name in re.findall(r"`(\w+)(?:\([a-z]*\))?`", row.split("|")[1])):
         assert hasattr(Cluster(), name) or hasattr(Broker, name), name
-    told = set(re.findall(r"`(\w+)(?:\([a-z]*\))?`", page))
+    named = set(re.findall(r"`(\w+)(?:\([a-z]*\))?`", page))
     public = {name for name in [*dir(Cluster()), *dir(Broker())] if not name.startswith("_")}
-    assert public - told <= INTERNAL
+    assert public - named <= INTERNAL
 
 
 INTERNAL = {"close", "close_proxies", "condition", "is_frozen", "is_serving", "start", "log_excerpt"}
-"""What `pybroker.testing` itself calls, or what is said in other words."""
+"""What `pybroker.testing` itself calls, or what the page describes in other words."""
 
 
 def test_the_example_passes_its_tests(tmp_path: Path, installed: Path) -> None:

@@ -87,24 +87,24 @@ class Member:
         self.process = process
         self.pid = process.pid
 
-    def heard(self) -> str:
+    def read_line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def tell(self, words: str) -> None:
+    def send(self, words: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{words}\n")
         self.process.stdin.flush()
 
-    def asked(self) -> str:
-        """What its `check` says: `ours`, or `lost` with the reason."""
-        self.tell("check")
-        return self.heard()
+    def check(self) -> str:
+        """Return the answer to `check`: `ours`, or `lost` with the reason."""
+        self.send("check")
+        return self.read_line()
 
 
 @contextmanager
 def running(kind: str, url: str, lease_seconds: float = LEASE_SECONDS) -> Iterator[Member]:
-    """Start a member, of the same name as all others; it has said `waiting`."""
+    """Start a member, of the same name as all others; it has printed `waiting`."""
     command = [sys.executable, str(HOLDER), kind, url, str(lease_seconds), "same name"]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -112,7 +112,7 @@ def running(kind: str, url: str, lease_seconds: float = LEASE_SECONDS) -> Iterat
     ) as process:
         try:
             member = Member(process)
-            assert member.heard() == "waiting"
+            assert member.read_line() == "waiting"
             yield member
         finally:
             process.kill()
@@ -169,7 +169,7 @@ def test_kill_of_the_holder(
 ) -> None:
     """Row and advisory lock: at once. Lease: when it has run out."""
     holder = start()
-    assert holder.heard() == "held"
+    assert holder.read_line() == "held"
     won = pool.submit(wins, new_lock())
     wait_for_a_waiter(postgres_database, kind)
     holder.process.kill()
@@ -187,25 +187,25 @@ def test_frozen_holder_detects_the_lost_lock_first(
     postgres_database,
     tmp_path: Path,
 ) -> None:
-    """SIGSTOP beyond the lease, then SIGCONT, with equal broker names: never two who are told that it is theirs."""
+    """SIGSTOP beyond the lease, then SIGCONT, with equal broker names: never are there two holders."""
     holder, trace = start(), tmp_path / "checked"
-    assert holder.heard() == "held"
+    assert holder.read_line() == "held"
     won = pool.submit(wins, new_lock())
     wait_for_a_waiter(postgres_database, kind)
-    holder.tell(f"watch {trace}")
+    holder.send(f"watch {trace}")
     until(lambda: trace.exists() and bool(trace.read_text()))
     os.kill(holder.pid, signal.SIGSTOP)
     stopped_at = now()
     won_at = won.result(LIMIT_SECONDS)
     os.kill(holder.pid, signal.SIGCONT)
     thawed_at = now()
-    word, lost_at, _ = holder.heard().split(" ", 2)
+    word, lost_at, _ = holder.read_line().split(" ", 2)
     assert word == "lost"
     report("SIGSTOP of the holder to the lock being ours", kind, won_at - stopped_at)
     report("SIGCONT to the former holder's first refusal", kind, float(lost_at) - thawed_at)
-    assert float(trace.read_text()) < won_at, "a thawed master was told that the lock is still its own"
+    assert float(trace.read_text()) < won_at, "a thawed master still believed it held the lock"
     assert in_time(won_at - stopped_at, LEASE_SECONDS + 1)
-    assert holder.asked().startswith("lost")
+    assert holder.check().startswith("lost")
 
 
 @pytest.mark.parametrize("kind", ["row", "advisory"])
@@ -228,7 +228,7 @@ def test_frozen_standby_that_is_given_the_lock_does_not_keep_it(
     wait_for_a_waiter(postgres_database, kind)
     lock.check()
     lock.release()
-    assert frozen.heard() == "held", "not before"
+    assert frozen.read_line() == "held", "not before"
 
 
 def test_termination_of_the_locks_session(
@@ -238,7 +238,7 @@ def test_termination_of_the_locks_session(
     postgres_database: PostgresDatabase,
     kind: str,
 ) -> None:
-    """The former holder is told by its connection; a lease is renewed on another one."""
+    """The former holder learns it from its connection; a lease is renewed on another one."""
     lock = new_lock()
     assert lock.try_acquire()
     successor = start()
@@ -254,8 +254,8 @@ def test_termination_of_the_locks_session(
         until(lambda: lock.check() is not None)
     seconds = now() - terminated_at
     report("pg_terminate_backend to the holder's first refusal", kind, seconds)
-    assert in_time(seconds, 1), "the end of the stream tells at once"
-    assert successor.heard() == "held"
+    assert in_time(seconds, 1), "the end of the stream is noticed at once"
+    assert successor.read_line() == "held"
     report("pg_terminate_backend to the successor", kind, now() - terminated_at)
 
 
@@ -270,18 +270,18 @@ def test_black_holed_link(
     """A proxy stops moving bytes and closes nothing: the old master gives up before the server frees the lock."""
     with StallingProxy(postgres_database.cluster.port) as proxy:
         holder, trace = start(postgres_database.through(proxy.port)), tmp_path / "checked"
-        assert holder.heard() == "held"
+        assert holder.read_line() == "held"
         won = pool.submit(wins, new_lock())
         wait_for_a_waiter(postgres_database, kind)
-        holder.tell(f"watch {trace}")
+        holder.send(f"watch {trace}")
         until(lambda: trace.exists() and bool(trace.read_text()))
         proxy.stall()
         stalled_at = now()
-        lost_at = float(holder.heard().split(" ", 2)[1])
+        lost_at = float(holder.read_line().split(" ", 2)[1])
         won_at = won.result(LIMIT_SECONDS)
     report("black hole to the holder's first refusal", kind, lost_at - stalled_at)
     report("black hole to the lock being ours", kind, won_at - stalled_at)
-    assert float(trace.read_text()) < won_at, "two were told that the lock is theirs"
+    assert float(trace.read_text()) < won_at, "two believed they held the lock"
     assert lost_at < won_at
     assert in_time(won_at - stalled_at, LEASE_SECONDS + 1)
 
@@ -416,7 +416,7 @@ def test_connection_limit_is_reported_with_the_remedy(postgres_database: Postgre
 def test_locked_table_ends_no_wait(
     new_lock: NewLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
 ) -> None:
-    """By an operator, with ALTER TABLE say, for longer than a statement waits for a lock."""
+    """By an operator, for example with ALTER TABLE, for longer than a statement waits for a lock."""
     first, lock = new_lock(), new_lock()
     assert first.try_acquire()
     first.release()
@@ -661,7 +661,7 @@ def test_members_that_start_together_create_one_row(
 
 
 def test_the_servers_side_of_the_session_is_bounded(postgres_database: PostgresDatabase) -> None:
-    """What the server is told is what frees the lock when no one says good-bye."""
+    """The keepalive settings sent to the server free the lock when a client vanishes."""
     session = DatabaseSession(DatabaseTarget(postgres_database.url), Timing.of(9.0))
     names = ["tcp_keepalives_idle", "tcp_user_timeout", "idle_in_transaction_session_timeout", "statement_timeout"]
     found = [session.run("SELECT current_setting(%s)", name)[0][0] for name in names]

@@ -100,7 +100,7 @@ def test_a_restart_of_the_server_is_survived_twice(
 def test_a_row_that_someone_had_in_between_is_lost(
     make: Callable[..., PostgresLock], postgres_database: PostgresDatabase
 ) -> None:
-    """He may be an ActiveMQ, which raises no epoch: the row itself tells."""
+    """He may be an ActiveMQ, which raises no epoch: the row itself shows it."""
     lock = make("row")
     assert lock.acquire()
     old_pid = lock.backend_pid

@@ -83,7 +83,7 @@ def test_orderly_stop_hands_over_at_once_and_knows_what_was_seen(pair: Pair) -> 
 
 
 def test_a_restart_of_the_database_is_a_pause(pair: Pair, postgres_database: PostgresDatabase) -> None:
-    """The master stays the master, though a standby waits; a client that sends meanwhile waits for its receipt."""
+    """The master stays the master, though a standby waits; a client that sends during it waits for its receipt."""
     master = pair.wait_for_master()
     client = StompClient(master.port)
     assert client.request("SEND", b"before", destination="/queue/orders", persistent="true").command == "RECEIPT"
@@ -242,12 +242,12 @@ def until_both_are_seen(database: PostgresDatabase) -> DatabaseStatus:
 
 
 def is_served(found: DatabaseStatus) -> bool:
-    """Tell whether a master says where it serves, which it does a moment after its session is there."""
+    """Return True if a master has logged where it serves, a moment after its session is there."""
     return found.exit is Exit.MASTER and found.master is not None and bool(found.master.listeners)
 
 
 def until(database: PostgresDatabase, is_so: Callable[[DatabaseStatus], bool]) -> DatabaseStatus:
-    """Ask until it is: a member opens its session after it has said that it waits, or serves."""
+    """Ask until it is: a member opens its session after it has logged that it waits, or serves."""
     deadline = now() + 30
     while not is_so(found := read(database.url)):
         assert now() < deadline, found

@@ -2,8 +2,8 @@
 """A relay over one store: ActiveMQ, pybroker, ActiveMQ, pybroker, and ActiveMQ to the end; stopped in order or killed.
 
 Each leg a Java client sends, consumes a part of what is there, and leaves a transaction in doubt; see `Relay.java`. It
-says what it is about to do and what was confirmed. From that follows what must be: nothing confirmed is lost, nothing
-comes twice whose consumption was confirmed, nothing comes that was undone, and the order holds.
+reports what it is about to do and what was confirmed. From that follows what must be: nothing confirmed is lost,
+nothing comes twice whose consumption was confirmed, nothing comes that was undone, and the order holds.
 """
 
 import os
@@ -88,7 +88,7 @@ class Runner:
 
 
 def run_leg(class_path: str, runner: Runner, leg: int, *, last: bool = False, kill_at: int | None = None) -> list[str]:
-    """Run a leg's client and return what it said; kill the broker once it has said so many lines."""
+    """Run a leg's client and return its lines; kill the broker once it has printed so many."""
     mode = ["last"] if last else ["held"] if kill_at else []
     command = ["java", *JVM, "-cp", class_path, "Relay", runner.uri, str(leg), *mode]
     lines: list[str] = []
@@ -107,12 +107,12 @@ def run_leg(class_path: str, runner: Runner, leg: int, *, last: bool = False, ki
 
 def relay(store: Path, class_path: str, end: str) -> list[list[str]]:
     """Run all legs, each on another broker, and a last one that consumes everything."""
-    said = []
+    legs = []
     for leg, kind in enumerate(LEGS):
         runner = Runner(kind, store, class_path)
         try:
             kill_at = 90 + 60 * leg if end == "killed in the middle" else None
-            said.append(run_leg(class_path, runner, leg, kill_at=kill_at))
+            legs.append(run_leg(class_path, runner, leg, kill_at=kill_at))
             if end == "stopped":
                 runner.stop()
             else:
@@ -121,10 +121,10 @@ def relay(store: Path, class_path: str, end: str) -> list[list[str]]:
             runner.close()
     runner = Runner("activemq", store, class_path)
     try:
-        said.append(run_leg(class_path, runner, len(LEGS), last=True))
+        legs.append(run_leg(class_path, runner, len(LEGS), last=True))
     finally:
         runner.close()
-    return said
+    return legs
 
 
 # ------------------------------------------------------------ what must be
@@ -139,8 +139,8 @@ def number_of(body: str) -> tuple[int, int]:
     return int(leg), int(number)
 
 
-def judge(said: list[list[str]], *, at_most_once: bool) -> None:
-    lines = [line for leg in said for line in leg]
+def judge(legs: list[list[str]], *, at_most_once: bool) -> None:
+    lines = [line for leg in legs for line in leg]
     sending, sent = set(bodies(lines, "sending")), set(bodies(lines, "sent"))
     receiving, received = bodies(lines, "receiving"), bodies(lines, "received")
     committed = {f"xa-{line.split()[1]}" for line in lines if line.startswith("ending") and line.endswith("commit")}
@@ -155,25 +155,25 @@ def judge(said: list[list[str]], *, at_most_once: bool) -> None:
     if at_most_once:
         assert Counter(receiving) == counts
         assert set(counts) == certain
-    judge_order(said)
-    judge_doubts(said)
+    judge_order(legs)
+    judge_doubts(legs)
 
 
-def judge_order(said: list[list[str]]) -> None:
+def judge_order(legs: list[list[str]]) -> None:
     for kind in ("q-", "t-", "x-"):
-        order = [number_of(body) for leg in said for body in bodies(leg, "received") if body.startswith(kind)]
+        order = [number_of(body) for leg in legs for body in bodies(leg, "received") if body.startswith(kind)]
         assert order == sorted(order), f"{kind}: out of order"
-    for leg in said:
+    for leg in legs:
         seen = [number_of(body) for body in bodies(leg, "received") if body.startswith("p-")]
         wanted = sorted(seen, key=lambda each: (-PRIORITIES[each[1] % 3], each))
         assert seen == wanted, "by priority, and by age within each"
 
 
-def judge_doubts(said: list[list[str]]) -> None:
+def judge_doubts(legs: list[list[str]]) -> None:
     """What was prepared is in doubt with every broker, until it was ended."""
     prepared: set[str] = set()
     uncertain: set[str] = set()
-    for leg in said:
+    for leg in legs:
         doubts = set(bodies(leg, "doubt"))
         assert prepared - uncertain <= doubts <= prepared | uncertain
         ending, ended = set(bodies(leg, "ending")), set(bodies(leg, "ended"))
@@ -185,6 +185,6 @@ def judge_doubts(said: list[list[str]]) -> None:
 
 @pytest.mark.parametrize("end", ["stopped", "killed", "killed in the middle"])
 def test_a_relay_over_one_store(tmp_path: Path, class_path: str, end: str) -> None:
-    said = relay(tmp_path / "store", class_path, end)
-    assert len([line for leg in said for line in leg if line.startswith("received")]) > 100
-    judge(said, at_most_once=end == "stopped")
+    legs = relay(tmp_path / "store", class_path, end)
+    assert len([line for leg in legs for line in leg if line.startswith("received")]) > 100
+    judge(legs, at_most_once=end == "stopped")

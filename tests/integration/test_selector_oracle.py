@@ -72,7 +72,7 @@ def comparisons() -> Iterator[str]:
 
 
 def is_known_deviation(comparison: str, *, converting: bool) -> bool:
-    """Tell whether ActiveMQ has its own idea of a comparison between two operands."""
+    """Return True if ActiveMQ compares two operands in its own way."""
     left, symbol, right = comparison.split(" ")
     if left == right and left in ("list", "missing"):
         return symbol == "="
@@ -305,7 +305,7 @@ HEADER_QUESTIONS: list[Question] = [
     ("JMSXUserID = 'mo'", {"JMSXUserID": "mo"}),
 ]
 
-# Selector, ActiveMQ's answer, ours: what the table in pybroker.broker.core.selector.selector says, held to its word.
+# Selector, ActiveMQ's answer, ours: the table in pybroker.broker.core.selector.selector, checked.
 DEVIATIONS = r"""
 NOT i = 6                               | false   | true
 NOT i IS NULL                           | false   | true

@@ -1,4 +1,4 @@
-"""The STOMP port under clients that misbehave: each is told why, and none costs more than its share."""
+"""The STOMP port under clients that misbehave: each gets the reason, and none costs more than its share."""
 
 import contextlib
 import resource

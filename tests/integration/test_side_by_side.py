@@ -1,4 +1,4 @@
-"""The side-by-side benchmark: it runs against both brokers, and judges as its targets say."""
+"""The side-by-side benchmark: it runs against both brokers, and compares with its targets."""
 
 import json
 import subprocess

@@ -81,12 +81,12 @@ def connection(port: int, pem, **files: str):
     assert not reader.is_alive()
 
 
-def read_over_tls(port: int, context: ssl.SSLContext, said: bytes = b"") -> bytes:
+def read_over_tls(port: int, context: ssl.SSLContext, request: bytes = b"") -> bytes:
     with (
         socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as encrypted,
     ):
-        encrypted.sendall(said)
+        encrypted.sendall(request)
         return encrypted.recv(100)
 
 

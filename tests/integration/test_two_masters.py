@@ -2,7 +2,7 @@
 
 Either their locks are two, or the lock is in a database which the former master cannot reach any more. In each run
 producers send to whichever member answers; in the end one member, by itself, has to find all that was confirmed.
-`PYBROKER_FENCE_RUNS` says how many runs there are (`make fences`).
+`PYBROKER_FENCE_RUNS` is the number of runs (`make fences`).
 """
 
 import contextlib

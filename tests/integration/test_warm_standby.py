@@ -30,7 +30,7 @@ def send(client: StompClient, first: int, count: int) -> None:
 
 
 def receive(client: StompClient, count: int) -> list[tuple[int, bool]]:
-    """Receive and acknowledge messages: the number, and whether it is marked as redelivered."""
+    """Receive and acknowledge messages; return each number, and True if it is marked as redelivered."""
     client.send("SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual")
     found: list[tuple[int, bool]] = []
     for _ in range(count):
@@ -52,7 +52,7 @@ def until_connected(port: int) -> StompClient:
 
 
 def until_followed(pair: Pair, messages: int) -> dict[str, Any]:
-    """Return what the standby's entry says, once it has followed that far."""
+    """Return the standby's entry, once it has followed that far."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         entries = [each for each in pair.status()["members"] if each.get("followed")]

@@ -17,7 +17,7 @@ import org.apache.activemq.RedeliveryPolicy;
 import org.apache.activemq.command.ActiveMQMessage;
 import org.apache.activemq.command.ActiveMQQueue;
 
-/** Acknowledgement modes, redelivery with its marks, and the way of a message that nobody can handle. */
+/** Acknowledgement modes, redelivery with its marks, and the way of a message that no consumer can handle. */
 public final class Acknowledgements extends Area {
 
     private static final ActiveMQQueue DEAD_LETTERS = new ActiveMQQueue("ActiveMQ.DLQ");
@@ -112,7 +112,7 @@ public final class Acknowledgements extends Area {
         return drain(queue());
     }
 
-    /** With a window of two and nothing but individual acknowledgements, every message still comes. */
+    /** With a window of two and only individual acknowledgements, every message still comes. */
     public Object individualRefillsTheWindow() throws Exception {
         fill(queue(), 6);
         Connection connection = connect("jms.prefetchPolicy.queuePrefetch=2");
@@ -163,8 +163,8 @@ public final class Acknowledgements extends Area {
         return rounds;
     }
 
-    /** An orderly close tells which messages the application has seen: only those count. */
-    public Object closedConsumerTellsWhatItHasSeen() throws Exception {
+    /** An orderly close reports which messages the application has seen: only those count. */
+    public Object closedConsumerReportsWhatItHasSeen() throws Exception {
         fill(queue(), 4);
         Session session = client(connect());
         MessageConsumer consumer = session.createConsumer(queue());
@@ -173,7 +173,7 @@ public final class Acknowledgements extends Area {
         return takeMarked(auto(connect()).createConsumer(queue()), 4);
     }
 
-    public Object closedSessionTellsToo() throws Exception {
+    public Object closedSessionReportsItToo() throws Exception {
         fill(queue(), 4);
         Session session = client(connect());
         take(session.createConsumer(queue()), 2);
@@ -181,7 +181,7 @@ public final class Acknowledgements extends Area {
         return takeMarked(auto(connect()).createConsumer(queue()), 4);
     }
 
-    /** A lost connection tells nothing: whatever was sent to it may have been seen. */
+    /** A lost connection reports nothing: whatever was sent to it may have been seen. */
     public Object cutConnectionMarksWhatWasSentToIt() throws Exception {
         fill(queue(), 4);
         ActiveMQConnection connection = connect();

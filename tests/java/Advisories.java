@@ -28,18 +28,18 @@ public final class Advisories extends Area {
         return auto(connect()).createConsumer(advisories);
     }
 
-    /** The kind of thing an advisory tells of. */
+    /** The type of what an advisory is about. */
     private static String kind(Message advisory) {
         if (advisory == null) {
             return "nothing";
         }
-        Object told = ((ActiveMQMessage) advisory).getDataStructure();
-        if (told instanceof DestinationInfo destination) {
+        Object data = ((ActiveMQMessage) advisory).getDataStructure();
+        if (data instanceof DestinationInfo destination) {
             return destination.isAddOperation() ? "DestinationInfo add" : "DestinationInfo remove";
-        } else if (told instanceof RemoveInfo removed) {
+        } else if (data instanceof RemoveInfo removed) {
             return "RemoveInfo " + removed.getObjectId().getClass().getSimpleName();
         }
-        return told == null ? "null" : told.getClass().getSimpleName();
+        return data == null ? "null" : data.getClass().getSimpleName();
     }
 
     private static Object counted(Message advisory, String property) throws Exception {
@@ -49,8 +49,8 @@ public final class Advisories extends Area {
     /** The next advisory about one of this check's destinations. */
     private Message aboutOurs(MessageConsumer advisories) throws Exception {
         for (Message advisory; (advisory = advisories.receive(PATIENCE)) != null; ) {
-            Object told = ((ActiveMQMessage) advisory).getDataStructure();
-            if (told instanceof DestinationInfo info && info.getDestination().getPhysicalName().startsWith(named(""))) {
+            Object data = ((ActiveMQMessage) advisory).getDataStructure();
+            if (data instanceof DestinationInfo info && info.getDestination().getPhysicalName().startsWith(named(""))) {
                 return advisory;
             }
         }
@@ -62,7 +62,7 @@ public final class Advisories extends Area {
         Session session = auto(connect());
         MessageConsumer first = session.createConsumer(queue(), "n = 1");
         ActiveMQMessage added = (ActiveMQMessage) advisories.receive(PATIENCE);
-        ConsumerInfo told = (ConsumerInfo) added.getDataStructure();
+        ConsumerInfo data = (ConsumerInfo) added.getDataStructure();
         MessageConsumer second = session.createConsumer(queue());
         List<Object> counts = new ArrayList<>(List.of(counted(added, "consumerCount")));
         counts.add(counted(advisories.receive(PATIENCE), "consumerCount"));
@@ -70,8 +70,8 @@ public final class Advisories extends Area {
         counts.add(counted(advisories.receive(PATIENCE), "consumerCount"));
         second.close();
         counts.add(counted(advisories.receive(PATIENCE), "consumerCount"));
-        return facts("advisories", counts, "destination", told.getDestination().toString(),
-                "selector", told.getSelector(), "type", added.getJMSType(), "delivery mode", added.getJMSDeliveryMode(),
+        return facts("advisories", counts, "destination", data.getDestination().toString(),
+                "selector", data.getSelector(), "type", added.getJMSType(), "delivery mode", added.getJMSDeliveryMode(),
                 "topic", added.getJMSDestination().toString(), "origin named",
                 added.getStringProperty("originBrokerName") != null && added.getStringProperty("originBrokerId") != null
                         && added.getStringProperty("originBrokerURL") != null);
@@ -86,7 +86,7 @@ public final class Advisories extends Area {
         return List.of(added, counted(advisories.receive(PATIENCE), "consumerCount"));
     }
 
-    /** Who subscribes later is told of the consumers that are there. */
+    /** A later subscriber gets the advisories of the consumers that are there. */
     public Object existingConsumersAreReplayed() throws Exception {
         auto(connect()).createConsumer(queue());
         MessageConsumer advisories = listen(AdvisorySupport.getConsumerAdvisoryTopic(queue()));
@@ -107,13 +107,13 @@ public final class Advisories extends Area {
         List<Object> seen = new ArrayList<>();
         String id = null;
         for (Message advisory; seen.size() < 2 && (advisory = advisories.receive(PATIENCE)) != null; ) {
-            Object told = ((ActiveMQMessage) advisory).getDataStructure();
-            if (told instanceof ConnectionInfo info && named("watched").equals(info.getClientId())) {
+            Object data = ((ActiveMQMessage) advisory).getDataStructure();
+            if (data instanceof ConnectionInfo info && named("watched").equals(info.getClientId())) {
                 id = info.getConnectionId().toString();
                 boolean blank = info.getPassword() == null || info.getPassword().isEmpty();
                 seen.add("ConnectionInfo, password blank " + blank);
                 connection.close();
-            } else if (told instanceof RemoveInfo removed && removed.getObjectId().toString().equals(id)) {
+            } else if (data instanceof RemoveInfo removed && removed.getObjectId().toString().equals(id)) {
                 seen.add(kind(advisory));
             }
         }
@@ -140,8 +140,8 @@ public final class Advisories extends Area {
         TemporaryQueue queue = auto(connect()).createTemporaryQueue();
         List<Object> seen = new ArrayList<>();
         for (Message advisory; seen.size() < 2 && (advisory = advisories.receive(PATIENCE)) != null; ) {
-            DestinationInfo told = (DestinationInfo) ((ActiveMQMessage) advisory).getDataStructure();
-            if (told.getDestination().equals(queue)) {
+            DestinationInfo data = (DestinationInfo) ((ActiveMQMessage) advisory).getDataStructure();
+            if (data.getDestination().equals(queue)) {
                 seen.add(kind(advisory));
                 if (seen.size() == 1) {
                     queue.delete();

@@ -113,7 +113,7 @@ abstract class Area {
         return (ActiveMQSession) connection.createSession(true, Session.SESSION_TRANSACTED);
     }
 
-    /** Break a connection's socket; neither side is told. */
+    /** Break a connection's socket; neither side is notified. */
     static void cut(ActiveMQConnection connection) throws Exception {
         connection.getTransport().narrow(TcpTransport.class).stop();
     }

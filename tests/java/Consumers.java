@@ -101,7 +101,7 @@ public final class Consumers extends Area {
         return facts("late", take(late, 2), "odd", take(odd, 2), "left", browse(session, queue(), null));
     }
 
-    /** A match far behind what nobody wants still comes. */
+    /** A match far behind messages that no selector accepts still comes. */
     public Object selectorLooksFarAhead() throws Exception {
         Session session = transacted(connect());
         MessageProducer producer = session.createProducer(queue());

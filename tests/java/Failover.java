@@ -204,7 +204,7 @@ public final class Failover extends Area {
         return facts("consumed", consumed, "send", outcome, "queue", drain(queue()));
     }
 
-    /** The broker committed, and its answer is lost: the client cannot know, and must say so. */
+    /** The broker committed, and its answer is lost: the client cannot know, and must report that. */
     public Object commitInDoubt() throws Exception {
         Session session = transacted(proxied());
         send(session, queue(), "m0", "m1");

@@ -30,8 +30,8 @@ import org.apache.activemq.command.ActiveMQQueue;
  *   unsure CONSUMER PRODUCER N ID REDELIVERED     the commit of the receiving transaction is in doubt
  *   undone CONSUMER PRODUCER N ID REDELIVERED     the receiving transaction was rolled back: it will come again
  *
- * "stop" on standard input ends the producers, "end" the consumers, each once they are done; "idle" says when. A client
- * that throws says "broken", one that does not come to its end "stuck", and where.
+ * "stop" on standard input ends the producers, "end" the consumers; "idle" is printed once they are done. A client that
+ * throws prints "broken", one that does not come to its end "stuck", and where.
  */
 public final class Load {
 
@@ -82,10 +82,10 @@ public final class Load {
             for (Thread thread : stop ? producers : consumers) {
                 thread.join(PATIENCE_MILLIS);
                 if (thread.isAlive()) {
-                    note("stuck " + List.of(thread.getStackTrace()));
+                    report("stuck " + List.of(thread.getStackTrace()));
                 }
             }
-            note("idle");
+            report("idle");
         }
         Runtime.getRuntime().halt(0);
     }
@@ -96,14 +96,14 @@ public final class Load {
                 work.run();
             } catch (Throwable broken) {
                 broken.printStackTrace();
-                note("broken " + broken);
+                report("broken " + broken);
             }
         });
         thread.start();
         return thread;
     }
 
-    private static void note(String line) {
+    private static void report(String line) {
         synchronized (System.out) {
             System.out.println(System.nanoTime() + " " + line);
             System.out.flush();
@@ -128,7 +128,7 @@ public final class Load {
         MessageProducer producer = session.createProducer(QUEUE);
         for (int sequence = 1; producing; sequence++) {
             producer.send(message(session, sequence));
-            note("sent " + name + " " + sequence);
+            report("sent " + name + " " + sequence);
         }
         connection.close();
     }
@@ -143,16 +143,16 @@ public final class Load {
             }
             if (random.nextInt(8) == 0) {
                 session.rollback();
-                note("aborted " + range);
+                report("aborted " + range);
                 continue;
             }
             try {
                 session.commit();
-                note("committed " + range);
+                report("committed " + range);
             } catch (TransactionRolledBackException inDoubt) {
-                note("doubt " + range);
+                report("doubt " + range);
             } catch (JMSException refused) {
-                note("failed " + range + " " + refused.getClass().getName());
+                report("failed " + range + " " + refused.getClass().getName());
             }
         }
         connection.close();
@@ -164,7 +164,7 @@ public final class Load {
         while (consuming) {
             Message message = consumer.receive(100);
             if (message != null) {
-                note("received " + name + " " + described(message));
+                report("received " + name + " " + described(message));
             }
         }
         connection.close();
@@ -189,7 +189,7 @@ public final class Load {
                 word = refused.getMessage().contains("in doubt") ? "unsure" : "undone";
             }
             for (String line : lines) {
-                note(word + line);
+                report(word + line);
             }
         }
         connection.close();

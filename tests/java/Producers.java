@@ -61,7 +61,7 @@ public final class Producers extends Area {
         return drain(queue()).size();
     }
 
-    public Object windowOnATopicNobodyHears() throws Exception {
+    public Object windowOnATopicWithoutConsumers() throws Exception {
         Session session = auto(connect("jms.producerWindowSize=12000"));
         sendTransient(session, topic(), numbered(0, 100));
         return "sent";
@@ -117,16 +117,16 @@ public final class Producers extends Area {
 
     public Object asynchronousRefusalReachesTheListener() throws Exception {
         Connection connection = connect("jms.watchTopicAdvisories=false&jms.useAsyncSend=true");
-        CountDownLatch told = new CountDownLatch(1);
+        CountDownLatch notified = new CountDownLatch(1);
         List<Object> heard = Collections.synchronizedList(new ArrayList<>());
         connection.setExceptionListener(refused -> {
             heard.add(refused.getClass().getName());
-            told.countDown();
+            notified.countDown();
         });
         Session session = auto(connection);
         MessageProducer producer = session.createProducer(null);
         producer.send(new ActiveMQTempQueue("ID:nobody-1-1-1:1:2"), session.createMessage());
-        told.await(PATIENCE, TimeUnit.MILLISECONDS);
+        notified.await(PATIENCE, TimeUnit.MILLISECONDS);
         send(session, queue(), "goes on");
         return facts("heard", heard, "queue", drain(queue()));
     }

@@ -16,8 +16,8 @@ import org.apache.activemq.store.SharedFileLocker;
 import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 
 /**
- * A stock ActiveMQ: StockBroker DIRECTORY OPENWIRE-PORT STOMP-PORT [POLICY...]. It says "listening" once it serves, and
- * ends with its standard input; kill it for a crash. A second one on the same directory waits as the slave.
+ * A stock ActiveMQ: StockBroker DIRECTORY OPENWIRE-PORT STOMP-PORT [POLICY...]. It prints "listening" once it serves,
+ * and ends with its standard input; kill it for a crash. A second one on the same directory waits as the slave.
  *
  * A policy is one argument of attributes, separated by blanks: "queue=PRIO.> prioritizedMessages=true". Those with a
  * bean for a value take a short form:

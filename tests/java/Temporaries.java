@@ -148,7 +148,7 @@ public final class Temporaries extends Area {
         return facts("in use", inUse, "unused", thrown(act(queue::delete)));
     }
 
-    /** The advisory tells the stranger's client, which then does not even ask the broker. */
+    /** The other client knows it from the advisory, and does not even ask the broker. */
     public Object deletedIsUnknownToOthers() throws Exception {
         TemporaryQueue queue = auto(connect()).createTemporaryQueue();
         Session stranger = auto(connect());

@@ -55,7 +55,7 @@ public final class Topics extends Area {
         return received;
     }
 
-    public Object nobodyListened() throws Exception {
+    public Object messagesBeforeTheFirstConsumer() throws Exception {
         fill(topic(), 2);
         MessageConsumer late = auto(connect()).createConsumer(topic());
         fill(topic(), 1);
@@ -134,7 +134,7 @@ public final class Topics extends Area {
         return backlog("s", "odd = TRUE", 2);
     }
 
-    public Object changedSelectorStartsAnew() throws Exception {
+    public Object changedSelectorStartsAgain() throws Exception {
         subscribe("s", "odd = TRUE");
         sendOdds(auto(connect()), topic(), 4);
         List<Object> kept = backlog("s", "odd = FALSE", 0);
@@ -142,7 +142,7 @@ public final class Topics extends Area {
         return facts("backlog dropped", kept, "from now", backlog("s", "odd = FALSE", 2));
     }
 
-    public Object changedTopicStartsAnew() throws Exception {
+    public Object changedTopicStartsAgain() throws Exception {
         subscribe("s", null);
         fill(topic(), 2);
         Connection connection = subscriber();

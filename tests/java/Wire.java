@@ -105,7 +105,7 @@ public final class Wire extends Area {
         return read;
     }
 
-    /** Both sides are silent for several times what counts as dead, but for what keeps them alive. */
+    /** Both sides send only keepalives for several times the inactivity limit. */
     public Object keptAlive() throws Exception {
         Connection connection = connect(
                 "wireFormat.maxInactivityDuration=600&wireFormat.maxInactivityDurationInitalDelay=200");
@@ -132,7 +132,7 @@ public final class Wire extends Area {
         return socket;
     }
 
-    /** What a client says first; with a duration of inactivity. */
+    /** What a client sends first; with a duration of inactivity. */
     private static byte[] greeting(long inactivity) throws Exception {
         OpenWireFormat format = new org.apache.activemq.openwire.OpenWireFormatFactory() {
             {

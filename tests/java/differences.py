@@ -1,6 +1,6 @@
 """Where pybroker means to differ from ActiveMQ 5.17: what ActiveMQ gives instead, and why we do not.
 
-`docs/differences.md` tells users the same; its headings are the titles here, and a test holds the two together.
+`docs/differences.md` has the same for users; its headings are the titles here, and a test compares the two.
 """
 
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class Installation(Protocol):
 
 
 class FollowedBroker(BrokerProcess):
-    """A pybroker whose log is read all the time: a full pipe would stop it, and Java clients make it say much."""
+    """A pybroker whose log is read all the time: a full pipe would stop it, and Java clients make it log much."""
 
     def __init__(self, store: str, *, name: str, port: int, extra: tuple[str, ...] = ()) -> None:
         super().__init__(store, name=name, port=port, extra=extra)
@@ -43,7 +43,7 @@ class FollowedBroker(BrokerProcess):
         with self._grown:
             self._grown.wait_for(lambda: self._found(pattern) or not self._follower.is_alive(), seconds)
             match = self._found(pattern)
-            assert match, f"{self.name} never said {pattern!r}; its log:\n" + "\n".join(self.lines)
+            assert match, f"{self.name} never logged {pattern!r}; its log:\n" + "\n".join(self.lines)
             return match
 
     def kill(self) -> None:

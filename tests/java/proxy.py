@@ -1,4 +1,4 @@
-"""A TCP proxy that loses answers: it stops passing on what the server says, and later cuts the connections."""
+"""A TCP proxy that loses answers: it stops passing on what the server sends, and later cuts the connections."""
 
 import contextlib
 import socket
@@ -24,7 +24,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def mute(self) -> None:
-        """Drop what the server says from now on."""
+        """Drop what the server sends from now on."""
         self._is_muted = True
 
     def cut(self) -> None:

@@ -39,7 +39,7 @@ Key = tuple[str, int]
 
 
 class Ledger:
-    """What `Load.java` says that it was promised and that it saw; lines are added by the thread that reads them."""
+    """What `Load.java` reports as promised and received; the thread that reads its lines adds them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -56,9 +56,9 @@ class Ledger:
         self._settled: set[str] = set()
         self.words: Counter[str] = Counter()
 
-    def note(self, line: str) -> None:
+    def record(self, line: str) -> None:
         with self._changed:
-            self._note(line)
+            self._record(line)
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
@@ -66,7 +66,7 @@ class Ledger:
             assert self._changed.wait_for(condition, QUIET_SECONDS), f"nothing moves any more: {self.words}"
 
     def receive(self, key: Key, message_id: str, is_redelivered: bool, is_certain: bool) -> None:
-        # What is in doubt came before the kill, but is told only when the commit has failed.
+        # What is in doubt came before the kill, but is reported only when the commit has failed.
         if is_certain and message_id in self._settled:
             self.wrong.append(f"{key} came again after the commit that received it")
         self._unmarked[key] += not is_redelivered
@@ -90,7 +90,7 @@ class Ledger:
         self._answered[producer] = moment
         self.accepted.update(keys)
 
-    def _note(self, line: str) -> None:
+    def _record(self, line: str) -> None:
         moment, word, *rest = line.split(" ")
         self.words[word] += 1
         match word, rest:
@@ -135,10 +135,10 @@ def test_random_kills_lose_nothing_that_was_acknowledged(programs: Programs, tmp
                     outages.append(_kill(pybroker, ledger, chooser))
                     if number % KILLS_BETWEEN_DRAINS == 0:  # a few dead letters in each keep all data files
                         dead += _drain(pybroker, "/queue/ActiveMQ.DLQ", ledger)
-                _tell(load, ledger, "stop")
+                _command(load, ledger, "stop")
                 with contextlib.suppress(AssertionError):  # the rest is looked for below
                     ledger.wait_for(lambda: ledger.accepted <= ledger.received)
-                _tell(load, ledger, "end")
+                _command(load, ledger, "end")
             finally:
                 load.kill()
             reader.join(QUIET_SECONDS)
@@ -172,11 +172,11 @@ def _load(programs: Programs, ports: list[int], log: object) -> "subprocess.Pope
 
 def _read(load: "subprocess.Popen[str]", ledger: Ledger) -> None:
     for line in load.stdout:
-        ledger.note(line.rstrip("\n"))
+        ledger.record(line.rstrip("\n"))
 
 
-def _tell(load: "subprocess.Popen[str]", ledger: Ledger, command: str) -> None:
-    """Give an order and wait until it is obeyed."""
+def _command(load: "subprocess.Popen[str]", ledger: Ledger, command: str) -> None:
+    """Send a command and wait until it is done."""
     idle = ledger.words["idle"]
     load.stdin.write(f"{command}\n")
     load.stdin.flush()

@@ -29,7 +29,7 @@ EXPECTED: dict[str, Any] = {
     "windowInATransaction": 100,
     "windowOfNonPersistent": True,
     "windowOfSeveralProducers": True,
-    "windowOnATopicNobodyHears": "sent",
+    "windowOnATopicWithoutConsumers": "sent",
     "windowSmallerThanAMessage": True,
 }
 

@@ -11,15 +11,15 @@ pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(300)]
 EXPECTED: dict[str, Any] = {
     "backlogThenLive": {"kept": ["m0", "m1"], "live": ["m0", "m1"]},
     "backlogWaits": {"first": ["m0", "m1", "m2"], "second": ["m0"]},
-    "changedSelectorStartsAnew": {"backlog dropped": [], "from now": ["m0", "m2"]},
-    "changedTopicStartsAnew": ["m0"],
+    "changedSelectorStartsAgain": {"backlog dropped": [], "from now": ["m0", "m2"]},
+    "changedTopicStartsAgain": ["m0"],
     "everySubscriberGetsEveryMessage": [["m0", "m1", "m2", "m3"], ["m0", "m1", "m2", "m3"], ["m0", "m1", "m2", "m3"]],
     "inUse": {"second": "javax.jms.JMSException", "first": ["m0"]},
     "largeBacklog": True,
     "newSubscriptionSeesNothingOld": {"old": ["m0", "m1", "m0"], "new": ["m0"]},
     "noLocal": {"no local": ["other"], "all": ["own", "other"]},
     "noLocalDurable": ["other"],
-    "nobodyListened": ["m0"],
+    "messagesBeforeTheFirstConsumer": ["m0"],
     "nonPersistentMessagesWaitToo": ["n0", "n1"],
     "retroactiveSubscription": {
         "stored": ["m0", "m1", "m2", "m3"],

@@ -68,9 +68,9 @@ class TransactionPooler:
         while struct.unpack(">ii", (start := _exactly(client, 8)))[1] != 3 << 16:
             client.sendall(b"N")  # neither TLS nor GSSAPI
         _exactly(client, struct.unpack(">i", start[:4])[0] - 8)
-        told = b"".join(_packed(b"S", f"{name}\0{value}\0".encode()) for name, value in _PARAMETERS.items())
+        settings = b"".join(_packed(b"S", f"{name}\0{value}\0".encode()) for name, value in _PARAMETERS.items())
         pid = _packed(b"K", struct.pack(">ii", _ANNOUNCED_PID, 0))
-        client.sendall(_packed(b"R", bytes(4)) + told + pid + _packed(b"Z", b"I"))
+        client.sendall(_packed(b"R", bytes(4)) + settings + pid + _packed(b"Z", b"I"))
 
     def _session(self) -> socket.socket:
         """Return the session that was freed last, or a new one."""

@@ -157,7 +157,7 @@ def test_master_frozen_in_a_copy_blocks_and_writes_nothing(frozen: JdbcLives, te
 
 
 def test_no_later_master_uses_the_ids_of_a_frozen_copy(frozen: JdbcLives, text_message: Callable[..., Any]) -> None:
-    """Even where tables that were emptied and a clean stop tell nothing of them."""
+    """Even where tables that were emptied and a clean stop hold nothing of them."""
     frozen.open()
     frozen.close()
     frozen.open()
@@ -175,7 +175,7 @@ def test_a_copy_that_is_cut_off_is_done_once(
     monkeypatch: pytest.MonkeyPatch,
     is_before: bool,
 ) -> None:
-    """Whether the server has had it or not."""
+    """The server may have had it or not."""
     lives = adapter(grace=20.0)
     lives.open()
     execute = DatabaseConnection.execute

@@ -33,7 +33,7 @@ def test_unaware_stale_master_acknowledges_nothing(lives: Any, text_message: Any
     lives.store.add(text_message(ORDERS, 1))
     lives.settle()
     old, acknowledged = lives.store, []
-    lives.open()  # the lock has changed hands, and `check` of the old one still says yes
+    lives.open()  # the lock has changed hands, and `check` of the old one still succeeds
     old.add(text_message(ORDERS, 2))
     old.remove(ORDERS, text_message(ORDERS, 1).message_id)
     old.when_durable(lambda: acknowledged.append("the old one"))
@@ -73,7 +73,7 @@ def test_a_stale_master_cannot_record_a_clean_stop(lives: Any, text_message: Any
 
 
 def test_a_take_over_waits_for_a_transaction_under_way(lives: Any, text_message: Any) -> None:
-    """What the former master was told to be committed is seen by the new one, however late it was."""
+    """What was confirmed to the former master as committed is seen by the new one, however late it was."""
     lives.crash()
     recovered: list[Any] = []
     with psycopg2.connect(lives.database.url) as session, session.cursor() as cursor:

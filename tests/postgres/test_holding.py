@@ -55,8 +55,8 @@ def lives(adapter: Callable[..., HoldingLives]) -> HoldingLives:
     return lives
 
 
-class Told:
-    """Sends and consumes, and notes what the sender is told."""
+class Client:
+    """Sends and consumes, and records the confirmed sends."""
 
     def __init__(self, store: Any, text_message: Callable[..., Any]) -> None:
         self.store = store
@@ -83,54 +83,54 @@ def run_until_failure(lives: HoldingLives) -> Exception:
 
 
 def test_what_is_consumed_at_once_never_gets_into_the_tables(lives: Any, text_message: Any) -> None:
-    told = Told(lives.store, text_message)
-    told.send(*range(1, 6))
-    told.consume(*range(1, 6))
-    lives.loop.run_until(lambda: told.numbers == [1, 2, 3, 4, 5])
-    told.send(6, 7)
-    told.consume(6)
+    sender = Client(lives.store, text_message)
+    sender.send(*range(1, 6))
+    sender.consume(*range(1, 6))
+    lives.loop.run_until(lambda: sender.numbers == [1, 2, 3, 4, 5])
+    sender.send(6, 7)
+    sender.consume(6)
     lives.settle()
     assert lives.database.sql("SELECT string_agg(id || ' ' || msgid_seq, ',') FROM activemq_msgs") == "1 7"
 
 
 def test_a_stale_master_confirms_no_consumed_message(lives: Any, text_message: Any) -> None:
     """Though its lock's fence lets pass: there is nothing to write, but the database is asked all the same."""
-    told = Told(lives.store, text_message)
+    sender = Client(lives.store, text_message)
     lives.open()  # the lock has changed hands
-    told.send(1)
-    told.consume(1)
+    sender.send(1)
+    sender.consume(1)
     assert isinstance(run_until_failure(lives), LockNotHeld)
     with pytest.raises(StoreUnavailable, match="stopped"):
-        told.send(2)
-    assert not told.numbers
-    told.store.abandon()
+        sender.send(2)
+    assert not sender.numbers
+    sender.store.abandon()
 
 
 def test_the_locks_fence_is_checked_before_any_confirmation(lives: Any, text_message: Any) -> None:
-    told = Told(lives.store, text_message)
+    sender = Client(lives.store, text_message)
     lives.is_master = False
-    told.send(1)
-    told.consume(1)
+    sender.send(1)
+    sender.consume(1)
     assert isinstance(run_until_failure(lives), LockNotHeld)
-    assert not told.numbers
+    assert not sender.numbers
 
 
 def test_waiters_are_notified_on_the_replaced_connection(lives: Any, text_message: Any) -> None:
-    told = Told(lives.store, text_message)
+    sender = Client(lives.store, text_message)
     lives.database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pybroker'")
-    told.send(1)
-    told.consume(1)
-    lives.loop.run_until(lambda: told.numbers == [1])
+    sender.send(1)
+    sender.consume(1)
+    lives.loop.run_until(lambda: sender.numbers == [1])
 
 
 def test_number_without_row_survives_cleanup_and_clean_stop(lives: Any, text_message: Any) -> None:
     """So what a client sends again after a failover is known, though it was consumed before it was written."""
     for end in (lives.close, lives.cleanup):
         last = max(lives.store.last_sequence(producer(text_message)), 0)
-        told = Told(lives.store, text_message)
-        told.send(last + 1)
-        told.consume(last + 1)
-        lives.loop.run_until(lambda told=told: bool(told.numbers))
+        sender = Client(lives.store, text_message)
+        sender.send(last + 1)
+        sender.consume(last + 1)
+        lives.loop.run_until(lambda sender=sender: bool(sender.numbers))
         end()
         lives.crash()
         lives.open()
@@ -138,15 +138,15 @@ def test_number_without_row_survives_cleanup_and_clean_stop(lives: Any, text_mes
 
 
 def test_cleanup_logs_no_number_of_a_missing_message(lives: Any, text_message: Any) -> None:
-    told = Told(lives.store, text_message)
-    told.send(1)
+    sender = Client(lives.store, text_message)
+    sender.send(1)
     lives.cleanup()  # what was held is written in the same transaction
-    told.send(2)
+    sender.send(2)
     lives.crash()
     recovery = lives.open()
     assert list(recovery.queues[ORDERS]) == [text_message(ORDERS, 1).message_id]
     assert lives.store.last_sequence(producer(text_message)) == 1
-    assert told.numbers == [1]
+    assert sender.numbers == [1]
 
 
 def test_held_sends_are_written_with_the_clients_next_ack(lives: Any, text_message: Any) -> None:
@@ -154,14 +154,14 @@ def test_held_sends_are_written_with_the_clients_next_ack(lives: Any, text_messa
     news = topic("NEWS")
     subscription = DurableSubscription(client_id="c", name="s", destination=news, subscribed_destination=news)
     lives.store.subscribe(subscription)
-    first, held, told = text_message(ORDERS, 1), text_message(ORDERS, 2), text_message(news, 3)
+    first, held, published = text_message(ORDERS, 1), text_message(ORDERS, 2), text_message(news, 3)
     lives.store.add(first)
-    lives.store.add(told)
+    lives.store.add(published)
     lives.settle()
     acknowledge: list[Callable[[str], None]] = [
         lambda client: lives.store.remove(ORDERS, first.message_id, connection_id=client),
         lambda client: lives.store.remove(ORDERS, held.message_id, connection_id=client),
-        lambda client: lives.store.acknowledge(news, subscription.key, told.message_id, connection_id=client),
+        lambda client: lives.store.acknowledge(news, subscription.key, published.message_id, connection_id=client),
     ]
     for number, done in enumerate(acknowledge, 4):
         lives.store.add(held)

@@ -41,7 +41,7 @@ def test_the_database_agrees_with_its_model(postgres_database: Any, prioritized:
 
 
 def in_order(recovery: Any) -> dict[str, Any]:
-    """Return what a recovery says; what a transaction acknowledges, in no order: the tables do not keep it."""
+    """Return a recovery's contents; what a transaction acknowledges, in no order: the tables do not keep it."""
     found = snapshot(recovery)
     found["prepared"] = [(each, sent, sorted(settled, key=str)) for each, sent, settled in found["prepared"]]
     return found

@@ -61,7 +61,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Execute], list[bytes 
 
 
 def is_commit(sql: str | bytes | Copy) -> bool:
-    """Tell whether a message to the server is a batch: the fence is in it."""
+    """Return True if a message to the server is a batch: the fence is in it."""
     text = sql.sql if isinstance(sql, Copy) else sql
     return isinstance(text, bytes) and CHECK in text
 
@@ -73,7 +73,7 @@ def lose(connection: DatabaseConnection) -> None:
 
 
 def add(lives: JdbcLives, message: Any) -> list[str]:
-    """Add a message; returns a list that says when it is safe."""
+    """Add a message; return a list that gets its id when it is durable."""
     safe: list[str] = []
     lives.store.add(message)
     lives.store.when_durable(lambda: safe.append(message.message_id))

@@ -1,4 +1,4 @@
-"""Texts of clients stay texts, whatever role, database, pooler or session say of `standard_conforming_strings`."""
+"""Texts of clients stay texts, whatever role, database, pooler or session set as `standard_conforming_strings`."""
 
 from typing import Any
 

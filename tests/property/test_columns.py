@@ -1,5 +1,5 @@
 # mypy: disable-error-code="attr-defined"
-"""The table of a journal: whatever is in it, both decoders say the same, and neither raises."""
+"""The table of a journal: whatever is in it, both decoders agree, and neither raises."""
 
 import tempfile
 from collections.abc import Sequence
@@ -163,7 +163,7 @@ def encoded(batches: Sequence[Sequence[bytes]], *, checksum: bool = True) -> byt
 
 def check(content: bytes, *, piece_bytes: int | None = None, window_bytes: int = 1000) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        # What is damaged at the end of the newest file is not told, so there is one more.
+        # What is damaged at the end of the newest file is not reported, so there is one more.
         Path(folder, "db-1.log").write_bytes(content)
         Path(folder, "db-2.log").write_bytes(encoded([[encode(Trace("end"))]]) + EOF_MARKER)
         assert_agreement(Path(folder), piece_bytes=piece_bytes, window_bytes=window_bytes)

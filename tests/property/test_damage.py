@@ -1,4 +1,4 @@
-"""Damage anywhere in a store: opening it never fails, never makes anything up, and says of all that is missing where.
+"""Damage anywhere in a store: opening it never fails, never makes anything up, and locates all that is missing.
 
 A store of several data files is damaged at one random place: a byte flipped, some bytes zeroed, or a file cut short.
 Then it is opened, and compared record by record with what it was. `PYBROKER_TEST_STRICT=1` tries ten times as many
@@ -122,7 +122,7 @@ def cut(path: Path, chance: random.Random) -> str:
     where = chance.randrange(len(data))
     is_last = path.name == data_file_name(max(data_files(path.parent)))
     while not where or (is_last and data.startswith(BATCH_MAGIC, where)):
-        where += 1  # no one can tell: see the last tests
+        where += 1  # that cannot be known: see the last tests
     os.truncate(path, where)
     return f"{path.name}: cut at {where}"
 
@@ -131,7 +131,7 @@ HARMS: Sequence[Callable[[Path, random.Random], str]] = (flipped, zeroed, cut)
 
 
 def is_covered(location: Location, size: int, damages: Sequence[Damage]) -> bool:
-    """Tell whether a report covers all of a record; one at a file's end covers what was behind it, too."""
+    """Return True if a report covers all of a record; one at a file's end covers what was behind it, too."""
     return any(
         damage.file_id == location.file_id
         and damage.offset <= location.offset
@@ -193,7 +193,7 @@ def boundaries(data: bytes) -> list[int]:
 def test_a_whole_batch_missing_from_its_beginning_on_is_noticed(
     tmp_path: Path, pristine: Path, number: int, missing: int, is_zeroed: bool
 ) -> None:
-    """The file ends where a batch ended, so all that is left of it is sound; but for its EOF marker it is whole."""
+    """The file ends where a batch ended, so all that is left of it is sound; it is whole except for its EOF marker."""
     directory = tmp_path / "store"
     shutil.copytree(pristine, directory)
     file_id = list(data_files(directory))[number]

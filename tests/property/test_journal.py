@@ -190,7 +190,7 @@ KEYS = ("c:1", "c:2", "c:3")
 
 @dataclass
 class Model:
-    """The rules of KahaDB's replay as plainly as they can be said: numbers, sets, and searches where one is needed."""
+    """The rules of KahaDB's replay in their simplest form: numbers, sets, and searches where one is needed."""
 
     next_id: dict[Destination, int] = field(default_factory=dict)
     messages: dict[Destination, dict[int, tuple[str, int, Location]]] = field(default_factory=dict)

@@ -79,12 +79,12 @@ def _message(kind: Kind, body: Any, properties: dict[str, Any], fields: dict[str
 
 
 def _sent_on(parcel: Parcel) -> wire.ActiveMQMessage:
-    said: dict[str, Any] = dict(parcel.headers)
-    kind, properties = said.pop("kind"), said.pop("properties", {})
-    given = {"reply_to", "correlation_id", "group_id", "group_sequence"} & said.keys()
-    fields = {name: said.pop(name) for name in ("persistent", "priority", "timestamp", "expiration", *given)}
-    fields["jms_type"] = said.pop("type", None)
-    assert not said
+    rest: dict[str, Any] = dict(parcel.headers)
+    kind, properties = rest.pop("kind"), rest.pop("properties", {})
+    given = {"reply_to", "correlation_id", "group_id", "group_sequence"} & rest.keys()
+    fields = {name: rest.pop(name) for name in ("persistent", "priority", "timestamp", "expiration", *given)}
+    fields["jms_type"] = rest.pop("type", None)
+    assert not rest
     return _message(kind, parcel.body, properties, fields | {"destination": parcel.destination})
 
 

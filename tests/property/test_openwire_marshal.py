@@ -214,7 +214,7 @@ def mutated(frame: bytes, dice: random.Random) -> bytes:
 
 
 def decode_or_refuse(wire: WireFormat, frame: bytes) -> bool:
-    """Tell whether a frame decodes; then it is a value that can be encoded again."""
+    """Return True if a frame decodes; then it is a value that can be encoded again."""
     try:
         value = wire.decode(frame)
     except MalformedOpenWire:

@@ -347,7 +347,7 @@ def with_nasty_texts(data: bytes, rng: random.Random) -> bytes:
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """Return a message with some bytes changed, taken out or put in, but for what says that it is one."""
+    """Return a message with some bytes changed, taken out or put in, except its type byte."""
     changed = bytearray(data)
     for _ in range(rng.choice([1, 1, 1, 2, 3, 8])):
         at = rng.randrange(6, len(changed))
@@ -367,7 +367,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Log nothing below critical: a hundred thousand broken messages are told of one by one."""
+    """Log nothing below critical: a hundred thousand broken messages are reported one by one."""
     logging.disable(logging.ERROR)
     try:
         yield

@@ -171,7 +171,7 @@ def calculate(symbol: str, left: Any, right: Any) -> Any:
         case "+":
             result = left + right
         case "-":
-            # 0.0 - 0.0 is not -0.0; no comparison can tell them apart.
+            # 0.0 - 0.0 is not -0.0; no comparison can distinguish them.
             result = left - right
         case "*":
             result = left * right
@@ -203,7 +203,7 @@ def relate(symbol: str, left: Any, right: Any) -> bool | None:
 
 
 def resembles(text: str, pattern: str, escape: str) -> bool:
-    """Tell by trying every length for every `%`."""
+    """Match by trying every length for every `%`."""
     if not pattern:
         return not text
     if pattern[0] == escape and pattern[1:2] and pattern[1] in ("%", "_", escape):

@@ -73,7 +73,7 @@ def test_what_is_encoded_is_decoded_again(name: str, headers: dict[str, str], bo
 
 
 def decode_until_broken(decoder: FrameDecoder, chunks: list[bytes]) -> tuple[list[Frame], str]:
-    """Return the frames before the first broken one, and what was said of that one."""
+    """Return the frames before the first broken one, and the error of that one."""
     frames: list[Frame] = []
     try:
         for chunk in chunks:

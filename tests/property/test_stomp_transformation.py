@@ -77,7 +77,7 @@ def test_rendered_map_is_read_again(kind: str, body: dict[str, Value]) -> None:
 
 
 def has_interleaved(value: Any) -> bool:
-    """Tell whether a list mixes types: JSON groups them by type, in ActiveMQ as well, and their order is lost."""
+    """Return True if a list mixes types: JSON groups them by type, in ActiveMQ as well, and their order is lost."""
     if isinstance(value, dict):
         return any(map(has_interleaved, value.values()))
     return isinstance(value, list) and (len({type(each) for each in value}) > 1 or any(map(has_interleaved, value)))

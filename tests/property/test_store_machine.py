@@ -1,7 +1,7 @@
 # mypy: disable-error-code="arg-type, union-attr"
 """A store, its model, crashes, restarts, frozen masters and standbys, all together: who promises what, and is it so?
 
-Each master keeps a history: what it was told to do, in the order of its records. A new master that found its
+Each master keeps a history: its operations, in the order of its records. A new master that found its
 former master dead must have the outcome of the beginning of that history, up to some record, and no other. That record
 is not before the last one that someone was promised. What was consumed before it was written is in no history.
 
@@ -72,11 +72,11 @@ REMOVALS = st.sampled_from([BY_ANOTHER, BY_ANOTHER, BY_PRODUCER, (RemovalReason.
 
 
 class Operation(NamedTuple):
-    """What a store was told to do.
+    """An operation of a store.
 
     Attributes:
         serial: its number in the machine's life.
-        method: of the store; `note`: its message was consumed unwritten, but its number is known; `recover`.
+        method: of the store; `elide`: its message was consumed unwritten, but its number is known; `recover`.
         arguments: of the method.
     """
 
@@ -89,7 +89,7 @@ def model(history: Iterable[Operation]) -> MemoryStore:
     """Return the store that has such a history."""
     store = MemoryStore()
     for _, method, arguments in history:
-        if method == "note":
+        if method == "elide":
             store._sequences.record(*arguments)
         else:
             getattr(store, method)(*arguments)
@@ -158,7 +158,7 @@ class Master:
         )
         self.recovery = self.store.recover()
         self.elision = self.store._elision
-        self.open_room()
+        self.open_buffer()
 
     def _check(self) -> None:
         if not self.has_lock:
@@ -167,7 +167,7 @@ class Master:
     def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.alarms.append(callback)
 
-    def open_room(self) -> None:
+    def open_buffer(self) -> None:
         """Hold what may be held, whatever happened to what was held before."""
         if self.elision is not None:
             self.elision.is_open = True
@@ -201,7 +201,7 @@ class Master:
                 thread.join(WAIT_SECONDS)
 
     def settle(self) -> None:
-        """Have all written that was appended, and everyone told."""
+        """Have all written that was appended, and all callbacks run."""
         self.disk.release()
         while self.store.unwritten_bytes or self.store.is_cleaning:
             self.store.when_durable(lambda: None)
@@ -236,7 +236,7 @@ class Master:
         raise AssertionError("a master without its lock has promised something")
 
     def end(self) -> None:
-        """Wait for the thread. What it had still to say no one hears."""
+        """Wait for the thread. What it would still report is dropped."""
         writer = self.store._writer._commits
         assert writer._worker is not None
         if writer._writing_count and not writer._abandoned.is_set():
@@ -274,9 +274,9 @@ class ClusterMachine(RuleBasedStateMachine):
 
     def do(self, method: str, *arguments: Any) -> None:
         getattr(self.master.store, method)(*arguments)
-        self.note(method, *arguments)
+        self.record(method, *arguments)
 
-    def note(self, method: str, *arguments: Any) -> None:
+    def record(self, method: str, *arguments: Any) -> None:
         self.serial += 1
         self.history.append(Operation(self.serial, method, arguments))
         self.master.quiet()
@@ -285,7 +285,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def add(self, destination: Destination, number: int, size: int, transaction: Any) -> None:
         message = make_message(destination, number, "x" * size)
         if transaction not in self.prepared and self.master.store.add(message, transaction):  # else it is there already
-            self.note("add", message, transaction)
+            self.record("add", message, transaction)
 
     @rule(destination=QUEUES, number=NUMBERS, transaction=TRANSACTIONS, removal=REMOVALS)
     def remove(
@@ -302,14 +302,14 @@ class ClusterMachine(RuleBasedStateMachine):
             self.consume_unwritten(destination, message_id, connection_id)
         else:
             self.master.store.remove(destination, message_id, transaction, reason, connection_id)
-            self.note("remove", destination, message_id, transaction)
+            self.record("remove", destination, message_id, transaction)
 
     def consume_unwritten(self, destination: Destination, message_id: str, connection_id: str) -> None:
         self.master.store.remove(destination, message_id, connection_id=connection_id)
         for index in reversed(range(len(self.history))):
             serial, method, arguments = self.history[index]
             if method == "add" and (arguments[0].destination, arguments[0].message_id) == (destination, message_id):
-                self.history[index] = Operation(serial, "note", (message_id,))
+                self.history[index] = Operation(serial, "elide", (message_id,))
                 self.unwritten_max = max(self.unwritten_max, int(message_id.rpartition(":")[2]))
                 return
         raise AssertionError("what is in the elision was never added")
@@ -374,12 +374,12 @@ class ClusterMachine(RuleBasedStateMachine):
         if ringing:
             self.master.ring()
         self.master.turn()
-        self.master.open_room()
+        self.master.open_buffer()
 
     @rule()
     def settle(self) -> None:
         self.master.settle()
-        self.master.open_room()
+        self.master.open_buffer()
 
     @precondition(lambda self: not self.master.is_inline and not self.master.disk.is_held)
     @rule()
@@ -427,7 +427,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.frozen = old = self.master
         old.has_lock = False
         self.promote(standby, inline)
-        # It may still say what it knew before it froze. That has to be true for its new master as well.
+        # It may still confirm what it knew before it froze. That has to be true for its new master as well.
         old.thaw(make_message(queue("A"), number + 100, "late"))
         self.frozen = None
         self.begin()
@@ -452,9 +452,9 @@ class ClusterMachine(RuleBasedStateMachine):
             raise AssertionError(f"no history leads to {seen(found)}, audit {number}")
         expected = model(history).recover()
         assert bodies(self.master.store, found) == bodies(model(history), expected)
-        self.history = [each for each in history if each.method != "note"]
+        self.history = [each for each in history if each.method != "elide"]
         if model(self.history).last_sequence(PRODUCER_ID) != number:
-            self.note("note", f"{PRODUCER_ID}:{number}")
+            self.record("elide", f"{PRODUCER_ID}:{number}")
         self.prepared = {each.transaction_id for each in expected.prepared}
 
     def first_end(self) -> int:
@@ -469,11 +469,11 @@ class ClusterMachine(RuleBasedStateMachine):
         )
 
     def is_outcome(self, found: Recovery, number: int, history: list[Operation]) -> bool:
-        """Tell whether that is what a history leads to. What was consumed unwritten may be remembered or not."""
+        """Return True if a history leads to that. What was consumed unwritten may be remembered or not."""
         expected = model(history)
-        said = model(each for each in history if each.method != "note").last_sequence(PRODUCER_ID)
+        certain = model(each for each in history if each.method != "elide").last_sequence(PRODUCER_ID)
         known_max = max(expected.last_sequence(PRODUCER_ID), self.unwritten_max)
-        return seen(found) == seen(expected.recover()) and said <= number <= known_max
+        return seen(found) == seen(expected.recover()) and certain <= number <= known_max
 
     # ------------------------------------------------------------ standbys
 
@@ -535,7 +535,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 def seen(recovery: Recovery) -> Any:
-    """Return what a recovery says, queues that are kept while they are empty included."""
+    """Return a recovery's contents, queues that are kept while they are empty included."""
     kept = sorted(str(each) for each, message_ids in recovery.queues.items() if not message_ids)
     return {**snapshot(recovery), "kept": kept}
 

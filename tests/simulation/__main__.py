@@ -15,7 +15,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first history")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seed", type=int, help="run this one history")
-    parser.add_argument("--trace", action="store_true", help="and say what happens in it")
+    parser.add_argument("--trace", action="store_true", help="and print what happens in it")
     parser.add_argument("--variant", choices=VARIANTS, help="break the broker in this way")
     parser.add_argument("--broken", action="store_true", help="see that each broken variant is caught")
     given = parser.parse_args()

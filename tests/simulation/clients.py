@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 PORTS = {"stomp": 61613, "openwire": 61616}
 HANG_SECONDS = 0.15
-"""Silence after which a client that waits for an answer takes its broker for dead: TCP says nothing of a frozen one."""
+"""Silence after which a client that waits for an answer takes its broker for dead: TCP does not report a frozen one."""
 
 
 class Client:
@@ -88,7 +88,7 @@ class Client:
         self.flush()
 
     def on_data(self, link: Link, data: bytes) -> None:
-        """Take what the broker says."""
+        """Process what the broker sends."""
         if link is not self._link or self._conversation is None:
             return
         self._heard_at = self.world.now
@@ -126,7 +126,7 @@ class Client:
         match event:
             case Opened():
                 self.is_open = self._is_again = True
-                self.world.say(self.name, "is connected")
+                self.world.record(self.name, "is connected")
                 self.opened()
             case Answered(number=number, error=error):
                 self.answered(number, error)
@@ -155,12 +155,12 @@ class Client:
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether the broker owes an answer."""
+        """True if the broker owes an answer."""
         return not self.is_open
 
     @property
     def is_done(self) -> bool:
-        """Tell whether there is nothing more to do, and nothing more to come of it."""
+        """True if there is nothing more to do, and nothing more to come of it."""
         return True
 
     def opened(self) -> None:
@@ -405,7 +405,7 @@ class XAProducer(Producer):
         if number != self._asked:
             return
         self._asked = 0
-        self.world.say(self.name, f"{self._branch} {self._asks.name}: {error or 'done'}")
+        self.world.record(self.name, f"{self._branch} {self._asks.name}: {error or 'done'}")
         if error is not None:
             self.hang_up()
         elif self._asks is TransactionType.RECOVER:
@@ -453,7 +453,7 @@ class Consumer(Client):
 
     @property
     def is_at_former_master(self) -> bool:
-        """Tell whether its broker has lost the lock, and may not know."""
+        """True if its broker has lost the lock, and may not know."""
         holder = self.scenario.locks.holder
         return self._link is not None and (holder is None or holder.process is not self._link.process)
 

@@ -8,8 +8,8 @@ The checker sees what clients see, and who publishes that it is master:
 
 * What was confirmed is delivered: a send with its answer, a transaction with the answer to its commit, which is
   otherwise delivered whole or not at all.
-* A message whose acknowledgement was answered never comes again, and one that comes again says so. A former master that
-  was frozen may still have on its way what the next one has given out: no delivery waits for a fence.
+* A message whose acknowledgement was answered never comes again, and one that comes again is marked. A former master
+  that was frozen may still have on its way what the next one has delivered: no delivery waits for a fence.
 * Where a queue has one consumer, first deliveries are in the order of each producer's sends.
 * A durable subscription gets what is sent after it was answered; a scheduled message comes, and not before its time; an
   XA branch that is prepared stays in doubt until its outcome is sent.
@@ -77,7 +77,7 @@ class Sending(NamedTuple):
 
 
 class ClientChecker:
-    """What clients were told."""
+    """Checks what clients were promised."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -101,17 +101,17 @@ class ClientChecker:
         self._sent[body] = Sending(producer.name, sequence, frozenset(readers), delay and self._world.now + delay)
 
     def is_wanted(self, bodies: list[str]) -> bool:
-        """Tell whether anyone must get one of them. A topic's message that no one has subscribed to is not stored."""
+        """Return True if anyone must get one of them. A topic's message that no one has subscribed to is not stored."""
         return any(self._sent[body].readers for body in bodies)
 
     def confirmed(self, body: str) -> None:
         """A send was answered."""
-        self._world.say("client", f"{body[:20]} is confirmed")
+        self._world.record("client", f"{body[:20]} is confirmed")
         self._confirmed.add(body)
 
     def refused(self, body: str) -> None:
         """A send was refused."""
-        self._world.say("client", f"{body[:20]} is refused")
+        self._world.record("client", f"{body[:20]} is refused")
 
     def transacted(self, bodies: list[str]) -> None:
         """Messages are to be sent in one transaction."""
@@ -124,12 +124,12 @@ class ClientChecker:
 
     def committed(self, bodies: list[str]) -> None:
         """A commit was answered."""
-        self._world.say("client", f"{bodies[0][:20]} to {bodies[-1][:20]} are committed")
+        self._world.record("client", f"{bodies[0][:20]} to {bodies[-1][:20]} are committed")
         self._confirmed.update(bodies)
 
     def delivered(self, consumer: Consumer, message_id: str, body: str, redeliveries: int) -> None:
         """A consumer got a message."""
-        self._world.say(consumer.name, f"gets {body[:20]}{', again' if redeliveries else ''}")
+        self._world.record(consumer.name, f"gets {body[:20]}{', again' if redeliveries else ''}")
         if body not in self._sent:
             raise Violation(f"{consumer.name} got {body!r}, which was never sent")
         if body in self._uncommitted:
@@ -148,7 +148,7 @@ class ClientChecker:
         self._confirmed.update(self._transactions.get(body, ()))  # of what is committed all must come, scheduled or not
 
     def _require_no_surprise(self, consumer: Consumer, message_id: str, body: str, redeliveries: int) -> None:
-        """Require that a message comes again only if it may, and says so. A scheduled one may come twice (ha.md)."""
+        """Require that a message comes again only if it may, and marked. A scheduled one may come twice (ha.md)."""
         key = consumer.reader, message_id
         if key in self._consumed and not consumer.is_at_former_master:
             raise Violation(f"{consumer.name} got {body[:20]} ({message_id}) after its acknowledgement was answered")
@@ -194,7 +194,7 @@ class Slot:
     def start(self) -> None:
         """Start a process."""
         scenario, self._lives = self.scenario, self._lives + 1
-        scenario.world.say(self.name, "starts")
+        scenario.world.record(self.name, "starts")
         self.process = process = Process(scenario.world, self.name)
         self.node = None
         process.clock_error_ms = 0 if scenario.schedules else scenario.world.random.choice((0, 0, -3_600_000, 5000))
@@ -242,7 +242,7 @@ class Slot:
                 if not self.is_stopping:
                     await asyncio.sleep(PAUSE_SECONDS)
             except BrokerError as error:
-                self.scenario.world.say(self.name, f"gives up: {type(error).__name__}")
+                self.scenario.world.record(self.name, f"gives up: {type(error).__name__}")
                 return
             else:
                 return
@@ -252,12 +252,12 @@ class Slot:
         self.is_stopping = True
         loop = self.process.loop
         if not self.process.is_dead and loop is not None and self.node is not None:
-            self.scenario.world.say(self.name, "is asked to stop")
+            self.scenario.world.record(self.name, "is asked to stop")
             loop.call_soon_threadsafe(self.node.stop)
 
     def _publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         if role is not self.role:
-            self.scenario.world.say(self.name, f"is {role.value}")
+            self.scenario.world.record(self.name, f"is {role.value}")
         self.role = role
         self.is_serving = role is Role.MASTER and bool(listeners or self.is_serving)
 

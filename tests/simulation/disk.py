@@ -133,7 +133,7 @@ class SimDisk:
         now = EPOCH_MS * 1_000_000 + round(self.world.now * 1e9)
         os.utime(file, ns=(now, now))
 
-    def take_room(self, byte_count: int) -> None:
+    def take_space(self, byte_count: int) -> None:
         if self.space is not None:
             if self.space < byte_count:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -196,7 +196,7 @@ class SimSystem:
     def pwritev(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         data = b"".join(buffers)
         self._begin("write", 0.1)
-        self._disk.take_room(len(data))
+        self._disk.take_space(len(data))
         random = self._disk.world.random
         cut = random.choice(_borders(offset, len(data))) if random.random() < 0.1 else 0
         if cut:
@@ -218,7 +218,7 @@ class SimSystem:
 
     def posix_fallocate(self, descriptor: int, offset: int, length: int) -> None:
         self._begin("allocate", 0.1)
-        self._disk.take_room(length)
+        self._disk.take_space(length)
         os.posix_fallocate(descriptor, offset, length)
         self._end(f"allocate {length} bytes of {self._name(descriptor)}")
 
@@ -289,7 +289,7 @@ class SimSystem:
         self.failing(operation)
 
     def _end(self, text: str) -> None:
-        self._disk.world.say(self._process.name, text)
+        self._disk.world.record(self._process.name, text)
         self._step(5e-6)
 
     def _step(self, typical: float) -> None:

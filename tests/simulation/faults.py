@@ -44,7 +44,7 @@ class Faults:
 
     def end(self) -> None:
         """Have nothing fail from here on."""
-        self._world.say("world", "nothing bad happens from here on")
+        self._world.record("world", "nothing bad happens from here on")
         self._empty()
         self._fail_at = ""
 
@@ -52,18 +52,18 @@ class Faults:
         """Fail a disk operation if one is to fail."""
         if self._fail_at == operation:
             self._fail_at = ""
-            self._world.say("disk", f"{operation} fails")
+            self._world.record("disk", f"{operation} fails")
             raise OSError(5, "the disk has failed")
 
     # ------------------------------------------------------------ processes
 
     def kill(self) -> None:
         if (member := self._master()) is not None:
-            self._world.say(member.process.name, "is killed")
+            self._world.record(member.process.name, "is killed")
             member.process.kill()
 
     def fail_power(self) -> None:
-        self._world.say("world", "power fails")
+        self._world.record("world", "power fails")
         for member in self._members:
             member.process.kill()
         self._disk.fail_power()
@@ -95,7 +95,7 @@ class Faults:
     # ------------------------------------------------------------ the disk
 
     def fill(self) -> None:
-        self._world.say("disk", "is nearly full")
+        self._world.record("disk", "is nearly full")
         self._disk.space = self._world.random.randint(0, 30_000)
         self._world.after(self._world.random.uniform(0, 0.2), self._empty)
 

@@ -19,7 +19,7 @@ class LockServer:
     def revoke(self, *, is_noticed: bool) -> None:
         """Take the lock from its holder."""
         if self.holder is not None:
-            self.world.say("lock", f"is taken from {self.holder.process.name}{'' if is_noticed else ', unnoticed'}")
+            self.world.record("lock", f"is taken from {self.holder.process.name}{'' if is_noticed else ', unnoticed'}")
             self.holder.is_deluded = not is_noticed
             self.free(self.holder)
 
@@ -47,7 +47,7 @@ class SimLock:
         if self._server.holder is None:
             self._server.holder = self
             self.is_deluded = False
-            self._server.world.say("lock", f"is given to {self.process.name}")
+            self._server.world.record("lock", f"is given to {self.process.name}")
         return self._server.holder is self
 
     def acquire(self) -> bool:

@@ -1,4 +1,4 @@
-"""Runs histories, one or many, and says what was found."""
+"""Runs histories, one or many, and reports what was found."""
 
 import gc
 import logging
@@ -27,7 +27,7 @@ class History(NamedTuple):
     Attributes:
         seed: the seed.
         found: what is wrong; empty when nothing is.
-        trace: what happened, line by line, if that was asked for.
+        trace: what happened, line by line, if tracing is on.
     """
 
     seed: int

@@ -1,9 +1,9 @@
 """Scenario `store`: masters of one journal, one after the other and sometimes two at once, over `JournalStore`.
 
-Members wait for the lock, follow the journal meanwhile, recover it, and then add, remove, prepare, commit, clean up and
-ask to be told when that is safe. Around them the lock is taken away, power fails, disks fill up, clocks jump.
+Members wait for the lock while they follow the journal, recover it, and then add, remove, prepare, commit, clean up and
+ask to be notified when that is durable. Around them the lock is taken away, power fails, disks fill up, clocks jump.
 
-The checker knows nothing of journals. Of each term it keeps what the store was told, in order, and up to where someone
+The checker knows nothing of journals. Of each term it keeps the store's operations, in order, and up to where someone
 was promised that it lasts. What the next master finds must be the outcome of a beginning of that, not shorter than
 what was promised; whatever a former master promises later must lie in that beginning.
 """
@@ -48,7 +48,7 @@ Branches = dict[str, tuple[frozenset[str], frozenset[str]]]
 
 @dataclass(slots=True)
 class Operation:
-    """What a store was told."""
+    """An operation of a store."""
 
     method: str
     queue: str = ""
@@ -144,7 +144,7 @@ class Checker:
         self._elides = elides
         self.terms: list[Term] = [Term("no one", 0, Outcome())]
         self.in_transactions: set[str] = set()
-        """Messages whose place in their queue says nothing."""
+        """Messages whose place in their queue means nothing."""
 
     @property
     def latest(self) -> Term:
@@ -154,13 +154,13 @@ class Checker:
         """Learn what a new master found, in the moment in which it has."""
         former = self.latest
         if epoch <= former.epoch:
-            # Someone has taken over meanwhile, and this one may find out at its first promise.
+            # Someone has taken over, and this one may find out at its first promise.
             term = Term(name, epoch, former.begun.copy())
             term.kept = 0
         else:
             term = Term(name, epoch, self._judge(former, queues, branches))
         self.terms.append(term)
-        self._world.say(name, f"is master of epoch {epoch}: {sum(map(len, queues.values()))} messages")
+        self._world.record(name, f"is master of epoch {epoch}: {sum(map(len, queues.values()))} messages")
         return term
 
     def _judge(self, former: Term, queues: Contents, branches: Branches) -> Outcome:
@@ -179,7 +179,7 @@ class Checker:
                 found.queues = {name: list(queues.get(name, ())) for name in found.queues}
                 return found
         raise Violation(
-            f"{former.name} was told {len(former.operations)} operations and promised {least}; no beginning of them "
+            f"{former.name} did {len(former.operations)} operations and promised {least}; no beginning of them "
             f"leads to {queues} {branches}, the whole to {outcomes[-1].queues} {outcomes[-1].branches()}"
         )
 
@@ -212,7 +212,7 @@ class Checker:
         setattr(term, what, max(getattr(term, what), count))
 
     def _is_about_more(self, term: Term, what: str, count: int) -> bool:
-        """Tell whether a promise says more than what was kept: one about sends speaks of those, unless consumed."""
+        """Return True if a promise covers more than what was kept: one about sends covers those, unless consumed."""
         assert term.kept is not None
         if term.after(term.kept) == term.after(count):
             return False  # such as the commit of a transaction that did nothing
@@ -250,7 +250,7 @@ class Member:
             await self._serve(follower)
         except (BrokerError, OSError) as error:
             self.error = error
-            self.world.say(self.process.name, f"gives up: {type(error).__name__}")
+            self.world.record(self.process.name, f"gives up: {type(error).__name__}")
             if self.store is not None:
                 self.store.abandon()
         finally:
@@ -286,7 +286,7 @@ class Member:
             raise failed.result()
         store.close()
         scenario.checker.promise(term, "durable", len(term.operations))
-        self.world.say(self.process.name, "stopped in order")
+        self.world.record(self.process.name, "stopped in order")
 
     def _pause(self, typical: float) -> float:
         """Return how long no one wants anything; where nothing bad happens any more, there is not much to learn."""
@@ -345,8 +345,8 @@ class Work:
         if random.random() < 0.7:
             what = random.choice(("durable", "sent"))
             count = len(self._term.operations)
-            told = partial(self._scenario.checker.promise, self._term, what, count)
-            (self._store.when_durable if what == "durable" else self._store.when_confirmed)(told)
+            callback = partial(self._scenario.checker.promise, self._term, what, count)
+            (self._store.when_durable if what == "durable" else self._store.when_confirmed)(callback)
 
     def _add(self, transaction: TransactionId | None = None) -> Message | None:
         if self._unanswered and transaction is None:
@@ -536,7 +536,7 @@ class StoreScenario:
     def _start(self) -> None:
         member = Member(self, f"member-{len(self.members) + 1}")
         self.members.append(member)
-        self.world.say(member.process.name, "starts")
+        self.world.record(member.process.name, "starts")
 
     def _revive(self) -> None:
         """Start members where there are less than two."""

@@ -67,11 +67,11 @@ def _put_unsynced(
     self.sync_directory()
 
 
-def _told_at_once(self: JournalStore, callback: Callable[[], None]) -> None:
+def _confirm_at_once(self: JournalStore, callback: Callable[[], None]) -> None:
     callback()
 
 
-def _told_at_next_turn(self: JournalStore, callback: Callable[[], None]) -> None:
+def _confirm_at_next_turn(self: JournalStore, callback: Callable[[], None]) -> None:
     self._runtime.call_soon(callback)
 
 
@@ -121,7 +121,7 @@ def _no_acknowledgement(self: JournalStore, *what: Any, **how: Any) -> None:
     """Acknowledge for a durable subscription in memory alone."""
 
 
-def _jobs_told_at_once(self: JournalJobStore, callback: Callable[[], None]) -> None:
+def _confirm_jobs_at_once(self: JournalJobStore, callback: Callable[[], None]) -> None:
     callback()
 
 
@@ -159,7 +159,7 @@ class Variant(NamedTuple):
 
 
 VARIANTS: dict[str, Variant] = {
-    "no-sync": Variant("store", "tells of what is written and not synced", JournalFiles, "sync", _no_sync),
+    "no-sync": Variant("store", "confirms what is written and not synced", JournalFiles, "sync", _no_sync),
     "sync-retried": Variant("store", "believes a sync that follows a failed one", JournalFiles, "sync", _retried_sync),
     "no-directory-sync": Variant(
         "store", "syncs files, and not their names", JournalFiles, "_sync_directory", _no_directory_sync
@@ -172,13 +172,13 @@ VARIANTS: dict[str, Variant] = {
         "store", "takes a data file's number that another master has", JournalFiles, "create", _shared_create
     ),
     "seal-unsynced": Variant("store", "renames a copy that is not synced", JournalFiles, "put", _put_unsynced),
-    "told-at-once": Variant("store", "tells of what is not written", JournalStore, "when_durable", _told_at_once),
+    "durable-at-once": Variant("store", "confirms what is not written", JournalStore, "when_durable", _confirm_at_once),
     "sent-at-next-turn": Variant(
         "store",
         "confirms a send once it is handed over to be written",
         JournalStore,
         "when_confirmed",
-        _told_at_next_turn,
+        _confirm_at_next_turn,
     ),
     "add-before-commit": Variant("store", "sends before the commit", JournalStore, "add", _add_at_once),
     "remove-before-commit": Variant("store", "acknowledges before the commit", JournalStore, "remove", _remove_at_once),
@@ -187,7 +187,7 @@ VARIANTS: dict[str, Variant] = {
         "store", "serves what its standby has read so far", Follower, "catch_up", _no_catching_up
     ),
     "confirmed-at-once": Variant(
-        "cluster", "answers before it writes", JournalStore, "when_confirmed", _told_at_next_turn
+        "cluster", "answers before it writes", JournalStore, "when_confirmed", _confirm_at_next_turn
     ),
     "commits-in-parts": Variant("cluster", "sends before the commit", JournalStore, "add", _add_at_once),
     "consumed-in-memory": Variant("cluster", "does not write acknowledgements", JournalStore, "remove", _no_remove),
@@ -213,7 +213,7 @@ VARIANTS: dict[str, Variant] = {
         "confirms scheduled messages before it writes them",
         JournalJobStore,
         "when_durable",
-        _jobs_told_at_once,
+        _confirm_jobs_at_once,
     ),
     "scheduled-early": Variant("cluster", "sends scheduled messages before their time", Scheduler, "fire", _fire_early),
     "prepared-in-memory": Variant("cluster", "does not write what was prepared", JournalStore, "prepare", _no_prepare),
@@ -224,7 +224,7 @@ VARIANTS: dict[str, Variant] = {
 
 @contextmanager
 def broken(name: str | None) -> Iterator[None]:
-    """Break the broker for a time; None: not at all."""
+    """Break the broker for a time; None: never."""
     if name is None:
         yield
         return

@@ -2,7 +2,7 @@
 
 Threads are greenlets, of which exactly one runs: it has the baton until it waits. (Threads of Python hand over in
 twenty times as long.) What it waits for is always something of this world: time, another thread, an event, an
-inbox, a file operation. So the same seed makes the same history, whatever the machine does meanwhile.
+inbox, a file operation. So the same seed makes the same history, whatever the machine does.
 
 ```text
 World.run    next event of the heap -> a callback, or a thread is given the baton -> until it waits -> next event
@@ -66,7 +66,7 @@ class World:
         self.root = getcurrent()
         """What the threads of this world give way to when they wait."""
 
-    def say(self, who: str, text: str) -> None:
+    def record(self, who: str, text: str) -> None:
         """Write a line of the trace."""
         if self._is_traced:
             self.trace.append(f"{self.now * 1000:11.3f} ms  {who:10} {text}")
@@ -159,7 +159,7 @@ class Process:
     def freeze(self, seconds: float) -> None:
         """Stop all threads for a time."""
         self.frozen_until = max(self.frozen_until, self.world.now + seconds)
-        self.world.say(self.name, f"is frozen for {seconds * 1000:.0f} ms")
+        self.world.record(self.name, f"is frozen for {seconds * 1000:.0f} ms")
 
     def kill(self) -> None:
         """Have it never do anything again."""
@@ -196,7 +196,7 @@ class SimThread:
         world.after(world.duration(20e-6), self._greenlet.switch, process)
 
     def is_alive(self) -> bool:
-        """Tell whether it still runs."""
+        """Return True if it still runs."""
         return self._is_alive
 
     def join(self, timeout: float | None = None) -> None:
@@ -252,14 +252,14 @@ class SimThread:
 
 
 class Signal:
-    """What threads wait at until someone says that something has changed."""
+    """What threads wait at until someone signals a change."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._waiting: list[SimThread] = []
 
     def wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait until a condition holds, so many seconds at most; tell whether it does."""
+        """Wait until a condition holds, so many seconds at most; return True if it does."""
         world = self._world
         deadline = None if timeout is None else world.now + timeout
         while not condition():
@@ -312,7 +312,7 @@ class Event:
         self._changed = Signal(world)
 
     def is_set(self) -> bool:
-        """Tell whether it is set."""
+        """Return True if it is set."""
         return self._is_set
 
     def set(self) -> None:
@@ -321,7 +321,7 @@ class Event:
         self._changed.notify()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, so many seconds at most; tell whether it is."""
+        """Wait until it is set, so many seconds at most; return True if it is."""
         return self._changed.wait_for(self.is_set, timeout)
 
 

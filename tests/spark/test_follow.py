@@ -31,7 +31,7 @@ CHUNK = 20
 STEP = 160
 """Messages between two parts of the story."""
 PAUSE_SECONDS = 0.1
-"""Between two chunks: what is written meanwhile has to be read, too."""
+"""Between two chunks: what is written in that time has to be read, too."""
 CONSUMED = 100
 WAIT_SECONDS = 120.0
 

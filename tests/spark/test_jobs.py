@@ -173,11 +173,13 @@ def test_live_messages_are_those_that_the_real_broker_showed(
         for key in set(row.pending) - set(row.hidden_from):
             pending[key, f"topic://{row.destination}"].add(row.message_id)
 
-    assert queues == {key: [each["message_id"] for each in told["messages"]] for key, told in truth["queues"].items()}
+    assert queues == {
+        key: [each["message_id"] for each in contents["messages"]] for key, contents in truth["queues"].items()
+    }
     assert pending == {
         (f"{each['client_id']}:{each['name']}", topic): set(each["store_pending_message_ids"])
-        for topic, told in truth["topics"].items()
-        for each in told["subscriptions"]
+        for topic, contents in truth["topics"].items()
+        for each in contents["subscriptions"]
         if each["store_pending_message_ids"]
     }
 
@@ -446,10 +448,10 @@ def test_exported_messages_come_back_into_a_broker_once(
     assert (again.sent, again.skipped, again.left) == (0, done.sent, done.left)
     assert steps[-1][1] == len(stored)
     for message in came:
-        told_of = mixed[str(message.properties[REPLAY_OF])]
-        assert {**told_of["properties"], REPLAY_OF: message.properties[REPLAY_OF]}.keys() == message.properties.keys()
-        if told_of["type"] == "text":
-            assert message.body == (told_of["body"] or "")
+        original = mixed[str(message.properties[REPLAY_OF])]
+        assert {**original["properties"], REPLAY_OF: message.properties[REPLAY_OF]}.keys() == message.properties.keys()
+        if original["type"] == "text":
+            assert message.body == (original["body"] or "")
 
 
 # ---------------------------------------------------------------- programs and the page
@@ -500,7 +502,7 @@ def test_a_job_is_a_program_that_writes_its_part_of_the_report(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (None, "there is no such directory"),
         ("notes.txt", "no KahaDB journal"),
@@ -509,7 +511,7 @@ def test_a_job_is_a_program_that_writes_its_part_of_the_report(
     ],
 )
 def test_job_without_a_journal_fails_before_spark_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, expected: str
 ) -> None:
     from pybroker.spark_jobs import cli
     from pybroker.spark_jobs.backlog import backlog
@@ -522,7 +524,7 @@ def test_job_without_a_journal_fails_before_spark_starts(
     done = CliRunner().invoke(cli.command(backlog), [str(place)])
     assert done.exit_code == 2
     assert done.output.startswith(f"Error: {place}")
-    assert said in done.output
+    assert expected in done.output
     assert len(done.output.splitlines()) == 1
 
 

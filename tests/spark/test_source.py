@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc"
-"""The data source `kahadb` in a real Spark: what it reads, what it is asked, and what it says when there is nothing."""
+"""The data source `kahadb` in a real Spark: what it reads, its options, and its errors when there is nothing."""
 
 import gc
 import os

@@ -105,9 +105,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Totals]:
 
 @pytest.mark.component("java")
 @pytest.mark.timeout(900 if IS_WHOLE else 400)
-def test_spark_submit_finds_the_source_without_being_told(
-    clean: Clean, sample: tuple[Path, Totals], tmp_path: Path
-) -> None:
+def test_spark_submit_finds_the_source_by_itself(clean: Clean, sample: tuple[Path, Totals], tmp_path: Path) -> None:
     directory, totals = sample
     script = tmp_path / "count.py"
     script.write_text(COUNTS)

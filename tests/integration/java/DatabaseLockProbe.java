@@ -9,8 +9,8 @@ import org.apache.activemq.store.jdbc.adapter.PostgresqlJDBCAdapter;
 import org.postgresql.ds.PGSimpleDataSource;
 
 /**
- * A stock ActiveMQ on a database: DatabaseLockProbe row|lease JDBC-URL USER PASSWORD LEASE-MILLIS. It says "waiting", then
- * "held" once it is master, and "stopped" when it has stopped itself. Each line of standard input is answered by "ours"
+ * A stock ActiveMQ on a database: DatabaseLockProbe row|lease JDBC-URL USER PASSWORD LEASE-MILLIS. It prints "waiting",
+ * then "held" once it is master, and "stopped" when it has stopped itself. Each line of standard input is answered by "ours"
  * or "lost", its locker's own view; at the end of standard input it stops in order.
  */
 public final class DatabaseLockProbe {
@@ -33,14 +33,14 @@ public final class DatabaseLockProbe {
         broker.setUseJmx(false);
         broker.setUseShutdownHook(false);
         broker.setPersistenceAdapter(store);
-        broker.addShutdownHook(() -> say("stopped"));
-        say("waiting");
+        broker.addShutdownHook(() -> report("stopped"));
+        report("waiting");
         broker.start();
         broker.waitUntilStarted();
-        say("held");
+        report("held");
         var commands = new BufferedReader(new InputStreamReader(System.in));
         while (commands.readLine() != null) {
-            say(isOurs(locker) ? "ours" : "lost");
+            report(isOurs(locker) ? "ours" : "lost");
         }
         broker.stop();
         System.exit(0);
@@ -54,7 +54,7 @@ public final class DatabaseLockProbe {
         }
     }
 
-    private static void say(String word) {
+    private static void report(String word) {
         System.out.println(word);
         System.out.flush();
     }

@@ -9,9 +9,9 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 /**
  * Takes the lock of a store as the stock ActiveMQ does: LockProbe try|wait|broker DIRECTORY.
  *
- * "try" asks its locker once and says "held" or "refused"; "wait" waits with the locker; "broker" starts a whole
- * BrokerService with KahaDB, which watches its lock (lockKeepAlivePeriod) and says "stopped" when it has stopped.
- * All say "waiting" first and "held" once they are master. Each line of standard input, whatever it says, is answered by
+ * "try" asks its locker once and prints "held" or "refused"; "wait" waits with the locker; "broker" starts a whole
+ * BrokerService with KahaDB, which watches its lock (lockKeepAlivePeriod) and prints "stopped" when it has stopped.
+ * All print "waiting" first and "held" once they are master. Each line of standard input is answered by
  * "ours" or "lost", the locker's own view of its lock; at the end of standard input the lock is released and the
  * program ends.
  */
@@ -29,7 +29,7 @@ public final class LockProbe {
         locker.setLockAcquireSleepInterval(POLL_MILLIS);
         locker.setFailIfLocked(kind.equals("try"));
         store.setLocker(locker);
-        say("waiting");
+        report("waiting");
         if (kind.equals("broker")) {
             serve(store);
         } else {
@@ -37,7 +37,7 @@ public final class LockProbe {
         }
         var commands = new BufferedReader(new InputStreamReader(System.in));
         while (commands.readLine() != null) {
-            say(locker.keepAlive() ? "ours" : "lost");
+            report(locker.keepAlive() ? "ours" : "lost");
         }
         locker.stop();
         System.exit(0);
@@ -46,9 +46,9 @@ public final class LockProbe {
     private static void lock(SharedFileLocker locker) throws Exception {
         try {
             locker.start();
-            say("held");
+            report("held");
         } catch (IOException taken) {
-            say("refused");
+            report("refused");
         }
     }
 
@@ -57,13 +57,13 @@ public final class LockProbe {
         broker.setUseJmx(false);
         broker.setUseShutdownHook(false);
         broker.setPersistenceAdapter(store);
-        broker.addShutdownHook(() -> say("stopped"));
+        broker.addShutdownHook(() -> report("stopped"));
         broker.start();
         broker.waitUntilStarted();
-        say("held");
+        report("held");
     }
 
-    private static void say(String word) {
+    private static void report(String word) {
         System.out.println(word);
         System.out.flush();
     }

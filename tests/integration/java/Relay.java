@@ -90,10 +90,10 @@ public final class Relay {
             return;
         }
         connection.close();
-        say("over");
+        report("over");
     }
 
-    private static void say(String line) {
+    private static void report(String line) {
         System.out.println(line);
         System.out.flush();
     }
@@ -118,9 +118,9 @@ public final class Relay {
                 producer.send(transacted.createTextMessage(bodies.get(number)));
             }
             if (commits) {
-                bodies.forEach(body -> say("sending " + body));
+                bodies.forEach(body -> report("sending " + body));
                 transacted.commit();
-                bodies.forEach(body -> say("sent " + body));
+                bodies.forEach(body -> report("sent " + body));
             } else {
                 transacted.rollback();
             }
@@ -135,11 +135,11 @@ public final class Relay {
         if (delayMillis > 0) {
             message.setLongProperty(ScheduledMessage.AMQ_SCHEDULED_DELAY, delayMillis);
         }
-        say("sending " + message.getText());
+        report("sending " + message.getText());
         MessageProducer producer = session.createProducer(destination);
         producer.send(message, javax.jms.DeliveryMode.PERSISTENT, priority, 0);
         producer.close();
-        say("sent " + message.getText());
+        report("sent " + message.getText());
     }
 
     /** Receive some in transactions of three, one of which is rolled back first. */
@@ -168,9 +168,9 @@ public final class Relay {
                 String mark = message.getJMSRedelivered() ? "!" : "";
                 bodies.add(((TextMessage) message).getText() + mark);
             }
-            bodies.forEach(body -> say("receiving " + body));
+            bodies.forEach(body -> report("receiving " + body));
             session.commit();
-            bodies.forEach(body -> say("received " + body));
+            bodies.forEach(body -> report("received " + body));
             if (message == null) {
                 break;
             }
@@ -193,19 +193,19 @@ public final class Relay {
     private void endBranches(String uri) throws Exception {
         withResource(uri, (session, resource) -> {
             for (Xid found : resource.recover(XAResource.TMSTARTRSCAN)) {
-                say("doubt " + new String(found.getGlobalTransactionId()));
+                report("doubt " + new String(found.getGlobalTransactionId()));
             }
             for (Xid found : resource.recover(XAResource.TMSTARTRSCAN)) {
                 String name = new String(found.getGlobalTransactionId());
                 int begun = Integer.parseInt(name);
                 if (begun < leg - 1 || last) { // it has seen two brokers since
-                    say("ending " + name + (begun % 2 == 0 ? " commit" : " rollback"));
+                    report("ending " + name + (begun % 2 == 0 ? " commit" : " rollback"));
                     if (begun % 2 == 0) {
                         resource.commit(found, false);
                     } else {
                         resource.rollback(found);
                     }
-                    say("ended " + name);
+                    report("ended " + name);
                 }
             }
         });
@@ -218,9 +218,9 @@ public final class Relay {
             MessageProducer producer = session.createProducer(session.createQueue("RELAY.XA"));
             producer.send(session.createTextMessage("xa-" + leg));
             resource.end(branch, XAResource.TMSUCCESS);
-            say("preparing " + leg);
+            report("preparing " + leg);
             resource.prepare(branch);
-            say("prepared " + leg);
+            report("prepared " + leg);
         });
     }
 

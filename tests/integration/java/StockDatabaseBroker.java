@@ -5,7 +5,7 @@ import org.postgresql.ds.PGSimpleDataSource;
 
 /**
  * A stock ActiveMQ with its store and its default lock in PostgreSQL: StockDatabaseBroker JDBC-URL DIRECTORY STOMP-PORT.
- * It says "listening" once it serves; kill it for a crash. A second one on the same database waits as the slave.
+ * It prints "listening" once it serves; kill it for a crash. A second one on the same database waits as the slave.
  */
 public final class StockDatabaseBroker {
 
