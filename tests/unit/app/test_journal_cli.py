@@ -16,11 +16,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from pybroker.broker.app import journal_cli, journal_lock
+from pybroker.broker.app import journal_cli, journal_lock, wiring
 from pybroker.broker.app.cli import commands
+from pybroker.broker.app.config import Config
 from pybroker.broker.app.journal_cli import EXIT_DAMAGED, EXIT_REFUSED, EXIT_SOUND
+from pybroker.broker.domain.ports import LockProvider
 from pybroker.locks.file import FileLock
-from pybroker.locks.flock import FlockLock
 from pybroker.store.journal.tools import journal_snapshot
 from pybroker.store.members import MemberFile, MemberRecord, MemberRole
 from tests.unit.store.tools.journals import add, subscribe, write
@@ -277,7 +278,7 @@ def clock() -> int:
 
 
 @contextmanager
-def holding(lock: FileLock) -> Iterator[None]:
+def holding(lock: LockProvider) -> Iterator[None]:
     """Hold a lock."""
     assert lock.try_acquire()
     try:
@@ -286,10 +287,10 @@ def holding(lock: FileLock) -> Iterator[None]:
         lock.release()
 
 
-@pytest.mark.parametrize("kind", [FileLock, FlockLock])
-def test_a_store_in_use_is_not_compacted(stores: Path, kind: type[FileLock]) -> None:
+@pytest.mark.parametrize("kind", wiring.lock_paths("data"))
+def test_a_store_in_use_is_not_compacted(stores: Path, kind: str) -> None:
     journal = stores / "data" / "kahadb"
-    with holding(kind(journal / ("lock" if kind is FileLock else "lock.flock"), clock=clock)):
+    with holding(wiring.make_lock(Config(store="data", lock=kind))):
         assert journal_lock.is_in_use(journal)
         done = run("compact", "data")
         assert (done.exit_code, "stop every member" in done.stderr) == (EXIT_REFUSED, True)

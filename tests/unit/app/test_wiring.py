@@ -9,6 +9,7 @@ import pytest
 from pybroker import __version__
 from pybroker.broker.app import machine, wiring
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.membership import _FILE_KINDS
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.store.memory import MemoryStore
 from tests.unit.transports.openwire.conversation import FakeLink
@@ -106,3 +107,16 @@ def test_existing_journal_is_never_created_again(tmp_path, create_store, has_jou
     found = wiring.creatable(config)
     assert found.messages is (create_store and not has_journal)
     assert found.jobs is (not has_jobs and (create_store or not elsewhere))
+
+
+@pytest.mark.parametrize("kind", wiring.lock_paths("."))
+def test_each_lock_file_is_known_to_other_members(tmp_path, kind):
+    (tmp_path / "kahadb").mkdir()
+    path = wiring.lock_paths(str(tmp_path))[kind]
+    lock = wiring.make_lock(Config(store=str(tmp_path), lock=kind))
+    assert lock.try_acquire()
+    try:
+        assert wiring.is_locked(path)
+    finally:
+        lock.release()
+    assert _FILE_KINDS[path.name] == kind
