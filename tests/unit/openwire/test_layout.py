@@ -17,15 +17,20 @@ from pybroker.broker.domain.openwire.commands import (
     ActiveMQBlobMessage,
     ActiveMQMessage,
     ActiveMQTextMessage,
+    BaseCommand,
     BrokerId,
     ConsumerId,
     KeepAliveInfo,
+    MessageAck,
+    MessageDispatch,
     OpenWireMessageId,
     ProducerId,
+    Response,
 )
 from pybroker.broker.domain.openwire.heads import MessageHead, place, read_head
 from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.marshal.layouts import LAYOUTS
+from pybroker.broker.domain.openwire.marshal.schema import VERSION_MAX
 from pybroker.broker.domain.openwire.marshal.transcode import STORE, from_store, stored
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode, to_message
 from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
@@ -130,6 +135,13 @@ def test_a_record_without_values_is_as_long_as_its_run(data_type: int) -> None:
         table = layout.FieldTable(one)
         run = table.run(next(iter(table.fields))) if table.fields else ""
         assert len(STORE.encode(one.types[0]())) == 1 + layout.packed(run).size
+
+
+@pytest.mark.parametrize("command", [MessageDispatch, MessageAck, Response])
+def test_newest_version_of_fast_path_commands_is_the_stored_one(command: type[BaseCommand]) -> None:
+    """The transport reads and writes them without the codec, alike for every peer with the stored form of messages."""
+    one = LAYOUTS[command.DATA_TYPE]
+    assert one.fields_in(VERSION_MAX) == one.fields_in(layout.STORED_VERSION)
 
 
 @each_message
