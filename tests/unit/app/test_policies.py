@@ -415,3 +415,9 @@ def test_the_page_has_every_attribute_of_virtual_destinations(heading: str, tabl
     for name, default in listed.items():
         if name not in ("forward_to",) and not (heading.startswith("Composite") and name == "name"):
             assert shown(getattr(core, name)) == default
+
+
+@pytest.mark.parametrize("table", [POLICY, VIRTUAL_TOPIC, COMPOSITE_QUEUE, MIRRORED_QUEUES])
+def test_no_attribute_is_among_those_not_served(table: Table[Any]) -> None:
+    """Otherwise ActiveMQ's spelling of its name would be refused as not supported."""
+    assert not table.attributes.keys() & set(table.not_served)
