@@ -37,6 +37,8 @@ BATCH: Final = 100
 """Messages in a transaction: few enough to repeat, enough to share a disk sync."""
 ATTEMPTS_MAX: Final = 5
 """Attempts at a transaction that the broker rolls back, as at a failover."""
+RATE_MAX: Final = 1_000_000
+"""The highest rate, in messages a second."""
 
 _COLUMNS: Final = ("destination_type", "destination", "message_id", "message")
 _TYPES: Final = {"queue": DestinationType.QUEUE, "topic": DestinationType.TOPIC}
@@ -254,12 +256,18 @@ def _commit(connection: Connection, messages: Iterable[Repeated]) -> None:
                 raise
 
 
+def _checked_rate(_context: click.Context, _parameter: click.Parameter, rate: float | None) -> float | None:
+    if rate is not None and not 0 < rate <= RATE_MAX:
+        raise click.BadParameter(f"it must be above 0 and at most {RATE_MAX}; given was {rate:g}")
+    return rate
+
+
 @click.command(help="Send exported messages to the broker at URI, except for those that an earlier run has sent.")
 @click.argument("parquet", type=click.Path(exists=True, path_type=Path))
 @click.argument("uri")
 @click.option("--ledger", type=click.Path(path_type=Path), help="File that records the sent messages [PARQUET.sent].")
 @click.option("--to", help="Send everything there: queue://NAME or topic://NAME.")
-@click.option("--rate", type=float, help="Messages a second, at most.")
+@click.option("--rate", type=float, callback=_checked_rate, help="Messages a second, at most.")
 @click.option("--user", help="For the broker.")
 @click.option("--password", envvar="PYBROKER_PASSWORD", help="For the broker; better in the environment.")
 def main(parquet: Path, uri: str, ledger: Path | None, to: str | None, **settings: Any) -> None:

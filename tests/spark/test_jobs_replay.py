@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.openwire.body import encode_text
@@ -13,7 +14,7 @@ from pybroker.broker.domain.openwire.values import Short, encode_map
 
 pytest.importorskip("pyspark", reason="Spark is not installed; pip install 'pybroker[spark]'")
 
-from pybroker.spark_jobs.replay import REPLAY_OF, Ledger, Pace, Repeated, repeated
+from pybroker.spark_jobs.replay import REPLAY_OF, Ledger, Pace, Repeated, main, repeated
 
 Q = queue("Q")
 NOW = 1_790_000_000_000
@@ -110,3 +111,10 @@ def test_no_rate_is_no_pace() -> None:
     pace = Pace(None, clock=lambda: 0.0, sleep=sleep)
     pace.wait(1000)
     pace.wait(1000)
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "0", "-1"])
+def test_rate_outside_its_range_is_refused(tmp_path: Path, rate: str) -> None:
+    done = CliRunner().invoke(main, [str(tmp_path), "tcp://127.0.0.1:1", "--rate", rate])
+    assert done.exit_code == 2
+    assert f"Invalid value for '--rate': it must be above 0 and at most 1000000; given was {rate}\n" in done.output

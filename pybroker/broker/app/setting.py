@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.units import parse_duration as duration
+from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.destination import Destination, DestinationType, checked
 from pybroker.broker.domain.errors import ConfigError, InvalidDestination, InvalidSelector
 
@@ -24,6 +26,9 @@ _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _PORT_MAX = 65_535
 _YES, _NO = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 
+
+_BOUND_FORMATS: Mapping[Read, Callable[[Any], str]] = {duration: format_duration, size: format_size}
+"""Formats of bounds by reader, if not `str`."""
 
 _INVALID = (ValueError, ConfigError, InvalidDestination, InvalidSelector)
 """The errors of readers and tables."""
@@ -68,15 +73,22 @@ class Setting(NamedTuple):
         if given is None and self.default is None:
             return None
         found = self.read(given)
-        if found is not None:
-            self._demand("greater than or equal to", self.least, given, self.least is None or found >= self.least)
-            self._demand("greater than", self.above, given, self.above is None or found > self.above)
-            self._demand("less than or equal to", self.most, given, self.most is None or found <= self.most)
+        if found is not None and not self._allows(found):
+            raise ValueError(f"it must be {self._range()}; given was {given!r}")
         return found
 
-    def _demand(self, relation: str, bound: float | None, given: object, holds: bool) -> None:
-        if not holds:
-            raise ValueError(f"it must be {relation} {bound}; given was {given!r}")
+    def _allows(self, value: float) -> bool:
+        """Return True for a value within the bounds; NaN is outside any."""
+        return (
+            (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+        )
+
+    def _range(self) -> str:
+        bounds = (("at least", self.least), ("above", self.above), ("at most", self.most))
+        shown = _BOUND_FORMATS.get(self.read, str)
+        return " and ".join(f"{relation} {shown(bound)}" for relation, bound in bounds if bound is not None)
 
 
 def read_values(

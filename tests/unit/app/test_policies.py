@@ -162,10 +162,10 @@ def test_entry_without_destination_is_the_default_only() -> None:
         ('queue = "A"\ntopic = "A"', "queue and topic are both set: write a table for each"),
         ('queue = "A,B"', "'A,B' has a comma: write a table for each name"),
         ('queue = ""', "the destination's name is empty"),
-        ("queue_prefetch = -1", "queue_prefetch: it must be greater than or equal to 0; given was -1$"),
+        ("queue_prefetch = -1", "queue_prefetch: it must be at least 0 and at most 2147483647; given was -1$"),
         ('memory_limit = "64xb"', "memory_limit: '64xb' is not a size"),
         ("memory_limit = [1]", r"memory_limit: \[1\] is not a size"),
-        ("max_redeliveries = -2", "max_redeliveries: it must be greater than or equal to -1; given was -2$"),
+        ("max_redeliveries = -2", "max_redeliveries: it must be at least -1 and at most 1000000; given was -2$"),
         (
             'dead_letter_strategy = "x"',
             "dead_letter_strategy: write as its type one of 'shared', 'individual', 'discarding'",
@@ -198,15 +198,15 @@ def test_entry_without_destination_is_the_default_only() -> None:
         ('subscription_recovery_policy = "query_based"', "subscription_recovery_policy: write as its type one of"),
         (
             'subscription_recovery_policy = { type = "timed", recover_duration = "0s" }',
-            "subscription_recovery_policy.timed.recover_duration: it must be greater than 0; given was '0s'$",
+            "subscription_recovery_policy.timed.recover_duration: it must be above 0; given was '0s'$",
         ),
         (
             "pending_message_limit_strategy = -2",
-            "pending_message_limit_strategy.constant.limit: it must be greater than or equal to -1",
+            "pending_message_limit_strategy.constant.limit: it must be at least -1",
         ),
         (
             'pending_message_limit_strategy = { type = "prefetch_rate", multiplier = -1.0 }',
-            "pending_message_limit_strategy.prefetch_rate.multiplier: it must be greater than or equal to 0",
+            "pending_message_limit_strategy.prefetch_rate.multiplier: it must be at least 0",
         ),
         (
             'message_eviction_strategy = "unique_property"',

@@ -88,11 +88,19 @@ def test_what_cannot_be_read(read: Any, given: object, message: str) -> None:
 def test_bounds_belong_to_what_is_allowed_or_not() -> None:
     setting = Setting(whole, 5, least=1, most=9)
     assert [setting.value(number) for number in (1, 9)] == [1, 9]
-    for given, relation in ((0, "greater than or equal to 1"), (10, "less than or equal to 9")):
-        with pytest.raises(ValueError, match=f"^it must be {relation}; given was {given}$"):
+    for given in (0, 10):
+        with pytest.raises(ValueError, match=f"^it must be at least 1 and at most 9; given was {given}$"):
             setting.value(given)
-    with pytest.raises(ValueError, match=r"^it must be greater than 0; given was '0s'$"):
-        Setting(duration, 1.0, above=0).value("0s")
+    with pytest.raises(ValueError, match=r"^it must be above 0s and at most 1h; given was '0s'$"):
+        Setting(duration, 1.0, above=0, most=3600).value("0s")
+    with pytest.raises(ValueError, match=r"^it must be at least 1mb; given was '1kb'$"):
+        Setting(size, 2 << 20, least=1 << 20).value("1kb")
+
+
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), float("-inf"), "nan", "1e400"])
+def test_number_that_is_not_finite_is_outside_the_range(given: object) -> None:
+    with pytest.raises(ValueError, match=f"^it must be at least 0 and at most 1000; given was {given!r}$"):
+        Setting(number, least=0, most=1000).value(given)
 
 
 def test_none_is_for_those_that_have_no_value_of_their_own() -> None:
