@@ -64,6 +64,7 @@ RUN: dict[str, dict[str, str]] = {
         "export JAVA_HOME": f"{SUBMIT}::test_spark_submit_finds_the_source_by_itself",
     },
     "docs/spark-jobs.md": {
+        "from pybroker.spark_jobs.backlog": f"{SPARK}::test_each_block_runs_by_itself",
         "$ pybroker analyze": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
         "$ python -m pybroker.spark_jobs.backlog": f"{SUBMIT}::test_a_job_is_a_script_that_spark_submit_runs",
         "$ python -m pybroker.spark_jobs.export": "tests/spark/test_jobs.py::test_a_job_is_a_program_that_writes_files",
@@ -81,7 +82,7 @@ NOT_RUN = {
     ("docs/spark-setup.md", "python -m venv"): "needs the package index and a YARN cluster",
     ("docs/spark-setup.md", "spark-submit --py-files"): "needs a cluster",
     ("docs/spark-setup.md", "spark-submit --packages"): "needs an object store, and Maven's repository",
-    ("docs/spark-jobs.md", "from"): "takes Spark half a minute each; the jobs: tests/spark/test_jobs.py",
+    ("docs/spark-jobs.md", "from pathlib"): "takes Spark a minute; `pybroker analyze` is the same: test_submit.py",
     ("docs/testing.md", "pip install"): "needs the package index; what follows it: test_plugin.py",
 }
 """What a test cannot have, or has not yet."""

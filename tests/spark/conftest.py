@@ -29,6 +29,12 @@ SETTINGS = {
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Tests are short: the first compiler tier and one collector thread are there soonest."""
 
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of a session for the jobs: for few rows compiling their queries takes most of the time."""
 
 TIMEOUT_SECONDS = 400
 """Starting Java and Spark takes a few seconds on an idle machine, and minutes on one that is busy with other things."""

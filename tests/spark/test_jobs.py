@@ -33,6 +33,7 @@ from pybroker.store.journal.tools.why import Cause, why
 from pybroker.testing import Broker
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
+from tests.spark.conftest import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,12 +46,6 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "spark-jobs.md"
 BY_PRIORITY = "06-priority"
 """Its broker dispatched by priority, which no record shows."""
 GENERATED = "generated"
-QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""For so few rows compiling queries takes most of the time."""
 
 
 @dataclass(frozen=True)

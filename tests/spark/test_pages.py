@@ -10,15 +10,16 @@ import pytest
 
 from benchmarks.journal_generator import generate
 from tests.pages import Block, blocks
+from tests.spark.conftest import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BLOCKS = [
     each
-    for page in ("docs/spark.md", "docs/spark-setup.md")
+    for page in ("docs/spark.md", "docs/spark-setup.md", "docs/spark-jobs.md")
     for each in blocks(page)
-    if each.language in ("python", "sql")
+    if each.language in ("python", "sql") and "import analyze\n" not in each.text
 ]
 REMOTE = "s3a://archive/broker-a/kahadb"
 
@@ -39,6 +40,9 @@ def test_each_block_runs_by_itself(
     monkeypatch.chdir(directory)
     monkeypatch.setattr(sys, "argv", ["program.py"])
     session = spark.newSession()  # what a block registers or sets ends with it
+    if shown.page == "docs/spark-jobs.md":
+        for name, value in QUICK.items():
+            session.conf.set(name, value)
     monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
     variables = dict(os.environ)
     text = re.sub(r"""(["'])(data|journal-\w+)(?=\1|/)""", rf"\1{directory}/\2", shown.text)
