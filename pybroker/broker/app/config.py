@@ -281,7 +281,7 @@ class Config:
         size,
         32 << 20,
         least=0,
-        description="Room on the store's disk kept back for acknowledgements: when the disk is full, sends are "
+        description="Disk space reserved for acknowledgements: when the disk is full, sends are "
         "refused, and consumers are still served; `0`: none.",
     )
     cleanup_interval: float = _declared(
