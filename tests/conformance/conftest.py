@@ -61,7 +61,7 @@ class MemoryLives:
     def open(self) -> Recovery:
         return self.store.recover()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Let everything become durable."""
 
     def cleanup(self) -> None:
@@ -123,7 +123,7 @@ class JournalLives:
         self.store = self._make()
         return self.store.recover()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         self.loop.run_until(lambda: self.store.unwritten_bytes == 0)
 
     def cleanup(self) -> None:
@@ -168,13 +168,13 @@ class HoldingLives(JournalLives):
         elision._share = 1e9  # whatever happens, it goes on
         return recovery
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         for _ in range(2):  # what came after the clock was wound stays for one more round
             alarms, self.alarms[:] = list(self.alarms), []
             for alarm in alarms:
                 alarm()
         self.store.when_durable(lambda: None)  # else acknowledgements wait for the next alarm
-        super().settle()
+        super().flush()
 
 
 def snapshot(recovery: Recovery) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def reopen(lives: Any) -> Recovery:
 
 def crash(lives: Any) -> Recovery:
     """Die after everything became durable, and open again."""
-    lives.settle()
+    lives.flush()
     lives.crash()
     return lives.open()
 
@@ -46,9 +46,9 @@ def collect(lives: Any, make_message: MakeMessage, rounds: int = 3) -> None:
             message = make_message(OTHER, number, "x" * 400)
             lives.store.add(message)
             lives.store.remove(OTHER, message.message_id)
-        lives.settle()
+        lives.flush()
         lives.cleanup()
-        lives.settle()
+        lives.flush()
 
 
 def names(recovery: Recovery) -> dict[Destination, int]:
@@ -125,7 +125,7 @@ def test_removal_survives_compaction_of_the_queues_file(lives: Any, text_message
     lives.store.add(text_message(OTHER, 1))  # keeps the first file, which keeps those with acks for it, and so on
     for number in range(2, 9):
         lives.store.add(text_message(OTHER, number, "x" * 3000))
-        lives.settle()  # what comes next is in another file than the message before
+        lives.flush()  # what comes next is in another file than the message before
         if number > 2:
             lives.store.remove(OTHER, text_message(OTHER, number - 1).message_id)
         if number == 3:
@@ -133,7 +133,7 @@ def test_removal_survives_compaction_of_the_queues_file(lives: Any, text_message
         if number == 4:
             lives.store.remove_destination(A)
     for _ in range(8):
-        lives.settle()
+        lives.flush()
         lives.cleanup()
     assert names(next_life(lives)) == {OTHER: 2}
 
@@ -193,7 +193,7 @@ def test_a_long_life_with_collections_and_compactions(
             for method, *arguments in operations:
                 getattr(lives.store, method)(*arguments)
         if step % 5 == 0:
-            journal.settle()
+            journal.flush()
             journal.cleanup()
         if step % 60 == 0:
             assert names(crash(journal)) == names(crash(both[0]))

@@ -43,7 +43,7 @@ def leave(lives: Any, info: DurableSubscription, count: int = 6) -> list[Message
     messages = [text_message(PRICES, number, priority=4 + number % 2) for number in range(1, count + 1)]
     for message in messages:
         lives.store.add(message)
-    lives.settle()
+    lives.flush()
     lives.crash()
     return messages
 
@@ -71,7 +71,7 @@ def until(lives: Any, broker: BrokerCore, condition: Callable[[], bool]) -> None
     for _ in range(100):
         if condition():
             return
-        lives.settle()
+        lives.flush()
         broker.remove_expired()
     assert condition()
 
@@ -86,7 +86,7 @@ def test_what_a_crash_left_is_filtered_and_acknowledged(lives: Any, info: Durabl
     broker = begin(lives, lives.open())
     got = subscribe(broker.connect("c1", "me", Throttle()), info)
     until(lives, broker, lambda: got == ids(messages[kept]))
-    lives.settle()
+    lives.flush()
     lives.crash()
     (backlog,) = lives.open().backlogs
     assert list(backlog.message_ids) == ids(messages[kept])
@@ -104,7 +104,7 @@ def test_what_a_crash_left_is_acknowledged_without_a_consumer(lives: Any) -> Non
     messages = leave(lives, subscription())
     broker = begin(lives, lives.open())
     until(lives, broker, lambda: broker.durables["me:s"].pending.count == 3)
-    lives.settle()
+    lives.flush()
     lives.crash()
     (backlog,) = lives.open().backlogs
     assert list(backlog.message_ids) == ids(messages[::2])
@@ -116,7 +116,7 @@ def test_what_is_excluded_pins_no_journal_file(journal_lives: Any) -> None:
     lives.store.subscribe(subscription())
     for number in range(1, 60):
         lives.store.add(text_message(PRICES, number, "x" * 400))
-    lives.settle()
+    lives.flush()
     lives.crash()
     directory: Path = lives.directory
     recovery = lives.open()
@@ -124,7 +124,7 @@ def test_what_is_excluded_pins_no_journal_file(journal_lives: Any) -> None:
     broker = begin(lives, recovery)
     until(lives, broker, lambda: not broker.durables["me:s"].pending.count)
     for _ in range(3):
-        lives.settle()
+        lives.flush()
         lives.cleanup()
     after = sorted(path.name for path in directory.glob("db-*.log"))
     assert len(before) > 4

@@ -31,7 +31,7 @@ class MemoryLives:
     def open(self) -> Sequence[Job]:
         return self.store.recover()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Everything is durable."""
 
     def cleanup(self) -> None:
@@ -86,12 +86,12 @@ class JournalLives:
             for callback in ready:
                 callback()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         self.run_until(lambda: self.store.unwritten_bytes == 0)
 
     def cleanup(self) -> None:
         self.store.cleanup()
-        self.settle()
+        self.flush()
         self.run_until(lambda: not self.store.is_cleaning)
 
     def crash(self) -> None:
@@ -142,7 +142,7 @@ def reopen(lives: Lives) -> Sequence[Job]:
 
 
 def crash(lives: Lives) -> Sequence[Job]:
-    lives.settle()
+    lives.flush()
     lives.crash()
     return lives.open()
 
@@ -218,7 +218,7 @@ def test_callbacks_run_once_it_is_durable(lives: Lives) -> None:
     lives.store.when_durable(lambda: notified.append(1))
     lives.store.add(job("b"))
     lives.store.when_durable(lambda: notified.append(2))
-    lives.settle()
+    lives.flush()
     assert notified == [1, 2]
     lives.store.when_durable(lambda: notified.append(3))
     assert notified == [1, 2, 3]
@@ -288,9 +288,9 @@ class TestLastSequence:
             lives.store.add(*fillers)
             for each in fillers:
                 lives.store.remove(each)
-            lives.settle()
+            lives.flush()
             lives.cleanup()
-            lives.settle()
+            lives.flush()
         next_life(lives)
         assert lives.store.last_sequence(self.PRODUCER) == 5
 

@@ -46,7 +46,7 @@ def reopen(lives: Any) -> Recovery:
 
 def crash(lives: Any) -> Recovery:
     """Die after everything became durable, and open again."""
-    lives.settle()
+    lives.flush()
     lives.crash()
     return lives.open()
 
@@ -331,7 +331,7 @@ class TestPrepared:
         for _ in range(lives_between):
             next_life(in_doubt)
         in_doubt.store.commit(XA)
-        in_doubt.settle()
+        in_doubt.flush()
         assert [each.data for each in in_doubt.store.read(BILLS, ids(new[:1]))] == [new[0].data]
         assert [each.data for each in in_doubt.store.read(ORDERS, ids(new[1:]))] == [each.data for each in new[1:]]
 
@@ -425,13 +425,13 @@ class TestPrepared:
         for number in range(100, 160):
             in_doubt.store.add(text_message(ORDERS, number, "x" * 300))
             in_doubt.store.remove(ORDERS, text_message(ORDERS, number).message_id)
-        in_doubt.settle()
+        in_doubt.flush()
         for _ in range(5):
             in_doubt.cleanup()
         before = snapshot(crash(in_doubt))
         assert ids(in_doubt.open().prepared[0].sent) == ids(new)
         in_doubt.store.commit(XA)
-        in_doubt.settle()
+        in_doubt.flush()
         for _ in range(5):
             in_doubt.cleanup()
         after = crash(in_doubt)
@@ -454,7 +454,7 @@ class TestLastSequence:
     ) -> None:
         lives.store.add(text_message(ORDERS, 4))
         lives.store.add(text_message(BILLS, 5))
-        lives.settle()  # what is consumed before it was written was never stored, though an orderly stop records it
+        lives.flush()  # what is consumed before it was written was never stored, though an orderly stop records it
         lives.store.remove(BILLS, text_message(BILLS, 5).message_id)
         assert lives.store.last_sequence(self.PRODUCER) == 5
         next_life(lives)
@@ -518,7 +518,7 @@ class TestLastSequence:
             for number in range(60):
                 lives.store.add(text_message(ORDERS, number, "x" * 300))
                 lives.store.remove(ORDERS, text_message(ORDERS, number).message_id)
-            lives.settle()
+            lives.flush()
             lives.cleanup()
             if round_ % 2:
                 next_life(lives)
@@ -642,11 +642,11 @@ class TestDurability:
         for number in range(30):
             lives.store.add(text_message(ORDERS, number, "x" * 200))
             lives.store.when_durable(lambda number=number: log.append(number))
-        lives.settle()
+        lives.flush()
         assert log == list(range(30))
 
     def test_with_nothing_appended_a_callback_is_immediate(self, lives: Any) -> None:
-        lives.settle()
+        lives.flush()
         log: list[str] = []
         lives.store.when_durable(lambda: log.append("now"))
         assert log == ["now"]
@@ -657,7 +657,7 @@ class TestDurability:
             message = text_message(ORDERS, number, "x" * 300)
             lives.store.add(message)
             lives.store.when_durable(lambda text=message.message_id: safe.append(text))
-        lives.settle()
+        lives.flush()
         lives.store.add(text_message(ORDERS, 99))
         lives.crash()
         recovered = ids(lives.open().queues[ORDERS])
@@ -667,7 +667,7 @@ class TestDurability:
     def test_unwritten_bytes_go_back_to_zero(self, lives: Any, text_message: MakeMessage) -> None:
         for number in range(20):
             lives.store.add(text_message(ORDERS, number))
-        lives.settle()
+        lives.flush()
         assert lives.store.unwritten_bytes == 0
 
 

@@ -114,7 +114,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def let_the_writer_catch_up(self) -> None:
-        self.journal.settle()  # to the end, so that what is in which batch does not depend on the threads
+        self.journal.flush()  # to the end, so that what is in which batch does not depend on the threads
 
     @rule()
     def cleanup(self) -> None:
@@ -130,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def crash_and_start(self) -> None:
-        self.journal.settle()
+        self.journal.flush()
         self.memory.crash()
         self.journal.crash()
         self.open_both()
@@ -282,10 +282,10 @@ def test_a_long_life_with_compactions(
     for step in range(1, 1201):
         soak.step()
         if step % 15 == 0:
-            journal.settle()
+            journal.flush()
             journal.cleanup()
         if step % 150 == 0:
-            journal.settle()
+            journal.flush()
             memory.crash()
             journal.crash()
             soak.forget_transaction()

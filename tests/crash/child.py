@@ -53,9 +53,9 @@ async def work(directory: Path, failpoints: Failpoints, seed: int, way: str) -> 
             await asyncio.sleep(0)
         if step % 20 == 19 and not failures:
             store.cleanup()
-            settled = loop.create_future()
-            store.when_durable(lambda settled=settled: settled.set_result(None))
-            while not (settled.done() or failures):  # noqa: ASYNC110 (whichever comes first)
+            durable = loop.create_future()
+            store.when_durable(lambda durable=durable: durable.set_result(None))
+            while not (durable.done() or failures):  # noqa: ASYNC110 (whichever comes first)
                 await asyncio.sleep(0)
     if failures:
         store.abandon()

@@ -48,8 +48,8 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Turns(HandTurned):
     """The same, for what a thread does without notifying the loop."""
 
-    def settle(self, condition: Callable[[], object]) -> None:
-        """Turn until something is so."""
+    def run_until(self, condition: Callable[[], object]) -> None:
+        """Run turns until a condition holds."""
         deadline = monotonic() + SECONDS
         while not condition():
             assert monotonic() < deadline, "it never came to that"
@@ -95,7 +95,7 @@ class Member:
         """Send until the disk is full, as producers do that wait for their answers; return how many were sent."""
         while not self.store.is_full:
             last = self.send()
-            self.turns.settle(lambda: self.store.is_full or not self.store.unwritten_bytes)
+            self.turns.run_until(lambda: self.store.is_full or not self.store.unwritten_bytes)
         return last
 
     @property
@@ -105,7 +105,7 @@ class Member:
         return path.exists() and path.stat().st_size == SETTINGS.reserve_bytes
 
     def until(self, condition: Callable[[], object]) -> None:
-        self.turns.settle(condition)
+        self.turns.run_until(condition)
         assert not self.turns.failures
 
 
@@ -202,7 +202,7 @@ def test_a_master_that_lost_its_lock_stops_waiting_for_space(tmp_path: Path) -> 
     member = Member(disk, JournalSettings(preallocation=Preallocation.NONE))
     last = member.fill()
     member.fence = LockNotHeld("taken by another")
-    member.turns.settle(lambda: member.turns.failures)
+    member.turns.run_until(lambda: member.turns.failures)
     assert member.turns.failures == [member.fence]
     disk.capacity += 20_000
     assert f"send {last}" not in member.done
@@ -351,10 +351,10 @@ def test_the_scheduler_waits_for_space_as_well(tmp_path: Path) -> None:
         data = message(ORDERS, number, 900).data
         jobs.add(Job(job_id=name, start_time=1, cron="", delay=1, period=0, repeat=0, next_time=2, data=data))
         jobs.when_durable(partial(done.append, name))
-        turns.settle(lambda: jobs.is_full or not jobs.unwritten_bytes)
+        turns.run_until(lambda: jobs.is_full or not jobs.unwritten_bytes)
     assert name not in done
     disk.capacity += 20_000
-    turns.settle(lambda: name in done and not jobs.is_full)
+    turns.run_until(lambda: name in done and not jobs.is_full)
     jobs.close()
 
 
@@ -385,7 +385,7 @@ def test_the_scheduler_is_taken_over_on_the_other_stores_reserve(tmp_path: Path)
         )
     done: list[bool] = []
     first.when_durable(lambda: done.append(True))
-    turns.settle(lambda: done)
+    turns.run_until(lambda: done)
     first.abandon()
 
     disk.capacity -= disk.free() - 100  # enough for a claim, and not for a copy of the file before it

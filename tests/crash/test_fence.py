@@ -69,7 +69,7 @@ class Member:
         except BrokerError:
             assert self.failures
             return False
-        return self._settles()
+        return self._is_confirmed()
 
     def rest(self) -> None:
         """Wait until the writer's thread has nothing to do."""
@@ -80,12 +80,12 @@ class Member:
     def forgets(self, name: str) -> bool:
         """Remove something, and clean up; return True if that was confirmed."""
         self.remove(name)
-        assert self._settles()
+        assert self._is_confirmed()
         self.store.cleanup()
         self.loop.run_until(lambda: bool(self.failures) or not self.store.is_cleaning)  # type: ignore[union-attr]
         return not self.failures
 
-    def _settles(self) -> bool:
+    def _is_confirmed(self) -> bool:
         confirmed: list[bool] = []
         self.store.when_durable(lambda: confirmed.append(True))
         self.loop.run_until(lambda: bool(confirmed or self.failures))

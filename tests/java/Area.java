@@ -119,7 +119,7 @@ abstract class Area {
     }
 
     /** Return once the broker has done everything that was sent to it on a connection. */
-    static void settle(Connection connection) throws JMSException {
+    static void awaitBroker(Connection connection) throws JMSException {
         Session session = auto(connection);
         session.createTemporaryQueue().delete();
         session.close();

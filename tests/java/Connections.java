@@ -114,7 +114,7 @@ public final class Connections extends Area {
             }
         });
         waiting.start();
-        settle(connection);
+        awaitBroker(connection);
         connection.close();
         waiting.join(PATIENCE);
         return received[0];

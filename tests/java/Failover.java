@@ -34,7 +34,7 @@ public final class Failover extends Area {
         Connection connection = connect();
         MessageConsumer consumer = auto(connection).createConsumer(queue());
         List<Object> before = take(consumer, 2);
-        settle(connection);
+        awaitBroker(connection);
         ask("kill");
         return facts("before", before, "after", take(consumer, 3), "rest", drain(consumer));
     }
@@ -51,7 +51,7 @@ public final class Failover extends Area {
         });
         fill(queue(), 2);
         first.await(PATIENCE, TimeUnit.MILLISECONDS);
-        settle(connection);
+        awaitBroker(connection);
         ask("kill");
         send(auto(connection), queue(), "m2", "m3");
         boolean came = all.await(4 * PATIENCE, TimeUnit.MILLISECONDS);
@@ -93,7 +93,7 @@ public final class Failover extends Area {
         ActiveMQConnection connection = connect();
         Session session = transacted(connection);
         send(session, queue(), "m0", "m1");
-        settle(connection);
+        awaitBroker(connection);
         ask("kill");
         send(session, queue(), "m2");
         String commit = thrown(act(session::commit));
@@ -104,7 +104,7 @@ public final class Failover extends Area {
         ActiveMQConnection connection = connect();
         Session session = transacted(connection);
         send(session, queue(), "never");
-        settle(connection);
+        awaitBroker(connection);
         ask("kill");
         String rollback = thrown(act(session::rollback));
         return facts("rollback", rollback, "queue", drain(queue()));
@@ -130,7 +130,7 @@ public final class Failover extends Area {
         MessageConsumer consumer = session.createDurableSubscriber(topic(), "s");
         send(auto(connect()), topic(), "m0");
         List<Object> before = take(consumer, 1);
-        settle(connection);
+        awaitBroker(connection);
         ask("kill");
         send(auto(connect()), topic(), "m1");
         return facts("before", before, "after", drain(consumer, 1));
@@ -225,9 +225,9 @@ public final class Failover extends Area {
         Session session = transacted(connection);
         MessageConsumer consumer = session.createConsumer(queue());
         List<Object> before = take(consumer, 2);
-        settle(connection);
+        awaitBroker(connection);
         ask("cut");
-        settle(connection);
+        awaitBroker(connection);
         String commit = thrown(act(session::commit));
         List<Object> after = take(consumer, 3);
         session.commit();

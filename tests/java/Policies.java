@@ -202,7 +202,7 @@ public final class Policies extends Area {
         MessageConsumer slow = session.createConsumer(governedTopic("limit"));
         var connection = connect();
         sendTransient(auto(connection), governedTopic("limit"), numbered(0, 20));
-        settle(connection);
+        awaitBroker(connection);
         List<Object> received = new ArrayList<>();
         for (int number = 0; number < 7; number++) {
             Message message = slow.receive(PATIENCE);

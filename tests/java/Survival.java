@@ -47,7 +47,7 @@ public final class Survival extends Area {
         send(session, PLAIN, "m0", "m1", "m2");
         take(session.createConsumer(PLAIN), 1);
         session.close();
-        settle(owner);
+        awaitBroker(owner);
         Session publisher = auto(owner);
         MessageProducer producer = publisher.createProducer(TOPIC);
         for (int number = 0; number < 3; number++) {
@@ -74,7 +74,7 @@ public final class Survival extends Area {
         publisher.createProducer(LATER).send(later, DeliveryMode.PERSISTENT, 4, 0);
         Session open = transacted(owner);
         send(open, OPEN, "never");
-        settle(owner);
+        awaitBroker(owner);
         // Nothing is closed: the broker's end comes with everything open.
         return facts("votes", votes, "killed", ask("kill"));
     }

@@ -156,7 +156,7 @@ public final class Topics extends Area {
         subscribe("s", null);
         Connection connection = connect();
         sendTransient(auto(connection), topic(), "n0", "n1");
-        settle(connection);
+        awaitBroker(connection);
         return backlog("s", null, 2);
     }
 

@@ -66,7 +66,7 @@ public final class Transactions extends Area {
         Connection connection = connect();
         Session session = transacted(connection);
         send(session, queue(), "m0");
-        settle(connection);
+        awaitBroker(connection);
         List<Object> before = browse(auto(connect()), queue(), null);
         session.commit();
         return facts("before", before, "after", browse(auto(connect()), queue(), null));
@@ -131,7 +131,7 @@ public final class Transactions extends Area {
         Session session = transacted(connection);
         take(session.createConsumer(queue("in")), 1);
         send(session, queue("out"), "never");
-        settle(connection);
+        awaitBroker(connection);
         cut(connection);
         return facts("in", takeMarked(auto(connect()).createConsumer(queue("in")), 2), "out", drain(queue("out")));
     }
@@ -198,7 +198,7 @@ public final class Transactions extends Area {
 
     public Object unknownTransaction() throws Exception {
         ActiveMQConnection connection = connect();
-        settle(connection);
+        awaitBroker(connection);
         LocalTransactionId never = new LocalTransactionId(connection.getConnectionInfo().getConnectionId(), 4711);
         List<Object> outcomes = new ArrayList<>();
         for (byte type : new byte[] {TransactionInfo.COMMIT_ONE_PHASE, TransactionInfo.ROLLBACK}) {
@@ -216,7 +216,7 @@ public final class Transactions extends Area {
         MessageProducer producer = session.createProducer(null);
         Message message = session.createTextMessage("m");
         producer.send(gone, message);
-        settle(connection);
+        awaitBroker(connection);
         gone.delete();
         producer.send(gone, message);
         producer.send(queue(), message);
@@ -231,7 +231,7 @@ public final class Transactions extends Area {
         connection.start();
         transacted(connection).createConsumer(queue());
         connection.getTransport().narrow(FailoverTransport.class).handleTransportFailure(new IOException("cut"));
-        settle(connection);
+        awaitBroker(connection);
         String commit = committed(connection);
         connection.close();
         return facts("commit", commit, "queue", drain(queue()));

@@ -53,7 +53,7 @@ class Ledger:
         self._answered: dict[str, int] = {}
         self._on_the_way: dict[Key, tuple[int, int]] = {}
         self._unmarked: Counter[Key] = Counter()
-        self._settled: set[str] = set()
+        self._consumed: set[str] = set()
         self.words: Counter[str] = Counter()
 
     def record(self, line: str) -> None:
@@ -67,7 +67,7 @@ class Ledger:
 
     def receive(self, key: Key, message_id: str, is_redelivered: bool, is_certain: bool) -> None:
         # What is in doubt came before the kill, but is reported only when the commit has failed.
-        if is_certain and message_id in self._settled:
+        if is_certain and message_id in self._consumed:
             self.wrong.append(f"{key} came again after the commit that received it")
         self._unmarked[key] += not is_redelivered
 
@@ -108,7 +108,7 @@ class Ledger:
                 if word != "undone":
                     self.received.add(key)
                 if consumer.startswith("t") and word == "received":
-                    self._settled.add(message_id)
+                    self._consumed.add(message_id)
             case "idle", []:
                 pass
             case _:

@@ -51,13 +51,13 @@ class JdbcLives:
         self.store = self.make()
         return self.store.recover()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Let everything become durable."""
         self.loop.run_until(lambda: self.store.unwritten_bytes == 0)
 
     def cleanup(self) -> None:
         self.store.cleanup()
-        self.settle()
+        self.flush()
 
     def close(self, delivered: Iterable[str] = ()) -> None:
         self.store.close(delivered)

@@ -74,7 +74,7 @@ def stop(lives: Any) -> None:
 
 
 def kill(lives: Any) -> None:
-    lives.settle()
+    lives.flush()
     lives.crash()
 
 

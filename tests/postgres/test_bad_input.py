@@ -158,7 +158,7 @@ def test_value_too_large_for_a_column_fails_only_its_sender(lives: Any, text_mes
         REFUSED[number](lives.store, text_message)
     message = text_message(ORDERS, 7)
     lives.store.add(message)
-    lives.settle()
+    lives.flush()
     lives.crash()
     assert list(lives.open().queues[ORDERS]) == [message.message_id]
 
@@ -169,20 +169,20 @@ def test_names_may_have_every_character_that_sql_knows(lives: Any, text_message:
     lives.store.add(message)
     made = subscription(client_id="o'hara", name="%s", selector="name LIKE '100\\%%'")
     lives.store.subscribe(made)
-    lives.settle()
+    lives.flush()
     lives.crash()
     recovery = lives.open()
     assert recovery.queues == {odd: [message.message_id]}
     assert recovery.backlogs[0].subscription == made
     lives.store.remove(odd, message.message_id)  # its bytes name another destination
-    lives.settle()
+    lives.flush()
 
 
 class TestReading:
     def test_a_lost_connection_is_opened_again(self, lives: Any, text_message: Any) -> None:
         message = text_message(ORDERS, 1)
         lives.store.add(message)
-        lives.settle()
+        lives.flush()
         assert lives.store.read(ORDERS, [message.message_id])[0].data == message.data
         lives.database.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -194,7 +194,7 @@ class TestReading:
         sent = [text_message(ORDERS, number) for number in range(4)]
         for message in sent:
             lives.store.add(message)
-        lives.settle()
+        lives.flush()
         lives.database.sql(
             "DELETE FROM activemq_msgs WHERE msgid_seq = 0;UPDATE activemq_msgs SET msg = '\\x1234' WHERE msgid_seq = 1"
         )
@@ -204,7 +204,7 @@ class TestReading:
         assert "id 1: there is no message" in first
         assert "does not decode" in second
         lives.store.remove(ORDERS, sent[1].message_id)
-        lives.settle()
+        lives.flush()
 
     def test_rows_that_make_no_sense_stay_and_are_logged(self, lives: Any, text_message: Any) -> None:
         lives.store.add(text_message(ORDERS, 1))

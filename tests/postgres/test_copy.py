@@ -150,7 +150,7 @@ def thaw(lives: JdbcLives) -> None:
 def test_master_frozen_in_a_copy_blocks_and_writes_nothing(frozen: JdbcLives, text_message: Callable[..., Any]) -> None:
     frozen.open()
     sent = send(frozen, text_message, COPY_ROWS_MIN)
-    frozen.settle()
+    frozen.flush()
     thaw(frozen)
     frozen.crash()
     assert list(frozen.open().queues[ORDERS]) == sent
@@ -162,7 +162,7 @@ def test_no_later_master_uses_the_ids_of_a_frozen_copy(frozen: JdbcLives, text_m
     frozen.close()
     frozen.open()
     sent = send(frozen, text_message, COPY_ROWS_MIN)
-    frozen.settle()
+    frozen.flush()
     thaw(frozen)
     frozen.crash()
     assert list(frozen.open().queues[ORDERS]) == sent
@@ -191,7 +191,7 @@ def test_a_copy_that_is_cut_off_is_done_once(
 
     monkeypatch.setattr(DatabaseConnection, "execute", cutting)
     sent = send(lives, text_message, COPY_ROWS_MIN)
-    lives.settle()
+    lives.flush()
     assert cut
     lives.crash()
     assert list(lives.open().queues[ORDERS]) == sent

@@ -31,7 +31,7 @@ def run_until_failure(lives: JdbcLives) -> Exception:
 
 def test_unaware_stale_master_acknowledges_nothing(lives: Any, text_message: Any) -> None:
     lives.store.add(text_message(ORDERS, 1))
-    lives.settle()
+    lives.flush()
     old, acknowledged = lives.store, []
     lives.open()  # the lock has changed hands, and `check` of the old one still succeeds
     old.add(text_message(ORDERS, 2))
@@ -40,7 +40,7 @@ def test_unaware_stale_master_acknowledges_nothing(lives: Any, text_message: Any
     assert isinstance(run_until_failure(lives), LockNotHeld)
     lives.store.add(text_message(ORDERS, 3))
     lives.store.when_durable(lambda: acknowledged.append("the new one"))
-    lives.settle()
+    lives.flush()
     assert acknowledged == ["the new one"]
     with pytest.raises(StoreUnavailable, match="stopped"):
         old.add(text_message(ORDERS, 4))
@@ -61,7 +61,7 @@ def test_every_take_over_has_a_higher_epoch(lives: Any) -> None:
 def test_a_stale_master_cannot_record_a_clean_stop(lives: Any, text_message: Any) -> None:
     message = text_message(ORDERS, 1)
     lives.store.add(message)
-    lives.settle()
+    lives.flush()
     old = lives.store
     lives.open()
     with pytest.raises(LockNotHeld):
@@ -91,13 +91,13 @@ def test_a_take_over_waits_for_a_transaction_under_way(lives: Any, text_message:
     thread.join(WAIT_SECONDS)
     assert list(recovered[0].queues[ORDERS]) == ["ID:last:1:1:1"]
     lives.store.remove(ORDERS, "ID:last:1:1:1")  # it has no body
-    lives.settle()
+    lives.flush()
 
 
 def test_lost_connection_ends_the_mastership_without_retry(lives: Any, text_message: Any) -> None:
     acknowledged: list[int] = []
     lives.store.add(text_message(ORDERS, 1))
-    lives.settle()
+    lives.flush()
     lives.database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pybroker'")
     lives.store.add(text_message(ORDERS, 2))
     lives.store.when_durable(lambda: acknowledged.append(2))
@@ -118,7 +118,7 @@ def test_the_locks_fence_is_checked_after_every_commit(lives: Any, text_message:
 
 def test_giving_up_does_not_wait_for_a_commit_that_hangs(lives: Any, text_message: Any) -> None:
     lives.store.add(text_message(ORDERS, 1))
-    lives.settle()
+    lives.flush()
     with psycopg2.connect(lives.database.url) as session, session.cursor() as cursor:
         cursor.execute("LOCK TABLE activemq_msgs IN EXCLUSIVE MODE")
         lives.store.add(text_message(ORDERS, 2))
@@ -139,7 +139,7 @@ def test_a_link_that_swallows_everything_is_given_up_in_time(postgres_database: 
         lives = JdbcLives(postgres_database, url=postgres_database.through(proxy.port))
         lives.open()
         lives.store.add(text_message(ORDERS, 1))
-        lives.settle()
+        lives.flush()
         proxy.stall()
         begun = time.monotonic()
         lives.store.add(text_message(ORDERS, 2))

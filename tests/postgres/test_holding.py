@@ -32,13 +32,13 @@ class HoldingLives(JdbcLives):
         elision._share = 1e9  # whatever happens, it goes on
         return recovery
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         for _ in range(2):  # what came after the clock was wound stays for one more round
             alarms, self.alarms[:] = list(self.alarms), []
             for alarm in alarms:
                 alarm()
         self.store.when_durable(lambda: None)  # else acknowledgements wait for the next alarm
-        super().settle()
+        super().flush()
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_what_is_consumed_at_once_never_gets_into_the_tables(lives: Any, text_me
     lives.loop.run_until(lambda: sender.numbers == [1, 2, 3, 4, 5])
     sender.send(6, 7)
     sender.consume(6)
-    lives.settle()
+    lives.flush()
     assert lives.database.sql("SELECT string_agg(id || ' ' || msgid_seq, ',') FROM activemq_msgs") == "1 7"
 
 
@@ -157,7 +157,7 @@ def test_held_sends_are_written_with_the_clients_next_ack(lives: Any, text_messa
     first, held, published = text_message(ORDERS, 1), text_message(ORDERS, 2), text_message(news, 3)
     lives.store.add(first)
     lives.store.add(published)
-    lives.settle()
+    lives.flush()
     acknowledge: list[Callable[[str], None]] = [
         lambda client: lives.store.remove(ORDERS, first.message_id, connection_id=client),
         lambda client: lives.store.remove(ORDERS, held.message_id, connection_id=client),
@@ -178,7 +178,7 @@ def test_held_sends_are_written_with_the_clients_next_ack(lives: Any, text_messa
 def test_what_became_of_a_message_is_written_with_its_removal(lives: Any, text_message: Any) -> None:
     """A message that is dead-lettered is consumed by no one: its copy must be there when it goes."""
     lives.store.add(text_message(ORDERS, 1))
-    lives.settle()
+    lives.flush()
     lives.store.add(text_message(queue("ActiveMQ.DLQ"), 2))
     lives.store.remove(ORDERS, text_message(ORDERS, 1).message_id, reason=RemovalReason.DISCARDED)
     lives.store.when_durable(lambda: None)
@@ -193,7 +193,7 @@ def test_message_copies_are_written_with_a_durables_ack(lives: Any, text_message
     lives.store.subscribe(subscription)
     message = text_message(news, 1)
     lives.store.add(message)
-    lives.settle()
+    lives.flush()
     lives.store.add(text_message(queue("ActiveMQ.DLQ"), 2))
     lives.store.acknowledge(news, subscription.key, message.message_id, reason=RemovalReason.DISCARDED)
     written: list[bool] = []

@@ -44,7 +44,7 @@ class JobLives:
         )
         return self.store.recover()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         self.loop.run_until(lambda: self.store.unwritten_bytes == 0)
 
     def cleanup(self) -> None:
@@ -89,7 +89,7 @@ def test_a_stale_master_schedules_nothing(lives: Any) -> None:
 def test_messages_beyond_the_limit_are_left_to_the_database(lives: Any) -> None:
     made = job("a", data=b"x" * 1000)
     lives.store.add(made)
-    lives.settle()
+    lives.flush()
     assert (made.data is None) is (lives.held_bytes_max == 0)
     assert lives.store.load(made) == b"x" * 1000
 
@@ -99,7 +99,7 @@ def test_unreadable_message_is_read_after_the_outage(postgres_database: Any, mon
     lives.open()
     made = job("a", data=b"x" * 1000)
     lives.store.add(made)
-    lives.settle()
+    lives.flush()
     is_away = True
 
     def connect(url: str, **options: Any) -> DatabaseConnection:
@@ -136,4 +136,4 @@ def test_what_the_columns_cannot_hold_is_refused(lives: Any, fields: dict[str, A
     with pytest.raises(ResourceLimit):
         lives.store.add(make(**fields))
     lives.store.add(job("b"))
-    lives.settle()
+    lives.flush()

@@ -25,7 +25,7 @@ def backlogs(recovery: Any) -> dict[str, list[str]]:
 
 
 def crash(lives: Any) -> Any:
-    lives.settle()
+    lives.flush()
     lives.crash()
     return lives.open()
 

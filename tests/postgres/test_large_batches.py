@@ -30,13 +30,13 @@ def test_subscription_ahead_by_10001_catches_up_at_once(lives: JdbcLives, text_m
         message = text_message(PRICES, number)
         lives.store.add(message)
         ids.append(message.message_id)
-    lives.settle()
+    lives.flush()
     for message_id in ids[1:]:
         lives.store.acknowledge(PRICES, fast.key, message_id)
-    lives.settle()
+    lives.flush()
     assert lives.database.sql("SELECT count(*) FROM pybroker_acked") == str(AHEAD)
     lives.store.acknowledge(PRICES, fast.key, ids[0])
-    lives.settle()
+    lives.flush()
     assert not lives.failures
     assert lives.database.sql("SELECT count(*) FROM pybroker_acked") == "0"
     lives.crash()

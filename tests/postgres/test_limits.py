@@ -58,7 +58,7 @@ def assert_refused(lives: JdbcLives, use: Use) -> None:
         with pytest.raises(RequestError):
             use(lives.store)
         lives.store.add(text_message(ORDERS, number))
-        lives.settle()
+        lives.flush()
         assert not lives.failures
     lives.crash()
     assert len(lives.open().queues[ORDERS]) == 2
@@ -98,7 +98,7 @@ def test_names_are_counted_in_bytes_in_sql_ascii(ascii_lives: JdbcLives, what: s
 def test_names_of_250_bytes_fit_in_sql_ascii(ascii_lives: JdbcLives) -> None:
     name = "é" * 121
     ascii_lives.store.add(text_message(queue(name), 1))
-    ascii_lives.settle()
+    ascii_lives.flush()
     ascii_lives.crash()
     assert list(ascii_lives.open().queues) == [queue(name)]
 
@@ -180,8 +180,8 @@ def test_names_at_the_limit_of_an_index_row_are_stored(lives: JdbcLives) -> None
     transaction = XATransactionId(1, b"g" * 64, b"b" * 64)
     lives.store.acknowledge(prices, made.key, other.message_id, transaction)
     lives.store.prepare(transaction)
-    lives.settle()
+    lives.flush()
     lives.crash()
     assert [each.subscription for each in lives.open().backlogs] == [made]
     lives.store.rollback(transaction)
-    lives.settle()
+    lives.flush()

@@ -43,7 +43,7 @@ def test_the_database_agrees_with_its_model(postgres_database: Any, prioritized:
 def in_order(recovery: Any) -> dict[str, Any]:
     """Return a recovery's contents; what a transaction acknowledges, in no order: the tables do not keep it."""
     found = snapshot(recovery)
-    found["prepared"] = [(each, sent, sorted(settled, key=str)) for each, sent, settled in found["prepared"]]
+    found["prepared"] = [(each, sent, sorted(acknowledged, key=str)) for each, sent, acknowledged in found["prepared"]]
     return found
 
 
@@ -60,9 +60,9 @@ def test_a_long_life(postgres_database: Any, seed: int) -> None:
     for step in range(1, 1501):
         soak.step()
         if step % 7 == 0:
-            database.settle()
+            database.flush()
         if step % 100 == 0:
-            database.settle()
+            database.flush()
             for lives in both:
                 lives.crash() if step % 200 == 0 else lives.close()
             database.loop.turn()

@@ -103,13 +103,13 @@ def run_until_waiting(lives: JdbcLives) -> None:
 
 def test_a_lost_connection_is_made_again_and_no_one_notices(patient: JdbcLives, text_message: Any) -> None:
     first = add(patient, text_message(ORDERS, 1))
-    patient.settle()
+    patient.flush()
     patient.database.sql(
         f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{patient.database.name}'"
         " AND pid <> pg_backend_pid()"
     )
     second = add(patient, text_message(ORDERS, 2))
-    patient.settle()
+    patient.flush()
     assert len(first) == len(second) == 1
     assert [each.message_id for each in patient.store.read(ORDERS, first + second)] == first + second
 
@@ -122,7 +122,7 @@ def test_a_restart_of_the_server_is_survived(patient: JdbcLives, text_message: A
     assert not safe
     begun = time.monotonic()
     cluster.start()
-    patient.settle()
+    patient.flush()
     print(f"\nfrom the begin of the server's start to the receipt: {time.monotonic() - begun:.2f} s")
     assert safe
 
@@ -165,7 +165,7 @@ def test_jobs_survive_a_lost_connection(postgres_database: Any, text_message: An
         " AND pid <> pg_backend_pid()"
     )
     lives.store.add(job("a"))
-    lives.settle()
+    lives.flush()
     lives.end()
 
 
@@ -179,7 +179,7 @@ def test_a_commit_without_an_answer_is_found_done(patient: JdbcLives, text_messa
 
     sabotage(commit_and_lose)
     safe = add(patient, text_message(ORDERS, 1))
-    patient.settle()
+    patient.flush()
     assert safe
     assert patient.database.sql("SELECT id, msgid_seq FROM activemq_msgs") == "1|1"
 
@@ -204,7 +204,7 @@ def test_what_is_still_under_way_is_waited_for(
     assert not safe
     getattr(session, outcome)()
     session.close()
-    patient.settle()
+    patient.flush()
     assert safe
     assert patient.database.sql("SELECT id, msgid_seq FROM activemq_msgs") == "1|1"
 
@@ -216,11 +216,11 @@ def test_what_reaches_the_server_late_has_no_effect(
     """A proxy or a router may hold a transaction back and deliver it when its sender has long gone on."""
     texts = sabotage(lambda connection, _: lose(connection))
     safe = [add(patient, text_message(ORDERS, number)) for number in range(1, count + 1)]
-    patient.settle()
+    patient.flush()
     assert isinstance(texts[0], Copy) is (count == COPY_ROWS_MIN)
     for (message_id,) in safe:
         patient.store.remove(ORDERS, message_id)
-    patient.settle()
+    patient.flush()
     lost = DatabaseConnection(patient.database.url)  # as the lost one was prepared
     Fence(MESSAGES, patient.store.epoch).prepare(lost)
     with pytest.raises(LockNotHeld):
@@ -292,8 +292,8 @@ def test_a_life_on_a_bad_line(
     for step in range(1, 301):
         soak.step()
         if step % 7 == 0:
-            database.settle()
-    database.settle()
+            database.flush()
+    database.flush()
     for each in (memory, database):
         each.crash()
     database.loop.turn()
@@ -327,7 +327,7 @@ def test_a_full_disk_has_producers_refused_until_space_is_free(
     run_until_full(lives)
     assert not any(safe)
     lives.database.sql(FREE_DISK)
-    lives.settle()
+    lives.flush()
     assert all(safe)
     assert not lives.store.is_full
 
@@ -353,7 +353,7 @@ def test_a_read_that_takes_long_is_not_waited_for(adapter: Callable[..., JdbcLiv
     readable: list[int] = []
     lives.store.on_readable = lambda: readable.append(1)
     safe = add(lives, text_message(ORDERS, 1))
-    lives.settle()
+    lives.flush()
     (message_id,) = safe
     with psycopg2.connect(lives.database.url) as session, session.cursor() as cursor:
         cursor.execute("LOCK TABLE activemq_msgs IN ACCESS EXCLUSIVE MODE")
@@ -372,7 +372,7 @@ def test_the_next_page_is_there_before_it_is_requested(patient: JdbcLives, text_
     ids = [message.message_id for message in messages]
     for message in messages:
         patient.store.add(message)
-    patient.settle()
+    patient.flush()
     assert [each.message_id for each in patient.store.read(ORDERS, ids[:10])] == ids[:10]
     patient.store.read(ORDERS, ids[-1:])  # in the reader's thread it comes behind the look ahead
     with psycopg2.connect(patient.database.url) as session, session.cursor() as cursor:
@@ -384,7 +384,7 @@ def test_the_next_page_is_there_before_it_is_requested(patient: JdbcLives, text_
 
 def test_messages_can_be_read_again_once_the_database_is_back(patient: JdbcLives, text_message: Any) -> None:
     add(patient, text_message(ORDERS, 1))
-    patient.settle()
+    patient.flush()
     cluster = patient.database.cluster
     cluster.stop(signal.SIGINT)
     restart = threading.Thread(target=cluster.start)

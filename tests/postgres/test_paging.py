@@ -27,5 +27,5 @@ def test_a_recovery_takes_memory_for_ids_and_not_for_bodies(lives: Any, text_mes
     page = lives.store.read(ORDERS, message_ids[500:700])
     assert [message.message_id for message in page] == list(message_ids[500:700])
     lives.store.remove_destination(ORDERS)
-    lives.settle()
+    lives.flush()
     assert lives.database.sql("SELECT count(*) FROM activemq_msgs") == "0"

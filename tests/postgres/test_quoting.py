@@ -59,7 +59,7 @@ def test_client_name_with_setting_off_injects_no_sql(nonconforming: Any, text_me
     sent = [text_message(queue(f"q {text}"), number) for number, text in enumerate(TEXTS)]
     for message in sent:
         lives.store.add(message)
-    lives.settle()
+    lives.flush()
     lives.crash()
     assert lives.open().queues == {message.destination: [message.message_id] for message in sent}
     for message in sent:

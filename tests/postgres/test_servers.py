@@ -126,7 +126,7 @@ def test_cancelled_wait_for_a_replica_is_no_commit(
         assert not safe
         assert not lives.failures
     synchronous("")
-    lives.settle()
+    lives.flush()
     assert safe
     assert lives.database.sql("SELECT id, msgid_seq FROM activemq_msgs") == "1|1"
 
@@ -200,11 +200,11 @@ def test_promoted_replica_ends_the_mastership(
     lives = JdbcLives(postgres_database, grace=60.0)
     lives.open()
     lives.store.add(text_message(ORDERS, 1))
-    lives.settle()
+    lives.flush()
     replica.catch_up()
     replica.sql("SELECT pg_wal_replay_pause()")
     lives.store.add(text_message(ORDERS, 2))
-    lives.settle()
+    lives.flush()
     lives.store._url = postgres_database.through(replica.port)  # as a name or an address that moves
     backends = f"datname = '{postgres_database.name}' AND pid <> pg_backend_pid()"
     walsender = "SELECT pg_terminate_backend(pid) FROM pg_stat_replication"

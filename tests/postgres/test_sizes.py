@@ -32,7 +32,7 @@ def test_message_above_the_cap_is_refused(lives: JdbcLives, text_message: Any) -
         with pytest.raises(ResourceLimit, match="has 268435457 bytes, and a store in a database takes 268435456"):
             lives.store.add(large, transaction)
     lives.store.add(text_message(ORDERS, 2))
-    lives.settle()
+    lives.flush()
     assert not lives.failures
 
 
@@ -41,7 +41,7 @@ def test_page_that_takes_long_gets_more_time(
 ) -> None:
     monkeypatch.setattr(reader_module, "STATEMENT_SECONDS", 0.1)
     lives.store.add(text_message(ORDERS, 1))
-    lives.settle()
+    lives.flush()
     slow = "SELECT id, msg FROM activemq_msgs, pg_sleep(1.5) WHERE %s > 0 AND id = ANY(%s)"
     reader = JdbcBodyReader(
         lambda: DatabaseConnection(lives.database.url), runtime(lives.loop.call_soon), lambda: None, slow
@@ -76,10 +76,10 @@ def test_transaction_in_doubt_is_read_page_by_page(
     for message in sent:
         lives.store.add(message, XA)
     lives.store.prepare(XA)
-    lives.settle()
+    lives.flush()
     lives.crash()
     (prepared,) = lives.open().prepared
     found = [each.message for each in prepared.sent]
     assert [(each.message_id, each.data) for each in found if each] == [(each.message_id, each.data) for each in sent]
     lives.store.rollback(XA)
-    lives.settle()
+    lives.flush()

@@ -23,7 +23,7 @@ from tests.unit.store.states import described
 STEPS_MAX = 5000
 
 
-def settled(reader: Follower) -> Follower:
+def caught_up(reader: Follower) -> Follower:
     """Let a follower read all there is."""
     for _ in range(STEPS_MAX):
         if reader.advance().is_at_end:
@@ -67,7 +67,7 @@ class FollowedLives(JournalLives):
     def checkpoint(self) -> None:
         """Have an index written, and wait for it."""
         self.store.write_snapshot()
-        self.settle()
+        self.flush()
         self.loop.turn()
         for thread in threading.enumerate():
             if thread.name == "journal-snapshot":
@@ -96,12 +96,12 @@ class FollowedMachine(StoreMachine):
 
     @rule()
     def follow_to_the_end(self) -> None:
-        settled(self.followers[0])
+        caught_up(self.followers[0])
 
     @rule(number=st.integers(0, 1))
     def compare(self, number: int) -> None:
-        self.journal.settle()
-        check(settled(self.followers[number]))
+        self.journal.flush()
+        check(caught_up(self.followers[number]))
 
     @rule()
     def write_an_index(self) -> None:
@@ -117,7 +117,7 @@ class FollowedMachine(StoreMachine):
 
     @rule(number=st.integers(0, 1))
     def promote_after_a_crash(self, number: int) -> None:
-        self.journal.settle()
+        self.journal.flush()
         self.memory.crash()
         self.journal.crash()
         self._promote(number)
@@ -135,14 +135,14 @@ class FollowedMachine(StoreMachine):
         self.open_both()
 
     def teardown(self) -> None:
-        self.journal.settle()
+        self.journal.flush()
         for each in (*self.followers, follower(self.directory)):
-            check(settled(each))
+            check(caught_up(each))
         super().teardown()
 
 
 def test_a_follower_agrees_with_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 2)  # so that queues are long, and settled after a start
+    monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 2)  # so that queues are long, and materialised after a start
     run_state_machine_as_test(
         FollowedMachine,
         settings=settings(
@@ -163,19 +163,19 @@ def test_deletions_compactions_and_take_overs_need_no_rebuild(seed: int, tmp_pat
         if step % 5 == 0:
             close.advance(scan=step % 25 == 0)
         if step % 15 == 0:
-            journal.settle()
-            settled(close)
+            journal.flush()
+            caught_up(close)
             journal.cleanup()
         if step % 150 == 0:
-            journal.settle()
+            journal.flush()
             journal.crash()
             soak.forget_transaction()
             journal.open()
             soak.stores[0] = journal.store
         if step % 100 == 0:
-            journal.settle()
-            check(settled(close))
+            journal.flush()
+            check(caught_up(close))
         if step % 300 == 0:
-            check(settled(late))
+            check(caught_up(late))
     journal.crash()
     assert close.rebuild_count == 0

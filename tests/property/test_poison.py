@@ -157,7 +157,7 @@ class Member:
             "settings": JournalSettings(sync=SyncStrategy.NEVER, file_bytes_max=8 << 20),
         }
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Have all of it on disk, and all who wait for that called."""
         done: list[int] = []
         self.broker.when_durable(lambda: done.append(1))
@@ -169,7 +169,7 @@ class Member:
         for client in (self.producer, self.listener, *self.readers):
             client.session.lost()
         assert not list(self.broker.connections()), "a client id that is never free again"
-        self.settle()
+        self.flush()
         self.jobs.close()
         self.store.close(self.broker.delivered())
         assert not self.failures
@@ -271,7 +271,7 @@ class Member:
             data, transaction = self.message(way, number)
             self.send(way, data, transaction)
             self.drain()
-        self.settle()
+        self.flush()
         taker = self.java(version=12, reads="queue://REDELIVERY")
         taker.session.written()
         taker.session.lost()
@@ -280,7 +280,7 @@ class Member:
         self.broker.resume_stalled()
         assert self.broker.scheduler is not None
         self.broker.scheduler.fire(self.clock())
-        self.settle()
+        self.flush()
         self.drain()
         if number % 50 == 0:
             self.read_letters()
@@ -298,7 +298,7 @@ class Member:
                 reader.session.lost()
         for name in [each.name for each in self.broker.queues]:
             self.stomp("1.1").take(name)
-        self.settle()
+        self.flush()
 
 
 class StompClient:
@@ -388,7 +388,7 @@ def test_no_message_ends_a_broker() -> None:
         member.read_letters()
         last = member.connect()
         last.send(queue("LAST"), "alive")
-        member.settle()
+        member.flush()
         reader = member.java(version=12, reads="queue://LAST")
         assert texts(of_kind(reader.hear(), MessageDispatch)) == ["alive"]
         last.session.lost()

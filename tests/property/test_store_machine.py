@@ -52,7 +52,7 @@ from tests.conformance.test_store_model import (
     TOPICS,
     TRANSACTIONS,
 )
-from tests.property.test_follower import settled
+from tests.property.test_follower import caught_up
 from tests.runtimes import runtime
 from tests.soundness import assert_sound
 from tests.unit.store.states import described, replayed
@@ -200,7 +200,7 @@ class Master:
             if thread.name == "journal-snapshot":
                 thread.join(WAIT_SECONDS)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Have all written that was appended, and all callbacks run."""
         self.disk.release()
         while self.store.unwritten_bytes or self.store.is_cleaning:
@@ -358,11 +358,11 @@ class ClusterMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------ promises, and the master's time
 
     @rule()
-    def ask_when_durable(self) -> None:
+    def request_when_durable(self) -> None:
         self.master.store.when_durable(partial(self.promised, self.master, "durable", self.serial))
 
     @rule()
-    def ask_when_confirmed(self) -> None:
+    def request_when_confirmed(self) -> None:
         self.master.store.when_confirmed(partial(self.promised, self.master, "sent", self.serial))
 
     def promised(self, master: Master, what: str, serial: int) -> None:
@@ -377,21 +377,21 @@ class ClusterMachine(RuleBasedStateMachine):
         self.master.open_buffer()
 
     @rule()
-    def settle(self) -> None:
-        self.master.settle()
+    def flush(self) -> None:
+        self.master.flush()
         self.master.open_buffer()
 
     @precondition(lambda self: not self.master.is_inline and not self.master.disk.is_held)
     @rule()
     def hold_the_disk(self) -> None:
-        self.master.settle()  # else what is on its way might or might not be stopped
+        self.master.flush()  # else what is on its way might or might not be stopped
         self.master.disk.hold()
 
     @precondition(lambda self: not self.master.disk.is_held)
     @rule()
     def cleanup(self) -> None:
         self.master.store.cleanup()
-        self.master.settle()
+        self.master.flush()
 
     # ------------------------------------------------------------ one master after the other
 
@@ -418,7 +418,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def crash_within_a_transaction(self, transaction: TransactionId, number: int, standby: int, inline: bool) -> None:
         """The next master has rolled back what was open: another transaction of that name begins with nothing."""
         self.add(queue("B"), number, 0, transaction)
-        self.settle()
+        self.flush()
         self.crash_and_start(written=True, standby=standby, inline=inline)
         self.do("commit", transaction)
 
@@ -484,7 +484,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1))
     def follow_to_the_end(self, number: int) -> None:
-        settled(self.standbys[number])
+        caught_up(self.standbys[number])
         self.caught_up.add(number)
 
     @rule()
@@ -514,7 +514,7 @@ class ClusterMachine(RuleBasedStateMachine):
     @invariant()
     def who_has_caught_up_has_what_a_replay_has(self) -> None:
         for number in self.caught_up:
-            assert_same_as_replayed(settled(self.standbys[number]))
+            assert_same_as_replayed(caught_up(self.standbys[number]))
         self.caught_up.clear()
 
     @invariant()
@@ -523,9 +523,9 @@ class ClusterMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.settle()
+            self.flush()
             for each in (*self.standbys, follower(self.directory)):
-                assert_same_as_replayed(settled(each))
+                assert_same_as_replayed(caught_up(each))
             self.crash_and_start(written=True, standby=-1, inline=False)
             self.stop_and_start(numbers=set(), standby=-1, inline=False)
             assert_sound(self.directory)
@@ -559,7 +559,7 @@ class HoldingMachine(ClusterMachine):
 @pytest.mark.timeout(1800 if IS_LONG else 600)
 @pytest.mark.parametrize("machine", [ClusterMachine, HoldingMachine])
 def test_masters_standbys_and_their_model_agree(machine: type[ClusterMachine], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 2)  # so that queues are long, and settled after a start
+    monkeypatch.setattr(store_snapshot, "SLICE_MESSAGES", 2)  # so that queues are long, and materialised after a start
     run_state_machine_as_test(
         machine,
         settings=settings(

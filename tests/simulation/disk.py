@@ -41,7 +41,7 @@ class Content:
         self.durable = bytearray()
         self.unsynced: list[Change] = []
 
-    def settle(self, count: int) -> None:
+    def make_durable(self, count: int) -> None:
         """Make the first changes durable."""
         for change in self.unsynced[:count]:
             self.apply(change)
@@ -82,7 +82,7 @@ class SimDisk:
             self.contents[inode] = Content()
         return self.contents[inode]
 
-    def settle_names(self, directory: Path | None, count: int | None = None) -> None:
+    def make_names_durable(self, directory: Path | None, count: int | None = None) -> None:
         """Make changes of names in a directory durable, or (None) so many of any."""
         changes = self.renamed if count is None else self.renamed[:count]
         kept = []
@@ -103,7 +103,7 @@ class SimDisk:
         """Leave what is durable, and of the rest what chance leaves. All processes are dead."""
         random = self.world.random
         assert all(process.is_dead for process in self.world.processes), "a disk lost power, and a process did not"
-        self.settle_names(None, random.randint(0, len(self.renamed)))
+        self.make_names_durable(None, random.randint(0, len(self.renamed)))
         for content in self.contents.values():
             for change in content.unsynced:
                 fate = random.random()
@@ -236,7 +236,7 @@ class SimSystem:
         except OSError:
             del content.unsynced[:count]  # the kernel drops what it could not write, and forgets that it did
             raise
-        content.settle(min(count, len(content.unsynced)))
+        content.make_durable(min(count, len(content.unsynced)))
         self._end(f"sync {self._name(descriptor)}")
 
     def fsync(self, descriptor: int) -> None:
@@ -245,7 +245,7 @@ class SimSystem:
             self.fdatasync(descriptor)
             return
         self._begin("sync", 1)
-        self._disk.settle_names(path)
+        self._disk.make_names_durable(path)
         self._end(f"sync {path.name}")
 
     # ------------------------------------------------------------ names

@@ -44,7 +44,7 @@ SAMPLES = [
 STEPS_MAX = 1000
 
 
-def settled(follower: Follower) -> Follower:
+def caught_up(follower: Follower) -> Follower:
     """Let a follower read all there is."""
     for _ in range(STEPS_MAX):
         if follower.advance().is_at_end:
@@ -54,7 +54,7 @@ def settled(follower: Follower) -> Follower:
 
 def assert_agrees(follower: Follower) -> None:
     """Check that a follower that has read everything has the state of a replay."""
-    assert described(settled(follower).state) == described(replayed(follower.directory)[0])
+    assert described(caught_up(follower).state) == described(replayed(follower.directory)[0])
 
 
 def waiting(follower: Follower) -> list[str]:
@@ -112,11 +112,11 @@ def test_nothing_there_is_the_end(tmp_path: Path) -> None:
 
 def test_it_follows_appends_and_rotation_in_preallocated_files(tmp_path: Path) -> None:
     first = write_file(tmp_path, 1, [batch(add(1))], preallocated=4096)
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     append(first, batch(add(2), remove(1)))
     assert follower.advance(scan=False).record_count == 2
     write_file(tmp_path, 2, [batch(add(3))], preallocated=4096)
-    settled(follower)
+    caught_up(follower)
     assert waiting(follower) == [message_id(2), message_id(3)]
     assert follower.location.file_id == 2
     assert follower.rebuild_count == 0
@@ -125,7 +125,7 @@ def test_it_follows_appends_and_rotation_in_preallocated_files(tmp_path: Path) -
 
 def test_ids_may_jump(tmp_path: Path) -> None:
     write_file(tmp_path, 3, [batch(add(1))])
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     write_file(tmp_path, 70, [batch(remove(1), add(2))])
     assert_agrees(follower)
     assert follower.rebuild_count == 0
@@ -134,7 +134,7 @@ def test_ids_may_jump(tmp_path: Path) -> None:
 @pytest.mark.parametrize("checksum", [True, False])
 def test_a_batch_that_is_half_there_is_not_believed(tmp_path: Path, checksum: bool) -> None:
     path = write_file(tmp_path, 1, [batch(add(1))], preallocated=4096)
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     coming = batch(add(2, 300), add(3, 300), checksum=checksum)
     start = path.read_bytes().index(EOF_MARKER)
     with path.open("r+b", buffering=0) as stream:
@@ -149,9 +149,9 @@ def test_a_batch_that_is_half_there_is_not_believed(tmp_path: Path, checksum: bo
 
 def test_a_batch_larger_than_a_window_is_read_whole(tmp_path: Path) -> None:
     path = write_file(tmp_path, 1, [batch(add(1))])
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     append(path, batch(add(2, 5_000_000)) + batch(add(3)))
-    assert settled(follower).message_count == 3
+    assert caught_up(follower).message_count == 3
     assert_agrees(follower)
 
 
@@ -160,7 +160,7 @@ def test_an_unchecksummed_batch_of_exactly_a_window_is_read(tmp_path: Path) -> N
     exact = batch(add(1, FIRST_WINDOW_BYTES - overhead), checksum=False)
     assert len(exact) == FIRST_WINDOW_BYTES
     write_file(tmp_path, 1, [exact])
-    assert settled(Follower(tmp_path)).message_count == 1
+    assert caught_up(Follower(tmp_path)).message_count == 1
 
 
 @pytest.mark.parametrize("checksum", [0, -1], ids=["none", "negative"])
@@ -169,16 +169,16 @@ def test_a_batch_without_checksum_counts_only_if_followed(tmp_path: Path, checks
     unchecked[BATCH_HEADER_BYTES - CHECKSUM_BYTES : BATCH_HEADER_BYTES] = checksum.to_bytes(CHECKSUM_BYTES, signed=True)
     path = tmp_path / "db-1.log"
     path.write_bytes(unchecked)
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     assert follower.message_count == 0
     path.write_bytes(unchecked + EOF_MARKER)
-    assert settled(follower).message_count == 1
+    assert caught_up(follower).message_count == 1
     assert_agrees(follower)
 
 
 def test_a_torn_tail_is_left_to_the_promotion(tmp_path: Path) -> None:
     write_file(tmp_path, 1, [batch(add(1)), batch(add(2))[:-3]])
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     assert waiting(follower) == [message_id(1)]
     result = follower.finish()
     assert [each.file_id for each in result.torn_tails] == [1]
@@ -189,7 +189,7 @@ def test_records_behind_damage_are_found_by_the_promotion(tmp_path: Path) -> Non
     damaged = bytearray(batch(add(2)))
     damaged[40] ^= 0xFF
     write_file(tmp_path, 1, [batch(add(1)), bytes(damaged), batch(add(3))])
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     assert waiting(follower) == [message_id(1)]
     result = follower.finish()
     assert waiting(follower) == [message_id(1), message_id(3)]
@@ -205,9 +205,9 @@ def test_an_empty_newest_file_belongs_to_the_journal(tmp_path: Path) -> None:
 
 def test_the_remarks_of_a_clean_stop_are_known(tmp_path: Path) -> None:
     path = write_file(tmp_path, 1, [batch(Trace("one"), add(1))])
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     append(path, batch(Trace("two")))
-    settled(follower)
+    caught_up(follower)
     append(path, batch(Trace("three")))
     assert follower.finish().closing_traces == ["two", "three"]
 
@@ -215,7 +215,7 @@ def test_the_remarks_of_a_clean_stop_are_known(tmp_path: Path) -> None:
 def test_unfinished_transactions_are_known(tmp_path: Path) -> None:
     transaction, other = LocalTransactionId("ID:c:1", 1), LocalTransactionId("ID:c:1", 2)
     path = write_file(tmp_path, 1, [batch(AddMessage(ORDERS, message_id(1), b"", transaction=transaction))])
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     append(path, batch(AddMessage(ORDERS, message_id(2), b"", transaction=other), Commit(transaction)))
     assert follower.finish().unfinished == [other]
     assert waiting(follower) == [message_id(1)]
@@ -239,7 +239,7 @@ def follower(tmp_path: Path) -> Follower:
     write_file(tmp_path, 1, [batch(add(1))])
     write_file(tmp_path, 2, [batch(add(2)), batch(remove(1))])
     write_file(tmp_path, 3, [batch(add(3))], preallocated=4096)
-    return settled(Follower(tmp_path))
+    return caught_up(Follower(tmp_path))
 
 
 def test_a_deleted_file_is_forgotten(follower: Follower, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -274,7 +274,7 @@ def test_a_file_may_be_deleted_before_it_was_read(
 
 def test_a_compacted_file_is_believed(follower: Follower, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     append(tmp_path / data_file_name(3), batch(remove(2)))
-    settled(follower)
+    caught_up(follower)
     copy = write_file(tmp_path, 20, [batch(remove(1))])
     copy.replace(tmp_path / data_file_name(2))
     assert rebuilds(follower, caplog) == []
@@ -312,7 +312,7 @@ def test_what_a_stale_master_wrote_behind_the_seal_is_given_up(
     follower: Follower, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(tmp_path / data_file_name(3), batch(add(4)))
-    settled(follower)
+    caught_up(follower)
     write_file(tmp_path, 20, [batch(add(3))]).replace(tmp_path / data_file_name(3))
     write_file(tmp_path, 4, [batch(add(5))])
     assert rebuilds(follower, caplog) == ["db-3.log was replaced by a file that does not hold what was read"]
@@ -323,7 +323,7 @@ def test_an_older_file_that_appears_is_read(
     follower: Follower, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / data_file_name(1)).unlink()
-    settled(follower)
+    caught_up(follower)
     write_file(tmp_path, 1, [batch(add(9))])
     assert rebuilds(follower, caplog) == ["db-1.log has appeared below db-3.log"]
 
@@ -333,7 +333,7 @@ def test_a_subscription_whose_file_is_gone_is_not_believed(tmp_path: Path, caplo
     made = DurableSubscription(client_id="client", name="s", destination=prices, subscribed_destination=prices)
     write_file(tmp_path, 1, [batch(Subscribe(prices, made.key, encode_subscription_info(made)))])
     write_file(tmp_path, 2, [batch(add(1))])
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     (tmp_path / data_file_name(1)).unlink()
     assert rebuilds(follower, caplog) == ["db-1.log is gone although something in it was alive"]
 
@@ -350,9 +350,9 @@ def test_copied_acknowledgements_make_it_begin_again(
 
 def test_the_file_below_copies_goes_on_growing(follower: Follower, tmp_path: Path) -> None:
     write_file(tmp_path, 4, [batch(RewrittenDataFile(2), remove(1))])
-    settled(follower)
+    caught_up(follower)
     append(tmp_path / data_file_name(3), batch(add(6)))
-    settled(follower)
+    caught_up(follower)
     write_file(tmp_path, 5, [batch(add(7))])
     assert_agrees(follower)
     assert follower.rebuild_count == 1
@@ -364,7 +364,7 @@ def test_copies_take_over_when_their_source_is_gone(tmp_path: Path, caplog: pyte
     write_file(tmp_path, 2, [batch(remove(1))])
     write_file(tmp_path, 3, [batch(add(3))])
     write_file(tmp_path, 4, [batch(RewrittenDataFile(2), remove(1))])
-    follower = settled(Follower(tmp_path))
+    follower = caught_up(Follower(tmp_path))
     (tmp_path / data_file_name(2)).unlink()
     assert rebuilds(follower, caplog) == ["db-2.log is gone, and a copy of its acknowledgements takes over"]
     assert follower.state.usage.references[4] == {1}
@@ -378,7 +378,7 @@ def test_it_changes_nothing(follower: Follower, tmp_path: Path) -> None:
         return [(each.name, each.read_bytes(), each.stat().st_mtime_ns) for each in sorted(tmp_path.iterdir())]
 
     before = seen()
-    settled(follower)
+    caught_up(follower)
     follower.finish()
     assert seen() == before
 

@@ -146,7 +146,7 @@ class Rig:
     def recorder(self, text: str) -> Callable[[], None]:
         return lambda: self.log.append(text)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         self.loop.run_until(lambda: self.writer.unwritten_bytes == 0)
 
 
@@ -191,7 +191,7 @@ class TestBatches:
     def test_everything_of_one_turn_is_one_write_and_one_sync(self, rig: Rig, tmp_path: Path) -> None:
         for number in range(100):
             rig.writer.append(encode_record(b"%d" % number))
-        rig.settle()
+        rig.flush()
         assert rig.files.calls == ["write", "sync"]
         assert [len(batch) for batch in batches(tmp_path / "db-1.log")] == [1, 100]
         rig.writer.close()
@@ -204,7 +204,7 @@ class TestBatches:
             rig.writer.append(encode_record(payload))
             rig.loop.turn()
         rig.files.hold_write.set()
-        rig.settle()
+        rig.flush()
         assert [len(batch) for batch in batches(tmp_path / "db-1.log")] == [1, 1, 3]
         rig.writer.close()
 
@@ -212,7 +212,7 @@ class TestBatches:
         rig = Rig(tmp_path, batch_bytes_max=28 + 3 * 100)
         for _ in range(7):
             rig.writer.append(encode_record(b"x" * 95))
-        rig.settle()
+        rig.flush()
         # Three records would make exactly the limit, and ActiveMQ's comparison is strict.
         assert [len(batch) for batch in batches(tmp_path / "db-1.log")] == [1, 2, 2, 2, 1]
         rig.writer.close()
@@ -221,7 +221,7 @@ class TestBatches:
         rig = Rig(tmp_path, batch_bytes_max=1000)
         for payload in (b"a", b"b" * 5000, b"c"):
             rig.writer.append(encode_record(payload))
-        rig.settle()
+        rig.flush()
         assert [[len(p) for _, p in batch] for batch in batches(tmp_path / "db-1.log")] == [[5], [1], [5000], [1]]
         rig.writer.close()
 
@@ -235,7 +235,7 @@ class TestBatches:
         rig.writer.append(encode_record(b"x" * 95))
         assert rig.writer.unwritten_bytes == 28 + 100 + 28 + 200
         rig.files.hold_write.set()
-        rig.settle()
+        rig.flush()
         assert rig.writer.unwritten_bytes == 0
         rig.writer.close()
 
@@ -270,7 +270,7 @@ class TestLocations:
         fits = limit - end - 1
         assert rig.writer.append(b"\0" * fits) == Location(1, end + 28)
         rig.loop.turn()
-        rig.settle()
+        rig.flush()
         assert rig.writer.append(encode_record(b"next")) == Location(2, 28)
         rig.writer.close()
 
@@ -349,7 +349,7 @@ class TestCallbacks:
         rig.loop.turn()
         assert rig.log == []
         rig.files.hold_write.set()
-        rig.settle()
+        rig.flush()
         assert rig.log == ["1", "2", "3"]
         rig.writer.close()
 
@@ -365,7 +365,7 @@ class TestCallbacks:
         rig.writer.append(FIRST)
         rig.writer.when_durable(raises)
         rig.writer.when_durable(rig.recorder("safe"))
-        rig.settle()
+        rig.flush()
         assert (rig.log, rig.failures) == (["safe"], [])
         rig.writer.append(FIRST)
         rig.writer.close()
@@ -378,7 +378,7 @@ class TestCallbacks:
         rig.writer.append(FIRST)
         rig.writer.when_durable(raises)
         rig.writer.when_durable(rig.recorder("safe"))
-        rig.settle()
+        rig.flush()
         assert (rig.log, rig.failures) == (["safe"], [error])
         with pytest.raises(StoreUnavailable):
             rig.writer.append(FIRST)
@@ -444,14 +444,14 @@ class TestStrategies:
         rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=0.01)
         assert rig.files.synced.acquire(timeout=WAIT_SECONDS)  # covers the first record
         rig.writer.append(FIRST)
-        rig.settle()
+        rig.flush()
         assert rig.files.synced.acquire(timeout=WAIT_SECONDS)
         rig.writer.close()
 
     def test_periodic_syncs_nothing_more_when_nothing_is_written(self, tmp_path: Path) -> None:
         rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=1000.0)
         rig.writer.append(FIRST)
-        rig.settle()
+        rig.flush()
         assert "sync" not in rig.files.calls
         rig.writer.close()
         assert rig.files.calls.count("sync") == 1
@@ -486,7 +486,7 @@ class TestIdle:
         assert idle.files.calls == []
         assert [seconds for seconds, _ in idle.loop.alarms] == [IDLE_SECONDS]
         idle.loop.ring()
-        idle.settle()
+        idle.flush()
         idle.writer.close()
         assert contents(tmp_path)[-1][1] == b"a"
 
@@ -516,7 +516,7 @@ class TestIdle:
         idle.loop.ring()
         assert idle.writer.unwritten_bytes > 0, "it has just begun"
         idle.loop.ring()
-        idle.settle()
+        idle.flush()
 
     def test_what_comes_while_the_thread_is_busy_is_left_open_too(self, idle: Rig) -> None:
         idle.files.hold_write.clear()
@@ -529,12 +529,12 @@ class TestIdle:
         idle.loop.turn()
         assert idle.writer.unwritten_bytes > 0
         idle.loop.ring()
-        idle.settle()
+        idle.flush()
 
     def test_much_of_it_is_written_at_once(self, idle: Rig) -> None:
         idle.writer.append(encode_record(bytes(IDLE_BYTES_MAX)))
         idle.loop.turn()
-        idle.settle()
+        idle.flush()
 
     def test_nothing_is_left_when_the_writer_closes(self, idle: Rig, tmp_path: Path) -> None:
         idle.writer.append(encode_record(b"a"))
@@ -583,10 +583,10 @@ class TestInline:
     @pytest.mark.parametrize("waiters", [0, 1])
     def test_how_long_it_takes_is_known_anyone_who_writes_it(self, quick: Rig, waiters: int) -> None:
         self.send(quick, b"x" * INLINE_BYTES_MAX)
-        quick.settle()
+        quick.flush()
         assert quick.writer.write_seconds == 0.0, "that was no short one"
         self.send(quick, waiters=waiters)
-        quick.settle()
+        quick.flush()
         assert quick.writer.write_seconds > 0.0
         quick.writer.close()
 
@@ -608,13 +608,13 @@ class TestInline:
     ) -> None:
         rig = Rig(tmp_path, **{**QUICK, **settings})
         rig.writer.append(encode_record(b"before"))
-        rig.settle()
+        rig.flush()
         rig.files.hold_write.clear()  # The loop would come to a stop here.
         self.send(rig, payload, waiters)
         rig.loop.turn()
         assert rig.log == []
         rig.files.hold_write.set()
-        rig.settle()
+        rig.flush()
         assert len(rig.log) == waiters
         rig.writer.close()
 
@@ -635,7 +635,7 @@ class TestInline:
         quick.loop.turn()
         assert quick.files.calls == []
         go_on.set()
-        quick.settle()
+        quick.flush()
         assert quick.log == ["x0"]
         quick.writer.close()
 
@@ -703,7 +703,7 @@ class TestInline:
                 self.send(rig)
                 rig.loop.turn()
                 ran_inline = bool(rig.log)  # what the thread posts is for the next turn
-                rig.settle()
+                rig.flush()
                 rig.log.clear()
                 if ran_inline is inline:
                     return count
@@ -724,7 +724,7 @@ class TestFailure:
     def test_a_failed_operation_stops_the_writer_and_is_reported(self, rig: Rig, operation: str, number: int) -> None:
         rig.writer.append(FIRST)
         rig.writer.when_durable(rig.recorder("before"))
-        rig.settle()
+        rig.flush()
         rig.files.fail_at[operation] = OSError(number, os.strerror(number))
         rig.writer.append(FIRST)
         rig.writer.when_durable(rig.recorder("failed"))
@@ -770,7 +770,7 @@ class TestFailure:
         rig = Rig(tmp_path, sync=SyncStrategy.PERIODIC, sync_interval_seconds=1000.0)
         rig.files.fail_at["sync"] = OSError(errno.EIO, "broken")
         rig.writer.append(FIRST)
-        rig.settle()
+        rig.flush()
         with pytest.raises(StoreUnavailable, match="broken"):
             rig.writer.close()
         rig.loop.turn()

@@ -96,16 +96,16 @@ class FakeConsumer:
 
     def acknowledge(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
         self.outstanding.remove(delivery)
-        self._settle([delivery], transaction)
+        self._record_acknowledged([delivery], transaction)
 
     def acknowledge_through(self, delivery: Delivery, transaction: LocalTransactionId | None = None) -> None:
         end = self.outstanding.index(delivery) + 1
-        settled, self.outstanding = self.outstanding[:end], self.outstanding[end:]
-        self._settle(settled, transaction)
+        acknowledged, self.outstanding = self.outstanding[:end], self.outstanding[end:]
+        self._record_acknowledged(acknowledged, transaction)
 
-    def _settle(self, deliveries: list[Delivery], transaction: LocalTransactionId | None) -> None:
+    def _record_acknowledged(self, deliveries: list[Delivery], transaction: LocalTransactionId | None) -> None:
         if transaction is None:
-            self.connection.broker.settled += [delivery.message.message_id for delivery in deliveries]
+            self.connection.broker.acknowledged += [delivery.message.message_id for delivery in deliveries]
         else:
             self.connection.transactions[transaction]["acks"].append((self, deliveries))
         self.connection.broker.dispatch()
@@ -196,7 +196,7 @@ class FakeConnection:
         if "doom" in work:
             raise CommitFailed(work["doom"])
         for _, deliveries in work["acks"]:
-            self.broker.settled += [delivery.message.message_id for delivery in deliveries]
+            self.broker.acknowledged += [delivery.message.message_id for delivery in deliveries]
         for message in work["sends"]:
             self.broker.route(message)
 
@@ -245,7 +245,7 @@ class FakeBroker:
         self.temporary_count = 0
         self.durables: set[tuple[str, str]] = set()
         self.received: list[Message] = []
-        self.settled: list[str] = []
+        self.acknowledged: list[str] = []
         self.rejected: list[tuple[str, str]] = []
         self.disk_is_slow = False
         self.waiting: list[Callable[[], None]] = []

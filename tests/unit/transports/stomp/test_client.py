@@ -280,11 +280,11 @@ def test_auto_is_acknowledged_when_the_bytes_have_left(connect: Any, broker: Any
     peer = connect()
     peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nactivemq.prefetchSize:2\n\n^")
     assert bodies(send(peer, "0") + send(peer, "1") + send(peer, "2")) == ["0", "1"]
-    assert broker.settled == []
+    assert broker.acknowledged == []
     assert bodies(peer.flush()) == ["2"]
-    assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:2"]
+    assert broker.acknowledged == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:2"]
     peer.flush()
-    assert broker.settled == [f"ID:host-1-1:-1:1:{number}" for number in (1, 2, 3)]
+    assert broker.acknowledged == [f"ID:host-1-1:-1:1:{number}" for number in (1, 2, 3)]
 
 
 def test_auto_that_has_not_left_is_delivered_again(connect: Any, broker: Any) -> None:
@@ -292,7 +292,7 @@ def test_auto_that_has_not_left_is_delivered_again(connect: Any, broker: Any) ->
     peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nreceipt:s\n\n^")
     send(peer, "0")
     peer.session.lost()
-    assert broker.settled == []
+    assert broker.acknowledged == []
     answers = connect().send("SUBSCRIBE\nid:1\ndestination:/queue/q\n\n^")
     assert header(answers[0], "redelivered") == "true"
 
@@ -306,8 +306,8 @@ def test_auto_cannot_be_acknowledged(connect: Any) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-@pytest.mark.parametrize(("mode", "settled"), [("client", [1, 2]), ("client-individual", [2])])
-def test_client_acknowledges(connect: Any, broker: Any, version: str, mode: str, settled: list[int]) -> None:
+@pytest.mark.parametrize(("mode", "acknowledged"), [("client", [1, 2]), ("client-individual", [2])])
+def test_client_acknowledges(connect: Any, broker: Any, version: str, mode: str, acknowledged: list[int]) -> None:
     peer = connect(version)
     peer.send(f"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:{mode}\n\n^")
     frames = [send(peer, str(number))[0] for number in range(3)]
@@ -317,7 +317,7 @@ def test_client_acknowledges(connect: Any, broker: Any, version: str, mode: str,
         "1.2": f"id:{header(frames[1], 'ack') if version == '1.2' else ''}",
     }[version].format("")
     assert peer.send(f"ACK\n{name}\nreceipt:r\n\n^") == [RECEIPT]
-    assert broker.settled == [f"ID:host-1-1:-1:1:{number}" for number in settled]
+    assert broker.acknowledged == [f"ID:host-1-1:-1:1:{number}" for number in acknowledged]
     assert message_of(peer.send(f"ACK\n{name}\nreceipt:r\n\n^")[0]).startswith("Unexpected ACK received")
 
 
@@ -328,7 +328,7 @@ def test_refused_message_leaves_the_others(connect: Any, broker: Any) -> None:
     assert peer.send(f"NACK\nid:{header(frames[1], 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
     assert [message_id for message_id, _ in broker.rejected] == ["ID:host-1-1:-1:1:2"]
     assert peer.send(f"ACK\nid:{header(frames[2], 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
-    assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:3"]
+    assert broker.acknowledged == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:3"]
 
 
 def test_ack_of_an_ended_subscription_has_no_effect(connect: Any, broker: Any) -> None:
@@ -338,7 +338,7 @@ def test_ack_of_an_ended_subscription_has_no_effect(connect: Any, broker: Any) -
     peer.send("UNSUBSCRIBE\nid:1\n\n^")
     for command in ("ACK", "NACK"):
         assert peer.send(f"{command}\nid:{header(frame, 'ack')}\nreceipt:r\n\n^") == [RECEIPT]
-    assert (broker.settled, broker.rejected) == ([], [])
+    assert (broker.acknowledged, broker.rejected) == ([], [])
 
 
 def test_browsers_message_cannot_be_refused(connect: Any, broker: Any) -> None:
@@ -376,7 +376,7 @@ def test_unrenderable_message_is_not_acknowledged_with_later(connect: Any, broke
         send(peer, "good", destination=f"/queue/{name}")
     peer.session.written()
     assert [message_id for message_id, _ in broker.rejected] == ["auto", "client"]
-    assert broker.settled == ["ID:host-1-1:-1:1:1"]
+    assert broker.acknowledged == ["ID:host-1-1:-1:1:1"]
 
 
 def test_cumulative_ack_excludes_unrendered_messages(connect: Any, broker: Any) -> None:
@@ -386,7 +386,7 @@ def test_cumulative_ack_excludes_unrendered_messages(connect: Any, broker: Any) 
     [frame] = send(peer, "good")[1:]
     peer.send(f"ACK\nid:{header(frame, 'ack')}\n\n^")
     assert [message_id for message_id, _ in broker.rejected] == ["bad"]
-    assert broker.settled == ["ID:host-1-1:-1:1:1"]
+    assert broker.acknowledged == ["ID:host-1-1:-1:1:1"]
 
 
 def test_browser_passes_over_what_cannot_be_rendered(connect: Any, broker: Any) -> None:
@@ -442,7 +442,7 @@ def test_acknowledgement_in_transaction_repeats_an_earlier_one(connect: Any, bro
     outside = peer.send(f"ACK\nsubscription:1\nmessage-id:{ids[0]}\nreceipt:r\n\n^")
     assert message_of(outside[0]).startswith("Unexpected ACK")
     assert peer.send("COMMIT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
-    assert len(broker.settled) == 2
+    assert len(broker.acknowledged) == 2
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
@@ -458,9 +458,9 @@ def test_aborted_acknowledgement_can_be_given_again(connect: Any, broker: Any, v
     assert peer.send(f"ACK\n{name}\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
     assert message_of(peer.send(f"ACK\n{name}\n\n^")[0]).startswith("Unexpected ACK")
     assert peer.send("ABORT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
-    assert broker.settled == []
+    assert broker.acknowledged == []
     assert peer.send(f"ACK\n{name}\nreceipt:r\n\n^") == [RECEIPT]
-    assert broker.settled == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:2"]
+    assert broker.acknowledged == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:2"]
 
 
 def test_abort_after_the_subscription_ended_is_harmless(connect: Any, broker: Any) -> None:
