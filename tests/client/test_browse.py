@@ -158,7 +158,7 @@ def test_messages_are_pulled_over_a_failover(pair: Pair, queue: str) -> None:
             rest.receive(0.3)
 
 
-def test_tasks_ask_for_messages_and_browse_over_a_failover(pair: Pair, queue: str) -> None:
+def test_tasks_pull_messages_and_browse_over_a_failover(pair: Pair, queue: str) -> None:
     async def main() -> None:
         async with aio.connect(pair.uri, timeout=PATIENCE) as connection:
             for number in range(4):

@@ -280,7 +280,7 @@ class TestLastSequence:
         assert lives.store.last_sequence("ID:another:1:1") == -1
 
     @BETWEEN
-    def test_it_survives_deletion_of_its_files(self, lives: Lives, next_life: Any) -> None:
+    def test_last_sequence_survives_deletion_of_its_files(self, lives: Lives, next_life: Any) -> None:
         (over,) = self.add(lives, 5)
         lives.store.remove(over)
         for round_number in range(6):

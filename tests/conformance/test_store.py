@@ -419,7 +419,7 @@ class TestPrepared:
         lives.store.prepare(XA)
         assert not crash(lives).prepared
 
-    def test_it_outlives_the_cleanup_of_everything_around_it(
+    def test_a_prepared_transaction_outlives_the_cleanup_around_it(
         self, in_doubt: Any, text_message: MakeMessage, snapshot: Any, new: list[Message]
     ) -> None:
         for number in range(100, 160):
@@ -507,7 +507,7 @@ class TestLastSequence:
         assert lives.store.last_sequence(self.PRODUCER) == 2
 
     @BETWEEN
-    def test_it_is_known_when_the_messages_file_is_long_gone(
+    def test_last_sequence_outlives_the_messages_file(
         self, lives: Any, text_message: MakeMessage, next_life: Any
     ) -> None:
         producers = [f"ID:client-{number}:1:1:1" for number in range(5)]
@@ -695,7 +695,7 @@ class TestDelivered:
 
 
 class TestCleanup:
-    def test_it_changes_nothing_that_can_be_seen(self, lives: Any, text_message: MakeMessage, snapshot: Any) -> None:
+    def test_cleanup_changes_nothing_visible(self, lives: Any, text_message: MakeMessage, snapshot: Any) -> None:
         lives.store.subscribe(subscription("a"))
         sent = [text_message(ORDERS, number, "x" * 500) for number in range(60)]
         for message in sent:

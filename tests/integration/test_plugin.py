@@ -104,7 +104,7 @@ class Witness:
 
 class TestBroker:
     @pytest.mark.alone
-    def test_it_is_ready_in_under_300_ms(self) -> None:
+    def test_broker_is_ready_in_under_300_ms(self) -> None:
         took = []
         for _ in range(5):
             began = time.monotonic()
@@ -114,7 +114,7 @@ class TestBroker:
         print(f"ready in {', '.join(f'{1000 * seconds:.0f} ms' for seconds in took)}")
         assert in_time(min(took), 0.3)
 
-    def test_it_speaks_stomp_and_openwire(self) -> None:
+    def test_broker_supports_stomp_and_openwire(self) -> None:
         with Broker() as broker:
             assert broker.uri == f"tcp://127.0.0.1:{broker.openwire_port}"
             assert broker.stomp_address == ("127.0.0.1", broker.stomp_port)
@@ -125,7 +125,7 @@ class TestBroker:
             with socket.create_connection(("127.0.0.1", broker.openwire_port), PATIENCE_SECONDS) as openwire:
                 assert b"ActiveMQ" in openwire.recv(100)
 
-    def test_it_comes_back_on_its_ports_and_empty(self) -> None:
+    def test_broker_restarts_on_its_ports_and_empty(self) -> None:
         with Broker() as broker:
             ports = broker.stomp_port, broker.openwire_port
             client = StompClient(broker.stomp_port)
@@ -163,7 +163,7 @@ class TestBroker:
             assert client.read().command == "ERROR"
             client.close()
 
-    def test_it_cannot_be_used_before_or_after(self) -> None:
+    def test_broker_cannot_be_used_before_or_after_its_block(self) -> None:
         broker = Broker()
         with pytest.raises(ClusterError, match="`with` statement"):
             broker.restart()
@@ -626,7 +626,7 @@ def test_of_the_module(ha_cluster): pass
         result.assert_outcomes(errors=1)
         result.stdout.fnmatch_lines(["*wrong *; it is pybroker(*members=2*"])
 
-    def test_it_is_described(self, suite: pytest.Pytester) -> None:
+    def test_plugin_describes_its_marker_and_fixtures(self, suite: pytest.Pytester) -> None:
         run(suite, "--markers").stdout.fnmatch_lines(["@pytest.mark.pybroker(*, members=2, settings={}, config=None)*"])
         run(suite, "--fixtures").stdout.re_match_lines_random([r"broker .*", r"ha_cluster .*"])
 
@@ -675,7 +675,7 @@ import os, signal
                 process.kill()
             assert witness.all_ended()
 
-    def test_it_loads_nothing_until_a_broker_is_wanted(self, suite: pytest.Pytester) -> None:
+    def test_plugin_loads_nothing_until_a_broker_is_needed(self, suite: pytest.Pytester) -> None:
         suite.makepyfile(
             """
 import sys

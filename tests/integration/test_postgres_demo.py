@@ -15,7 +15,7 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment or None)
 
 
-def test_it_loses_nothing() -> None:
+def test_postgres_demo_loses_nothing() -> None:
     require_postgres()
     done = demo("postgres")
     print(done.stdout)

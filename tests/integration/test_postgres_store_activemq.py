@@ -64,7 +64,9 @@ def activemq(java: Any, postgres_database: PostgresDatabase, tmp_path: Path) -> 
         yield start
 
 
-def test_they_are_masters_in_turn(activemq: Callable[[], ActiveMQ], postgres_database: PostgresDatabase) -> None:
+def test_activemq_and_pybroker_are_masters_in_turn(
+    activemq: Callable[[], ActiveMQ], postgres_database: PostgresDatabase
+) -> None:
     first = activemq()
     first.wait()
     send(first.port, b"to ActiveMQ")

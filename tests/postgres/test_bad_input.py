@@ -221,6 +221,6 @@ class TestReading:
         lives.database.sql("DELETE FROM activemq_msgs WHERE id > 10")
 
 
-def test_the_url_is_the_only_thing_that_knows_the_password(lives: Any) -> None:
+def test_only_the_url_holds_the_password(lives: Any) -> None:
     assert PASSWORD not in lives.store.name
     assert USER not in lives.store.name.removeprefix("postgresql")

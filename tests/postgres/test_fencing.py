@@ -132,7 +132,7 @@ def test_giving_up_does_not_wait_for_a_commit_that_hangs(lives: Any, text_messag
     session.close()
 
 
-def test_a_link_that_swallows_everything_is_given_up_in_time(postgres_database: Any, text_message: Any) -> None:
+def test_a_link_that_drops_everything_is_closed_in_time(postgres_database: Any, text_message: Any) -> None:
     """What is behind a proxy may be gone without the kernel's noticing; the bound is the store's own."""
     acknowledged: list[int] = []
     with StallingProxy(postgres_database.cluster.port) as proxy:

@@ -177,7 +177,7 @@ def test_what_is_written_reads_the_same(batches: list[list[bytes]], checksum: bo
 
 @few
 @given(journals(), st.integers(1, 2000))
-def test_it_reads_the_same_however_it_is_cut(batches: list[list[bytes]], piece_bytes: int) -> None:
+def test_chunk_size_does_not_change_the_rows(batches: list[list[bytes]], piece_bytes: int) -> None:
     check(encoded(batches) + EOF_MARKER, piece_bytes=piece_bytes)
 
 

@@ -179,7 +179,7 @@ def test_live_messages_are_those_that_the_real_broker_showed(
     }
 
 
-def test_live_messages_are_those_in_the_generators_books(stores: Stores, alive: dict[str, list[Any]]) -> None:
+def test_live_messages_are_those_in_the_generators_totals(stores: Stores, alive: dict[str, list[Any]]) -> None:
     queues: defaultdict[str, list[str]] = defaultdict(list)
     pending: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for row in alive[str(stores.directories[GENERATED])]:

@@ -35,7 +35,7 @@ def test_create_store_is_no_setting_of_a_database():
         load(None, {"store": "postgresql://u@h/d", "create_store": "no"}, {})
 
 
-def test_it_is_frozen():
+def test_settings_are_frozen():
     with pytest.raises(AttributeError):
         load(None, {}, {}).stomp = 1
 

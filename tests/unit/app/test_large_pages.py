@@ -157,7 +157,7 @@ def test_blocks_are_moved_after_growth_only(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("hurried")
-def test_it_ends_within_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moving_memory_ends_within_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
     sizes = iter([0, 10 * large_pages.GROWN_BYTES])
     addresses: list[int] = []

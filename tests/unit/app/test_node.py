@@ -108,7 +108,7 @@ def member(registry):
     return Member()
 
 
-def test_it_serves_until_a_stop_is_requested(live, member):
+def test_member_serves_until_a_stop_is_requested(live, member):
     async def scenario() -> None:
         await member.until(Role.MASTER)
         reader, writer = await member.connect()
@@ -124,7 +124,7 @@ def test_it_serves_until_a_stop_is_requested(live, member):
     assert member.store.end == "closed"
 
 
-def test_it_waits_while_another_holds_the_lock(live, registry, member):
+def test_member_waits_while_another_holds_the_lock(live, registry, member):
     other = MemoryLock(registry, "lock")
     assert other.try_acquire()
 

@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never happened")
 
 
-def test_it_follows_and_logs_it_once(
+def test_standby_follows_and_logs_it_once(
     tmp_path: Path, waiting: Callable[[], Standby], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -172,7 +172,7 @@ def test_status_distinguishes_a_stop_from_a_crash(role: MemberRole, expected: st
     assert re.search(f"{expected}$", describe(status)[1])
 
 
-def test_it_lists_long_queues_before_it_reports_warm(
+def test_standby_lists_long_queues_before_it_reports_warm(
     tmp_path: Path, waiting: Callable[[], Standby], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(id_cache, "LONG_QUEUE", 100)

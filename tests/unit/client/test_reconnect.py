@@ -203,7 +203,7 @@ def test_the_broker_that_was_lost_is_tried_last() -> None:
     assert fail_round_after_pause(subject) == "bca"
 
 
-def test_randomize_gives_every_round_an_order_of_its_own() -> None:
+def test_randomize_reorders_the_addresses_every_round() -> None:
     subject = reconnector("randomize=true", hosts="abcdef")
     rounds = [fail_round(subject, 6)] + [fail_round_after_pause(subject, 6) for _ in range(9)]
     assert len(set(rounds)) > 5

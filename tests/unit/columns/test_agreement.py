@@ -31,7 +31,7 @@ def test_a_real_brokers_journal_reads_the_same(name: str, kind: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["04-localtx-kill9", "10-corrupt-batch"])
-def test_it_reads_the_same_in_small_pieces_and_in_small_windows(name: str, tmp_path: Path) -> None:
+def test_small_pieces_and_windows_read_the_same(name: str, tmp_path: Path) -> None:
     journal = unpack(name, "kahadb", tmp_path)
     expected = scalar_rows(journal)
     assert_same(vector_rows(journal, piece_bytes=8000), expected)

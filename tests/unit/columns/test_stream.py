@@ -167,7 +167,7 @@ def test_a_query_for_what_is_available_now_ends_there(tmp_path: Path) -> None:
     assert steps(reader(tmp_path), offset)[0] == [["c", "d"]]
 
 
-def test_it_begins_at_the_given_offset(tmp_path: Path) -> None:
+def test_stream_begins_at_the_given_offset(tmp_path: Path) -> None:
     grow(tmp_path, 1, batch("a"))
     grow(tmp_path, 2, batch("b"), batch("c"))
     stream = reader(tmp_path, startingPosition="latest")

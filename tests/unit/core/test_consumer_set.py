@@ -105,7 +105,7 @@ class TestExclusive:
         world.put(*"01")
         assert (first.names, second.names) == (["0", "1"], [])
 
-    def test_it_takes_over_the_groups_of_others(self, world):
+    def test_exclusive_consumer_takes_over_the_groups_of_others(self, world):
         owner = world.consume()
         world.put("0", group_id="g")
         leader = world.consume(exclusive=True)

@@ -267,7 +267,7 @@ def test_an_id_gets_into_a_dead_letter_queue_once() -> None:
     assert [place for _, place in rig.events] == ["queue://ActiveMQ.DLQ", None, None, "queue://ActiveMQ.DLQ"]
 
 
-def test_and_once_into_each_of_several() -> None:
+def test_copies_become_one_letter_in_each_individual_queue() -> None:
     rig = individual()
     for copy in copies("queue://A", "queue://B", "queue://A"):
         rig.dead_letter(copy)

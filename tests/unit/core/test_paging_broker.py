@@ -157,7 +157,7 @@ class TestFlowControl:
         assert world.broker.queues[Q].usage.used < self.LIMIT
         assert names(world) == [*numbers(*range(500)), "more"]
 
-    def test_it_is_not_refused_where_others_would_be(self, disk):
+    def test_paged_messages_are_accepted_where_others_are_refused(self, disk):
         world = self.world(disk, send_fail_if_no_space=True)
         world.client().send("queue://Q", *numbers(*range(500)))
         assert world.broker.queues[Q].pending.count == 500

@@ -103,7 +103,7 @@ def test_a_full_consumer_leaves_messages_to_others(world):
     assert (first.ids, second.ids) == (["a"], ["b", "c", "d"])
 
 
-def test_acknowledged_messages_are_gone_for_good(world):
+def test_acknowledged_messages_are_gone_permanently(world):
     client = world.client()
     client.send("queue://Q", "a", "b")
     client.subscribe("queue://Q").ack(0)

@@ -103,7 +103,7 @@ class TestDurable:
 
 
 class TestRetained:
-    def test_it_is_for_retroactive_consumers_of_any_topic(self):
+    def test_retained_message_reaches_retroactive_consumers(self):
         world = World()
         live = world.listen()
         world.publish("old", properties={"ActiveMQ.Retain": True})

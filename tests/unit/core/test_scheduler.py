@@ -166,7 +166,7 @@ def test_a_delay_is_kept_to_the_millisecond(world: World) -> None:
     assert world.wake_time is None
 
 
-def test_a_timer_that_rings_early_sends_nothing(world: World) -> None:
+def test_a_timer_that_fires_early_sends_nothing(world: World) -> None:
     world.send(properties={"AMQ_SCHEDULED_DELAY": Long(700)})
     world.scheduler.fire(START + 699)
     assert not world.sent
@@ -231,7 +231,7 @@ def test_order_is_by_time_and_then_by_arrival(world: World) -> None:
     ]
 
 
-def test_the_timer_rings_for_the_first_and_no_more_than_needed(world: World) -> None:
+def test_the_timer_fires_for_the_first_and_no_more_than_needed(world: World) -> None:
     world.send(properties={"AMQ_SCHEDULED_DELAY": 5000})
     assert world.wake_time == START + 5000
     world.send(properties={"AMQ_SCHEDULED_DELAY": 400})

@@ -111,7 +111,7 @@ class TestDurable:
         client.send("topic://T", "a", persistent=False)
         assert client.subscribe("topic://T", subscription_name="s").ids == ["a"]
 
-    def test_it_can_be_active_only_once(self, world):
+    def test_durable_subscription_can_be_active_only_once(self, world):
         client = world.client("me")
         client.subscribe("topic://T", subscription_name="s")
         with pytest.raises(SubscriptionInUse, match="client: me and subscriptionName: s"):
@@ -231,7 +231,7 @@ class TestTemporary:
         with pytest.raises(InvalidDestination, match="another connection"):
             world.client().subscribe(str(destination))
 
-    def test_it_goes_with_its_connection(self, world):
+    def test_temporary_queue_goes_with_its_connection(self, world):
         owner, other = world.client(), world.client()
         destination = owner.connection.create_temporary(DestinationType.TEMP_QUEUE)
         owner.connection.close()

@@ -20,7 +20,7 @@ def test_without_limits_nothing_is_ever_full():
     assert not usage.is_full
 
 
-def test_it_is_full_at_its_own_or_its_parents_limit():
+def test_usage_is_full_at_its_own_or_its_parents_limit():
     broker = Usage(10)
     small, unlimited = Usage(3, broker), Usage(0, broker)
     small.acquire(3)

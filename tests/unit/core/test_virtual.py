@@ -112,7 +112,7 @@ def test_composite_send_is_copied_with_the_origin() -> None:
     }
 
 
-def test_copies_differ_in_nothing_but_their_destinations() -> None:
+def test_copies_differ_in_their_destinations_only() -> None:
     message = make_message("m", "queue://A,B", persistent=False, expiration=7, priority=9, properties={"k": 1})
     (_, first), (_, second) = router().route(message) or ()
     for copy in (first, second):

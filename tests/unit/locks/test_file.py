@@ -99,7 +99,7 @@ def test_the_stamp_survives_a_file_full_of_ones(path: Path) -> None:
     assert path.read_bytes() == struct.pack(">q", NOW_MS) + b"\xff" * 12
 
 
-def test_waiting_trying_and_asking_leave_no_trace(path: Path, pool: ThreadPoolExecutor) -> None:
+def test_waiting_trying_and_checking_leave_no_trace(path: Path, pool: ThreadPoolExecutor) -> None:
     master, waiter = FileLock(path, clock=clock), FileLock(path, clock=lambda: NOW_MS + 5)
     assert master.try_acquire()
 
@@ -283,7 +283,7 @@ def test_an_interrupted_wait_gives_back_what_it_wins_later(path: Path, monkeypat
 # ---------------------------------------------------------------- asking who holds it
 
 
-def test_asking_creates_nothing(path: Path) -> None:
+def test_checking_creates_nothing(path: Path) -> None:
     assert holder(path) is None
     assert not is_locked(path)
     assert not path.exists()
@@ -476,7 +476,7 @@ def test_holder_releases_despite_a_failing_file_system(
 # ---------------------------------------------------------------- flock
 
 
-def test_flock_keeps_its_hands_off_activemqs_lock_file(path: Path) -> None:
+def test_flock_does_not_touch_activemqs_lock_file(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lock\.flock"):
         FlockLock(path, clock=clock)
     assert not path.exists()

@@ -156,7 +156,7 @@ def test_a_confirmation_that_comes_too_late_revives_nothing(world: World) -> Non
         keeper.check()
 
 
-def test_a_thread_that_wakes_up_too_late_does_not_ask_any_more(world: World) -> None:
+def test_a_thread_that_wakes_up_too_late_checks_no_more(world: World) -> None:
     keeper = world.keep()
     world.time += 8
     world.confirm_once()
@@ -353,7 +353,7 @@ def test_lock_without_grace_is_lost_with_its_session(world: World, held: Held) -
         keeper.check_surely()
 
 
-def test_a_lock_given_back_in_doubt_keeps_no_one_waiting(world: World, held: Held) -> None:
+def test_a_lock_released_in_doubt_keeps_no_one_waiting(world: World, held: Held) -> None:
     keeper = world.keep(grace_seconds=2)
     world.session.close()
 

@@ -91,7 +91,7 @@ def test_the_limit_may_change_between_two_frames() -> None:
         reader.advance()
 
 
-def test_who_stops_half_way_goes_on_where_it_stopped() -> None:
+def test_a_stopped_reader_resumes_where_it_stopped() -> None:
     reader = FrameReader()
     reader.feed(framed(b"\x0a", b"\x0b"))
     assert next(frames(reader)) == b"\x0a"

@@ -58,7 +58,7 @@ def same(found: Message, expected: Message) -> bool:
 
 
 @given(st.lists(FIELDS, max_size=12))
-def test_it_agrees_with_routing(many: list[dict[str, object]]) -> None:
+def test_prefix_cache_agrees_with_routing(many: list[dict[str, object]]) -> None:
     cache = PrefixCache()
     for sequence, changes in enumerate(many, 1):
         made = message(sequence, **changes)  # type: ignore[arg-type]

@@ -110,7 +110,7 @@ def test_nothing_there_is_the_end(tmp_path: Path) -> None:
     assert (result.last_file_id, result.end, result.records) == (0, 0, {})
 
 
-def test_it_follows_appends_and_rotation_in_preallocated_files(tmp_path: Path) -> None:
+def test_follower_reads_appends_and_rotation_when_preallocated(tmp_path: Path) -> None:
     first = write_file(tmp_path, 1, [batch(add(1))], preallocated=4096)
     follower = caught_up(Follower(tmp_path))
     append(first, batch(add(2), remove(1)))
@@ -373,7 +373,7 @@ def test_copies_take_over_when_their_source_is_gone(tmp_path: Path, caplog: pyte
 # ---------------------------------------------------------------- errors
 
 
-def test_it_changes_nothing(follower: Follower, tmp_path: Path) -> None:
+def test_follower_changes_no_file(follower: Follower, tmp_path: Path) -> None:
     def seen() -> list[tuple[str, bytes, int]]:
         return [(each.name, each.read_bytes(), each.stat().st_mtime_ns) for each in sorted(tmp_path.iterdir())]
 

@@ -325,7 +325,7 @@ class TestReplica:
         it.replica.confirm(1)
         assert it.log == ["replica 1 a", "sink a", "notified a"]
 
-    def test_who_asks_behind_what_is_not_confirmed_waits_for_it(self, desk: Build) -> None:
+    def test_a_later_callback_waits_for_an_unconfirmed_batch(self, desk: Build) -> None:
         it = desk(replicated=True)
         assert it.replica is not None
         it.send("a")
@@ -374,7 +374,7 @@ class TestEnds:
         with pytest.raises(StoreUnavailable, match="the store was given up"):
             it.commits.require_running()
 
-    def test_an_idle_writer_asks_the_fence_now_and_then(self, desk: Build) -> None:
+    def test_an_idle_writer_checks_the_fence_periodically(self, desk: Build) -> None:
         it = desk(CommitPolicy(noun="store", writer="test writer", watch_seconds=0.01))
         it.lock = LockNotHeld("lost")
         it.loop.run_until(lambda: bool(it.failures))

@@ -23,7 +23,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(("add", "remove", "move")), st.inte
 
 
 @given(before=st.lists(st.integers(0, 20), unique=True), changes=CHANGES)
-def test_it_is_what_listing_again_gives(before: list[int], changes: list[tuple[str, int]]) -> None:
+def test_updated_ids_equal_a_new_listing(before: list[int], changes: list[tuple[str, int]]) -> None:
     messages = {f"ID:{number}": place for place, number in enumerate(before)}
     listed = list(messages)
     for place, (change, number) in enumerate(changes, MARK):

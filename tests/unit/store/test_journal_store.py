@@ -408,7 +408,7 @@ class TestCleanup:
         assert len(names(directory)) == 1
         bench.store.close()
 
-    def test_or_moved_into_the_archive(self, directory: Path, tmp_path: Path) -> None:
+    def test_files_are_moved_into_the_archive(self, directory: Path, tmp_path: Path) -> None:
         settings = JournalSettings(file_bytes_max=2000, archive_directory=tmp_path / "archive")
         bench = self.filled(directory, settings=settings)
         before = names(directory)
@@ -418,7 +418,7 @@ class TestCleanup:
         assert names(directory) | names(tmp_path / "archive") == before
         bench.store.close()
 
-    def test_they_go_in_ascending_order_each_durably(self, directory: Path) -> None:
+    def test_files_are_removed_in_ascending_order_each_durably(self, directory: Path) -> None:
         calls: list[str] = []
 
         class Files(JournalFiles):
@@ -440,7 +440,7 @@ class TestCleanup:
         assert calls[1::2] == ["sync"] * len(removed)
         bench.store.close()
 
-    def test_they_go_only_once_the_acks_are_on_disk(self, directory: Path) -> None:
+    def test_files_are_removed_only_once_the_acks_are_on_disk(self, directory: Path) -> None:
         settings = JournalSettings(file_bytes_max=2000, sync=SyncStrategy.PERIODIC, sync_interval_seconds=1000)
         calls: list[str] = []
 
@@ -654,7 +654,7 @@ class TestStartFromAnIndex:
     def messages(bench: Bench) -> Any:
         return bench.store._state.destinations[QUEUE].messages
 
-    def test_it_is_materialised_slice_by_slice_once_it_serves(self, directory: Path) -> None:
+    def test_snapshot_is_materialised_in_slices_once_it_serves(self, directory: Path) -> None:
         bench, alarms = self.new_master(directory)
         assert alarms == []
         bench.store.cleanup()

@@ -48,7 +48,7 @@ OPERATIONS = st.lists(
 @given(
     stored=st.lists(NUMBERS, unique=True), operations=OPERATIONS, slice_size=st.integers(1, 5), reverse=st.booleans()
 )
-def test_it_does_what_a_dictionary_does(
+def test_snapshot_messages_behave_like_a_dictionary(
     stored: list[int], operations: list[tuple[str, int]], slice_size: int, reverse: bool
 ) -> None:
     model = {message_id(number): FILE | number for number in stored}

@@ -210,7 +210,7 @@ class TestHeld:
         assert (world.confirmed, world.waiting, world.alarms) == ([], [], [])
 
 
-class TestWhetherItPays:
+class TestOpening:
     def test_consumers_that_keep_up_make_it_pay(self, world: World) -> None:
         assert not world.buffer.is_open
         world.watch(0.0005, 10)
@@ -220,12 +220,12 @@ class TestWhetherItPays:
         world.watch(HOLD_SECONDS + 0.002, 100)
         assert not world.buffer.is_open
 
-    def test_nor_does_a_queue_without_consumers(self, world: World) -> None:
+    def test_a_queue_without_consumers_opens_no_buffer(self, world: World) -> None:
         for number in range(1000):
             world.buffer.observe_add(str(number))
         assert not world.buffer.is_open
 
-    def test_nor_a_disk_that_is_quicker_than_any_consumer(self, world: World) -> None:
+    def test_a_disk_quicker_than_any_consumer_opens_no_buffer(self, world: World) -> None:
         world.write_seconds = 10e-6
         world.watch(20e-6, 100)
         assert not world.buffer.is_open
@@ -243,7 +243,7 @@ class TestWhetherItPays:
             world.buffer.add(text_message(QUEUE, number, "x" * HELD_BYTES_MAX))
         assert not world.buffer.is_open
 
-    def test_it_ends_when_no_one_consumes_any_more(self, world: World) -> None:
+    def test_buffer_closes_when_no_one_consumes_any_more(self, world: World) -> None:
         world.watch(0.0005, 10)
         for number in range(20):
             world.buffer.add(text_message(QUEUE, number))
@@ -319,12 +319,12 @@ class TestInTheStore:
         journal.turn()
         assert (journal.confirmed, journal.store._writer._end, journal.store.unwritten_bytes) == (["1"], before, 0)
 
-    def test_but_in_the_memory_of_what_its_producer_sent(self, journal: Journal) -> None:
+    def test_an_elided_message_counts_for_its_producers_sequence(self, journal: Journal) -> None:
         message_id = journal.add(1)
         journal.store.remove(QUEUE, message_id)
         assert journal.store.last_sequence(message_id.rpartition(":")[0]) == 1
 
-    def test_it_is_held_once(self, journal: Journal) -> None:
+    def test_a_message_is_held_once(self, journal: Journal) -> None:
         journal.add(1)
         assert not journal.store.add(text_message(QUEUE, 1))
         journal.buffer.is_open = False

@@ -338,7 +338,7 @@ class TestFiles:
 
 
 class TestCallbacks:
-    def test_they_wait_for_the_sync_and_the_fence_and_run_in_order(self, rig: Rig) -> None:
+    def test_callbacks_wait_for_sync_and_fence_and_run_in_order(self, rig: Rig) -> None:
         rig.files.hold_write.clear()
         rig.writer.append(FIRST)
         rig.writer.when_durable(rig.recorder("1"))
@@ -479,7 +479,7 @@ class TestIdle:
         rig.loop.turn()
         return rig
 
-    def test_it_is_written_when_its_time_is_over(self, idle: Rig, tmp_path: Path) -> None:
+    def test_an_idle_batch_is_written_when_its_time_is_over(self, idle: Rig, tmp_path: Path) -> None:
         idle.writer.append(encode_record(b"a"))
         idle.loop.turn()
         assert idle.writer.unwritten_bytes > 0
@@ -490,7 +490,7 @@ class TestIdle:
         idle.writer.close()
         assert contents(tmp_path)[-1][1] == b"a"
 
-    def test_it_goes_with_the_first_that_someone_waits_for(self, idle: Rig, tmp_path: Path) -> None:
+    def test_an_idle_batch_goes_with_the_first_that_has_a_waiter(self, idle: Rig, tmp_path: Path) -> None:
         idle.writer.append(encode_record(b"a"))
         idle.loop.turn()
         idle.writer.append(encode_record(b"b"))
@@ -557,7 +557,7 @@ class TestInline:
         for number in range(waiters):
             rig.writer.when_durable(rig.recorder(f"{payload[:9].decode()}{number}"))
 
-    def test_it_is_durable_and_notified_when_the_turn_is_over(self, quick: Rig, tmp_path: Path) -> None:
+    def test_inline_batch_is_durable_and_notified_after_the_turn(self, quick: Rig, tmp_path: Path) -> None:
         for payload in (b"a", b"b"):
             quick.files.calls.clear()
             self.send(quick, payload)
@@ -581,7 +581,7 @@ class TestInline:
         assert [payload for _, payload in contents(tmp_path)] == [b"first", b"a", b"b"]
 
     @pytest.mark.parametrize("waiters", [0, 1])
-    def test_how_long_it_takes_is_known_anyone_who_writes_it(self, quick: Rig, waiters: int) -> None:
+    def test_only_short_batches_measure_the_write_time(self, quick: Rig, waiters: int) -> None:
         self.send(quick, b"x" * INLINE_BYTES_MAX)
         quick.flush()
         assert quick.writer.write_seconds == 0.0, "that was no short one"

@@ -119,7 +119,7 @@ def test_a_batch_waits_for_those_who_were_just_answered(desk: Desk) -> None:
     assert desk.database.sizes == [3, 3]
 
 
-def test_and_not_for_long(desk: Desk) -> None:
+def test_batch_waits_for_expected_sends_only_briefly(desk: Desk) -> None:
     desk.send(3)
     desk.run_until_answered(3)
     desk.send(2)

@@ -73,7 +73,7 @@ def reset(connection: socket.socket) -> None:
     connection.close()
 
 
-def test_it_refuses_until_it_is_opened_and_once_it_is_shut(world: World) -> None:
+def test_proxy_refuses_before_open_and_after_shut(world: World) -> None:
     for _ in range(3):
         with pytest.raises(ConnectionRefusedError):
             world.client()

@@ -98,7 +98,7 @@ def test_byte_by_byte_is_as_good_as_whole(opening, spoken):
 
 
 @pytest.mark.parametrize(("opening", "spoken"), KNOWN)
-def test_any_start_of_an_opening_asks_for_more(opening, spoken):
+def test_any_start_of_an_opening_needs_more(opening, spoken):
     needed = next(
         length for length in range(len(opening)) if detect(opening[:length]) is not DetectedProtocol.UNDECIDED
     )

@@ -127,7 +127,7 @@ def test_unmatched_is_accepted_as_standard(world: World) -> None:
     assert world.waiting(ORDERS) == []
 
 
-def test_acks_are_answered_when_they_ask(world: World) -> None:
+def test_acks_are_answered_when_they_require_it(world: World) -> None:
     client = filled(world)
     taken = client.consume(ORDERS)
     client.answer(client.acknowledgement(taken[:1]), Response)

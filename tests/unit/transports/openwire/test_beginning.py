@@ -104,7 +104,7 @@ def test_magic_must_be_right(world: World) -> None:
     assert client.link.closed
 
 
-def test_connection_is_answered_and_managed_when_it_asks_for_it(world: World) -> None:
+def test_connection_is_answered_and_managed_on_request(world: World) -> None:
     answer, control = world.new_client().connect(manageable=True)
     assert isinstance(answer, Response)
     assert isinstance(control, ConnectionControl)
@@ -241,7 +241,7 @@ def test_leaving_is_answered_and_undoes_everything(world: World) -> None:
     assert client.read_frames() == []
 
 
-def test_who_has_left_can_do_nothing_more(world: World) -> None:
+def test_a_removed_connection_can_do_nothing_more(world: World) -> None:
     client = world.client()
     message = client.message(ORDERS)
     consumer = ConsumerInfo(consumer_id=client.consumer(), destination=ORDERS, prefetch_size=10)
@@ -260,14 +260,14 @@ def test_messages_before_the_leaving_in_one_chunk_are_answered(world: World) -> 
     assert {each.correlation_id for each in answers if isinstance(each, Response)} == {message.command_id, 99}
 
 
-def test_who_has_left_may_connect_again(world: World) -> None:
+def test_a_removed_connection_may_connect_again(world: World) -> None:
     client = world.client()
     client.answer(RemoveInfo(object_id=ConnectionId(client.id)), Response)
     client.answer(ConnectionInfo(connection_id=ConnectionId("ID:new"), client_id="c1"), Response)
     assert set(world.sessions) == {"ID:new"}
 
 
-def test_end_without_a_word_counts_all_as_seen(world: World) -> None:
+def test_connection_loss_counts_all_as_seen(world: World) -> None:
     client = world.client()
     client.send(ORDERS, "a", "b")
     client.consume(ORDERS)

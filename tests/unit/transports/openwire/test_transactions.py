@@ -64,7 +64,7 @@ def test_sends_appear_with_the_commit_and_in_order(world: World) -> None:
     assert texts(client.pushed) == ["a", "b"]
 
 
-def test_sends_in_a_transaction_may_ask_for_an_answer(world: World) -> None:
+def test_sends_in_a_transaction_may_require_an_answer(world: World) -> None:
     client = world.client()
     transaction = begin(client)
     assert [type(each) for each in client.send(ORDERS, "a", transaction_id=transaction)] == [Response]

@@ -56,7 +56,7 @@ def test_its_temporary_parts_are_made_once(names: DestinationNames) -> None:
     assert parts(names.parse("/queue/A,/temp-queue/replies")) == (queue("A"), own)
 
 
-def test_it_is_written_as_activemq_writes_it(names: DestinationNames) -> None:
+def test_composite_is_written_as_activemq_writes_it(names: DestinationNames) -> None:
     assert names.write(names.parse("/queue/c17a,/queue/c17b")) == "/queue/c17a,queue://c17b"
 
 

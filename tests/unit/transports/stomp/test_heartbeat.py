@@ -12,7 +12,7 @@ from pybroker.transports.stomp.heartbeat import HeartBeat, HeartbeatIntervals, n
     ("header", "answer"),
     [("0,0", "0,0"), ("1000,2000", "2000,1000"), (" 1000,0 ", "0,1000"), ("-1,500", "500,-1"), ("1,5", "100,100")],
 )
-def test_server_beats_as_the_client_asks_down_to_a_minimum(header: str, answer: str) -> None:
+def test_server_beats_as_requested_down_to_a_minimum(header: str, answer: str) -> None:
     assert str(negotiate(header, minimum_ms=100)) == answer
 
 
