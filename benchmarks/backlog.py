@@ -162,7 +162,7 @@ async def _consume(store: JournalStore, broker: BrokerCore, client: BrokerConnec
 
 
 class Throttle:
-    """A connection that nobody needs to hold: the benchmark itself waits when the disk is behind."""
+    """A connection without backpressure: the benchmark itself waits when the disk is behind."""
 
     def pause_reading(self) -> None:
         """Do nothing."""

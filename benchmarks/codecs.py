@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measured(name: str, call: Callable[[], object], per_call: int, count: int) -> Row:
-    """Return microseconds per message: the median says what to expect, the least what the code itself costs."""
+    """Return microseconds per message: the median is what to expect, the least is the cost of the code itself."""
     number = max(1, count // per_call)
     times = [seconds / (number * per_call) * 1e6 for seconds in timeit.repeat(call, number=number, repeat=REPEATS)]
     return {"step": name, "µs (median)": median(times), "µs (least)": min(times)}
@@ -65,7 +65,7 @@ def measured(name: str, call: Callable[[], object], per_call: int, count: int) -
 def stomp_work() -> list[Work]:
     """Frames to messages and back."""
     limits = StompLimits()
-    names = DestinationNames(cast("ConnectionPort", None), temporaries_max=0)  # asked only for temporary destinations
+    names = DestinationNames(cast("ConnectionPort", None), temporaries_max=0)  # used only for temporary destinations
     reader = MessageReader(CONNECTION_ID, names, lambda: 1_700_000_000_000, itertools.count(1).__next__)
     writer = MessageWriter(names, Version.V1_2, subscription_id="1", transformation=None)
     chunk = send_frame(f"/queue/{QUEUE.name}", receipt="4711") * CHUNK_FRAMES
@@ -136,7 +136,7 @@ def kahadb_work(count: int) -> list[Work]:
 
 
 def selector_work() -> list[Work]:
-    """Asking whether a message is wanted."""
+    """The check if a consumer wants a message."""
     selector = compile_selector(SELECTOR)
     message = next(messages(1))
     decoded = next(messages(1))

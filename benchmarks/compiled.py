@@ -26,7 +26,7 @@ def unpacked() -> Path:
     """Return the directory with the compiled package, after building it if need be.
 
     Raises:
-        RuntimeError: the build failed; says what it printed.
+        RuntimeError: the build failed; with its output.
     """
     place = BUILDS / _digest()
     if not place.is_dir():

@@ -71,7 +71,7 @@ class BrokerProcess:
         """Return the most memory it ever had resident."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         match = re.search(r"VmHWM:\s+(\d+) kB", status)
-        assert match is not None, "Linux tells it for every process"
+        assert match is not None, "Linux shows it for every process"
         return int(match[1]) << 10
 
     def kill(self) -> None:
@@ -85,7 +85,7 @@ class BrokerProcess:
             if match := pattern.search(self._log.read_text()):
                 return match
             time.sleep(0.005)
-        raise RuntimeError(f"{self.name} never said {pattern.pattern!r}; its log:\n{self._log.read_text()}")
+        raise RuntimeError(f"{self.name} never logged {pattern.pattern!r}; its log:\n{self._log.read_text()}")
 
 
 def connect(port: int) -> socket.socket:
@@ -133,7 +133,7 @@ class Loop:
         while not is_done():
             events = self._selector.select(PATIENCE_SECONDS)
             if not events:
-                raise RuntimeError(f"the broker has said nothing for {PATIENCE_SECONDS:g} seconds")
+                raise RuntimeError(f"the broker has sent nothing for {PATIENCE_SECONDS:g} seconds")
             for key, ready in events:
                 if ready & selectors.EVENT_WRITE:
                     key.data.flush()
@@ -231,7 +231,7 @@ class Producer(Peer):
 
 
 class Consumer(Peer):
-    """Counts messages, and acknowledges each if asked to.
+    """Counts messages, and acknowledges each in the mode `client-individual`.
 
     Attributes:
         delivered: messages so far.

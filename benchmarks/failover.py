@@ -1,8 +1,8 @@
-"""How long nobody serves: from `kill -9` of the master to the first message its standby accepts.
+"""Time without service: from `kill -9` of the master to the first message its standby accepts.
 
 Run from the root of the checkout: `python -m benchmarks.failover`.
 
-Two brokers share a store; in each round the master is killed and started again as standby. A client meanwhile tries
+Two brokers share a store; in each round the master is killed and started again as standby. A client tries
 the standby's port again and again, and ends the round with the receipt to a persistent message: the standby has noticed
 the death, won and stamped the lock, read the journal, opened its ports, and synced the message to disk.
 """
@@ -92,7 +92,7 @@ def kill_and_wait(master: BrokerProcess, port: int) -> float:
 
 
 def free_port() -> int:
-    """Return a port nobody listens on at the moment."""
+    """Return a port no one listens on at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

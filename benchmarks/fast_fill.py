@@ -1,6 +1,6 @@
 """A journal of a million messages in seconds: whole batches by the store's own encoder, without a store around them.
 
-What is written is what a broker would have written, had its producer sent so many messages and nobody received one.
+What is written is what a broker would have written, had its producer sent so many messages and none were received.
 """
 
 from itertools import islice

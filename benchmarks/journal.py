@@ -136,7 +136,7 @@ def group_commit(options: Namespace) -> list[Row]:
 
 
 def fence(options: Namespace) -> list[Row]:
-    """Time, batch by batch, a short batch's write and sync, and then the question whether the journal is still ours."""
+    """Time, batch by batch, a short batch's write and sync, and then the check that the journal is still ours."""
     count = 50 if options.quick else 3_000
     writes: list[float] = []
     looks: list[float] = []

@@ -12,7 +12,7 @@ What goes on in it:
 * batches of one record and of hundreds, data files of 32 MiB, a time mark a second;
 * at the end, as if the broker was killed: one local transaction unfinished, one XA transaction in doubt.
 
-`Totals` says what is in it, from the generator's own books: the live messages, by destination and subscription, are
+`Totals` has what is in it, from the generator's own counts: the live messages, by destination and subscription, are
 what any reader must come to.
 
 Messages are marshalled once per producer and shape, by the broker's own codec, with numbers that are then replaced for
@@ -141,7 +141,7 @@ def generate(
         journal.now = BEGUN_MS + operations * 1000 // per_second
     traffic.leave()
     journal.close()
-    return traffic.told()
+    return traffic.final_totals()
 
 
 class _Journal:
@@ -199,7 +199,7 @@ class _Journal:
 
 
 class _Shape:
-    """A message of one producer, marshalled but for four numbers."""
+    """A message of one producer, marshalled except four numbers."""
 
     def __init__(self, fields: OpenWireMessage, *, seconds_to_live: int = 0) -> None:
         self.destination = fields.destination
@@ -335,7 +335,7 @@ class _Queue:
         self.pending.append(message.message_id)
 
     def consume(self) -> None:
-        """Consume the oldest; now and then that fails for good."""
+        """Consume the oldest; now and then that fails permanently."""
         message_id = self.pending.popleft()
         self.consumed += 1
         if self.consumed % POISON_EVERY == 0:
@@ -531,7 +531,7 @@ class _Traffic:
             each.leave()
         self.journal.flush()
 
-    def told(self) -> Totals:
+    def final_totals(self) -> Totals:
         """Return the books, closed."""
         totals = self.totals
         totals.records = self.journal.record_count

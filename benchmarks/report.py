@@ -1,6 +1,6 @@
 """What every benchmark shares: its options, a table for people, and a file with the figures and their circumstances.
 
-A figure without machine, Python, commit and command says nothing, so the JSON file always has all four:
+A figure without machine, Python, commit and command means nothing, so the JSON file always has all four:
 
 ```text
 {"benchmark": …, "command": …, "date": …, "commit": …, "python": …, "machine": {…}, "tables": {title: [row, …]}}
@@ -53,7 +53,7 @@ class Report:
         print(f"\n{title}\n{render(rows)}", flush=True)
 
     def finish(self) -> None:
-        """Write the file if one was asked for."""
+        """Write the file if one was requested."""
         if self._json is None:
             return
         package = _main_module()

@@ -13,11 +13,12 @@ The journal is that of `journal_generator`. Three sets of columns are read of al
 run alone on one core, and their figures are processor time, which a busy machine spoils less.
 
 A session of Spark has a process of its own, with everything in it, Java, its compilers and the workers, held to as many
-cores as the session is told to use: otherwise a session of one core would use two, Java on one and Python on the other.
-It reads part of the journal first, so that Java has warmed up; the rows go to Spark's sink for measurements, `noop`.
+cores as the session is configured to use: otherwise a session of one core would use two, Java on one and Python on the
+other. It reads part of the journal first, so that Java has warmed up; the rows go to Spark's sink for measurements,
+`noop`.
 Java and Python talk over local sockets, as docs/spark-setup.md advises for long scans.
 "Per core" is per second of processor time, of Java and of the Python workers together, as it is for plain Python; on an
-idle machine the clock says nearly the same. How much faster two cores are than one is what passes on the clock.
+idle machine the clock shows nearly the same. How much faster two cores are than one is what passes on the clock.
 A worker's memory is the most that any Python process of Spark had resident, shared libraries included.
 """
 
@@ -73,7 +74,7 @@ SCALING_TARGET = 1.6
 """Of two cores over one, on the clock."""
 MEMORY_TARGET = 1.25
 """What a data file of the whole journal may take in memory at most, over one of the usual size."""
-ROOM = 2.2
+SPACE = 2.2
 """Of the journal's size: what has to be free on disk."""
 
 
@@ -83,21 +84,21 @@ def main() -> None:
         session_alone(Path(sys.argv[2]), int(sys.argv[3]))
         return
     options = _options()
-    _check_room(options)
+    _check_space(options)
     report = Report(options)
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
         directory = Path(folder) / "kahadb"
-        _tell(f"generating {options.size / 1e6:,.0f} MB in {folder}")
+        _report_progress(f"generating {options.size / 1e6:,.0f} MB in {folder}")
         begun = time.process_time()
         totals = generate(directory, options.size)
         seconds = time.process_time() - begun
         report.table("the journal", [_described(totals, seconds)])
-        _tell(f"reading {options.scalar_bytes / 1e6:,.0f} MB of it in plain Python")
+        _report_progress(f"reading {options.scalar_bytes / 1e6:,.0f} MB of it in plain Python")
         scalar = {name: scalar_rate(directory, columns, options.scalar_bytes) for name, columns in SETS.items()}
-        _tell("reading all of it with the vectorised decoder")
+        _report_progress("reading all of it with the vectorised decoder")
         rows = [vector_row(directory, name, totals, scalar[name]) for name in SETS]
         report.table("one core, without Spark", rows)
-        _tell("reading all of it in one data file, for the memory it takes")
+        _report_progress("reading all of it in one data file, for the memory it takes")
         memory = list(memory_rows(options, directory))
         report.table("memory of one decoder, all columns", memory)
         spark: list[Row] = []
@@ -108,16 +109,16 @@ def main() -> None:
     report.finish()
 
 
-def _tell(what: str) -> None:
-    """Say how far it has come."""
+def _report_progress(what: str) -> None:
+    """Print how far it has come."""
     print(f"[{time.strftime('%H:%M:%S')}] {what}", file=sys.stderr, flush=True)
 
 
-def _check_room(options: argparse.Namespace) -> None:
+def _check_space(options: argparse.Namespace) -> None:
     free = shutil.disk_usage(options.directory).free
-    if free < options.size * ROOM:
+    if free < options.size * SPACE:
         raise SystemExit(
-            f"{options.directory} has {free / 1e6:,.0f} MB free, where {options.size * ROOM / 1e6:,.0f} MB are wanted:"
+            f"{options.directory} has {free / 1e6:,.0f} MB free, where {options.size * SPACE / 1e6:,.0f} MB are wanted:"
             " name another directory with --directory, or a smaller --size"
         )
 
@@ -159,7 +160,7 @@ def scalar_rate(directory: Path, columns: Sequence[str], byte_count: int) -> flo
 
 
 def vector_row(directory: Path, name: str, totals: Totals, scalar: float) -> Row:
-    """Read all with the vectorised decoder; say what that makes against plain Python."""
+    """Read all with the vectorised decoder; return the ratio to plain Python."""
     pieces = plan(str(directory), list_files(directory), None)
     list(read(pieces[0], SETS[name]))  # imports, and whatever else is done once
     taken: list[float] = []
@@ -250,7 +251,7 @@ def spark_rows(directory: Path, cores: Sequence[int], totals: Totals, scalar: Ma
 
 
 def _scans(directory: Path, cores: int) -> Iterator[Scan]:
-    """Have a process of its own scan with a session, and yield what it tells, line by line."""
+    """Have a process of its own scan with a session, and yield its output, line by line."""
     command = [sys.executable, "-m", "benchmarks.spark_scan", SESSION, str(directory), str(cores)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -271,12 +272,12 @@ def session_alone(directory: Path, cores: int) -> None:
         for file in sorted(list_files(directory).values())[: max(1, WARM_BYTES // FILE_BYTES_MAX)]:
             (part / file.name).hardlink_to(file)
         what = f"with Spark on {cores} of {len(available)} cores"
-        _tell(f"warming up {what}")
+        _report_progress(f"warming up {what}")
         scan(spark, part, ALL, 2)
         for name, columns in SETS.items():
-            _tell(f"{name} columns {what}: warming up")
+            _report_progress(f"{name} columns {what}: warming up")
             scan(spark, part, columns, 2)
-            _tell(f"{name} columns {what}: {QUERIES} times")
+            _report_progress(f"{name} columns {what}: {QUERIES} times")
             seconds, cpu_seconds = scan(spark, directory, columns, QUERIES)
             most = max((each.most_bytes for each in workers()), default=0)
             print(json.dumps(Scan(name, seconds, cpu_seconds, most)), flush=True)
@@ -320,11 +321,11 @@ def scan(spark: "SparkSession", directory: Path, columns: Sequence[str], queries
     return statistics.median(taken), statistics.median(used)
 
 
-# ---------------------------------------------------------------- whether it is good enough
+# ---------------------------------------------------------------- verdict
 
 
 def verdicts(decoder: Sequence[Row], memory: Sequence[Row], spark: Sequence[Row]) -> list[Row]:
-    """Return a line per target: what was measured, what is wanted, and whether that is reached."""
+    """Return a line per target: what was measured, the target, and the verdict."""
     found = [
         _at_least(f"vectorised decoder over plain Python, {row['columns']} columns", row["times plain Python"], target)
         for name, target in DECODER_TARGETS.items()

@@ -65,7 +65,7 @@ def messages(count: int, size: int = BODY_BYTES) -> Iterator[Message]:
 
 
 def open_store(directory: Path, sync: SyncStrategy = SyncStrategy.NEVER) -> JournalStore:
-    """Return a store in a directory that nobody else uses, closed as yet; call it with an event loop running."""
+    """Return a store in a directory of its own, closed as yet; call it with an event loop running."""
     loop = asyncio.get_running_loop()
     return JournalStore(
         directory,
@@ -73,7 +73,7 @@ def open_store(directory: Path, sync: SyncStrategy = SyncStrategy.NEVER) -> Jour
         runtime=StoreRuntime(
             call_soon=loop.call_soon,
             post=loop.call_soon_threadsafe,
-            fence=lambda: None,  # nobody contends for the directory; what a real lock's check costs, `locks` tells
+            fence=lambda: None,  # no one contends for the directory; `locks` measures the check of a real lock
             on_failure=_fail,
             clock=lambda: _TIMESTAMP,
         ),

@@ -1,4 +1,4 @@
-"""Tests of the compiled wheel: the same tests, but for those that put something of their own into native code."""
+"""Tests of the compiled wheel: the same tests, except those that put something of their own into native code."""
 
 import pytest
 

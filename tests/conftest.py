@@ -32,7 +32,7 @@ from tests.pace import watched
 STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
 
 PERMITTED_SKIPS = ("this machine", "this kernel", "PYBROKER_", "a double")
-"""How a reason to skip begins: what hardware, kernel or privileges lack, what is asked for, what cannot be compiled."""
+"""How a reason to skip begins: what hardware, kernel or privileges lack, what is requested, what cannot be compiled."""
 
 JAR_DIRECTORY = Path("/usr/share/java")
 """Where Debian's libactivemq-java and its dependencies put their jars."""

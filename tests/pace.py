@@ -4,7 +4,7 @@
 
 A bound of a promise is for a machine that has nothing else to do. During a whole run of tests a process beside them
 measures again and again how long a program that does nothing takes, and a disk to have a few bytes: as many times
-longer as the worst of that took than on such a machine, as many times longer may what was measured meanwhile have
+longer as the worst of that took than on such a machine, as many times longer may what was measured in that time have
 taken. To ask afterwards is not enough, for what made a machine slow may be over by then.
 """
 

@@ -24,7 +24,7 @@ import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.command.ActiveMQTopic;
 
 /**
- * Loads a broker with the stock client as told on standard input, one line a run:
+ * Loads a broker with the stock client; standard input has one line a run:
  *
  *   URI PRODUCERS CONSUMERS WARM COUNT BYTES AHEAD PER_COMMIT PERSISTENT ASYNC TOPIC DESTINATION
  *
@@ -86,7 +86,7 @@ public class Load {
         }
     }
 
-    private static void say(String line) {
+    private static void report(String line) {
         System.out.println(line);
         System.out.flush();
     }
@@ -103,13 +103,13 @@ public class Load {
             measure(Math.min(left, count));
             drain(Math.min(left, count));
         }
-        say("ready");
+        report("ready");
         input.readLine();
         double seconds = measure(count);
         close();
-        say(String.format(Locale.ROOT, "result %.6f %.6f %.6f", seconds, quantile(0.5), quantile(0.99)));
+        report(String.format(Locale.ROOT, "result %.6f %.6f %.6f", seconds, quantile(0.5), quantile(0.99)));
         drain(count);
-        say("drained");
+        report("drained");
     }
 
     private Connection open() throws JMSException {
@@ -234,10 +234,10 @@ public class Load {
             producer.setDeliveryMode(persistent ? DeliveryMode.PERSISTENT : DeliveryMode.NON_PERSISTENT);
         }
 
-        /** Sends, and notes how long each send took, or each commit where there are transactions. */
+        /** Sends, and records the time of each send, or of each commit where there are transactions. */
         void send(int messages) {
             Phase current = phase;
-            int noted = 0;
+            int recorded = 0;
             latencies = new long[perCommit > 0 ? messages / perCommit : messages];
             int perStep = ahead / AHEAD_STEPS;
             try {
@@ -253,7 +253,7 @@ public class Load {
                     } else if ((i + 1) % perCommit == 0) {
                         before = System.nanoTime();
                         session.commit();
-                        latencies[noted++] = System.nanoTime() - before;
+                        latencies[recorded++] = System.nanoTime() - before;
                     }
                 }
             } catch (JMSException | InterruptedException | RuntimeException error) {

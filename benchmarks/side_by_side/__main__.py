@@ -11,7 +11,7 @@ measured part, until its clients have closed; peak memory is its resident set's 
 pybroker is measured as its wheels are built, the message path compiled (`benchmarks.compiled`), or with `--pure` as it
 is in the checkout.
 
-A full run writes `benchmarks/results/DATE-side_by_side.json`. `--profile KEY` tells where pybroker spends a row.
+A full run writes `benchmarks/results/DATE-side_by_side.json`. `--profile KEY` shows where pybroker spends a row.
 """
 
 import argparse

@@ -59,7 +59,7 @@ class Broker:
         log: Path,
         environment: dict[str, str],
     ) -> None:
-        """Start it; `wait_until_listening` says when it serves."""
+        """Start it; `wait_until_listening` returns once it serves."""
         self.name = name
         self.ports = ports
         self._log = log
@@ -92,17 +92,17 @@ class Broker:
         return cpu_seconds(self._process.pid)
 
     def forget_peak(self) -> None:
-        """Let `peak_bytes` begin anew."""
+        """Reset `peak_bytes`."""
         Path(f"/proc/{self._process.pid}/clear_refs").write_text(_RESET_PEAK)
 
     def peak_bytes(self) -> int:
         """Return the most memory it had resident since `forget_peak`."""
         match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self._process.pid}/status").read_text())
-        assert match is not None, "Linux tells it for every process"
+        assert match is not None, "Linux shows it for every process"
         return int(match[1]) << 10
 
     def stop(self) -> None:
-        """Ask it to end, and wait until it has."""
+        """Request its end, and wait for it."""
         self._process.terminate()
         self._process.wait(_START_SECONDS)
 
@@ -118,7 +118,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def activemq_version() -> str:
-    """Return the version the installed broker's jar says it is."""
+    """Return the version in the installed broker's jar."""
     with zipfile.ZipFile(ACTIVEMQ_HOME / "lib" / "activemq-broker.jar") as jar:
         manifest = jar.read("META-INF/MANIFEST.MF").decode()
     return manifest.partition("Implementation-Version: ")[2].splitlines()[0]
@@ -179,7 +179,7 @@ def start_pybroker(
 
 
 def _free_ports() -> dict[Protocol, int]:
-    """Return ports nobody listens on at the moment."""
+    """Return ports no one listens on at the moment."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
 """The stock Java client as a load: one Java machine for a whole run, so that both brokers meet the same warm code.
 
-`../java/Load.java` is compiled once; this end tells it what to do, line by line, and reads its answers.
+`../java/Load.java` is compiled once; this end sends it commands, line by line, and reads its answers.
 """
 
 import os
@@ -80,12 +80,12 @@ class JavaClient:
             row.topic,
             "BENCH",
         ]
-        self._say(" ".join(map(str, words)))
+        self._send(" ".join(map(str, words)))
         self._expect("ready")
 
     def run(self) -> Timing:
         """Do the measured part, to the last acknowledgement."""
-        self._say("go")
+        self._send("go")
         seconds, p50, p99 = map(float, self._expect("result").split())
         return Timing(seconds=seconds, p50_ms=p50, p99_ms=p99)
 
@@ -93,7 +93,7 @@ class JavaClient:
         """Wait until nothing is left in the queue."""
         self._expect("drained")
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         self._input.write(line.encode() + b"\n")
         self._input.flush()
 
@@ -101,7 +101,9 @@ class JavaClient:
         """Return the rest of the next line, which must begin with that word."""
         line = self._read_line()
         if not line.startswith(word):
-            raise RuntimeError(f"the Java client said {line!r} instead of {word!r}; its log:\n{self._log.read_text()}")
+            raise RuntimeError(
+                f"the Java client printed {line!r} instead of {word!r}; its log:\n{self._log.read_text()}"
+            )
         return line.removeprefix(word)
 
     def _read_line(self) -> str:

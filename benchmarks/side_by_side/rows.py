@@ -1,6 +1,6 @@
 """What is measured: one row for each way to load a broker, with the ratio it has to reach.
 
-All messages have three string properties. OpenWire rows run in the stock Java client with its defaults but for
+All messages have three string properties. OpenWire rows run in the stock Java client with its defaults except
 `useAsyncSend`, and send BytesMessages; STOMP rows send text from raw sockets. Where there are consumers, they run while
 the producers send, and the time ends with the last message received. Counts are about five seconds of ActiveMQ's time
 on two cores, warming up takes about three times that: its Java machine goes on compiling for so long. The counts of a
@@ -73,7 +73,7 @@ class Row:
     per_commit: int = 0
 
     def reaches(self, ratio: float) -> bool:
-        """Return whether that is fast enough."""
+        """Return True if that is fast enough."""
         return ratio > 1 if self.least_ratio is None else ratio >= self.least_ratio
 
     @property

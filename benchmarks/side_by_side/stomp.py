@@ -92,7 +92,7 @@ class _Consumer(Peer):
 
 
 def ceiling(row: Row) -> float:
-    """Return the messages per second this client reaches when receipts cost nothing: more than that nobody can show."""
+    """Return the messages per second this client reaches when receipts cost nothing: no broker can exceed that."""
     command = [sys.executable, "-m", "benchmarks.side_by_side.receipts"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         try:

@@ -1,4 +1,4 @@
-"""Ratios and whether they are good enough: pure functions over what was measured."""
+"""Ratios compared with their targets: pure functions over what was measured."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ def figures(row: Row, runs: Runs) -> list[TableRow]:
 
 
 def comparison(row: Row, runs: Runs) -> TableRow:
-    """Return one line of ratios with targets and whether they are reached."""
+    """Return one line of ratios with targets and the verdict."""
     speed = ratio(runs, lambda run: run.messages_per_second)
     cpu = ratio(runs, lambda run: run.cpu_seconds_per_1000)
     peak = ratio(runs, lambda run: run.peak_mib)

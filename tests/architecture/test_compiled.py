@@ -153,7 +153,7 @@ def test_make_broker_compiles_only_on_request(arguments: tuple[str, ...], count:
 
 @pytest.mark.parametrize("target", ["broker", "wheel"])
 def test_compiler_does_not_work_in_the_checkout(target: str) -> None:
-    """`uv build` makes a source distribution first and builds the wheel from it, unless asked for the wheel alone."""
+    """`uv build` makes a source distribution first and builds the wheel from it, except with `--wheel`."""
     (command,) = compiling(recipe(target, "COMPILED=1"))
     assert "/uv build " in command
     assert "--wheel" not in command

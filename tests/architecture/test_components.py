@@ -31,7 +31,7 @@ def suite(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def outcome(suite: Path, component: str, *, strict: bool) -> subprocess.CompletedProcess[str]:
-    """Run one test that needs a component, where the PATH has no programs at all."""
+    """Run one test that needs a component, where the PATH has no programs."""
     (suite / "test_it.py").write_text(NEEDS.format(component=component))
     environment = {**os.environ, "PATH": str(suite), "PYBROKER_TEST_STRICT": "1" if strict else ""}
     command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "-p", "no:xdist"]
@@ -159,7 +159,7 @@ def test_a_parallel_run_gives_a_group_to_one_process(suite: Path) -> None:
 
 
 def test_temporary_files_are_in_memory_on_request(suite: Path) -> None:
-    """Of fixtures and of all that asks for a temporary file; afterwards they are gone."""
+    """Of fixtures and of all that needs a temporary file; afterwards they are gone."""
     (suite / "test_other.py").write_text(
         "import tempfile\n\ndef test_it(tmp_path):\n"
         "    open(tempfile.mkstemp()[1], 'w').close()\n    print('at', tmp_path, tempfile.gettempdir())\n"

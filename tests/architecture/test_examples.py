@@ -45,7 +45,7 @@ def test_the_page_shows_the_systemd_unit_as_it_is(root):
 def test_systemd_accepts_the_unit(root, tmp_path):
     copy = tmp_path / "pybroker.service"
     text = (root / "examples" / "pybroker.service").read_text()
-    copy.write_text(text.replace("/opt/pybroker/bin/pybroker", sys.executable))  # it looks whether the program is there
+    copy.write_text(text.replace("/opt/pybroker/bin/pybroker", sys.executable))  # it checks that the program is there
     done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
     assert (done.returncode, [line for line in done.stderr.splitlines() if "pybroker.service" in line]) == (0, [])
 

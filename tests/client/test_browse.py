@@ -100,7 +100,7 @@ def left_over(connection: Connection, queue: str) -> list[object]:
 
 @pytest.mark.parametrize("ack", ["auto", "client", "individual"])
 def test_a_message_is_delivered_on_a_pull(broker_uri: str, connection: Connection, queue: str, ack: str) -> None:
-    """And not before: the second consumer gets what the first has not asked for."""
+    """And not before: the second consumer gets what the first has not pulled."""
     fill(broker_uri, queue, 4)
     with connection.consumer(queue, prefetch=0, ack=ack) as one, connection.consumer(queue, prefetch=0, ack=ack) as two:
         for number, consumer in enumerate((one, two, two, one)):
@@ -147,7 +147,7 @@ def test_messages_are_pulled_over_a_failover(pair: Pair, queue: str) -> None:
         first, second = (consumer.receive(PATIENCE) for _ in range(2))
         first.ack()
         pair.kill()
-        third = consumer.receive(PATIENCE)  # waits for the next broker, and asks that
+        third = consumer.receive(PATIENCE)  # waits for the next broker, and pulls from that
         assert [message.body for message in (first, second, third)] == ["0", "1", "2"]
         second.ack()
         third.ack()

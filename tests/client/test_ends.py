@@ -112,7 +112,7 @@ def test_a_cancelled_close_ends_the_connection(broker: Broker) -> None:
 
 
 def test_an_interrupted_receive_leaves_the_message_to_others(broker: Broker) -> None:
-    """A consumer without prefetch has asked the broker for a message, and must take that back."""
+    """A consumer without prefetch has a pull at the broker, and must cancel it."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What never answers (a name server, a file server, a broker that only accepts) holds no one up longer than asked."""
+"""Servers that never answer (name server, file server, a silent broker) delay calls no longer than their timeout."""
 
 import asyncio
 import os

@@ -197,7 +197,7 @@ def snapshot(recovery: Recovery) -> dict[str, Any]:
 
 
 def bodies(store: MessageStore, recovery: Recovery) -> dict[tuple[Destination, str], bytes]:
-    """Read back every message that a recovery names; all of them must be there, in the order they were asked for."""
+    """Read back every message that a recovery names; all of them must be there, in the requested order."""
     asked = [*recovery.queues.items(), *((b.subscription.destination, b.message_ids) for b in recovery.backlogs)]
     found: dict[tuple[Destination, str], bytes] = {}
     for destination, message_ids in asked:

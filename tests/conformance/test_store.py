@@ -150,7 +150,7 @@ class TestQueues:
     def test_a_message_sent_again_after_it_was_removed_is_a_new_one(
         self, lives: Any, text_message: MakeMessage
     ) -> None:
-        # Whether to believe a producer is the core's decision (duplicate detection), not the store's.
+        # Duplicate detection is the core's decision, not the store's.
         message = text_message(ORDERS, 1)
         lives.store.add(message)
         lives.store.remove(ORDERS, message.message_id)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, call-arg"
-"""The journal is its own fence: whoever holds the lock, a former master confirms nothing that a new one has not read.
+"""The journal is its own fence: regardless of the lock, a former master confirms nothing that a new one has not read.
 
 All members here believe that they hold the lock. What one does is put between any two calls of the operating system
 that the other makes, one place after the other, for the journal of messages and for that of scheduled ones.

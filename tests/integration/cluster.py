@@ -100,12 +100,12 @@ class BrokerProcess:
         self.process.wait()
 
     def terminate(self, seconds: float = START_SECONDS) -> int:
-        """Ask for an orderly stop and return the exit code."""
+        """Request an orderly stop and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.join(seconds)
 
     def join(self, seconds: float = START_SECONDS) -> int:
-        """Wait for the end, reading the log meanwhile, and return the exit code."""
+        """Read the log until the end, and return the exit code."""
         deadline = time.monotonic() + seconds
         while self._read(max(0.0, deadline - time.monotonic())):
             pass

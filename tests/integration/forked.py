@@ -67,8 +67,8 @@ def run_forked(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run any command of `pybroker` to its end; errors are among its output."""
     process = ForkedBroker(arguments)
     with process.stderr as output:
-        said = output.read().decode()
-    return subprocess.CompletedProcess(arguments, process.wait(), stdout=said)
+        text = output.read().decode()
+    return subprocess.CompletedProcess(arguments, process.wait(), stdout=text)
 
 
 @cache

@@ -1,6 +1,6 @@
 """A TCP proxy of the loopback that becomes a black hole: it stops moving bytes, and closes nothing.
 
-What a cut cable is to those who talk through it, but for the kernels' keepalives, which the proxy's own answer. So what
+Like a cut cable for both ends, except that the proxy's own kernel answers keepalives. So what
 is tested through it are the bounds that programs keep themselves.
 """
 

@@ -58,7 +58,7 @@ def until_noticed(lock: PostgresLock, old_pid: int | None) -> None:
 
 
 def until_lost(check: Callable[[], None]) -> None:
-    """Ask until the answer is that the lock is lost."""
+    """Check until the lock is lost."""
     deadline = now() + SECONDS
     with contextlib.suppress(LockNotHeld):
         while now() < deadline:

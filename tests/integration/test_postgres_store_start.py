@@ -92,7 +92,7 @@ def test_a_restart_of_the_database_is_a_pause(pair: Pair, postgres_database: Pos
     client.send("SEND", b"meanwhile", destination="/queue/orders", persistent="true", receipt="meanwhile")
     postgres_database.cluster.start()
     assert client.read().headers["receipt-id"] == "meanwhile"
-    report("begin of the database's restart to the receipt of what was sent meanwhile", now() - began_at)
+    report("begin of the database's restart to the receipt of what was sent during it", now() - began_at)
     client.close()
     assert received(master.port, 2) == [b"before", b"meanwhile"]
     status = pair.wait_for_status(lambda status: status["master"] is not None)  # its session is opened again every 2 s
@@ -247,7 +247,7 @@ def is_served(found: DatabaseStatus) -> bool:
 
 
 def until(database: PostgresDatabase, is_so: Callable[[DatabaseStatus], bool]) -> DatabaseStatus:
-    """Ask until it is: a member opens its session after it has logged that it waits, or serves."""
+    """Check until it is: a member opens its session after it has logged that it waits, or serves."""
     deadline = now() + 30
     while not is_so(found := read(database.url)):
         assert now() < deadline, found

@@ -19,7 +19,7 @@ ORACLE = Path(__file__).parent / "java" / "SelectorOracle.java"
 
 Properties = Mapping[str, Any]
 Question = tuple[str, Properties]
-Ask = Callable[[list[Question]], list[str]]
+Evaluate = Callable[[list[Question]], list[str]]
 
 HEADERS = {
     "JMSCorrelationID": "correlation_id",
@@ -351,8 +351,8 @@ convert_string_expressions:five + 1 = '51' | true | false
 
 
 @pytest.fixture(scope="module")
-def ask(java):
-    """Put questions to ActiveMQ, all at once."""
+def evaluate(java):
+    """Evaluate selectors in ActiveMQ, all at once."""
 
     def answers(questions: list[Question]) -> list[str]:
         lines = ("\t".join((escaped(text), *map(written, about.items()))) for text, about in questions)
@@ -411,9 +411,9 @@ def written(entry: tuple[str, Any]) -> str:
             return f"{name}:s:{escaped(value)}"
 
 
-def agree(ask: Ask, questions: list[Question]) -> None:
-    """Ask both sides and compare."""
-    answers = ask(questions)
+def agree(evaluate: Evaluate, questions: list[Question]) -> None:
+    """Evaluate on both sides and compare."""
+    answers = evaluate(questions)
     assert len(answers) == len(questions)
     differing = [
         (text, answer, ours(text, about))
@@ -425,32 +425,32 @@ def agree(ask: Ask, questions: list[Question]) -> None:
 
 
 @pytest.mark.component("activemq")
-def test_activemq_gives_the_same_answers(ask):
-    agree(ask, [(text.replace("⏎", "\n"), ABOUT) for text in SAME_ANSWERS.strip("\n").splitlines()])
+def test_activemq_gives_the_same_answers(evaluate):
+    agree(evaluate, [(text.replace("⏎", "\n"), ABOUT) for text in SAME_ANSWERS.strip("\n").splitlines()])
 
 
 @pytest.mark.component("activemq")
-def test_header_fields_have_the_same_values(ask):
-    agree(ask, HEADER_QUESTIONS)
+def test_header_fields_have_the_same_values(evaluate):
+    agree(evaluate, HEADER_QUESTIONS)
 
 
 @pytest.mark.component("activemq")
 @pytest.mark.parametrize("converting", [False, True])
-def test_every_kind_of_value_compares_alike(ask, converting):
+def test_every_kind_of_value_compares_alike(evaluate, converting):
     prefix = "convert_string_expressions:" if converting else ""
     texts = [text for text in comparisons() if not is_known_deviation(text, converting=converting)]
-    agree(ask, [(prefix + text, ABOUT) for text in texts])
+    agree(evaluate, [(prefix + text, ABOUT) for text in texts])
 
 
 @pytest.mark.component("activemq")
 @pytest.mark.parametrize("form", ["{} IS NULL", "{} IS NOT NULL", "{} BETWEEN 2 AND 9", "{} NOT BETWEEN 3 AND 4"])
-def test_every_kind_of_value_is_tested_alike(ask, form):
-    agree(ask, [(form.format(operand), ABOUT) for operand in OPERANDS])
+def test_every_kind_of_value_is_tested_alike(evaluate, form):
+    agree(evaluate, [(form.format(operand), ABOUT) for operand in OPERANDS])
 
 
 @pytest.mark.component("activemq")
-def test_deviations_are_those_we_know(ask):
+def test_deviations_are_those_we_know(evaluate):
     rows = [[cell.strip() for cell in row.split(" | ")] for row in DEVIATIONS.strip().splitlines()]
     about = {**ABOUT, "nan": float("nan"), "größe": 1}
-    answers = ask([(text, {**ABOUT, "nan": float("nan")}) for text, _, _ in rows])
+    answers = evaluate([(text, {**ABOUT, "nan": float("nan")}) for text, _, _ in rows])
     assert [[text, answer, ours(text, about)] for (text, _, _), answer in zip(rows, answers, strict=True)] == rows

@@ -251,8 +251,8 @@ abstract class Area {
     }
 
     /**
-     * The next message, or null after a silence. One in which this machine was too busy to keep its own time says
-     * nothing: it is listened to again.
+     * The next message, or null after a silence. One in which this machine was too busy to keep its own time
+     * does not count: it waits again.
      */
     static Message next(MessageConsumer consumer, long silence) throws JMSException {
         for (int tries = 0; tries < 50; tries++) {

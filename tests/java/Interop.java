@@ -145,7 +145,7 @@ public final class Interop extends Area {
 
     // ------------------------------------------------------------ requests and replies
 
-    /** STOMP asks, with a temporary queue of its own; Java replies. */
+    /** A STOMP client sends a request, with a temporary queue of its own; Java replies. */
     public Object stompAsksJava() throws Exception {
         Session session = auto(connect());
         MessageProducer producer = session.createProducer(null);

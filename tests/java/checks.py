@@ -26,7 +26,7 @@ ACTIVEMQ_TRIES = 3
 
 Outcomes = dict[str, Any]
 Answer = Callable[[str, str], Any]
-"""Does what a check asks for: its name, the question; what it returns is the answer."""
+"""Runs a check's request: its name, the request; what it returns is the answer."""
 
 
 def _refuse(check: str, question: str) -> Any:
@@ -76,7 +76,7 @@ class Programs:
 
 @dataclass
 class Laboratory:
-    """Two brokers to run areas against; each area is run once, when it is first asked for."""
+    """Two brokers to run areas against; each area is run once, when it is first needed."""
 
     programs: Programs
     start_activemq: Callable[[], ActiveMQProcess]

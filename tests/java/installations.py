@@ -13,7 +13,7 @@ RECONNECT = "initialReconnectDelay=10&maxReconnectDelay=50"
 
 
 class Installation(Protocol):
-    """What a program may ask of its brokers."""
+    """Requests of a program about its brokers."""
 
     ports: list[int]
     """Of the OpenWire listeners."""
@@ -124,7 +124,7 @@ class ActiveMQ:
 
 
 class Answers:
-    """Does what programs ask for: "kill", "master", "proxy", "mute", "cut"."""
+    """Runs the requests of programs: "kill", "master", "proxy", "mute", "cut"."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation

@@ -155,7 +155,7 @@ class StompSide:
         self._topic: StompClient | None = None
 
     def answer(self, check: str, question: str) -> Any:
-        """Do what the check asks for."""
+        """Run the check's request."""
         name = f"Interop.{check}"
         if question in ("subscribe", "received 1", "received 2"):
             return self._on_topic(question, f"/topic/{name}")

@@ -17,7 +17,7 @@ ORDERS = queue("ORDERS")
 
 
 class HoldingLives(JdbcLives):
-    """A database and stores before which all that may be is held, until it is asked to be settled."""
+    """A database and stores before which all that may be is held, until it is flushed."""
 
     def __init__(self, database: Any, **options: Any) -> None:
         self.alarms: list[Callable[[], None]] = []
@@ -94,7 +94,7 @@ def test_what_is_consumed_at_once_never_gets_into_the_tables(lives: Any, text_me
 
 
 def test_a_stale_master_confirms_no_consumed_message(lives: Any, text_message: Any) -> None:
-    """Though its lock's fence lets pass: there is nothing to write, but the database is asked all the same."""
+    """Though its lock's fence lets pass: there is nothing to write, but the database is checked all the same."""
     sender = Client(lives.store, text_message)
     lives.open()  # the lock has changed hands
     sender.send(1)

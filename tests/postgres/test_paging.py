@@ -1,4 +1,4 @@
-"""What is in memory are ids: bodies stay in the database until someone asks for them."""
+"""What is in memory are ids: bodies stay in the database until they are requested."""
 
 import tracemalloc
 from typing import Any

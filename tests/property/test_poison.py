@@ -66,7 +66,7 @@ NASTY = (
     b"\xed\xa0\xbd" * 3,  # half of one
     b"\xc0\x80" + "\N{PILE OF POO}".encode() * 16_000,
     b"x" * 65_535,
-    b"\xff\xfe",  # no UTF-8 at all
+    b"\xff\xfe",  # not UTF-8
     b"",
     b"a:b\nc\r\\d\0",
 )

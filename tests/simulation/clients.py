@@ -142,7 +142,7 @@ class Client:
         return OpenWireConversation() if self.protocol == "openwire" else StompConversation()
 
     def request(self, request: Request, number: int, *, answer: bool = True) -> None:
-        """Ask the broker for something."""
+        """Send a request to the broker."""
         assert self._conversation is not None
         self._conversation.request(request, number, answer=answer)
 
@@ -295,7 +295,7 @@ class _XAConversation(OpenWireConversation):
         """What the latest RECOVER found."""
 
     def transact(self, kind: TransactionType, branch: XATransactionId | None, number: int, *, answer: bool) -> None:
-        """Ask for a step of a branch's life, or for the branches that are in doubt."""
+        """Request a step of a branch, or the branches that are in doubt."""
         connection_id = wire.ConnectionId(self._connection_id)
         info = wire.TransactionInfo(connection_id=connection_id, transaction_id=branch, type=kind)
         info.command_id, info.response_required = number, answer
@@ -325,7 +325,7 @@ class Stage(enum.Enum):
 
 
 class XAProducer(Producer):
-    """Sends in XA branches, and is their transaction manager: after each loss it asks which are in doubt.
+    """Sends in XA branches, and is their transaction manager: after each loss it recovers those in doubt.
 
     What was prepared with an answer is in doubt until its outcome is sent, and then has that outcome, or is still in
     doubt. What was not is rolled back.
@@ -337,8 +337,8 @@ class XAProducer(Producer):
         self._bodies: list[str] = []
         self._asked = 0
         """Number of the request that is not answered; 0 when there is none."""
-        self._asks = TransactionType.RECOVER
-        """What it asks for."""
+        self._requested = TransactionType.RECOVER
+        """The requested step."""
         super().__init__(*arguments)
         self.schedules = False
 
@@ -356,7 +356,7 @@ class XAProducer(Producer):
     def opened(self) -> None:
         self.request(AddProducer(producer=1), self.number(), answer=False)
         if self._stage is not None:
-            self._ask(TransactionType.RECOVER)
+            self._request(TransactionType.RECOVER)
         self.flush()
 
     def lost(self) -> None:
@@ -393,11 +393,11 @@ class XAProducer(Producer):
 
     def _step(self, kind: TransactionType, stage: Stage) -> None:
         self._stage = stage
-        self._ask(kind)
+        self._request(kind)
 
-    def _ask(self, kind: TransactionType) -> None:
+    def _request(self, kind: TransactionType) -> None:
         self._asked = self.number()
-        self._asks = kind
+        self._requested = kind
         branch = None if kind is TransactionType.RECOVER else self._branch
         cast("_XAConversation", self._conversation).transact(kind, branch, self._asked, answer=True)
 
@@ -405,10 +405,10 @@ class XAProducer(Producer):
         if number != self._asked:
             return
         self._asked = 0
-        self.world.record(self.name, f"{self._branch} {self._asks.name}: {error or 'done'}")
+        self.world.record(self.name, f"{self._branch} {self._requested.name}: {error or 'done'}")
         if error is not None:
             self.hang_up()
-        elif self._asks is TransactionType.RECOVER:
+        elif self._requested is TransactionType.RECOVER:
             self._recovered(self._branch in cast("_XAConversation", self._conversation).in_doubt)
         elif self._stage is Stage.PREPARING:
             self._stage = Stage.PREPARED
@@ -422,7 +422,7 @@ class XAProducer(Producer):
         if not is_in_doubt:
             self._end()
         elif self._stage is Stage.COMMITTING:
-            self._ask(TransactionType.COMMIT_TWO_PHASE)
+            self._request(TransactionType.COMMIT_TWO_PHASE)
         elif self._stage is not Stage.PREPARED:
             self._step(TransactionType.ROLLBACK, Stage.ROLLING_BACK)
 

@@ -46,7 +46,7 @@ END = 6.0
 
 STOP_SECONDS = 2.0
 OVERLAP_SECONDS = 1.6
-"""An idle master looks once a second whether another one has taken over, and may be slow to step back."""
+"""An idle master checks once a second if another one has taken over, and may be slow to step back."""
 
 FILE_BYTES = 1 << 20
 """As short as data files may be: preallocated ones, which are written in memory, take their time."""
@@ -248,7 +248,7 @@ class Slot:
                 return
 
     def stop(self) -> None:
-        """Ask for an orderly end."""
+        """Request an orderly end."""
         self.is_stopping = True
         loop = self.process.loop
         if not self.process.is_dead and loop is not None and self.node is not None:

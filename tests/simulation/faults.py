@@ -17,7 +17,7 @@ class Victim(Protocol):
     process: Process
 
     def stop(self) -> None:
-        """Ask for an orderly end."""
+        """Request an orderly end."""
         ...
 
 

@@ -240,7 +240,7 @@ class Member:
         run_loop(self.process, self.live)
 
     def stop(self) -> None:
-        """Ask for an orderly end."""
+        """Request an orderly end."""
         self.is_stopping = True
 
     async def live(self) -> None:

@@ -38,7 +38,7 @@ def _no_directory_sync(self: JournalFiles, path: Path) -> None:
 
 
 def _no_new_owner(self: JournalFiles, name: str, own: os.stat_result, *, next_name: str = "") -> str:
-    """Ask the lock alone."""
+    """Check the lock alone."""
     return ""
 
 

@@ -15,7 +15,7 @@ from pybroker.store.journal.format import EOF_MARKER
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], Path]]:
-    """Stand in for Java and the report; return what the report was asked for."""
+    """Stand in for Java and the report; return the requests for reports."""
     asked: list[tuple[Sequence[str], Path]] = []
 
     def analyze(places: Sequence[str], output: Path, *, progress: Callable[[int, int, str], None]) -> Path:

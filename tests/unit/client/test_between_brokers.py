@@ -175,8 +175,8 @@ def test_a_producer_closed_unanswered_is_not_restored() -> None:
 # ---------------------------------------------------------------- the redelivery cache
 
 
-@pytest.mark.parametrize("is_settled_first", [True, False])
-def test_acknowledged_messages_are_cached_without_bodies(is_settled_first: bool) -> None:
+@pytest.mark.parametrize("is_acked_first", [True, False])
+def test_acknowledged_messages_are_cached_without_bodies(is_acked_first: bool) -> None:
     world = World()
     send(world, "a", "b", "c")
     consumer, _ = world.state.subscribe(Q, ack=AckMode.CLIENT, prefetch=10)
@@ -184,10 +184,10 @@ def test_acknowledged_messages_are_cached_without_bodies(is_settled_first: bool)
     messages: list[Message | None] = [consumer.receive_no_wait() for _ in range(3)]
     second = messages[1]
     assert second is not None
-    if is_settled_first:
+    if is_acked_first:
         second.ack()  # and with it the first
     world.break_off()
-    if not is_settled_first:
+    if not is_acked_first:
         second.ack()
     kept = [weakref.ref(message) for message in messages if message is not None]
     second = None

@@ -68,7 +68,7 @@ def test_a_pull_returns_the_time_to_wait() -> None:
     world = World()
     consumer = puller(world)
     assert consumer.pull(None) is None
-    assert consumer.pull(0.25) == 0.25 + ANSWER_SECONDS  # it is asked already
+    assert consumer.pull(0.25) == 0.25 + ANSWER_SECONDS  # it is requested already
     world.run()
     assert consumer.pull(0) == ANSWER_SECONDS  # takes that back
     world.run()

@@ -84,7 +84,7 @@ def opened(**options: Any) -> StompConversation:
     return conversation
 
 
-def asked(request: Request, *, answer: bool = True, **options: Any) -> list[Frame]:
+def request_frames(request: Request, *, answer: bool = True, **options: Any) -> list[Frame]:
     """Return the frames of a request."""
     conversation = opened(**options)
     conversation.request(request, NUMBER, answer=answer)
@@ -96,7 +96,7 @@ def outgoing(body: Any = "hello", destination: Destination = Q, **fields: Any) -
 
 
 def send_frame(body: Any = "hello", destination: Destination = Q, **fields: Any) -> Frame:
-    (frame,) = asked(SendMessage(message=outgoing(body, destination, **fields)))
+    (frame,) = request_frames(SendMessage(message=outgoing(body, destination, **fields)))
     return frame
 
 
@@ -303,7 +303,7 @@ def test_a_repeated_message_is_marked() -> None:
     conversation.open(replace(LOGIN, is_again=True))
     conversation.bytes_to_send()
     assert conversation.receive(CONNECTED) == [Opened()]
-    for number in (NUMBER, NUMBER + 1):  # what is restored, before anything else can be asked for
+    for number in (NUMBER, NUMBER + 1):  # what is restored, before anything else can be requested
         conversation.request(SendMessage(message=outgoing()), number, answer=True)
     assert [frame.headers.get(RESENT) for frame in sent(conversation)] == ["true", "true"]
     conversation.request(SendMessage(message=outgoing()), NUMBER + 2, answer=True)
@@ -356,7 +356,7 @@ def test_subscribe_has_all_options() -> None:
         exclusive=True,
         priority=5,
     )
-    (frame,) = asked(request)
+    (frame,) = request_frames(request)
     assert frame.command == "SUBSCRIBE"
     assert frame.headers == {
         "id": "3",
@@ -373,20 +373,22 @@ def test_subscribe_has_all_options() -> None:
 
 
 def test_a_plain_subscription_has_required_headers_only() -> None:
-    (frame,) = asked(AddConsumer(consumer=3, destination=queue("Q"), ack=AckMode.CLIENT, prefetch=1), answer=False)
+    (frame,) = request_frames(
+        AddConsumer(consumer=3, destination=queue("Q"), ack=AckMode.CLIENT, prefetch=1), answer=False
+    )
     assert frame.headers.keys() == {"id", "destination", "ack", "activemq.prefetchSize"}
 
 
 def test_unsubscribe_keeps_a_durable_subscription() -> None:
-    (frame,) = asked(RemoveConsumer(consumer=3, durable="d"))
+    (frame,) = request_frames(RemoveConsumer(consumer=3, durable="d"))
     assert frame.headers == {"id": "3", "receipt": str(NUMBER)}
-    (frame,) = asked(RemoveDurable(name="d"))
+    (frame,) = request_frames(RemoveDurable(name="d"))
     assert (frame.command, frame.headers["activemq.subscriptionName"]) == ("UNSUBSCRIBE", "d")
 
 
 def test_each_message_has_an_ack_and_the_last_a_receipt() -> None:
     messages = [delivered(ack="a1"), delivered(ack="a2")]
-    frames = asked(Acknowledge(consumer=3, messages=messages, individually=False, transaction=2))
+    frames = request_frames(Acknowledge(consumer=3, messages=messages, individually=False, transaction=2))
     assert [frame.command for frame in frames] == ["ACK", "ACK"]
     assert [frame.headers for frame in frames] == [
         {"id": "a1", "transaction": "2"},
@@ -396,7 +398,7 @@ def test_each_message_has_an_ack_and_the_last_a_receipt() -> None:
 
 def test_poison_is_a_nack_outside_of_transactions() -> None:
     request = Acknowledge(consumer=3, messages=[delivered()], individually=True, transaction=2, poison="no use")
-    (frame,) = asked(request, answer=False)
+    (frame,) = request_frames(request, answer=False)
     assert (frame.command, frame.headers) == ("NACK", {"id": "a1"})
 
 
@@ -491,7 +493,7 @@ def test_a_received_frame_beyond_the_limit_raises() -> None:
     ],
 )
 def test_transactions(request_: Request, command: str) -> None:
-    (frame,) = asked(request_, answer=False)
+    (frame,) = request_frames(request_, answer=False)
     assert (frame.command, frame.headers) == (command, {"transaction": "2"})
 
 
@@ -500,7 +502,7 @@ def test_transactions(request_: Request, command: str) -> None:
     [AddProducer(producer=1), AddTemporary(destination=Destination(DestinationType.TEMP_QUEUE, "ID:here-1:1:1"))],
 )
 def test_a_request_without_a_frame_is_an_empty_transaction(request_: Request) -> None:
-    frames = asked(request_)
+    frames = request_frames(request_)
     assert [frame.command for frame in frames] == ["BEGIN", "ABORT"]
     assert frames[0].headers["transaction"] == frames[1].headers["transaction"]
     assert frames[1].headers["receipt"] == str(NUMBER)

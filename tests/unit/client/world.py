@@ -91,7 +91,7 @@ class World:
                 self.connect()
 
     def _hand_over(self, there: bytes, here: bytes) -> bool:
-        """Transfer bytes up to the cut; return whether the connection is cut."""
+        """Transfer bytes up to the cut; return True if the connection is cut."""
         assert self._session is not None
         is_cut = len(there) > self._to_broker or len(here) > self._to_client
         there = there[: min(len(there), int(min(self._to_broker, 1 << 30)))]

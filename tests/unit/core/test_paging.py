@@ -50,7 +50,7 @@ class Disk(MemoryStore):
             self.sync()
 
     def sync(self, count: int = 1000) -> None:
-        """Have so many callbacks be due, and durable what was added before they were asked for."""
+        """Have so many callbacks be due, and durable what was added before their request."""
         while self._callbacks and count:
             added, callback = self._callbacks.pop(0)
             self._durable |= added

@@ -234,7 +234,7 @@ class TestFlowControl:
 
 
 class NarrowDisk(Disk):
-    """A disk that is too slow for all who ask at once: it keeps no more than what was asked for last."""
+    """A disk that is too slow for concurrent requests: it keeps only the last one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -278,7 +278,7 @@ def test_an_order_to_the_scheduler_is_carried_out_at_the_commit(pair: Pair) -> N
 
 
 def test_leftovers_are_scheduled_a_page_per_turn(pair: Pair) -> None:
-    """What a dead master committed and did not schedule is not held up until someone asks again."""
+    """What a dead master committed and did not schedule is not delayed until the next request."""
     client = pair.client()
     transaction = client.connection.begin()
     client.send("queue://Q", *map(str, range(1100)), transaction=transaction, properties=LATER)

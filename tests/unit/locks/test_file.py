@@ -280,7 +280,7 @@ def test_an_interrupted_wait_gives_back_what_it_wins_later(path: Path, monkeypat
     assert waiter.try_acquire()
 
 
-# ---------------------------------------------------------------- asking who holds it
+# ---------------------------------------------------------------- reading who holds it
 
 
 def test_checking_creates_nothing(path: Path) -> None:

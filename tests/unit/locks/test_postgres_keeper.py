@@ -52,7 +52,7 @@ class World:
         self.time = 100.0
         self.answer: Callable[[], None] = lambda: None
         self.session = FakeSession()
-        self.asked = 0
+        self.check_count = 0
         self.reopened = 0
         self.reopen: Callable[[], None] = lambda: None
         self.keepers: list[Keeper] = []
@@ -73,14 +73,14 @@ class World:
         return keeper
 
     def confirm_once(self) -> None:
-        """Have the thread ask once, and return when it sleeps again or has ended."""
+        """Have the thread check once, and return when it sleeps again or has ended."""
         self.session.asleep.clear()
         self.session.pokes.release()
         while not (self.session.asleep.wait(0.002) or not self.keepers[-1]._thread.is_alive()):
             pass
 
     def _confirm(self, session: Any, seconds: float) -> None:
-        self.asked += 1
+        self.check_count += 1
         self.answer()
 
     def _reopen(self, seconds: float, interrupt: Interrupt) -> Any:
@@ -124,7 +124,7 @@ def test_check_fails_by_itself_once_the_time_is_over(world: World, outlives: boo
     world.time += 0.1
     with pytest.raises(LockNotHeld, match=r"not confirmed for 7\.5 s"):
         keeper.check()
-    assert world.asked == 0
+    assert world.check_count == 0
 
 
 def test_a_confirmation_counts_from_the_start_of_its_question(world: World) -> None:
@@ -160,7 +160,7 @@ def test_a_thread_that_wakes_up_too_late_checks_no_more(world: World) -> None:
     keeper = world.keep()
     world.time += 8
     world.confirm_once()
-    assert world.asked == 0
+    assert world.check_count == 0
     assert keeper.is_lost()
 
 
@@ -171,7 +171,7 @@ def test_a_lock_that_lives_in_its_session_dies_with_it(world: World) -> None:
     with pytest.raises(LockNotHeld, match="lock: no answer in time"):
         keeper.check()
     assert world.session.is_closed
-    assert world.asked == 1
+    assert world.check_count == 1
 
 
 def test_lock_outliving_its_session_is_confirmed_on_another(world: World) -> None:
@@ -189,7 +189,7 @@ def test_lock_outliving_its_session_is_confirmed_on_another(world: World) -> Non
         assert keeper._thread.is_alive()
     assert world.session.asleep.wait(WAIT_SECONDS)
     keeper.check()
-    assert world.asked == 2
+    assert world.check_count == 2
 
 
 def test_other_sessions_are_tried_until_the_time_limit(world: World) -> None:
@@ -198,7 +198,7 @@ def test_other_sessions_are_tried_until_the_time_limit(world: World) -> None:
     world.answer = fail(unreachable())
     world.confirm_once()
     assert keeper.is_lost()
-    assert world.asked > 10
+    assert world.check_count > 10
     assert world.time == pytest.approx(107.5)
 
 
@@ -320,7 +320,7 @@ def test_check_in_doubt_returns_the_databases_answer(world: World, held: Held, w
     if won:
         keeper.check_surely()
         assert world.session is not broken
-        assert world.asked == 2
+        assert world.check_count == 2
     else:
         with pytest.raises(LockNotHeld, match="another member holds it now"):
             keeper.check_surely()

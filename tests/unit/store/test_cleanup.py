@@ -188,7 +188,7 @@ class TestRenewal:
         assert renewable(state_of(first, second), {1, 2, 3}, 3) == second
 
 
-class TestRemarks:
+class TestMetadataRecords:
     def test_state_recorded_only_in_doomed_files_is_written_again(self) -> None:
         state = state_of([add("p:1"), ack("p:1"), add("q:5"), ack("q:5")], [add("p:2")], [])
         assert list(sequence_traces(state, [1])) == [encode_sequences({"q": 5})]
@@ -196,10 +196,10 @@ class TestRemarks:
 
     def test_once_written_again_it_is_elsewhere(self) -> None:
         state = state_of([add("p:1"), ack("p:1")], [])
-        (remark,) = sequence_traces(state, [1])
-        state.apply(remark, Location(3, 28))
+        (trace,) = sequence_traces(state, [1])
+        state.apply(trace, Location(3, 28))
         assert list(sequence_traces(state, [1, 2])) == []
-        assert list(sequence_traces(state, [3])) == [remark]
+        assert list(sequence_traces(state, [3])) == [trace]
 
     def test_a_transaction_is_remembered_by_its_adds(self) -> None:
         state = state_of([add("p:1", transaction=LOCAL)], [Commit(LOCAL), ack("p:1")], [])

@@ -523,7 +523,7 @@ class TestCleanup:
 
 
 class TestReading:
-    """Bodies are read when the core asks for them, a page at a time."""
+    """Bodies are read when the core requests them, a page at a time."""
 
     def filled(self, directory: Path, count: int = 40, **options: Any) -> Bench:
         bench = Bench(directory, **options)

@@ -66,7 +66,7 @@ class World:
             assert self.buffer.consume(QUEUE, text_message(QUEUE, name).message_id)
 
     def ring(self) -> None:
-        """Let the time pass that was asked for."""
+        """Let the requested time pass."""
         ((seconds, callback),) = self.alarms
         self.alarms.clear()
         assert seconds == HOLD_SECONDS
@@ -100,7 +100,7 @@ class TestHeld:
     def test_what_is_consumed_in_time_is_never_written(self, world: World) -> None:
         world.add(1, 2)
         world.consume(1, 2)
-        assert world.confirmed == []  # before the end of the turn, where the fence is asked
+        assert world.confirmed == []  # before the end of the turn, where the fence is checked
         world.turn()
         assert world.confirmed == ["1", "2"]
         world.ring()
@@ -400,7 +400,7 @@ class TestInTheStore:
         assert journal.stored() == ["1", "2"]
 
     def test_answer_waits_for_what_was_sent_before_and_not_held(self, journal: Journal) -> None:
-        """A client may ask for an answer to the last message of several only."""
+        """A client may require an answer to the last message of several only."""
         subscription = DurableSubscription(client_id="c", name="s", destination=NEWS, subscribed_destination=NEWS)
         journal.store.subscribe(subscription)
         assert journal.store.add(text_message(NEWS, 1))

@@ -50,7 +50,7 @@ class Loop:
         self.alarms.append((seconds, callback))
 
     def ring(self) -> None:
-        """Let the time come that was asked for."""
+        """Let the requested time come."""
         alarms, self.alarms = self.alarms, []
         for _, callback in alarms:
             callback()

@@ -1,4 +1,4 @@
-"""Asking a selector about a message that is made on the spot."""
+"""Evaluation of a selector on a message that is made on the spot."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -173,7 +173,7 @@ class TestComparison:
     @pytest.mark.parametrize("symbol", ["=", "<>", "<", "<=", ">", ">="])
     @pytest.mark.parametrize("constant", ["5", "5.0", "five"])
     def test_with_a_number(self, truth, value, symbols, symbol, constant):
-        """The same whether the other side is a constant or a property, exact or approximate, left or right."""
+        """The same if the other side is a constant or a property, exact or approximate, left or right."""
         assert truth(f"x {symbol} {constant}", x=value, five=5) is (symbol in symbols)
         mirrored = symbol.translate(str.maketrans("<>", "><")) if symbol != "<>" else symbol
         assert truth(f"{constant} {mirrored} x", x=value, five=5) is (symbol in symbols)

@@ -172,7 +172,7 @@ def test_one_changed_byte_never_costs_a_record_without_a_word() -> None:
             assert covered or (record is not None and record.payload == payload), offset
         for record in records:
             if record.integrity is not RecordIntegrity.UNPROVEN and START + 20 <= offset < FIRST:
-                continue  # a changed checksum may be none at all
+                continue  # a changed checksum may be zero
             if record.integrity is not RecordIntegrity.UNPROVEN:
                 assert originals.get(record.location) == record.payload, offset
 

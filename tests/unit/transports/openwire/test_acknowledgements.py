@@ -150,7 +150,7 @@ def test_acks_of_one_chunk_count_one_by_one(world: World) -> None:
 
 
 def test_send_is_not_lost_by_the_next_acknowledgement(tmp_path: Path) -> None:
-    """It asks for no answer, and the broker dies before it would have written what may be consumed at once."""
+    """It requires no answer, and the broker dies before it would have written what may be consumed at once."""
     store = JournalStore(
         tmp_path,
         runtime=runtime(call_later=lambda seconds, callback: None, clock=lambda: NOW_MS),

@@ -34,7 +34,7 @@ from tests.unit.transports.openwire.conversation import (
 
 ORDERS = queue("ORDERS")
 GENEROUS = dataclasses.replace(broker_offer(), tight_encoding_enabled=True, cache_enabled=True, cache_size=1024)
-"""An offer this broker does not make, of all that a peer may ask for."""
+"""An offer this broker does not make, of all that a peer may request."""
 
 FORMATS = [
     *(pytest.param(Offer(version=version), None, id=f"v{version}") for version in (1, 2, 3, 6, 9, 10, 11, 12)),

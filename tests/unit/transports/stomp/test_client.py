@@ -1,4 +1,4 @@
-"""What a connected client may ask for, and what it is answered."""
+"""Requests of a connected client, and their answers."""
 
 from typing import Any
 
@@ -417,7 +417,7 @@ def test_sends_count_at_commit_and_never_after_abort(connect: Any, broker: Any) 
 
 @pytest.mark.parametrize("receipt", ["", "receipt:s\n"])
 def test_refused_send_dooms_its_transaction_without_receipt(connect: Any, broker: Any, receipt: str) -> None:
-    """A client that asks for no answer to a SEND learns at the commit that the message is missing."""
+    """A client without a receipt for a SEND learns at the commit that the message is missing."""
     peer = connect()
     peer.send("BEGIN\ntransaction:t\n\n^")
     assert send(peer, "m", headers=f"transaction:t\npriority:x\n{receipt}")
