@@ -390,7 +390,7 @@ def test_no_message_ends_a_broker() -> None:
         last.send(queue("LAST"), "alive")
         member.flush()
         reader = member.java(version=12, reads="queue://LAST")
-        assert texts(of_kind(reader.hear(), MessageDispatch)) == ["alive"]
+        assert texts(of_kind(reader.receive(), MessageDispatch)) == ["alive"]
         last.session.lost()
         reader.session.lost()
         member.end()
