@@ -86,7 +86,7 @@ class Totals:
     """What a generated journal holds.
 
     Attributes:
-        records: user records, time marks and remarks included.
+        records: user records, time marks and metadata records included.
         sent: messages added, by destination; those of transactions once they are committed.
         rolled_back: messages added in transactions that were rolled back, were left open, or are in doubt.
         consumed: messages removed from queues.

@@ -15,9 +15,9 @@ COUNT = 120
 
 
 def test_messages_of_killed_brokers_arrive_once_in_order(pair: Pair) -> None:
-    heard: list[str] = []
+    events: list[str] = []
     with connect(
-        pair.uri, on_interrupted=lambda _: heard.append("interrupted"), on_resumed=lambda _: heard.append("resumed")
+        pair.uri, on_interrupted=lambda _: events.append("interrupted"), on_resumed=lambda _: events.append("resumed")
     ) as connection:
         seen: dict[str, list[int]] = {}
 
@@ -44,7 +44,7 @@ def test_messages_of_killed_brokers_arrive_once_in_order(pair: Pair) -> None:
         for thread in consuming:
             thread.join()
         assert seen == {ack: list(range(COUNT)) for ack in modes}
-    assert heard == ["interrupted", "resumed"] * 2
+    assert events == ["interrupted", "resumed"] * 2
 
 
 def test_everything_is_restored_on_the_next_broker(pair: Pair) -> None:

@@ -320,9 +320,7 @@ def test_a_frame_too_large_is_refused_and_the_connection_goes_on(broker_uri: str
         assert bodies(connection, queue, 1) == ["small"]
 
 
-def test_a_frame_too_large_for_us_ends_the_connection_for_good(
-    broker_uri: str, connection: Connection, queue: str
-) -> None:
+def test_a_frame_too_large_for_us_ends_the_connection(broker_uri: str, connection: Connection, queue: str) -> None:
     connection.send(queue, "x" * 10_000)
     with (
         connect(f"failover:({broker_uri}?wireFormat.maxFrameSize=10000)") as small,

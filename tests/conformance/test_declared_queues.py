@@ -200,8 +200,8 @@ def test_a_long_life_with_collections_and_compactions(
     journal.crash()
 
 
-def test_many_remarks_do_not_hide_that_the_stop_was_clean(tmp_path: Path, journal_lives_type: Any) -> None:
-    """A replay keeps the last words of a journal, so many and no more: these remarks are none of them."""
+def test_many_metadata_records_do_not_hide_a_clean_stop(tmp_path: Path, journal_lives_type: Any) -> None:
+    """A replay retains a limited number of traces of a journal's end; these metadata records are not among them."""
     journal = journal_lives_type(tmp_path, settings=JournalSettings())  # all of it in one file
     journal.open()
     for number in range(4200):

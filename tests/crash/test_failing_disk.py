@@ -41,7 +41,7 @@ def send(client: StompClient, body: bytes) -> None:
     assert client.request("SEND", body, destination="/queue/Q", persistent="true").command == "RECEIPT"
 
 
-def refused_for_good(broker: BrokerProcess, client: StompClient) -> None:
+def refused_permanently(broker: BrokerProcess, client: StompClient) -> None:
     """Check that a send is not confirmed, the connection ends, and no one gets in any more."""
     with contextlib.suppress(Disconnected):
         client.send("SEND", b"lost", destination="/queue/Q", persistent="true", receipt="lost")
@@ -72,7 +72,7 @@ def test_a_failed_write_or_sync(
     for each in range(5):
         send(client, b"%d" % each)
     (tmp_path / "fail").touch()
-    refused_for_good(master, client)
+    refused_permanently(master, client)
     assert found_by(new_master, 5) == [b"%d" % each for each in range(5)]
     assert master.join() != 0, "a supervisor decides whether to try again"
     errors = [line for line in master.lines if "ERROR" in line and "group_commit: the journal writer stops" in line]
@@ -87,7 +87,7 @@ def test_a_sync_without_space_is_a_failed_sync(start: Callable[..., BrokerProces
     client = StompClient(master.port)
     send(client, b"0")
     (tmp_path / "fail").touch()
-    refused_for_good(master, client)
+    refused_permanently(master, client)
     assert master.join() != 0
 
 
@@ -98,7 +98,7 @@ def test_a_directory_that_vanishes(start: Callable[..., BrokerProcess], tmp_path
     send(client, b"0")
     journal = tmp_path / "store" / "kahadb"
     journal.rename(tmp_path / "elsewhere")
-    refused_for_good(master, client)
+    refused_permanently(master, client)
     master.wait_for("the lock file was removed")
     master.close()
     if journal.exists():

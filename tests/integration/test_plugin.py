@@ -55,7 +55,7 @@ def put(client: StompClient, body: bytes, **headers: str) -> str:
     return client.request("SEND", body, destination=QUEUE, **{"persistent": "true", **headers}).command
 
 
-def take(port: int, count: int) -> list[bytes]:
+def consume(port: int, count: int) -> list[bytes]:
     """Consume so many messages."""
     with contextlib.closing(StompClient(port)) as client:
         client.send("SUBSCRIBE", id="1", destination=QUEUE)
@@ -120,7 +120,7 @@ class TestBroker:
             assert broker.stomp_address == ("127.0.0.1", broker.stomp_port)
             client = StompClient(broker.stomp_port)
             assert put(client, b"x") == "RECEIPT"
-            assert take(broker.stomp_port, 1) == [b"x"]
+            assert consume(broker.stomp_port, 1) == [b"x"]
             client.close()
             with socket.create_connection(("127.0.0.1", broker.openwire_port), PATIENCE_SECONDS) as openwire:
                 assert b"ActiveMQ" in openwire.recv(100)
@@ -202,7 +202,7 @@ class TestCluster:
         new_master = cluster.wait_master()
         assert (killed.name, new_master.name) == ("a", "b")
         assert refuses(killed.stomp_port)
-        assert take(new_master.stomp_port, 1) == [b"kept"]
+        assert consume(new_master.stomp_port, 1) == [b"kept"]
         assert cluster.restart(killed).state is State.STANDBY
         cluster.kill9("master")
         assert cluster.wait_master() is killed
@@ -260,7 +260,7 @@ class TestCluster:
         assert cluster.member("b").state is State.STANDBY
         cluster.heal()
         assert client.read_until("RECEIPT").headers["receipt-id"] == "1"
-        assert take(cluster.wait_master().stomp_port, 1) == [b"delayed"]
+        assert consume(cluster.wait_master().stomp_port, 1) == [b"delayed"]
         client.close()
 
     def test_a_master_killed_behind_a_partition_is_replaced(self, cluster: Cluster) -> None:
@@ -289,7 +289,7 @@ class TestCluster:
         cluster.kill9("master")
         client.close()
         new_master = cluster.wait_master()
-        assert take(new_master.stomp_port, sent)[0] == b"before"
+        assert consume(new_master.stomp_port, sent)[0] == b"before"
         client = StompClient(new_master.stomp_port)
         cluster.free_disk()
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -312,7 +312,7 @@ class TestCluster:
             cluster.fill_disk()
             ballast.unlink()
             cluster.restart(member)
-            assert take(member.stomp_port, 1) == [b"kept"]
+            assert consume(member.stomp_port, 1) == [b"kept"]
 
     def test_a_store_that_is_given_is_kept(self, tmp_path: Path) -> None:
         with Cluster(1, store=tmp_path / "store") as cluster:
@@ -320,7 +320,7 @@ class TestCluster:
             put(client, b"kept")
             client.close()
         with Cluster(1, store=tmp_path / "store") as cluster:
-            assert take(cluster.member("a").stomp_port, 1) == [b"kept"]
+            assert consume(cluster.member("a").stomp_port, 1) == [b"kept"]
 
     def test_members_by_name(self, cluster: Cluster) -> None:
         assert cluster.member("b") is cluster.members[1]
@@ -446,7 +446,7 @@ class TestNothingIsLeft:
             assert witness.all_ended()
 
     def test_after_an_interrupt(self) -> None:
-        # A signal just before a system call does not interrupt it: what waits without end might never hear of it.
+        # A signal just before a system call does not interrupt it: what waits without end might never notice it.
         # And where a shell runs the tests in its background, all that they start begins with the signal ignored.
         first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
         with script("while not select.select([sys.stdin], [], [], 0.1)[0]: pass", first) as (process, witness):

@@ -180,15 +180,15 @@ public final class Consumers extends Area {
 
     public Object listener() throws Exception {
         fill(queue(), 10);
-        List<Object> heard = Collections.synchronizedList(new ArrayList<>());
+        List<Object> received = Collections.synchronizedList(new ArrayList<>());
         CountDownLatch all = new CountDownLatch(12);
         auto(connect()).createConsumer(queue()).setMessageListener(message -> {
-            thrown(() -> heard.add(body(message)));
+            thrown(() -> received.add(body(message)));
             all.countDown();
         });
         send(auto(connect()), queue(), "m10", "m11");
         boolean came = all.await(PATIENCE, TimeUnit.MILLISECONDS);
-        return facts("all came", came, "heard", heard);
+        return facts("all came", came, "received", received);
     }
 
     public Object listenerThatSends() throws Exception {

@@ -23,7 +23,7 @@ import org.apache.activemq.ActiveMQXAConnectionFactory;
  * A client with a failover: address whose broker is killed, or whose connection is cut at the worst moment.
  *
  * Asks the test: "kill" (the master is killed, and another one serves), "master" (its address), "proxy" (an address that
- * leads to the master), and of the proxy "mute" (the client hears nothing any more) and "cut".
+ * leads to the master), and of the proxy "mute" (the client receives nothing any more) and "cut".
  */
 public final class Failover extends Area {
 
@@ -41,11 +41,11 @@ public final class Failover extends Area {
 
     public Object listenerCarriesOn() throws Exception {
         Connection connection = connect();
-        List<Object> heard = Collections.synchronizedList(new ArrayList<>());
+        List<Object> received = Collections.synchronizedList(new ArrayList<>());
         CountDownLatch first = new CountDownLatch(2);
         CountDownLatch all = new CountDownLatch(4);
         auto(connection).createConsumer(queue()).setMessageListener(message -> {
-            thrown(() -> heard.add(body(message)));
+            thrown(() -> received.add(body(message)));
             first.countDown();
             all.countDown();
         });
@@ -55,7 +55,7 @@ public final class Failover extends Area {
         ask("kill");
         send(auto(connection), queue(), "m2", "m3");
         boolean came = all.await(4 * PATIENCE, TimeUnit.MILLISECONDS);
-        return facts("came", came, "heard", heard);
+        return facts("came", came, "received", received);
     }
 
     public Object producerCarriesOn() throws Exception {

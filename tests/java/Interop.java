@@ -178,8 +178,8 @@ public final class Interop extends Area {
         Session session = auto(connect());
         MessageConsumer consumer = session.createConsumer(shared);
         ask("send to the topic");
-        List<Object> heard = new ArrayList<>(take(consumer, 1));
-        return facts("java", heard, "stomp", ask("received 1"));
+        List<Object> received = new ArrayList<>(take(consumer, 1));
+        return facts("java", received, "stomp", ask("received 1"));
     }
 
     /** What STOMP refuses with NACK is a dead letter that Java can read. */

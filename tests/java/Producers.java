@@ -118,9 +118,9 @@ public final class Producers extends Area {
     public Object asynchronousRefusalReachesTheListener() throws Exception {
         Connection connection = connect("jms.watchTopicAdvisories=false&jms.useAsyncSend=true");
         CountDownLatch notified = new CountDownLatch(1);
-        List<Object> heard = Collections.synchronizedList(new ArrayList<>());
+        List<Object> errors = Collections.synchronizedList(new ArrayList<>());
         connection.setExceptionListener(refused -> {
-            heard.add(refused.getClass().getName());
+            errors.add(refused.getClass().getName());
             notified.countDown();
         });
         Session session = auto(connection);
@@ -128,7 +128,7 @@ public final class Producers extends Area {
         producer.send(new ActiveMQTempQueue("ID:nobody-1-1-1:1:2"), session.createMessage());
         notified.await(PATIENCE, TimeUnit.MILLISECONDS);
         send(session, queue(), "goes on");
-        return facts("heard", heard, "queue", drain(queue()));
+        return facts("errors", errors, "queue", drain(queue()));
     }
 
     public Object dispatchedByTheSendersThread() throws Exception {

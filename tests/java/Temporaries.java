@@ -61,7 +61,7 @@ public final class Temporaries extends Area {
         return List.of(ask(session, queue(), replies, "a"), ask(session, queue(), replies, "b"));
     }
 
-    /** The replier connects after the temporary queue was made, and must have heard of it all the same. */
+    /** The replier connects after the temporary queue was made, and must know it all the same. */
     public Object replierConnectsLater() throws Exception {
         Session session = auto(connect());
         TemporaryQueue replies = session.createTemporaryQueue();
@@ -120,8 +120,8 @@ public final class Temporaries extends Area {
 
     public Object onlyTheOwnerConsumes() throws Exception {
         TemporaryQueue queue = auto(connect()).createTemporaryQueue();
-        Session stranger = auto(connect());
-        return thrown(() -> stranger.createConsumer(queue));
+        Session other = auto(connect());
+        return thrown(() -> other.createConsumer(queue));
     }
 
     public Object anybodySends() throws Exception {
@@ -151,21 +151,21 @@ public final class Temporaries extends Area {
     /** The other client knows it from the advisory, and does not even ask the broker. */
     public Object deletedIsUnknownToOthers() throws Exception {
         TemporaryQueue queue = auto(connect()).createTemporaryQueue();
-        Session stranger = auto(connect());
-        MessageProducer producer = stranger.createProducer(null);
+        Session other = auto(connect());
+        MessageProducer producer = other.createProducer(null);
         // Its advisory may still be under way.
-        eventually("nothing", act(() -> producer.send(queue, stranger.createMessage())));
+        eventually("nothing", act(() -> producer.send(queue, other.createMessage())));
         queue.delete();
         return eventually(
-                "javax.jms.InvalidDestinationException", act(() -> producer.send(queue, stranger.createMessage())));
+                "javax.jms.InvalidDestinationException", act(() -> producer.send(queue, other.createMessage())));
     }
 
     public Object deletedIsUnknownToTheBroker() throws Exception {
         Session owner = auto(connect());
         TemporaryQueue queue = owner.createTemporaryQueue();
         queue.delete();
-        Session stranger = auto(connect("jms.watchTopicAdvisories=false"));
-        return thrown(act(() -> send(stranger, queue, "after")));
+        Session other = auto(connect("jms.watchTopicAdvisories=false"));
+        return thrown(act(() -> send(other, queue, "after")));
     }
 
     public Object diesWithItsConnection() throws Exception {
@@ -173,19 +173,19 @@ public final class Temporaries extends Area {
         TemporaryQueue queue = auto(connection).createTemporaryQueue();
         TemporaryTopic topic = auto(connection).createTemporaryTopic();
         connection.close();
-        Session stranger = auto(connect("jms.watchTopicAdvisories=false"));
+        Session other = auto(connect("jms.watchTopicAdvisories=false"));
         return facts(
-                "queue", thrown(act(() -> send(stranger, queue, "after"))),
-                "topic", thrown(act(() -> send(stranger, topic, "after"))));
+                "queue", thrown(act(() -> send(other, queue, "after"))),
+                "topic", thrown(act(() -> send(other, topic, "after"))));
     }
 
     public Object diesWithACutConnection() throws Exception {
         var connection = connect();
         TemporaryQueue queue = auto(connection).createTemporaryQueue();
-        Session stranger = auto(connect("jms.watchTopicAdvisories=false"));
+        Session other = auto(connect("jms.watchTopicAdvisories=false"));
         cut(connection);
         return eventually(
-                "org.apache.activemq.DestinationDoesNotExistException", act(() -> send(stranger, queue, "after")));
+                "org.apache.activemq.DestinationDoesNotExistException", act(() -> send(other, queue, "after")));
     }
 
     public Object transactedRequestAndReply() throws Exception {

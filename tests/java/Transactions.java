@@ -223,7 +223,7 @@ public final class Transactions extends Area {
         return facts("commit", thrown(act(session::commit)), "queue", drain(queue()));
     }
 
-    /** What the broker after a failover hears when the one before it had been sent what was acknowledged. */
+    /** What the broker after a failover receives when the one before it had been sent what was acknowledged. */
     public Object acknowledgementsLostInAFailover() throws Exception {
         fill(queue(), 2);
         var factory = new ActiveMQConnectionFactory("failover:(" + uri() + ")");

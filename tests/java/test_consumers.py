@@ -44,7 +44,10 @@ EXPECTED: dict[str, Any] = {
     "groupMovesWhenItsOwnerLeaves": {"before": ["a first"], "still": ["b"], "after": ["c first", "d"]},
     "groupStaysWithItsConsumer": {"firsts": [["a first"], ["b first"]], "g": ["c", "e"], "h": ["d"]},
     "higherPriorityIsServedFirst": {"high": ["m0", "m1"], "low": ["m2", "m3"]},
-    "listener": {"all came": True, "heard": ["m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11"]},
+    "listener": {
+        "all came": True,
+        "received": ["m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11"],
+    },
     "listenerThatSends": ["re m0", "re m1", "re m2"],
     "newConsumerGetsNewGroups": {"before": ["g1 first", "h1 first"], "two": ["k1 first", "k2"], "one": ["g2", "h2"]},
     "persistentAndOtherMessagesKeepTheirOrder": ["n0", "p0", "n1", "p1", "n2", "p2"],

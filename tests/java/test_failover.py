@@ -14,7 +14,7 @@ EXPECTED: dict[str, Any] = {
     "commitInDoubt": {"commit": "javax.jms.TransactionRolledBackException", "queue": ["m0", "m1", "m2"]},
     "consumerCarriesOn": {"before": ["m0", "m1"], "after": ["m2", "m3", "m4"], "rest": []},
     "durableSubscriptionCarriesOn": {"before": ["m0"], "after": ["m1"]},
-    "listenerCarriesOn": {"came": True, "heard": ["m0", "m1", "m2", "m3"]},
+    "listenerCarriesOn": {"came": True, "received": ["m0", "m1", "m2", "m3"]},
     "openTransactionIsRolledBack": {"rollback": "nothing", "queue": []},
     "openTransactionWithSends": {"commit": "nothing", "queue": ["m0", "m1", "m2"]},
     "preparedBranchIsCommitted": {"vote": 0, "commit": "ok", "queue": ["m0"]},

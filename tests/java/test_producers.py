@@ -13,7 +13,7 @@ EXPECTED: dict[str, Any] = {
     "asynchronous": True,
     "asynchronousNonPersistent": True,
     "asynchronousRefusalReachesTheListener": {
-        "heard": ["org.apache.activemq.DestinationDoesNotExistException"],
+        "errors": ["org.apache.activemq.DestinationDoesNotExistException"],
         "queue": ["goes on"],
     },
     "completionIsCalledBack": {

@@ -297,7 +297,7 @@ class Member:
                 reader.session.written()
                 reader.session.lost()
         for name in [each.name for each in self.broker.queues]:
-            self.stomp("1.1").take(name)
+            self.stomp("1.1").consume(name)
         self.flush()
 
 
@@ -317,7 +317,7 @@ class StompClient:
     def send_frame(self, frame: str) -> None:
         self.session.receive(frame.encode())
 
-    def take(self, name: str) -> None:
+    def consume(self, name: str) -> None:
         """Consume a queue."""
         self.send_frame(f"SUBSCRIBE\nid:9\ndestination:/queue/{name}\nactivemq.prefetchSize:10000\n\n\0")
         for _ in range(1000):

@@ -27,7 +27,7 @@ def reader(folder: Path, **options: Any) -> JournalStreamReader:
 
 
 def steps(stream: JournalStreamReader, start: Any, limit: int | None = None) -> tuple[list[list[str]], Any]:
-    """Read until nothing is left; return the remarks of each micro-batch, and the last offset."""
+    """Read until nothing is left; return the traces of each micro-batch, and the last offset."""
     found: list[list[str]] = []
     while True:
         end = stream.latestOffset(start, ReadAllAvailable() if limit is None else ReadMaxBytes(limit))
@@ -40,8 +40,8 @@ def steps(stream: JournalStreamReader, start: Any, limit: int | None = None) -> 
         start = end
 
 
-def batch(*remarks: str) -> bytes:
-    return encode_batch([encode_record(encode(Trace(remark))) for remark in remarks])
+def batch(*traces: str) -> bytes:
+    return encode_batch([encode_record(encode(Trace(trace))) for trace in traces])
 
 
 def grow(folder: Path, file_id: int, *batches: bytes, marker: bytes = EOF_MARKER) -> None:

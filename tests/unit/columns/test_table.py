@@ -32,7 +32,7 @@ from tests.descriptors import open_in
 from tests.unit.columns.agreement import assert_agreement, vector_rows, write_file
 
 ORDERS = queue("ORDERS")
-REMARK = encode(Trace("x"))
+TRACE_RECORD = encode(Trace("x"))
 
 
 def added(number: int, *, broker_in_ms: int = 0) -> bytes:
@@ -75,7 +75,7 @@ def test_archive_is_read_and_the_journal_takes_precedence(tmp_path: Path) -> Non
     archive = tmp_path / "data-archive"
     archive.mkdir()
     for folder, file_id in ((archive, 1), (archive, 2), (tmp_path, 2), (tmp_path, 3)):
-        write_file(folder, [[REMARK]], file_id)
+        write_file(folder, [[TRACE_RECORD]], file_id)
     assert list(list_files(tmp_path)) == [2, 3]
     assert list(list_files(tmp_path, archive=True).values()) == [
         archive / "db-1.log",
@@ -94,8 +94,8 @@ def test_pieces_begin_with_batches_and_cover_the_file_once(tmp_path: Path) -> No
 
 
 def test_a_file_before_a_compacted_one_may_still_grow(tmp_path: Path) -> None:
-    write_file(tmp_path, [[REMARK]], 1)
-    write_file(tmp_path, [[REMARK]], 2)
+    write_file(tmp_path, [[TRACE_RECORD]], 1)
+    write_file(tmp_path, [[TRACE_RECORD]], 2)
     write_file(tmp_path, [[encode(RewrittenDataFile(1)), removed(1)]], 3)
     assert growing(list_files(tmp_path)) == {2, 3}
 
@@ -149,7 +149,7 @@ def test_pipe_as_data_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_is_a_row_or_an_error(tmp_path: Path) -> None:
-    path = write_file(tmp_path, [[REMARK]], 7)
+    path = write_file(tmp_path, [[TRACE_RECORD]], 7)
     (piece,) = plan("j", list_files(tmp_path), None)
     path.unlink()
     (batch,) = read(piece, ("file", CORRUPT))
@@ -185,7 +185,7 @@ def test_a_negative_checksum_is_none(tmp_path: Path) -> None:
 
 
 def test_batches_longer_than_window_and_record_batch_are_read(tmp_path: Path) -> None:
-    write_file(tmp_path, [[REMARK], [REMARK] * (ROWS_MAX + 10), [added(1)]])
+    write_file(tmp_path, [[TRACE_RECORD], [TRACE_RECORD] * (ROWS_MAX + 10), [added(1)]])
     (piece,) = plan("j", list_files(tmp_path), None)
     batches = list(read(piece, ("offset", "trace"), window_bytes=1000))
     assert sum(batch.num_rows for batch in batches) == ROWS_MAX + 12
@@ -193,7 +193,7 @@ def test_batches_longer_than_window_and_record_batch_are_read(tmp_path: Path) ->
 
 
 def test_a_preallocated_file_ends_where_its_zeros_begin(tmp_path: Path) -> None:
-    batch = encode_batch([encode_record(REMARK)])
+    batch = encode_batch([encode_record(TRACE_RECORD)])
     (tmp_path / "db-1.log").write_bytes(batch + bytes(100_000) + EOF_MARKER)
     (tmp_path / "db-2.log").write_bytes(EOF_MARKER + bytes(100) + batch)
     assert [(row["file"], row[CORRUPT]) for row in vector_rows(tmp_path)] == [(1, None)]
@@ -272,7 +272,7 @@ def test_highly_compressed_bodies_yield_small_record_batches(tmp_path: Path) -> 
         content=zlib.compress(text),
         compressed=True,
     )
-    write_file(tmp_path, [[encode_add_record(to_message(message))[RECORD_HEADER_BYTES:], REMARK] * 100])
+    write_file(tmp_path, [[encode_add_record(to_message(message))[RECORD_HEADER_BYTES:], TRACE_RECORD] * 100])
     (piece,) = plan("j", list_files(tmp_path), None)
     rows = 0
     for batch in read(piece, ("text", "trace")):

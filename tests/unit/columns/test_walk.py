@@ -19,7 +19,7 @@ LENGTHS = [1 + (7 * number) % 11 for number in range(2 * FEW_LANES)]
 """Records per batch: more batches than are walked one by one, and of many lengths."""
 
 
-def remarks(count: int, text: str = "a remark of some bytes,") -> list[bytes]:
+def encoded_traces(count: int, text: str = "a remark of some bytes,") -> list[bytes]:
     return [encode(Trace(f"{text} {number}")) for number in range(count)]
 
 
@@ -34,8 +34,8 @@ def starts_of(directory: Path) -> list[int]:
 @pytest.mark.parametrize("batch", [3, len(LENGTHS) - 1])
 def test_a_wrong_size_is_reported_at_the_start_of_its_batch(tmp_path: Path, size: int, batch: int) -> None:
     """Without a checksum only the walk can find it."""
-    path = write_file(tmp_path, [remarks(count) for count in LENGTHS], checksum=False)
-    write_file(tmp_path, [remarks(1)], file_id=2)  # damage at the end of the newest file may be no damage
+    path = write_file(tmp_path, [encoded_traces(count) for count in LENGTHS], checksum=False)
+    write_file(tmp_path, [encoded_traces(1)], file_id=2)  # damage at the end of the newest file may be no damage
     starts = starts_of(tmp_path)
     content = bytearray(path.read_bytes())
     SIZE.pack_into(content, starts[batch] + BATCH_HEADER_BYTES, size)
@@ -46,10 +46,10 @@ def test_a_wrong_size_is_reported_at_the_start_of_its_batch(tmp_path: Path, size
 
 def test_sizes_of_0_in_all_batches_end(tmp_path: Path) -> None:
     """The walk stands still in every lane."""
-    body = encode_record(remarks(1)[0]) + bytes(20)
-    sound = encode_batch([encode_record(each) for each in remarks(2)])
+    body = encode_record(encoded_traces(1)[0]) + bytes(20)
+    sound = encode_batch([encode_record(each) for each in encoded_traces(2)])
     (tmp_path / "db-1.log").write_bytes(sound + (batch_header(len(body), 0) + body) * (2 * FEW_LANES) + EOF_MARKER)
-    write_file(tmp_path, [remarks(1)], file_id=2)
+    write_file(tmp_path, [encoded_traces(1)], file_id=2)
     rows = assert_agreement(tmp_path)
     assert len([row for row in rows if not row[CORRUPT]]) == 3
     starts = [len(sound) + number * (BATCH_HEADER_BYTES + len(body)) for number in range(2 * FEW_LANES)]
@@ -57,14 +57,14 @@ def test_sizes_of_0_in_all_batches_end(tmp_path: Path) -> None:
 
 
 def test_batches_with_more_records_than_are_walked_at_once(tmp_path: Path) -> None:
-    write_file(tmp_path, [remarks(STEPS_MAX + 40 + number % 3) for number in range(FEW_LANES + 1)])
+    write_file(tmp_path, [encoded_traces(STEPS_MAX + 40 + number % 3) for number in range(FEW_LANES + 1)])
     columns = ("offset", "size", "batch", "record_type", "trace", CORRUPT)
     assert_same(vector_rows(tmp_path, columns), scalar_rows(tmp_path, columns))
 
 
 def test_record_batches_stay_as_they_are_when_more_is_read(tmp_path: Path) -> None:
     """The next window is read into the memory of the one before."""
-    write_file(tmp_path, [remarks(count, f"batch {number}") for number, count in enumerate(LENGTHS)])
+    write_file(tmp_path, [encoded_traces(count, f"batch {number}") for number, count in enumerate(LENGTHS)])
     (piece,) = plan("journal", list_files(tmp_path), None)
     batches = list(read(piece, window_bytes=1500))
     assert len(batches) > 4
@@ -72,7 +72,7 @@ def test_record_batches_stay_as_they_are_when_more_is_read(tmp_path: Path) -> No
 
 
 def test_no_more_is_read_than_the_piece_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_file(tmp_path, [remarks(count) for count in LENGTHS])
+    write_file(tmp_path, [encoded_traces(count) for count in LENGTHS])
     pieces = plan("journal", list_files(tmp_path), 1000)
     asked: list[tuple[int, int]] = []
 

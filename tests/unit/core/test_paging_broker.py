@@ -238,13 +238,13 @@ class NarrowDisk(Disk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = self.there = ""
+        self.requested = self.available = ""
 
     def read_page(self, destination: Destination, message_ids: "list[str]", bytes_max: int) -> Page:
-        if message_ids[0] != self.there:
-            self.asked = message_ids[0]
+        if message_ids[0] != self.available:
+            self.requested = message_ids[0]
             raise NotReadYet("not yet")
-        self.there = ""
+        self.available = ""
         return super().read_page(destination, message_ids[:1], bytes_max)
 
 
@@ -257,6 +257,6 @@ def test_no_backlog_waits_for_the_end_of_another():
     world.start()
     inboxes = [world.client().subscribe(destination) for destination in destinations]
     for _ in range(30):
-        disk.there = disk.asked
+        disk.available = disk.requested
         world.broker.remove_expired()
     assert all(9 <= len(inbox.deliveries) <= 11 for inbox in inboxes)

@@ -1,4 +1,4 @@
-"""Queues that are kept while they are empty, and the remark about them."""
+"""Queues that are kept while they are empty, and the metadata record of them."""
 
 import pytest
 
@@ -18,10 +18,10 @@ def kept() -> DeclaredQueues:
 
 @pytest.mark.parametrize("name", ["Q", 'a "b"\n\\', "grüße 世界 \ud800 \U0001f600", "x" * 70_000])
 def test_a_remark_names_queues_whatever_they_are_called(name: str) -> None:
-    remark = decode(encode(encode_declared([queue(name), A])))
-    assert isinstance(remark, Trace)
-    assert remark.message is not None
-    assert decode_declared(remark.message) == [queue(name), A]
+    trace = decode(encode(encode_declared([queue(name), A])))
+    assert isinstance(trace, Trace)
+    assert trace.message is not None
+    assert decode_declared(trace.message) == [queue(name), A]
 
 
 @pytest.mark.parametrize("words", ["", "{", "{}", "1", "null", '"Q"', "[1, null, []]", '[""]', "[" * 100_000])
@@ -49,7 +49,7 @@ def test_forget_returns_every_file_that_declares_the_queue(kept: DeclaredQueues)
     assert set(kept.forget(A)) == {3, 7}
     assert A not in kept
     assert list(kept.forget(A)) == []
-    assert kept.files == {3, 7}, "the remarks are still there"
+    assert kept.files == {3, 7}, "the metadata records are still there"
 
 
 def test_removed_files_declare_nothing(kept: DeclaredQueues) -> None:

@@ -1,4 +1,4 @@
-"""What the journal store does beyond the port: taking a directory over, sealing, cleaning up, remarks."""
+"""What the journal store does beyond the port: taking a directory over, sealing, cleaning up, metadata records."""
 
 import errno
 import json
@@ -354,13 +354,13 @@ class TestCleanStop:
         path = max(directory.glob("db-*.log"), key=lambda each: int(each.stem[3:]))
         return commands(path)[-1]
 
-    def test_the_remark_is_the_last_record_and_plain_json(self, directory: Path) -> None:
+    def test_clean_stop_is_the_last_record_and_plain_json(self, directory: Path) -> None:
         bench = Bench(directory)
         bench.store.recover()
         bench.store.close(delivered=["ID:b", "ID:a", "ID:b"])
-        remark = self.last_command(directory)
-        assert isinstance(remark, Trace)
-        assert json.loads((remark.message or "").removeprefix(CLEAN_STOP)) == {"delivered": ["ID:a", "ID:b"]}
+        trace = self.last_command(directory)
+        assert isinstance(trace, Trace)
+        assert json.loads((trace.message or "").removeprefix(CLEAN_STOP)) == {"delivered": ["ID:a", "ID:b"]}
 
     def test_too_many_to_name_are_all_called_delivered(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clean_stop, "DELIVERED_MAX", 2)

@@ -59,7 +59,7 @@ def clock() -> HandClock:
     return HandClock()
 
 
-# ---------------------------------------------------------------- the remark
+# ---------------------------------------------------------------- the metadata record
 
 
 @pytest.mark.parametrize("time_ms", [0, 1, NOW, 10**13 - 1])

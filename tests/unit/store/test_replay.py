@@ -488,7 +488,7 @@ def test_an_ack_copied_behind_its_commit_still_counts(tmp_path: Path) -> None:
     assert result.unfinished == []
 
 
-def test_the_remarks_at_the_very_end_are_kept(tmp_path: Path) -> None:
+def test_traces_at_the_very_end_are_retained(tmp_path: Path) -> None:
     write(tmp_path, 1, [Trace("early"), encode_add(FIRST), Trace("one"), Trace()], [Trace("two")])
 
     assert recovered(tmp_path)[1].closing_traces == ["one", "two"]

@@ -23,13 +23,13 @@ class FakeDatabase:
     def __init__(self, bodies: dict[int, bytes]) -> None:
         self.bodies = bodies
         self.is_broken = False
-        self.asked: list[Any] = []
+        self.queries: list[Any] = []
 
     def rows(self, sql: str, values: Sequence[Any], **_: object) -> list[tuple[int, bytes | None]]:
-        self.asked.append(values)
+        self.queries.append(values)
         if self.is_broken:
             raise StoreUnavailable("the table is not there")
-        if len(self.asked) % 3 == 0:
+        if len(self.queries) % 3 == 0:
             raise DatabaseUnavailable("here", "for a moment")
         if re.search("unnest", sql):
             return list(self._cut([each for each in values[1] if each in self.bodies], values[0]))
@@ -79,8 +79,8 @@ def test_a_page_after_the_other_is_there_already(reads: JdbcBodyReader, database
     for start in range(1, 401, 20):
         reads.read(list(range(start, start + 20, 2)), "queue://A", seconds=WAIT_SECONDS)
         reads.read([2], seconds=WAIT_SECONDS)  # behind the look ahead; this one is not there
-    asked = [values[1] for values in database.asked if len(values) == 2 and values[1] != [2]]
-    assert len(asked) == 1, "the first page only"
+    pages = [values[1] for values in database.queries if len(values) == 2 and values[1] != [2]]
+    assert len(pages) == 1, "the first page only"
 
 
 def test_an_error_is_reported_and_the_next_read_tries_again(reads: JdbcBodyReader, database: FakeDatabase) -> None:

@@ -113,14 +113,14 @@ def test_a_compacted_journal_has_the_same_state(tmp_path: Path) -> None:
 
 def test_what_is_no_message_is_remembered_too(tmp_path: Path) -> None:
     """Kept queues, what producers last sent, and which messages consumers had seen at a clean stop."""
-    remark = CLEAN_STOP + json.dumps({"delivered": [message_id(11)]})
-    directory = write(tmp_path / "store", *BUSY, [add(14), ack(14), Trace(remark)])
+    clean_stop = CLEAN_STOP + json.dumps({"delivered": [message_id(11)]})
+    directory = write(tmp_path / "store", *BUSY, [add(14), ack(14), Trace(clean_stop)])
     compacted(directory)
     state = StoreState()
     result = replay(directory, state)
     assert queue("KEPT") in state.queues()
     assert state.sequences.last(str(PRODUCER)) == 14
-    assert result.closing_traces[-1] == remark
+    assert result.closing_traces[-1] == clean_stop
 
 
 def test_a_compaction_keeps_activemqs_clean_stop(sample: Callable[[str], Any]) -> None:

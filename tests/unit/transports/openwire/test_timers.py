@@ -1,4 +1,4 @@
-"""Inactivity: silent peers are closed, and peers that hear nothing get a KeepAliveInfo."""
+"""Inactivity: silent peers are closed, and idle connections send a KeepAliveInfo."""
 
 import dataclasses
 import logging
