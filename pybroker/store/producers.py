@@ -21,13 +21,16 @@ LRU at the price of one look-up per message.
 Source: ActiveMQ 5.17, `KahaDBStore.getLastProducerSequenceId`, `ActiveMQMessageAuditNoSync`.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 PRODUCERS_MAX = 16_384
 """Least number of producers kept, the latest ones; at most twice as many: some 5 MB. ActiveMQ has 64."""
 PRODUCER_ID_LENGTH_MAX = 512
 """Producers with longer ids are not remembered: strange ones must not fill the memory. Real ones have about 50."""
 
+
+_OF_STOMP = ":-1:1"
+"""Session and producer of each STOMP connection (ActiveMQ 5.17, `ProtocolConverter`)."""
 
 NOT_JOURNALLED = 0
 """Stands for a data file: no record exists, since the message was consumed before it was written."""
@@ -121,6 +124,21 @@ class Watermarks:
         if highest is None:
             return self._is_complete and _is_usual(producer_id, sequence)
         return sequence > highest
+
+
+def sequence_numbers(message_ids: Iterable[str]) -> dict[str, int]:
+    """Return the sequence number of each message by its producer; ids without one, or an unusual one, are left out."""
+    numbers: dict[str, int] = {}
+    for message_id in message_ids:
+        producer_id, _, text = message_id.rpartition(":")
+        if text.isdecimal() and _is_usual(producer_id, int(text)):
+            numbers[producer_id] = int(text)
+    return numbers
+
+
+def is_sent_once(producer_id: str) -> bool:
+    """Return True for the producer of a STOMP connection, whose messages get their ids from the broker."""
+    return producer_id.endswith(_OF_STOMP)
 
 
 def _is_usual(producer_id: str, sequence: int) -> bool:

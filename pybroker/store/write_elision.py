@@ -14,11 +14,14 @@ it would have been held, plus the write before it? While messages are held, each
 consumers nothing is ever held.
 
 A held message is only in memory. If the master dies, the producer was not answered and sends it again as a new message;
-a consumer that had received it already then gets it without a redelivery mark, as from an ActiveMQ.
+a consumer that had received it already then gets it without a redelivery mark, as from an ActiveMQ. If its
+acknowledgement was answered it must not come again, though the producer may have missed its own answer. So before
+anything else is answered, the producers' sequence numbers of the consumed messages are written.
 """
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -27,6 +30,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
+from pybroker.store.producers import is_sent_once
 from pybroker.store.runtime import Callback, StoreRuntime
 
 HOLD_SECONDS = 0.002
@@ -37,6 +41,9 @@ HELD_BYTES_MAX = 1 << 20
 
 NEWEST_MAX = 1024
 """Connections remembered as senders; with more, those without held messages are removed."""
+
+UNRECORDED_MAX = 1000
+"""Producers of consumed messages whose sequence numbers are not written; with more, they are."""
 
 QUICK_SECONDS = 50e-6
 """A disk with shorter writes is quicker than any consumer, and nothing is held."""
@@ -74,6 +81,14 @@ class BackingStore(Protocol):
 
     def write(self, message: Message) -> None:
         """Write a message.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        ...
+
+    def write_sequences(self, message_ids: Sequence[str]) -> None:
+        """Write the producers' sequence numbers of consumed messages, which are duplicates then if they are sent again.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -124,6 +139,8 @@ class WriteElisionBuffer:
         self._by_key: dict[tuple[Destination, str], _HeldMessage] = {}
         self._newest: dict[str, int] = {}
         """By connection, the number of the newest message it sent that may be here."""
+        self._unrecorded: dict[str, tuple[int, str]] = {}
+        """By producer, the newest consumed message whose sequence number is not written: its number here and its id."""
         self._number = 0
         self._old_number = 0
         """Of the newest message when the timer was armed: at its end this message has waited long enough."""
@@ -222,6 +239,7 @@ class WriteElisionBuffer:
             return False
         self.byte_count -= len(held.message.data)
         held.message = None
+        self._record(message_id, held.number)
         self._share += (1.0 - self._share) * HELD_SHARE
         self._release()
         return True
@@ -233,6 +251,9 @@ class WriteElisionBuffer:
             callback: the function to call.
             durable: everything written by then has to be durable too.
         """
+        if durable and self._unrecorded:
+            with suppress(StoreUnavailable):  # the writer has logged the reason, and calls nothing back any more
+                self._write_sequences()
         if not self._order:
             return False
         if self._has_passed:
@@ -296,6 +317,38 @@ class WriteElisionBuffer:
             self.is_open = self._share >= BEGIN_SHARE and write_seconds >= QUICK_SECONDS
 
     # ------------------------------------------------------------ private
+
+    def _record(self, message_id: str, number: int) -> None:
+        """Record the consumption of a message that its producer may send again; a STOMP client never does."""
+        producer_id = message_id.rpartition(":")[0]
+        known = self._unrecorded.get(producer_id)
+        if known is None:
+            if is_sent_once(producer_id):
+                return
+            if len(self._unrecorded) >= UNRECORDED_MAX:
+                self._write_sequences()
+        elif number < known[0]:
+            return
+        self._unrecorded[producer_id] = number, message_id
+
+    def _write_sequences(self) -> None:
+        """Have the sequence numbers of consumed messages written.
+
+        A number stands for all below it, so messages that these producers sent earlier are written first.
+
+        Raises:
+            StoreUnavailable: the writer has stopped.
+        """
+        unrecorded, self._unrecorded = self._unrecorded, {}
+        newest_earlier = 0
+        for held in self._order:
+            if held.message is not None:
+                consumed = unrecorded.get(held.message.message_id.rpartition(":")[0])
+                if consumed is not None and held.number < consumed[0]:
+                    newest_earlier = held.number
+        if newest_earlier:
+            self._flush_through(newest_earlier)
+        self._store.write_sequences([message_id for _, message_id in unrecorded.values()])
 
     def _release(self) -> None:
         """Remove the consumed messages at the front.

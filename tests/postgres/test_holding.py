@@ -93,6 +93,19 @@ def test_what_is_consumed_at_once_never_gets_into_the_tables(lives: Any, text_me
     assert lives.database.sql("SELECT string_agg(id || ' ' || msgid_seq, ',') FROM activemq_msgs") == "1 7"
 
 
+def test_a_later_master_knows_a_consumed_message(lives: Any, text_message: Any) -> None:
+    """Its acknowledgement was answered, so it must not be delivered if its producer sends it again."""
+    answered: list[int] = []
+    sender = Client(lives.store, text_message)
+    sender.send(1)
+    sender.consume(1)
+    lives.store.when_durable(lambda: answered.append(1))
+    lives.loop.run_until(lambda: bool(answered))
+    sender.store.abandon()
+    lives.open()
+    assert lives.store.last_sequence(producer(text_message)) == 1
+
+
 def test_a_stale_master_confirms_no_consumed_message(lives: Any, text_message: Any) -> None:
     """Though its lock's fence lets pass: there is nothing to write, but the database is checked all the same."""
     sender = Client(lives.store, text_message)

@@ -115,6 +115,11 @@ class JdbcState:
         self.sequences.record(message.message_id, NOT_JOURNALLED)
         return True
 
+    def record_consumed(self, message_id: str) -> None:
+        """Write the sequence number of a message that was consumed while it was held."""
+        self._note(message_id)
+        self._tell(message_id)
+
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None) -> None:
         """Remove a queue's message; nothing happens when it is not there."""
         if message_id in self._messages(destination):

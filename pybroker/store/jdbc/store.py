@@ -323,6 +323,17 @@ class JdbcStore:
         self._state.add(message, None)
         self._wake(writer)
 
+    def write_sequences(self, message_ids: Sequence[str]) -> None:
+        """Write the producers' sequence numbers of consumed messages that were never inserted.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        writer = self._opened()
+        for message_id in message_ids:
+            self._state.record_consumed(message_id)
+        self._wake(writer)
+
     def remove(
         self,
         destination: Destination,

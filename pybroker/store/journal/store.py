@@ -58,13 +58,13 @@ from pybroker.store.journal.recovery import JournalReading
 from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.snapshot_writer import GROWN_BYTES_MIN, SnapshotWriter
-from pybroker.store.journal.state import StoreState
+from pybroker.store.journal.state import StoreState, encode_sequences
 from pybroker.store.journal.store_snapshot import follower as resume
 from pybroker.store.journal.store_snapshot import snapshot
 from pybroker.store.journal.takeover import TakeOver
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.pages import page_count
-from pybroker.store.producers import NOT_JOURNALLED
+from pybroker.store.producers import NOT_JOURNALLED, sequence_numbers
 from pybroker.store.runtime import StoreRuntime
 from pybroker.store.write_elision import WriteElisionBuffer
 
@@ -301,6 +301,16 @@ class JournalStore:
         """Add a message that write elision holds; `add` has checked that it is not stored."""
         self._state.sequences.record(message.message_id, NOT_JOURNALLED)
         return True
+
+    def write_sequences(self, message_ids: Sequence[str]) -> None:
+        """Append the producers' sequence numbers of consumed messages that were never written.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if numbers := sequence_numbers(message_ids):
+            trace = encode_sequences(numbers)
+            self._state.apply(trace, self._writer.append(encode_record(encode(trace))))
 
     def write(self, message: Message, transaction: TransactionId | None = None) -> None:
         """Append a message that is not stored.

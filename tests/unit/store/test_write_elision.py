@@ -16,7 +16,7 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store import write_elision
 from pybroker.store.journal.store import JournalStore
-from pybroker.store.write_elision import HELD_BYTES_MAX, HOLD_SECONDS, NEWEST_MAX, WriteElisionBuffer
+from pybroker.store.write_elision import HELD_BYTES_MAX, HOLD_SECONDS, NEWEST_MAX, UNRECORDED_MAX, WriteElisionBuffer
 from tests.conformance.conftest import WAIT_SECONDS, text_message
 from tests.runtimes import runtime
 
@@ -31,6 +31,7 @@ class World:
         self.write_seconds = 0.001
         self.written: list[str] = []
         self.confirmed: list[str] = []
+        self.sequences: list[str] = []
         self.waiting: list[Callable[[], None]] = []
         self.soon: list[Callable[[], None]] = []
         self.alarms: list[tuple[float, Callable[[], None]]] = []
@@ -55,6 +56,11 @@ class World:
         if self.has_stopped:
             raise StoreUnavailable("stopped")
         self.written.append(message.message_id[-1])
+
+    def write_sequences(self, message_ids: Sequence[str]) -> None:
+        if self.has_stopped:
+            raise StoreUnavailable("stopped")
+        self.sequences += message_ids
 
     def add(self, *names: int) -> None:
         for name in names:
@@ -438,3 +444,75 @@ class TestInTheStore:
         assert sorted(journal.confirmed) == ["1", "2", "durable"]
         assert journal.confirmed.index("1") < journal.confirmed.index("durable")
         assert journal.store._state.contains(QUEUE, first)
+
+
+class TestAnsweredAcknowledgements:
+    """A consumed message must not come again once its ack is answered, though its producer may repeat it."""
+
+    def test_a_later_master_knows_a_consumed_message(self, journal: Journal, tmp_path: Path) -> None:
+        answered: list[int] = []
+        message_id = journal.add(1)
+        journal.store.remove(QUEUE, message_id)
+        journal.store.when_durable(lambda: answered.append(1))
+        assert not answered, "its sequence number is not written yet"
+        journal.run_until(answered)
+        assert last_sequence_after_kill(journal, tmp_path) == 1
+
+    def test_earlier_messages_of_the_producer_are_written_first(self, journal: Journal, tmp_path: Path) -> None:
+        """Else their sequence numbers would be known and they would not, and be lost when they are sent again."""
+        answered: list[int] = []
+        journal.add(1)
+        journal.store.remove(QUEUE, journal.add(2))
+        journal.add(3)
+        journal.store.when_durable(lambda: answered.append(1))
+        assert journal.stored() == ["1"]
+        journal.buffer.flush()
+        journal.run_until(answered)
+        assert journal.stored() == ["1", "3"]
+        assert last_sequence_after_kill(journal, tmp_path) == 3
+
+    def test_the_newest_number_of_each_producer_is_written(self, world: World) -> None:
+        world.add(1, 2, 3)
+        other = replace(text_message(QUEUE, 7), message_id="ID:other:1:1:7")
+        world.buffer.add(other)
+        world.consume(3, 1, 2)
+        assert world.buffer.consume(QUEUE, other.message_id)
+        world.buffer.when_safe(lambda: None, durable=True)
+        world.buffer.when_safe(lambda: None, durable=True)
+        assert world.sequences == [text_message(QUEUE, 3).message_id, other.message_id]
+
+    def test_a_confirmed_send_needs_none(self, world: World) -> None:
+        world.add(1)
+        world.consume(1)
+        world.buffer.when_safe(lambda: None)
+        assert not world.sequences
+
+    def test_stomp_messages_need_none(self, world: World) -> None:
+        message = replace(text_message(QUEUE, 1), message_id="ID:a-1-1:2:-1:1:1")
+        world.buffer.add(message)
+        assert world.buffer.consume(QUEUE, message.message_id)
+        world.buffer.when_safe(lambda: None, durable=True)
+        assert not world.sequences
+
+    def test_many_producers_are_not_remembered_for_ever(self, world: World) -> None:
+        for number in range(UNRECORDED_MAX + 1):
+            message = replace(text_message(QUEUE, 1), message_id=f"ID:{number}:1:1:1")
+            world.buffer.add(message)
+            assert world.buffer.consume(QUEUE, message.message_id)
+        assert len(world.sequences) == UNRECORDED_MAX
+
+    def test_a_stopped_writer_answers_nothing(self, world: World) -> None:
+        world.add(1)
+        world.consume(1)
+        world.has_stopped = True
+        assert not world.buffer.when_safe(lambda: None, durable=True)
+
+
+def last_sequence_after_kill(journal: Journal, directory: Path) -> int:
+    """Return the last sequence number of the producer that a new master finds."""
+    journal.store.abandon()
+    new_master = Journal(directory)
+    try:
+        return new_master.store.last_sequence(text_message(QUEUE, 1).message_id.rpartition(":")[0])
+    finally:
+        new_master.store.abandon()
