@@ -40,7 +40,7 @@ CONNECTION_ID = "ID:bench-host-12345-1700000000000-1:1"
 SELECTOR = "region = 'eu' AND customer LIKE 'ACME%' AND JMSPriority > 2"
 
 Work = tuple[str, Callable[[], object], int]
-"""What is measured, the call that does it, and messages per call."""
+"""Measured operation, the call that does it, and messages per call."""
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE_SECONDS = 60.0
-"""How long nothing may happen before a run is given up."""
+"""Time without progress before a run is aborted."""
 
 RECEIPT = b"RECEIPT\nreceipt-id:r\n\n\0\n"
 _CONNECT = b"CONNECT\naccept-version:1.2\nhost:bench\nheart-beat:0,0\n\n\0"

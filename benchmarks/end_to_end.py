@@ -1,4 +1,4 @@
-"""What a client gets from `pybroker start` over STOMP: messages per second, latency, and what they cost the broker.
+"""Performance of `pybroker start` over STOMP: messages per second, latency, and the broker's cost.
 
 Run from the root of the checkout: `python -m benchmarks.end_to_end`.
 
@@ -44,7 +44,7 @@ class Scenario:
 
     @property
     def delivery_count(self) -> int:
-        """How many messages all consumers together get."""
+        """Number of messages that all consumers together get."""
         return self.count * (self.consumers if self.destination.startswith("/topic/") else min(self.consumers, 1))
 
 

@@ -20,7 +20,7 @@ from benchmarks.workload import fill, messages, send_frame
 BACKLOGS = (0, 10_000, 100_000)
 RETRY_SECONDS = 0.0005
 SETTLE_SECONDS = 0.3
-"""What a standby gets between its log's word that it waits and the kill: it still warms up, and then begins to wait."""
+"""Time between a standby's log line that it waits and the kill: it still warms up, and then begins to wait."""
 FRAME = send_frame("/queue/FIRST", receipt="r")
 
 

@@ -13,7 +13,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, FILE_BYTES_MAX
 
 BATCH_MESSAGES = 100
-"""What a busy producer's window makes of a batch."""
+"""Messages per batch with a busy producer's window."""
 
 
 def write_journal(directory: Path, count: int, *, batch_messages: int = BATCH_MESSAGES) -> int:

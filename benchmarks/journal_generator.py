@@ -83,7 +83,7 @@ _NUMBERS = [0x5A17_C0DE_0000_0000 + number for number in range(1, 5)]
 
 @dataclass
 class Totals:
-    """What a generated journal holds.
+    """The contents of a generated journal.
 
     Attributes:
         records: user records, time marks and metadata records included.

@@ -21,7 +21,7 @@ from pybroker.locks.flock import FlockLock
 
 CHECKS = 20_000
 SETTLE_SECONDS = 0.1
-"""How long a waiter gets to begin its wait, at least; up to as long again, so that no polling keeps step with it."""
+"""Least time for a waiter to begin its wait; up to as long again, so that no polling keeps step with it."""
 
 HOLDER = """
 import sys, time

@@ -1,4 +1,4 @@
-"""How long a take-over and a cold start take with a million messages pending, and with none.
+"""Duration of a take-over and of a cold start with a million messages pending, and with none.
 
 Run from the root of the checkout: `python -m benchmarks.promotion`, with `--activemq` to start a stock one on copies of
 the same store.

@@ -1,4 +1,4 @@
-"""What every benchmark shares: its options, a table for people, and a file with the figures and their circumstances.
+"""Common parts of benchmarks: options, a table for people, and a file with the figures and their circumstances.
 
 A figure without machine, Python, commit and command means nothing, so the JSON file always has all four:
 

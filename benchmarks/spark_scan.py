@@ -56,13 +56,13 @@ ALL = tuple(DEFAULT_COLUMNS)
 SETS = {"six": SIX, "headers": HEADERS, "all": ALL}
 
 SCALAR_BYTES = 32 << 20
-"""What plain Python reads: enough for a steady figure, and it is slow."""
+"""Bytes that plain Python reads: enough for a steady figure, and it is slow."""
 PASSES = 3
 """Of both decoders alike, and the fastest counts: what else the machine does can only make one slower."""
 WARM_BYTES = 100 << 20
-"""What a session reads before anything counts."""
+"""Bytes that a session reads before anything counts."""
 QUERIES = 3
-"""How often Spark reads the journal for a set of columns and a number of cores; the median counts."""
+"""Number of times Spark reads the journal for a set of columns and a number of cores; the median counts."""
 PIECE_BYTES = 16 << 20
 """Spark reads files in pieces of about that length, so that two cores have something to do at the end too."""
 
@@ -73,7 +73,7 @@ SPARK_TARGET = 2.0
 SCALING_TARGET = 1.6
 """Of two cores over one, on the clock."""
 MEMORY_TARGET = 1.25
-"""What a data file of the whole journal may take in memory at most, over one of the usual size."""
+"""Memory limit for a data file of the whole journal, over one of the usual size."""
 SPACE = 2.2
 """Of the journal's size: what has to be free on disk."""
 

@@ -1,4 +1,4 @@
-"""What every test may rely on: Hypothesis profiles, components outside Python, Java programs beside ActiveMQ's jars.
+"""Common fixtures of all tests: Hypothesis profiles, components outside Python, Java programs beside ActiveMQ's jars.
 
 A test declares such a component, and is skipped with one line of advice where the component is missing:
 
@@ -32,10 +32,10 @@ from tests.pace import watched
 STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
 
 PERMITTED_SKIPS = ("this machine", "this kernel", "PYBROKER_", "a double")
-"""How a reason to skip begins: what hardware, kernel or privileges lack, what is requested, what cannot be compiled."""
+"""Prefixes of reasons to skip: what hardware, kernel or privileges lack, what is requested, what cannot be compiled."""
 
 JAR_DIRECTORY = Path("/usr/share/java")
-"""Where Debian's libactivemq-java and its dependencies put their jars."""
+"""Directory of the jars of Debian's libactivemq-java and its dependencies."""
 
 JDBC_JARS = ("activemq-jdbc-store.jar", "postgresql.jar", "jaxb-api.jar")
 """ActiveMQ's JDBC store, the driver, and what Java 17 no longer has and a prepare needs."""
@@ -53,7 +53,7 @@ ACTIVEMQ_JARS = (
     "slf4j-api.jar",
     "slf4j-jdk14.jar",
 )
-"""What an embedded BrokerService with KahaDB, OpenWire and STOMP connectors loads; its log goes to stderr."""
+"""Jars of an embedded BrokerService with KahaDB, OpenWire and STOMP connectors; its log goes to stderr."""
 
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)

@@ -1,4 +1,4 @@
-"""What tests cost: the order in which a parallel run starts them, what runs alone, and the longest a test may take.
+"""Costs of tests: the order in which a parallel run starts them, what runs alone, and the longest a test may take.
 
 Tests that share something costly for a whole session (brokers, compiled Java, Spark) stay in one process each; files
 with long tests start first, so that no process is left with one when all others have finished. A test that measures
@@ -35,7 +35,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/spark/test_source_stream.py": (90, "a stream's batches, one after the other"),
     "tests/spark/test_submit.py": (120, "Spark starts again, in an environment of its own"),
 }
-"""By file, or by file and name without parameters: the seconds a test may take, and what it needs them for."""
+"""The seconds a test may take, and what for; by file, or by file and name without parameters."""
 
 SHARED = ("spark", "architecture")
 """Directories whose tests have in common what is too dear to be had twice: a Spark session, the sources' trees."""

@@ -1,4 +1,4 @@
-"""What a test has left open. A count of descriptors proves nothing, for garbage of other tests goes at any moment."""
+"""Descriptors that a test has left open. A count proves nothing, for garbage of other tests goes at any moment."""
 
 import os
 from pathlib import Path

@@ -218,7 +218,7 @@ def _rounded(line: report.Row) -> report.Row:
 
 
 def _circumstances(options: argparse.Namespace) -> dict[str, object]:
-    """What the figures depend on."""
+    """Conditions that the figures depend on."""
     python = options.python or sys.executable
     build = subprocess.run([python, "-c", _BUILD_FACTS], capture_output=True, text=True, check=True).stdout
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr

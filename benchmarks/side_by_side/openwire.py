@@ -21,7 +21,7 @@ JARS = tuple(
         "slf4j-jdk14",
     )
 )
-"""What Debian's libactivemq-java brings for a client."""
+"""Client jars of Debian's libactivemq-java."""
 
 JAVA_OPTIONS = ("-Xms256M", "-Xmx1G")
 _SOURCE = Path(__file__).parents[1] / "java" / "Load.java"

@@ -1,4 +1,4 @@
-"""What is measured: one row for each way to load a broker, with the ratio it has to reach.
+"""Measurements: one row for each way to load a broker, with the ratio it has to reach.
 
 All messages have three string properties. OpenWire rows run in the stock Java client with its defaults except
 `useAsyncSend`, and send BytesMessages; STOMP rows send text from raw sockets. Where there are consumers, they run while
@@ -22,7 +22,7 @@ PEAK_RATIO_MAX = 0.2
 
 
 class Protocol(Enum):
-    """What the clients speak."""
+    """Protocol of the clients."""
 
     OPENWIRE = "openwire"
     STOMP = "stomp"
@@ -30,7 +30,7 @@ class Protocol(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What a client saw: how long all took, and how long one send or, with transactions, one commit."""
+    """A client's times: of all messages, and of one send or, with transactions, one commit."""
 
     seconds: float
     p50_ms: float

@@ -1,4 +1,4 @@
-"""What the architecture tests look at: the project's own files, as a clone has them."""
+"""Fixtures of the architecture tests: the project's own files, as a clone has them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,7 +5,7 @@ import pytest
 from tests.pages import ROOT, Block, blocks
 
 LANGUAGES = {"", "python", "sh", "console", "toml", "ini", "sql"}
-"""Of blocks that a reader copies; a block without a language is refused."""
+"""Languages of blocks that a reader copies; a block without a language is refused."""
 
 PAGES = "tests/integration/test_pages.py"
 README = "tests/integration/test_readme.py"
@@ -70,7 +70,7 @@ RUN: dict[str, dict[str, str]] = {
         "$ python -m pybroker.spark_jobs.export": "tests/spark/test_jobs.py::test_a_job_is_a_program_that_writes_files",
     },
 }
-"""By page and by the first words of a block: the test that runs it. The longest words that fit count."""
+"""The test that runs a block, by page and by the block's first words. The longest words that fit count."""
 
 NOT_RUN = {
     ("docs/install.md", "make broker"): "makes an environment from the package index; its commands: test_compiled.py",
@@ -85,7 +85,7 @@ NOT_RUN = {
     ("docs/spark-jobs.md", "from pathlib"): "takes Spark a minute; `pybroker analyze` is the same: test_submit.py",
     ("docs/testing.md", "pip install"): "needs the package index; what follows it: test_plugin.py",
 }
-"""What a test cannot have, or has not yet."""
+"""Requirements a test cannot have, or has not yet."""
 
 
 PAGES_OF_READERS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]

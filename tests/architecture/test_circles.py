@@ -12,7 +12,7 @@ import pytest
 from tests.architecture.sources import tree
 
 Imports = Mapping[str, Set[str]]
-"""By module, the modules that it imports."""
+"""The modules that each module imports."""
 
 
 def module_name(root: Path, path: Path) -> str:
@@ -56,7 +56,7 @@ def _reach(module: str, imports: Imports) -> Set[str]:
 
 @pytest.fixture(scope="module")
 def imports(root: Path, python_files: list[Path]) -> Imports:
-    """What each module of the packages imports of them."""
+    """The imports of each module from the packages."""
     sources = {
         module_name(root, path): path
         for path in python_files

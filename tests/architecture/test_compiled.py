@@ -1,4 +1,4 @@
-"""What may be compiled: mypyc makes C of the modules that pyproject.toml lists, and does not notice what it gets wrong.
+"""Rules for compiled modules: mypyc compiles those that pyproject.toml lists, and does not notice what it gets wrong.
 
 1. A native class is a C structure. One derived from an interpreted class with fields of its own overlays them.
 2. An interpreted class cannot derive from a native one.
@@ -32,7 +32,7 @@ WITHOUT_FIELDS = {"NamedTuple", "Protocol", "Generic", "Enum", "IntEnum", "StrEn
 KEYWORDS = {"_alignof", "_asm", "_attribute", "_complex", "_const", "_imag", "_inline"} | {
     *("_real", "_restrict", "_signed", "_thread", "_typeof", "_volatile")
 }
-"""With another underscore in front they are gcc's own words."""
+"""Names that are gcc's own words with another underscore in front."""
 
 PURE = {"len", "min", "max", "map", "bisect_left"}
 

@@ -46,7 +46,7 @@ def test_a_missing_component_skips_with_advice(suite: Path) -> None:
 
 
 def test_missing_database_driver_skips_with_advice(suite: Path) -> None:
-    """Also where ActiveMQ itself is installed."""
+    """The advice is the same where ActiveMQ itself is installed."""
     conftest = suite / "conftest.py"
     conftest.write_text(conftest.read_text().replace('"postgresql.jar"', '"absent.jar"'))
     done = outcome(suite, "activemq-jdbc", strict=False)
@@ -159,7 +159,7 @@ def test_a_parallel_run_gives_a_group_to_one_process(suite: Path) -> None:
 
 
 def test_temporary_files_are_in_memory_on_request(suite: Path) -> None:
-    """Of fixtures and of all that needs a temporary file; afterwards they are gone."""
+    """Temporary files of fixtures and of the tests themselves; afterwards they are gone."""
     (suite / "test_other.py").write_text(
         "import tempfile\n\ndef test_it(tmp_path):\n"
         "    open(tempfile.mkstemp()[1], 'w').close()\n    print('at', tmp_path, tempfile.gettempdir())\n"

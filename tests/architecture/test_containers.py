@@ -72,31 +72,31 @@ def test_clients_reach_both_by_the_ports_they_listen_on(services: dict[str, Any]
 
 
 def variables(service: dict[str, Any], environment: dict[str, str]) -> dict[str, str]:
-    """What a service's process finds in its environment."""
+    """The environment of a service's process."""
     return {name: filled(value, environment) for name, value in service["environment"].items()}
 
 
-def test_lock_is_on_the_volume_by_default(root: Path, services: dict[str, Any]) -> None:
+def test_lock_is_on_the_volume_or_in_the_database(root: Path, services: dict[str, Any]) -> None:
     text = (root / "docker-compose.yml").read_text()
-    asked = dict(re.findall(r"(PYBROKER_\w+)=(\S+)", text))
+    requested = dict(re.findall(r"(PYBROKER_\w+)=(\S+)", text))
     database = composed(root)["postgres"]
     for service in services.values():
         assert load(None, {}, environment=variables(service, {})).lock == "file"
-        config = load(None, {}, environment=variables(service, asked))
+        config = load(None, {}, environment=variables(service, requested))
         assert config.lock == "postgres-row"
         user = database["environment"]["POSTGRES_USER"]
         assert config.lock_url == f"postgresql://{user}@postgres/{database['environment']['POSTGRES_DB']}"
 
 
-def test_store_is_on_the_volume_by_default(root: Path, services: dict[str, Any]) -> None:
-    """With the variables that the file's head names, each as the shell would set it."""
+def test_store_is_in_the_database_with_its_variables(root: Path, services: dict[str, Any]) -> None:
+    """The variables are those that the file's head names, each as the shell would set it."""
     text = (root / "docker-compose.yml").read_text()
-    asked: dict[str, str] = {}
+    requested: dict[str, str] = {}
     for name, value in re.findall(r"(PYBROKER_\w+)=(\S+)", text):
-        asked[name] = asked[value[1:]] if value.startswith("$") else value
+        requested[name] = requested[value[1:]] if value.startswith("$") else value
     for service in services.values():
-        config = settings(service, **asked)
-        assert config.store == config.lock_url == asked["PYBROKER_LOCK_URL"]
+        config = settings(service, **requested)
+        assert config.store == config.lock_url == requested["PYBROKER_LOCK_URL"]
 
 
 def test_database_container_is_optional_and_starts_first(root: Path, services: dict[str, Any]) -> None:

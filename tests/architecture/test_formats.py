@@ -32,7 +32,7 @@ def test_no_struct_format_is_written_twice(root: Path) -> None:
 
 
 def test_structs_of_openwire_come_from_the_table(root: Path) -> None:
-    """But those of primitive values, which have tags and no table."""
+    """Structs of primitive values are the exception: they have tags and no table."""
     users = {path for _, path in formats(root) if "/openwire/" in path}
     assert users == {"pybroker/broker/domain/openwire/values.py"}
 

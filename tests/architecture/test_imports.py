@@ -32,7 +32,7 @@ broker = wiring.make_broker(settings, MemoryStore())
 wiring.make_protocols(settings, broker, settings.ports())
 print(*sorted(sys.modules))
 """
-"""What `pybroker start` does before it touches anything, and a little more."""
+"""The first steps of `pybroker start`, and a little more."""
 
 
 def imported(path: Path) -> set[str]:
@@ -55,7 +55,7 @@ def test_import_contracts_hold(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def modules_behind_domain() -> set[str]:
-    """What a fresh interpreter has loaded once it knows the whole of the domain."""
+    """Modules of a fresh interpreter that has imported the whole domain."""
     done = subprocess.run([sys.executable, "-c", IMPORT_DOMAIN], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -71,7 +71,7 @@ def test_domain_drags_nothing_in(modules_behind_domain: set[str], unwanted: str)
 
 @pytest.fixture(scope="module")
 def modules_of_a_start() -> set[str]:
-    """What a broker with the default settings has loaded when it is about to read its store."""
+    """Modules of a broker with the default settings that is about to read its store."""
     done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -108,7 +108,7 @@ def test_a_start_loads_nothing_that_only_others_want(
 
 
 def test_tables_load_what_reads_them(tmp_path: Path) -> None:
-    """So the test above would find it."""
+    """The test above would find such an import."""
     file = tmp_path / "pybroker.toml"
     file.write_text('[[composite_queues]]\nname = "A"\nforward_to = [{ queue = "B", selector = "a = 1" }]\n')
     done = subprocess.run([sys.executable, "-c", START, file], capture_output=True, text=True, check=True)

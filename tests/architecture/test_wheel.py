@@ -1,4 +1,4 @@
-"""What users install: the import package, the one that Spark finds it by, its type marker, its command, its licence."""
+"""The wheel: the import package, the one that Spark finds it by, its type marker, its command, its licence."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the kill tests share: who is killed when, what was promised, what came, and what is still open afterwards."""
+"""Common parts of the kill tests: the kills, what was promised, what came, and what is still open afterwards."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from pybroker.testing import Cluster
 from pybroker.testing.process import State
 
 KILL_SECONDS = float(os.environ.get("PYBROKER_KILL_SECONDS", "6"))
-"""How long each of the tests kills; 600 for ten minutes."""
+"""Seconds of kills in each of the tests; 600 for ten minutes."""
 
 SEED = int(os.environ.get("PYBROKER_SEED", str(random.SystemRandom().randrange(1 << 32))))
 PATIENCE_SECONDS = 60.0
@@ -30,7 +30,7 @@ Key = tuple[str, int]
 
 @dataclass
 class Ledger:
-    """What producers were promised and what consumers saw."""
+    """Promises to producers and messages seen by consumers."""
 
     accepted: set[Key] = field(default_factory=set)
     doubtful: list[tuple[Key, ...]] = field(default_factory=list)
@@ -278,7 +278,7 @@ def consuming(
 
 
 ROWS: list[str] = []
-"""Of the table that each test adds to."""
+"""Rows of the table that each test adds to."""
 
 
 def finish(

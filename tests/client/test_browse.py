@@ -100,7 +100,7 @@ def left_over(connection: Connection, queue: str) -> list[object]:
 
 @pytest.mark.parametrize("ack", ["auto", "client", "individual"])
 def test_a_message_is_delivered_on_a_pull(broker_uri: str, connection: Connection, queue: str, ack: str) -> None:
-    """And not before: the second consumer gets what the first has not pulled."""
+    """The second consumer gets what the first has not pulled."""
     fill(broker_uri, queue, 4)
     with connection.consumer(queue, prefetch=0, ack=ack) as one, connection.consumer(queue, prefetch=0, ack=ack) as two:
         for number, consumer in enumerate((one, two, two, one)):

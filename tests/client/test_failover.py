@@ -48,7 +48,7 @@ def test_messages_of_killed_brokers_arrive_once_in_order(pair: Pair) -> None:
 
 
 def test_everything_is_restored_on_the_next_broker(pair: Pair) -> None:
-    """Of each kind of thing that a connection can have open, one."""
+    """The connection has one of each kind of object open."""
     interrupted = threading.Event()
     with connect(
         pair.uri,

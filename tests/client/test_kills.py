@@ -119,7 +119,7 @@ def test_the_client_loses_nothing_with_activemq(java: Java, tmp_path: Path) -> N
 
 
 _BROKEN = (StompException, OSError, AttributeError)
-"""What a broken connection raises; the last because stomp.py takes its socket away while it sends."""
+"""Exceptions of a broken connection; the last because stomp.py takes its socket away while it sends."""
 
 
 class Receiving(stomp.ConnectionListener):
@@ -187,7 +187,7 @@ def test_stomp_py_with_failover_connection_loses_nothing() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_stomp_py_by_itself_loses_messages() -> None:
-    """Not a promise of ours, but the reason for it: the same work, and messages that no one gets."""
+    """The same work loses messages without our client: the reason for its promise."""
     ledger, kills = Ledger(), 0
     with Cluster() as cluster:
         listeners = [

@@ -136,9 +136,9 @@ def test_a_name_is_looked_up_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -
 # ---------------------------------------------------------------- TLS
 
 
-@pytest.mark.parametrize("says_goodbye", [True, False], ids=["close_notify", "truncated"])
-def test_tls_that_ends_is_a_lost_connection(says_goodbye: bool) -> None:
-    """With close_notify the peer's TCP stays open; without, TCP ends and TLS does not."""
+@pytest.mark.parametrize("sends_close_notify", [True, False], ids=["close_notify", "truncated"])
+def test_tls_that_ends_is_a_lost_connection(sends_close_notify: bool) -> None:
+    """The peer sends close_notify and leaves TCP open, or ends TCP without it."""
     authority = trustme.CA()
     ours, theirs = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.configure_trust(ours)
@@ -149,7 +149,7 @@ def test_tls_that_ends_is_a_lost_connection(says_goodbye: bool) -> None:
         with listener.accept()[0] as plain:
             encrypted = theirs.wrap_socket(plain, server_side=True, suppress_ragged_eofs=True)
             encrypted.recv(1000)  # the greeting
-            if says_goodbye:
+            if sends_close_notify:
                 with contextlib.suppress(OSError):
                     plain = encrypted.unwrap()
                 over.wait(PATIENCE)

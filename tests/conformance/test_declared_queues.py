@@ -1,5 +1,5 @@
 # mypy: disable-error-code="list-item"
-"""What every `MessageStore` promises of queues that have to be there while they are empty."""
+"""Contract of every `MessageStore` for queues that exist while they are empty."""
 
 import random
 from collections.abc import Callable

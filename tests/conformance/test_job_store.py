@@ -1,4 +1,4 @@
-"""What every job store promises, over journal and memory alike; and the scheduler on top of each, against a model."""
+"""Contract of every job store, over journal and memory alike; and the scheduler on top of each, against a model."""
 
 import random
 import threading
@@ -19,7 +19,7 @@ WAIT_SECONDS = 20.0
 SMALL = JournalSettings(file_bytes_max=2000, batch_bytes_max=900, compact_after_cleanups=1)
 """Files and batches that a handful of jobs fills."""
 CHECK_OVERLOOKS = "damaged record"
-"""To a store a job's message is opaque: most are no messages here."""
+"""A job's message is opaque to a store: most are no messages here."""
 
 
 class MemoryLives:
@@ -260,7 +260,7 @@ def test_any_history_comes_back(lives: Lives, seed: int) -> None:
 
 
 class TestLastSequence:
-    """Which of a producer's messages became jobs, whatever became of the jobs since."""
+    """The last of a producer's messages that became a job, whatever became of the jobs since."""
 
     PRODUCER = "ID:a-1:1:1:1"
 

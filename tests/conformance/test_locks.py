@@ -1,4 +1,4 @@
-"""What every `LockProvider` does, whatever it locks by."""
+"""Contract of every `LockProvider`."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What every `MessageStore` promises, whichever adapter it is."""
+"""Contract of every `MessageStore`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -441,7 +441,7 @@ class TestPrepared:
 
 
 class TestLastSequence:
-    """What a failover client sends again is known by its number."""
+    """Repeated sends of a failover client are known by their number."""
 
     PRODUCER = "ID:testhost-40001-1700000000000-3:1:1:1"
 

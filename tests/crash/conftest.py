@@ -1,4 +1,4 @@
-"""After every test of crashes `check` must find no damage in what it leaves behind."""
+"""Every test of crashes ends with a `check`, which must find no damage in what the test leaves behind."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.soundness import assert_all_sound
 
 @pytest.fixture
 def damaged_on_purpose() -> None:
-    """For tests that damage a journal themselves, and check its findings."""
+    """Marks tests that damage a journal themselves, and check its findings."""
 
 
 @pytest.fixture(autouse=True)

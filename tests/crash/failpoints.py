@@ -50,7 +50,7 @@ def kind_of(target: object) -> str:
 
 @dataclass
 class Failpoints:
-    """What happens when this process comes to the named point for the n-th time, within a directory.
+    """An action at the n-th time this process comes to the named point, within a directory.
 
     Attributes:
         root: of the files that count.

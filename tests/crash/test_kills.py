@@ -38,7 +38,7 @@ OPERATIONS = (
     "allocate reserve",
 )
 ARCHIVING = ("rename data", "sync archive")
-"""Where files are archived instead of deleted."""
+"""Operations of stores that archive files instead of deleting them."""
 
 FAILPOINTS = [f"{moment} {operation}" for operation in (*OPERATIONS, *ARCHIVING) for moment in ("before", "after")]
 FAILPOINTS.append("before unlink index")  # there is none to be unlinked

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""What an acknowledgement promises (docs/architecture.md), a test for each sentence.
+"""Promises of an acknowledgement (docs/architecture.md), a test for each sentence.
 
 A STOMP session over the core over a journal whose disk can be stopped, made to fail, or robbed of its lock.
 """
@@ -76,7 +76,7 @@ class Peer:
         """Time stands still."""
 
     def pause_reading(self) -> None:
-        """Nothing is read anyway."""
+        """Ignored: this link reads nothing."""
 
     resume_reading = pause_reading
 

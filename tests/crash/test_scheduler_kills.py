@@ -20,7 +20,7 @@ CASES = [
     for moment, ordinal in (("before", 2), ("after", 9))
 ]
 CASES += [("scheduler", f"{moment} unlink data:{ordinal}") for moment in ("before", "after") for ordinal in (1, 2)]
-"""Nothing consumes the messages, so no file of theirs is ever removed."""
+"""The messages have no consumer, so no file of theirs is ever removed."""
 
 
 def work(directory: Path, where: str, failpoint: str, *, status: int = -signal.SIGKILL) -> list[str]:

@@ -27,7 +27,7 @@ SETTINGS = JournalSettings(file_bytes_max=6000, batch_bytes_max=2500, compact_af
 """Small, so that a run goes through many files."""
 
 WAYS = ("thread", "inline")
-"""Who writes the batches."""
+"""The writers of batches."""
 
 Ledger = Callable[[str], None]
 

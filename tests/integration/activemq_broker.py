@@ -37,7 +37,7 @@ class ActiveMQProcess:
 
     @property
     def uri(self) -> str:
-        """Where an OpenWire client finds it."""
+        """The address for OpenWire clients."""
         return f"tcp://127.0.0.1:{self.openwire}"
 
     def wait(self) -> "ActiveMQProcess":

@@ -49,7 +49,7 @@ class BrokerProcess:
     """One `pybroker start`, its log kept line by line."""
 
     module = ""
-    """Of a subclass: the program that is run instead, in a fresh process."""
+    """The program that a subclass runs instead, in a fresh process."""
 
     def __init__(
         self, store: str, *, name: str, port: int, extra: tuple[str, ...] = (), is_fresh: bool = False

@@ -19,7 +19,7 @@ from pybroker.testing.launcher import ForkServer, fork_server
 
 
 class ForkedBroker:
-    """What tests need of `subprocess.Popen`, in its words."""
+    """The part of `subprocess.Popen` that tests need, with its names."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         log, log_end = os.pipe2(os.O_CLOEXEC)

@@ -42,7 +42,7 @@ def replaced(lock: Path) -> None:
 
 
 def overwritten(lock: Path) -> None:
-    """What a new master does first, on a file system whose server has given the lock away."""
+    """First steps of a new master, on a file system whose server has passed the lock on."""
     with lock.open("r+b") as stream:
         stream.write(struct.pack(">q", 1))
 
@@ -212,7 +212,7 @@ def test_a_frozen_master_finds_its_lock_file_changed(members: Members, lose: Cal
 
 
 def test_a_frozen_idle_master_closes_its_listeners(members: Members) -> None:
-    """Without any traffic it is the periodic check that notices."""
+    """The periodic check notices it without any traffic."""
     stale = members.start("stale")
     stale.wait_for("listening on")
     stale.process.send_signal(signal.SIGSTOP)

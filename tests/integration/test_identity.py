@@ -19,7 +19,7 @@ __all__ = ["postgres_cluster", "postgres_database"]
 
 
 class Shown(NamedTuple):
-    """Which broker clients see."""
+    """Identity of the broker that clients see."""
 
     broker_id: str
     name: str

@@ -62,7 +62,7 @@ class Acceptances(Ledger):
 
 
 class Turnstile:
-    """Where a sender passes for each message, until it is shut: then no message is under way."""
+    """A gate that a sender passes for each message, until it is shut: then no message is under way."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -279,7 +279,7 @@ def test_a_master_ten_minutes_ahead_is_replaced_in_time(start: Start) -> None:
 
 
 def test_the_locks_session_is_ended_by_an_administrator(start: Start, postgres_database: PostgresDatabase) -> None:
-    """Who waits inside the server has the lock at once; the old master may commit no more, though its store could."""
+    """The waiter inside the server has the lock at once; the old master may commit no more, though its store could."""
     members = start("row")
     begun = now()
     postgres_database.sql(
@@ -311,7 +311,7 @@ def test_a_restart_of_the_database_under_load(
 
 
 def test_a_black_hole_between_master_and_database(start: Start, postgres_database: PostgresDatabase) -> None:
-    """Nothing arrives any more, and nothing is closed: with the defaults someone else serves within ten seconds."""
+    """The link drops everything and closes nothing: with the defaults another member serves within ten seconds."""
     with StallingProxy(postgres_database.cluster.port) as proxy:
         members = start("row", LEASE_SECONDS, url=postgres_database.through(proxy.port))
         proxy.stall()

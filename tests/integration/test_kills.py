@@ -32,7 +32,7 @@ QUIET_SECONDS = 60
 
 @dataclass
 class Ledger:
-    """What producers were promised and what consumers saw."""
+    """Promises to producers and messages seen by consumers."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     accepted: set[tuple[str, int]] = field(default_factory=set)
@@ -42,7 +42,7 @@ class Ledger:
     seen_ids: set[str] = field(default_factory=set)
     duplicates: int = 0
     newest_connection: float = 0.0
-    """When the newest connection on which something was accepted was opened."""
+    """Opening time of the newest connection on which something was accepted."""
 
     def accept(self, keys: list[tuple[str, int]], connected_at: float) -> None:
         with self.lock:

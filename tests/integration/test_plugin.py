@@ -783,7 +783,7 @@ def test_the_page_names_what_there_is() -> None:
 
 
 INTERNAL = {"close", "close_proxies", "condition", "is_frozen", "is_serving", "start", "log_excerpt"}
-"""What `pybroker.testing` itself calls, or what the page describes in other words."""
+"""Names that `pybroker.testing` itself calls, or that the page describes in other words."""
 
 
 def test_the_example_passes_its_tests(tmp_path: Path, installed: Path) -> None:

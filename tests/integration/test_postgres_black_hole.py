@@ -37,7 +37,7 @@ def namespaces() -> None:
     [("row", "with"), ("row", "without"), ("advisory", "with"), ("advisory", "without"), ("lease", "with")],
 )
 def test_old_master_gives_up_before_the_server_frees_its_lock(kind: str, idle_timeouts: str) -> None:
-    """Without the idle timeouts, keepalives and tcp_user_timeout alone do it, at most one probe later."""
+    """Keepalives and tcp_user_timeout suffice without the idle timeouts, at most one probe later."""
     command = ["unshare", "--net", sys.executable, str(ROOT / "tests" / "integration" / "postgres_black_hole.py")]
     done = subprocess.run(
         [*command, kind, idle_timeouts, str(LEASE_SECONDS)],

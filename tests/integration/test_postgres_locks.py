@@ -329,7 +329,7 @@ def test_waiter_on_a_black_holed_link_can_be_cancelled(
 
 
 def test_restart_of_the_database(kind: str, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase) -> None:
-    """Of a row lock nothing is left, and one of the two has it again; a lease outlives it. No one gives up waiting."""
+    """A row lock is gone, and one of the two wins it again; a lease outlives the restart. No one stops waiting."""
     cluster = postgres_database.cluster
     longer = Timing.of(30.0, 0.5)  # than any restart takes; and a renewal is soon seen
     locks = [make(kind, postgres_database.url, longer, "same name") for _ in range(2)]
@@ -378,7 +378,7 @@ def test_crash_of_the_database_ends_no_wait(
 def test_cancelled_statement_ends_no_wait(
     kind: str, new_lock: NewLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
 ) -> None:
-    """As monitors do with `pg_cancel_backend` to who waits long."""
+    """Monitors cancel long waits with `pg_cancel_backend`."""
     lock, waiter = new_lock(), new_lock()
     assert lock.try_acquire()
     waiting = pool.submit(waiter.acquire)
@@ -416,7 +416,7 @@ def test_connection_limit_is_reported_with_the_remedy(postgres_database: Postgre
 def test_locked_table_ends_no_wait(
     new_lock: NewLock, pool: ThreadPoolExecutor, postgres_database: PostgresDatabase
 ) -> None:
-    """By an operator, for example with ALTER TABLE, for longer than a statement waits for a lock."""
+    """An operator locks the table, for example with ALTER TABLE, for longer than a statement waits for a lock."""
     first, lock = new_lock(), new_lock()
     assert first.try_acquire()
     first.release()

@@ -114,7 +114,7 @@ def test_a_row_that_someone_had_in_between_is_lost(
 
 
 def test_former_session_that_the_server_keeps_is_terminated(kind: str, postgres_database: PostgresDatabase) -> None:
-    """As when a proxy in between was restarted: this end of the connection broke, the server has not noticed."""
+    """This end of the connection broke, as after the restart of a proxy; the server has not noticed."""
     with DroppingProxy(postgres_database.cluster.port) as proxy:
         database = Database(postgres_database.through(proxy.port), TIMING, grace_seconds=GRACE_SECONDS)
         lock = KINDS[kind](database)

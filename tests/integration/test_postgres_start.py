@@ -29,7 +29,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def times() -> tuple[str, ...]:
-    """How long a lock's lease is, and perhaps how often it is renewed."""
+    """Options for a lock's lease, and perhaps for its renewal."""
     return ("--lock-lease", f"{LEASE_SECONDS:g}s")
 
 
@@ -112,7 +112,7 @@ def test_frozen_and_thawed_master_confirms_nothing(pair: Pair, kind: str) -> Non
 
 @pytest.mark.parametrize("times", [("--lock-lease", "30s", "--lock-renew", "500ms")], ids=["longer than a restart"])
 def test_restart_of_the_database_is_survived(pair: Pair, kind: str, postgres_database: PostgresDatabase) -> None:
-    """With a lease nothing happens to clients; otherwise there is a master again in a moment. No one ends."""
+    """Clients notice nothing with a lease; otherwise there is a master again in a moment. No member ends."""
     master = pair.wait_for_master()
     send(master.port, b"before")
     cluster = postgres_database.cluster

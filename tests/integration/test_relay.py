@@ -170,7 +170,7 @@ def judge_order(legs: list[list[str]]) -> None:
 
 
 def judge_doubts(legs: list[list[str]]) -> None:
-    """What was prepared is in doubt with every broker, until it was ended."""
+    """Require that prepared branches are in doubt with every broker until they were ended."""
     prepared: set[str] = set()
     uncertain: set[str] = set()
     for leg in legs:

@@ -59,7 +59,7 @@ ABOUT: Properties = {
 OPERANDS = (
     "i", "y", "h", "g", "l", "d", "f", "s", "five", "half", "yes", "t", "n", "list", "missing", "5", "2.5", "'5'",
 )  # fmt: skip
-"""What is compared with what."""
+"""Pairs of operands."""
 
 TEXTS = {"s", "five", "half", "yes", "'5'"}
 BOOLEANS = {"t", "n"}

@@ -206,7 +206,7 @@ class StompClient:
 
 
 class JmsClient:
-    """What the recorded Java client did, done directly in the core."""
+    """The recorded Java client's actions, done directly in the core."""
 
     def __init__(self, broker: BrokerCore) -> None:
         self._broker = broker

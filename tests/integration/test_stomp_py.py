@@ -148,7 +148,7 @@ def test_transactions(open_connection, version):
 
 
 def test_heart_beats_keep_a_quiet_connection_open(open_connection):
-    """For longer than either side waits for the other: 2 s and 1.5 s, as a busy machine may keep anyone waiting."""
+    """The silence is longer than either side waits for the other: 2 s and 1.5 s, since a busy machine may be slow."""
     connection, inbox = open_connection("1.2", heartbeats=(500, 500), heart_beat_receive_scale=4)
     statistics = StatsListener()
     connection.set_listener("statistics", statistics)

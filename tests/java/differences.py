@@ -1,4 +1,4 @@
-"""Where pybroker means to differ from ActiveMQ 5.17: what ActiveMQ gives instead, and why we do not.
+"""Intended differences from ActiveMQ 5.17: what ActiveMQ returns instead, and our reason.
 
 `docs/differences.md` has the same for users; its headings are the titles here, and a test compares the two.
 """

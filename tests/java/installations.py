@@ -16,7 +16,7 @@ class Installation(Protocol):
     """Requests of a program about its brokers."""
 
     ports: list[int]
-    """Of the OpenWire listeners."""
+    """Ports of the OpenWire listeners."""
 
     def master_port(self) -> int:
         """Return the port on which OpenWire is served, once it is."""

@@ -1,4 +1,4 @@
-"""What the broker announces about consumers, producers, connections, destinations and messages."""
+"""Advisories about consumers, producers, connections, destinations and messages."""
 
 from typing import Any
 

@@ -39,7 +39,7 @@ Key = tuple[str, int]
 
 
 class Ledger:
-    """What `Load.java` reports as promised and received; the thread that reads its lines adds them."""
+    """Promised and received messages as `Load.java` reports them; the thread that reads its lines adds them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

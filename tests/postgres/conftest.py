@@ -83,7 +83,7 @@ class JdbcLives:
 
 @pytest.fixture
 def lives_type() -> type[JdbcLives]:
-    """What the adapter makes."""
+    """Kind of lives that the adapter makes."""
     return JdbcLives
 
 

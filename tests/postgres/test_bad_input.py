@@ -1,4 +1,4 @@
-"""What cannot be used gets one clear line with the remedy, leaves no tables half made, and never logs the password."""
+"""Unusable input gets one clear line with the remedy, leaves no tables half made, and never logs the password."""
 
 import logging
 import traceback

@@ -1,4 +1,4 @@
-"""What every `MessageStore` promises, on PostgreSQL: the suites of tests/conformance, unchanged."""
+"""Contract of every `MessageStore` on PostgreSQL: the suites of tests/conformance, unchanged."""
 
 import inspect
 

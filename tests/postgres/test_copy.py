@@ -19,7 +19,7 @@ from tests.postgres.conftest import JdbcLives
 ORDERS = queue("ORDERS")
 WAIT_SECONDS = 20.0
 SERVER_BUFFER_BYTES = 1 << 16
-"""Of rows that a server gathers before it inserts them."""
+"""Size of the rows that a server gathers before it inserts them."""
 ROWS = (
     MessageRow("queue://ORDERS", "ID:a:1:1", 1, 0, b"\0\xff\\x\t\n", 0, None),
     MessageRow("queue://Aufträge €\t\\N", "ID:ä\n", -1, -5, b"", 9, "+AAAA"),
@@ -111,7 +111,7 @@ def test_a_stale_master_copies_nothing(lives: JdbcLives, text_message: Callable[
 
 
 class FreezingBytesIO(io.BytesIO):
-    """What is copied, by a client that freezes before the last of it, and thaws when it may."""
+    """Data of a COPY by a client that freezes before the last of it, and thaws when it may."""
 
     is_frozen = threading.Event()
     may_thaw = threading.Event()
@@ -157,7 +157,7 @@ def test_master_frozen_in_a_copy_blocks_and_writes_nothing(frozen: JdbcLives, te
 
 
 def test_no_later_master_uses_the_ids_of_a_frozen_copy(frozen: JdbcLives, text_message: Callable[..., Any]) -> None:
-    """Even where tables that were emptied and a clean stop hold nothing of them."""
+    """The ids stay unused even after the tables were emptied and a clean stop holds nothing of them."""
     frozen.open()
     frozen.close()
     frozen.open()

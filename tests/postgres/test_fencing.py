@@ -73,7 +73,7 @@ def test_a_stale_master_cannot_record_a_clean_stop(lives: Any, text_message: Any
 
 
 def test_a_take_over_waits_for_a_transaction_under_way(lives: Any, text_message: Any) -> None:
-    """What was confirmed to the former master as committed is seen by the new one, however late it was."""
+    """Commits confirmed to the former master are seen by the new one, however late they were."""
     lives.crash()
     recovered: list[Any] = []
     with psycopg2.connect(lives.database.url) as session, session.cursor() as cursor:
@@ -133,7 +133,7 @@ def test_giving_up_does_not_wait_for_a_commit_that_hangs(lives: Any, text_messag
 
 
 def test_a_link_that_drops_everything_is_closed_in_time(postgres_database: Any, text_message: Any) -> None:
-    """What is behind a proxy may be gone without the kernel's noticing; the bound is the store's own."""
+    """A server behind a proxy may be gone without the kernel's noticing; the bound is the store's own."""
     acknowledged: list[int] = []
     with StallingProxy(postgres_database.cluster.port) as proxy:
         lives = JdbcLives(postgres_database, url=postgres_database.through(proxy.port))

@@ -43,7 +43,7 @@ class HoldingLives(JdbcLives):
 
 @pytest.fixture
 def lives_type() -> type[JdbcLives]:
-    """What the adapter makes."""
+    """Kind of lives that the adapter makes."""
     return HoldingLives
 
 
@@ -107,7 +107,7 @@ def test_a_later_master_knows_a_consumed_message(lives: Any, text_message: Any) 
 
 
 def test_a_stale_master_confirms_no_consumed_message(lives: Any, text_message: Any) -> None:
-    """Though its lock's fence lets pass: there is nothing to write, but the database is checked all the same."""
+    """The database is checked although the lock's fence passes and there is nothing to write."""
     sender = Client(lives.store, text_message)
     lives.open()  # the lock has changed hands
     sender.send(1)
@@ -137,7 +137,7 @@ def test_waiters_are_notified_on_the_replaced_connection(lives: Any, text_messag
 
 
 def test_number_without_row_survives_cleanup_and_clean_stop(lives: Any, text_message: Any) -> None:
-    """So what a client sends again after a failover is known, though it was consumed before it was written."""
+    """A client's repeated send after a failover is known, though it was consumed before it was written."""
     for end in (lives.close, lives.cleanup):
         last = max(lives.store.last_sequence(producer(text_message)), 0)
         sender = Client(lives.store, text_message)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-redef"
-"""What every job store promises, on PostgreSQL: the suite of tests/conformance, unchanged; and the fence."""
+"""Contract of every job store on PostgreSQL: the suite of tests/conformance, unchanged; and the fence."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

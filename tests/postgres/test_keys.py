@@ -71,7 +71,7 @@ def test_with_priorities_there_is_a_cursor_for_each(adapter: Any, text_message: 
 
 
 def test_with_priorities_on_a_key_without_space_for_them(adapter: Any, text_message: Any) -> None:
-    """What ActiveMQ 5.17 leaves on PostgreSQL, where it fails to make such a subscription itself."""
+    """The tables ActiveMQ 5.17 leaves on PostgreSQL, where it fails to make such a subscription itself."""
     lives = adapter()
     lives.open()
     lives.close()

@@ -320,7 +320,7 @@ FREE_DISK = "DROP TRIGGER full_disk ON activemq_msgs"
 def test_a_full_disk_has_producers_refused_until_space_is_free(
     lives: JdbcLives, text_message: Any, monkeypatch: pytest.MonkeyPatch, text_bytes_max: int
 ) -> None:
-    """Also where a batch is sent in several messages, and the transaction is still open when one of them fails."""
+    """A batch may be sent in several messages, and the transaction is still open when one of them fails."""
     monkeypatch.setattr(statements_module, "TEXT_BYTES_MAX", text_bytes_max)
     lives.database.sql(FULL_DISK)
     safe = [add(lives, text_message(ORDERS, number)) for number in range(1, COPY_ROWS_MIN + 1)]

@@ -1,4 +1,4 @@
-"""What is in memory are ids: bodies stay in the database until they are requested."""
+"""Paging: ids are in memory, bodies stay in the database until they are requested."""
 
 import tracemalloc
 from typing import Any

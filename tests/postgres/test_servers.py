@@ -39,7 +39,7 @@ def test_pooling_by_transaction_is_refused_at_the_start(pooler: TransactionPoole
 def test_pooling_by_transaction_found_late_writes_nothing(
     pooler: TransactionPooler, text_message: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With another client between, the next transaction gets a session of the server that has no fence."""
+    """The next transaction after another client's gets a session of the server that has no fence."""
     monkeypatch.setattr("pybroker.store.jdbc.store.require_session", lambda *_: None)
     lives = JdbcLives(pooler.database, url=pooler.url)
     lives.open()
@@ -76,7 +76,7 @@ def test_fence_of_one_mastership_is_no_other_ones(lives: JdbcLives) -> None:
 
 
 def test_members_that_start_together_create_the_tables_once(postgres_database: PostgresDatabase) -> None:
-    """Also where transactions are serializable by default, and would not see what they waited for."""
+    """The server's transactions are serializable by default, and would not see what they waited for."""
     postgres_database.sql(f"ALTER DATABASE {postgres_database.name} SET default_transaction_isolation = 'serializable'")
     holder = DatabaseConnection(postgres_database.url)
     holder.execute(f"SELECT pg_advisory_lock({SCHEMA_LOCK})")
@@ -196,7 +196,7 @@ def test_replica_is_refused(replica: Replica, postgres_database: PostgresDatabas
 def test_promoted_replica_ends_the_mastership(
     replica: Replica, postgres_database: PostgresDatabase, text_message: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it lacks was confirmed. So its contents have to be read, not to be taken for what is in memory."""
+    """The server lacks confirmed messages, so its contents have to be read instead of trusting memory."""
     lives = JdbcLives(postgres_database, grace=60.0)
     lives.open()
     lives.store.add(text_message(ORDERS, 1))

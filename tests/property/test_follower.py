@@ -51,7 +51,7 @@ class FollowedLives(JournalLives):
     """A journal whose masters begin with whatever there is to begin with, and write an index at each clean stop."""
 
     follower: Follower | None = None
-    """Who is promoted next; None: begin with the index, if there is one."""
+    """The follower to promote next; None: begin with the snapshot, if there is one."""
 
     def _make(self) -> JournalStore:
         self.is_master = True

@@ -347,7 +347,7 @@ def test_live_messages_are_counted_where_they_lie(commands: list[Command]) -> No
 
 @given(st.lists(model_commands, max_size=60))
 def test_collecting_garbage_leaves_the_contents_unchanged(commands: list[Command]) -> None:
-    """Also when a crash comes between two of the files that go."""
+    """A crash may come between the deletion of two files."""
     located = [(command, Location(1 + number // 3, number)) for number, command in enumerate(commands)]
     state = StoreState()
     for command, location in located:

@@ -61,7 +61,7 @@ IS_LONG = settings.get_current_profile_name() == "long"
 EXAMPLES, STEPS = (1500, 80) if IS_LONG else (30, 35)
 
 LOCAL = st.builds(LocalTransactionId, st.just("ID:c:1"), st.integers(1, 2))
-"""Of those that operations are in."""
+"""Local transactions of operations."""
 
 make_message = cache(text_message)
 PRODUCER_ID = make_message(queue("A"), 1).message_id.removesuffix(":1")

@@ -292,7 +292,7 @@ class _XAConversation(OpenWireConversation):
     def __init__(self) -> None:
         super().__init__()
         self.in_doubt: frozenset[XATransactionId] = frozenset()
-        """What the latest RECOVER found."""
+        """Branches that the latest RECOVER found."""
 
     def transact(self, kind: TransactionType, branch: XATransactionId | None, number: int, *, answer: bool) -> None:
         """Request a step of a branch, or the branches that are in doubt."""
@@ -315,7 +315,7 @@ class _XAConversation(OpenWireConversation):
 
 
 class Stage(enum.Enum):
-    """How far a branch has come, as far as its transaction manager knows."""
+    """State of a branch, as far as its transaction manager knows."""
 
     BEGUN = enum.auto()
     PREPARING = enum.auto()
@@ -438,7 +438,7 @@ class Consumer(Client):
     def __init__(self, scenario: "ClusterScenario", name: str, protocol: str, source: Destination) -> None:
         self.destination = source
         self.reader = name if source.is_topic else str(source)
-        """For whom it gets messages: all consumers of a queue share them."""
+        """Name of the receiver: all consumers of a queue share its messages."""
         self.prefetch = scenario.world.random.choice((1, 5, 100))
         self.is_alone = False
         """True: there is no other consumer for this reader."""

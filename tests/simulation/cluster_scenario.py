@@ -49,15 +49,15 @@ OVERLAP_SECONDS = 1.6
 """An idle master checks once a second if another one has taken over, and may be slow to step back."""
 
 FILE_BYTES = 1 << 20
-"""As short as data files may be: preallocated ones, which are written in memory, take their time."""
+"""The least size of data files: preallocated ones, which are written in memory, take their time."""
 
 CLOCK_TICK_SECONDS = 0.001
 
 DESTINATIONS = ((queue("A"),), (queue("A"), queue("B")), (topic("T"),), (queue("A"), topic("T")))
-"""What clients use in a history; a consumer of a topic has a durable subscription."""
+"""Destinations of a history; a consumer of a topic has a durable subscription."""
 
 PAUSE_SECONDS = 0.05
-"""Before a member that has lost its lock stands by again."""
+"""Pause before a member that has lost its lock stands by again."""
 
 
 class Sending(NamedTuple):

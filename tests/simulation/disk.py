@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
 
 class Content:
-    """What of a file a power failure leaves."""
+    """The part of a file that a power failure leaves."""
 
     def __init__(self) -> None:
         self.durable = bytearray()
@@ -71,7 +71,7 @@ class SimDisk:
         self.space: int | None = None
         """Bytes that can be written before the disk is full; None: any number."""
         self.contents: dict[int, Content] = {}
-        """By inode number."""
+        """Contents by inode number."""
         self.names: dict[Path, Content] = {}
         """Durable ones."""
         self.renamed: list[tuple[Path, Path | None, Content | None]] = []
@@ -148,7 +148,7 @@ class SimSystem:
         self._process = process
         self._open: dict[int, str | Path] = {}
         self._contents: dict[int, Content] = {}
-        """By descriptor, of those that were written to."""
+        """Contents by descriptor, of files that were written to."""
         self.failing: Callable[[str], None] = _succeed
         """Called with the name of an operation before it changes anything; what it raises fails the operation."""
         process.on_death.append(self._close_all)

@@ -1,4 +1,4 @@
-"""What happens to members in both scenarios: kills, power failures, freezes, a lock taken away, disks that fail.
+"""Faults of members in both scenarios: kills, power failures, freezes, a lock taken away, disks that fail.
 
 Most of it happens to the lock's holder: there is the most to lose.
 """
@@ -25,7 +25,7 @@ Fault = Callable[[], None]
 
 
 class Faults:
-    """What may happen to members."""
+    """Faults of members."""
 
     def __init__(self, disk: SimDisk, locks: LockServer, members: Sequence[Victim]) -> None:
         self._world = disk.world

@@ -97,10 +97,10 @@ class Link:
         self.transport: SimTransport | None = None
         self.is_cut = False
         self.stall_share = world.random.choice((0, 0.02, 0.2))
-        """How often the kernel takes no more for a while."""
+        """Share of writes that the kernel refuses for a while."""
         self.process = process
         self._waiting: deque[bytes | None] = deque()
-        """What came before the connection was accepted; None is the end."""
+        """Data that came before the connection was accepted; None is the end."""
         self._latency = world.random.uniform(0.5, 2) * LATENCY_SECONDS
         # Of this connection alone: one host may cut all of them at once, and in whatever order it likes.
         self._farewell = world.random.uniform(0.5, 2) * LATENCY_SECONDS

@@ -22,7 +22,7 @@ COLLECT_EVERY = 50
 
 
 class History(NamedTuple):
-    """What became of a seed.
+    """Result of a seed.
 
     Attributes:
         seed: the seed.

@@ -58,7 +58,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a sequence of operations amounts to."""
+    """Result of a sequence of operations."""
 
     queues: Contents = field(default_factory=lambda: {str(each): [] for each in QUEUES})
     open: dict[str, list[Operation]] = field(default_factory=dict[str, list[Operation]])
@@ -320,7 +320,7 @@ def _branches(recovery: Recovery) -> Branches:
 
 
 class Work:
-    """What clients have a master do."""
+    """Work of a master for its clients."""
 
     def __init__(self, member: Member, store: JournalStore, term: Term) -> None:
         self._scenario = member.scenario

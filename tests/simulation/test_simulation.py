@@ -26,7 +26,7 @@ SEED = {
     "scheduled-at-once": 37,
     "clients-kept": 12,
 }
-"""Where the others showed when they were last looked for: a history that is tried first. `--broken` looks again."""
+"""The seed that last caught each other variant; it is tried first. `--broken` searches again."""
 
 TRACED = 10
 

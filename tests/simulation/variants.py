@@ -219,7 +219,7 @@ VARIANTS: dict[str, Variant] = {
     "prepared-in-memory": Variant("cluster", "does not write what was prepared", JournalStore, "prepare", _no_prepare),
     "clients-kept": Variant("cluster", "steps back and serves its clients", Server, "abort", _clients_kept),
 }
-"""By name."""
+"""Variants by name."""
 
 
 @contextmanager

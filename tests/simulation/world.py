@@ -29,13 +29,13 @@ from greenlet import getcurrent, greenlet
 Callback = Callable[[], None]
 
 EPOCH_MS = 1_700_000_000_000
-"""What the wall clocks of this world show at its beginning."""
+"""Wall clock time at the beginning of this world."""
 
 TURN_SECONDS = 20e-6
 """About how long a turn of an event loop takes."""
 
 STRETCHES = (0.2, 1, 1, 1, 8)
-"""Of what takes time, some takes much longer."""
+"""Factors of durations: some are much longer."""
 
 
 class Killed(SystemExit):
@@ -64,7 +64,7 @@ class World:
         self._serial = 0
         self._until = 0.0
         self.root = getcurrent()
-        """What the threads of this world give way to when they wait."""
+        """The greenlet that the threads of this world switch to when they wait."""
 
     def record(self, who: str, text: str) -> None:
         """Write a line of the trace."""
@@ -252,7 +252,7 @@ class SimThread:
 
 
 class Signal:
-    """What threads wait at until someone signals a change."""
+    """Condition that threads wait at until a change is signalled."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -326,7 +326,7 @@ class Event:
 
 
 class _Selector:
-    """What an event loop waits at: time, and calls from other threads."""
+    """Selector of an event loop: time, and calls from other threads."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

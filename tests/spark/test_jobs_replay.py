@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""What a replay does besides talking to a broker: it remembers, it holds back, and it reports what it cannot send."""
+"""A replay without its broker: it remembers, it holds back, and it reports what it cannot send."""
 
 from pathlib import Path
 

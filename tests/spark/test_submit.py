@@ -1,4 +1,4 @@
-"""From `pip install` to an answer: the built wheel in an environment of its own, and `spark-submit`.
+"""The way from `pip install` to an answer: the built wheel in an environment of its own, and `spark-submit`.
 
 The short form takes Spark and its packages from the environment the tests run in, and only the wheel is installed. With
 `PYBROKER_CLEAN_SPARK=1` pip installs `pybroker[spark]` as a user's does, from the package index (some 450 MB), and Java

@@ -1,4 +1,4 @@
-"""What is found to be a password among a process's arguments."""
+"""Detection of passwords among a process's arguments."""
 
 import pytest
 

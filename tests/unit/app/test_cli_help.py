@@ -1,4 +1,4 @@
-"""What `--help` looks like: the mark that keeps examples in lines is for click, and no one sees it."""
+"""Layout of `--help`: the mark that keeps examples in lines is for click, and is not shown."""
 
 from collections.abc import Iterator
 

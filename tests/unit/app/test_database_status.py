@@ -1,4 +1,4 @@
-"""What `pybroker status` makes of a server's sessions and locks."""
+"""`pybroker status` for a server's sessions and locks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which members may stand beside one another."""
+"""Compatibility of members."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""What is found wrong before anything is changed."""
+"""Errors found before anything is changed."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""What a standby finds that would keep it from serving, with real ports of this machine."""
+"""Obstacles that would keep a standby from serving, with real ports of this machine."""
 
 import asyncio
 import socket

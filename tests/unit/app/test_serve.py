@@ -1,4 +1,4 @@
-"""What a member logs of itself when it starts."""
+"""Log lines of a member's start."""
 
 import asyncio
 import contextlib

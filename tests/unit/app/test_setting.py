@@ -1,4 +1,4 @@
-"""How the values of settings are read, from text and TOML's own types, and the errors for those that cannot be."""
+"""Values of settings: how they are read, from text and TOML's own types, and the errors for those that cannot be."""
 
 from datetime import date
 from pathlib import Path

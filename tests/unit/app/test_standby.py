@@ -1,4 +1,4 @@
-"""What a standby does and logs while it waits, and how `pybroker status` shows it."""
+"""A waiting standby: its work, its log, and its entry in `pybroker status`."""
 
 import logging
 import re

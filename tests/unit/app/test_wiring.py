@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, index"
-"""Which protocol is spoken on which port, and the address OpenWire clients get."""
+"""Protocols by port, and the address OpenWire clients get."""
 
 import re
 import socket

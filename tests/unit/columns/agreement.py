@@ -1,4 +1,4 @@
-"""What the tests of the table share: journals made by hand, and the two decoders' answers side by side."""
+"""Common parts of the table's tests: journals made by hand, and the two decoders' answers side by side."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -48,7 +48,7 @@ COUNTED = {
     "update": "update_message",
     "sub": "subscription",
 }
-"""How the samples' facts call what the table calls otherwise."""
+"""Names in the samples' facts that differ from the table's."""
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name[:2] not in ("08", "10", "11")])

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""How far a stream may read, and what counts as lost; without a Spark session."""
+"""Limits of a stream's reading, and lost data; without a Spark session."""
 
 import os
 from pathlib import Path

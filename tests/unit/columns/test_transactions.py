@@ -79,7 +79,7 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("found", UNUSUAL.values(), ids=list(UNUSUAL))
 def test_unusual_transactions_are_reported_alike(tmp_path: Path, found: bytes) -> None:
-    """Behind each transaction comes what could be a field of it, were it not for its length."""
+    """The bytes after each transaction could be a field of it, except for its length."""
     field = bytes_field(0x0A, found)
     move = bytes_field(0x12, number_field(0x08, 0) + text_field(0x12, "A")) + text_field(0x1A, "ID:1")
     payloads = [

@@ -33,7 +33,7 @@ def starts_of(directory: Path) -> list[int]:
 @pytest.mark.parametrize("size", [0, 1, 4, 5, 6, 12, 27, 28, 29, 1000, 2**31 - 1, 2**31, 2**32 - 1])
 @pytest.mark.parametrize("batch", [3, len(LENGTHS) - 1])
 def test_a_wrong_size_is_reported_at_the_start_of_its_batch(tmp_path: Path, size: int, batch: int) -> None:
-    """Without a checksum only the walk can find it."""
+    """The batch has no checksum, so only the walk can find it."""
     path = write_file(tmp_path, [encoded_traces(count) for count in LENGTHS], checksum=False)
     write_file(tmp_path, [encoded_traces(1)], file_id=2)  # damage at the end of the newest file may be no damage
     starts = starts_of(tmp_path)

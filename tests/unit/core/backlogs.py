@@ -44,7 +44,7 @@ def message(
 
 
 class Connection:
-    """As much of a connection as a consumer needs; every delivery has left the process at once."""
+    """A connection with what a consumer needs; every delivery has left the process at once."""
 
     def __init__(self) -> None:
         self.connection_id = f"c{next(_connections)}"

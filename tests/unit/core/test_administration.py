@@ -1,4 +1,4 @@
-"""What a broker holds, as operators see it."""
+"""Contents of a broker, as operators see them."""
 
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.destination import DestinationType, parse, topic

@@ -1,4 +1,4 @@
-"""Who gets a queue's messages: turns, priorities, exclusive consumers, message groups, priorities of messages."""
+"""Dispatch of a queue's messages: turns, priorities, exclusive consumers, message groups, priorities of messages."""
 
 import pytest
 from hypothesis import given, settings

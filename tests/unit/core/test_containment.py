@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""What one message raises stays with it; what a store raises does not."""
+"""Errors of one message stay with it; errors of a store do not."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What happens in the broker is announced once to each observer, and no observer changes what happens."""
+"""Events of the broker reach each observer once, and no observer changes what happens."""
 
 import logging
 

@@ -134,7 +134,7 @@ def test_a_deleted_queue_gives_back_its_memory_and_its_ids(world, disk):
 
 
 class TestFlowControl:
-    """At a limit persistent messages free space instead of making producers wait, unless the disk is behind."""
+    """Persistent messages at a limit free memory instead of making producers wait, unless the disk is behind."""
 
     LIMIT = 40 * 1025
 

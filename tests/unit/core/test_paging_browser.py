@@ -137,7 +137,7 @@ def test_browser_ends_when_its_message_is_consumed(failing: PagedWorld) -> None:
 
 
 def test_a_browser_gets_on_though_every_other_read_fails(failing):
-    """What was read before a page failed is shown: else each page would begin again, again and again."""
+    """Messages read before a page failed are shown: else the browse would begin again for ever."""
     read, calls = failing.disk.read, count()
 
     def read_now_and_then(destination: Destination, message_ids: "list[str]") -> list[Message]:

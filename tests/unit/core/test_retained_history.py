@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""What a topic remembers for retroactive consumers, and who is dropped for a slow one."""
+"""Retained messages for retroactive consumers, and messages dropped for a slow one."""
 
 import pytest
 from hypothesis import given

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, return-value"
-"""What a transaction schedules survives a crash with the rest of it, or not at all."""
+"""Messages scheduled in a transaction survive a crash with the rest of it, or not at all."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ class Store(SlowStore):
         return super().read(*args)
 
     def kept(self) -> int:
-        """How many messages are still to be handed over."""
+        """Return the number of messages that are still to be scheduled."""
         return len(self.recover().queues.get(SCHEDULING_QUEUE, ()))
 
 
@@ -71,7 +71,7 @@ class Pair(World):
         self.sync()
 
     def received(self) -> list[str]:
-        """What a client gets, and leaves."""
+        """Return the messages a new client consumes; it then leaves."""
         client = self.client()
         names = client.subscribe("queue://Q").ids
         client.connection.close()
@@ -278,7 +278,7 @@ def test_an_order_to_the_scheduler_is_carried_out_at_the_commit(pair: Pair) -> N
 
 
 def test_leftovers_are_scheduled_a_page_per_turn(pair: Pair) -> None:
-    """What a dead master committed and did not schedule is not delayed until the next request."""
+    """Messages that a dead master committed and did not schedule are not delayed until the next request."""
     client = pair.client()
     transaction = client.connection.begin()
     client.send("queue://Q", *map(str, range(1100)), transaction=transaction, properties=LATER)

@@ -86,7 +86,7 @@ def test_transaction_that_is_undone_frees_its_memory(world, persistent, end):
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("store", [MemoryStore(), UnreliableDisk()])
 def test_transaction_in_memory_is_refused_at_the_limit(answered, store):
-    """What cannot be left to the store is refused, and no one waits for space that only the commit makes."""
+    """Sends that cannot be left to the store are refused, and none waits for space that only the commit frees."""
     world = World(store, limits=Limits(memory_bytes_max=LIMIT))
     client = world.client()
     transaction = client.connection.begin()

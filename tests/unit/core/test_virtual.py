@@ -54,7 +54,7 @@ def composite(name: str, *forward_to: str | Forward, **options: bool) -> Composi
 
 
 def targets(routed: Router[str], destination: str, **fields: object) -> list[str]:
-    """Where a message goes, in order."""
+    """Return the destinations of a message, in order."""
     way = routed.route(make_message("m", destination, **fields))
     return [destination] if way is None else [target for target, _ in way]
 
@@ -65,7 +65,7 @@ def is_plain(routed: Router[str], destination: Destination) -> bool:
 
 
 def originals(routed: Router[str], destination: str) -> dict[str, str | None]:
-    """What the copies call their original destination, by the destination they name."""
+    """Return the original destinations of copies, by their destination."""
     way = routed.route(make_message("m", destination))
     assert way is not None
     found = {}
@@ -329,7 +329,7 @@ def test_a_message_without_a_target_is_kept_under_the_policy(forward_only: bool)
     assert targets(routed, "queue://ORDERS", properties={"amount": 1}) == ["queue://ORDERS"]
 
 
-def test_what_no_target_wants_is_gone_otherwise() -> None:
+def test_a_message_without_a_target_is_dropped_by_default() -> None:
     routed = router(composite("queue://ORDERS", Forward(destination=queue("LARGE"), selector="amount > 1000")))
     assert targets(routed, "queue://ORDERS") == []
 

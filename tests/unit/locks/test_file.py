@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc, name-defined"
-"""What the lock on a file promises beyond the port: the eight bytes, no traces, no leaks, errors with remedies."""
+"""The file lock's own promises: the eight bytes, no traces, no leaks, errors with remedies."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""What locks in memory promise beyond the port: a simulation can take them away."""
+"""The memory lock's own promise: a simulation can revoke it."""
 
 import pytest
 

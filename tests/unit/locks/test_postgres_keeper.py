@@ -117,7 +117,7 @@ def unreachable() -> DatabaseUnavailable:
 
 @pytest.mark.parametrize("outlives", [False, True])
 def test_check_fails_by_itself_once_the_time_is_over(world: World, outlives: bool) -> None:
-    """As after SIGCONT: the thread has not run yet."""
+    """The thread has not run yet, as after SIGCONT."""
     keeper = world.keep(outlives=outlives)
     world.time += 7.4
     keeper.check()

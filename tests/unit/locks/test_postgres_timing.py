@@ -1,4 +1,4 @@
-"""Who gives up when: the old master first, then the database, whatever the lease."""
+"""Order of timeouts: the old master first, then the database, whatever the lease."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a codec refuses, what it limits, and how the caches of a connection stay in step."""
+"""Refusals and limits of a codec, and the caches of a connection."""
 
 import struct
 from dataclasses import replace

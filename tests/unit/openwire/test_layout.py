@@ -83,7 +83,7 @@ VALUES: dict[str, Any] = {
     "deleted_by_broker": True,
 }
 NEEDED = {name: VALUES[name] for name in ("producer_id", "destination", "message_id")}
-"""Without these nothing is routed."""
+"""Fields that routing needs."""
 BLOBS_OWN = ("remote_blob_url", "mime_type", "deleted_by_broker")
 
 
@@ -129,7 +129,7 @@ def test_the_table_has_the_fields_that_are_declared() -> None:
 
 @pytest.mark.parametrize("data_type", [each for each, one in LAYOUTS.items() if one.build is None and each != 1])
 def test_a_record_without_values_is_as_long_as_its_run(data_type: int) -> None:
-    """So the widths are those of the codec, and a nullable field is a flag."""
+    """The widths are those of the codec, and a nullable field is a flag."""
     one = LAYOUTS[data_type]
     if one.since <= layout.STORED_VERSION:
         table = layout.FieldTable(one)

@@ -112,7 +112,7 @@ def test_a_peer_that_knows_no_such_message_does_not_get_it() -> None:
 
 
 def test_golden_messages_transcode_to_javas_version_11() -> None:
-    """In every version, as far as it has the fields, Java's own version 11 frame is the same."""
+    """Java's own version 11 frame is the same, as far as the other version has the fields."""
     cases: list[dict[str, Any]] = json.loads((GOLDEN / "index.json").read_text())["cases"]
     count = 0
     for case in cases:

@@ -1,4 +1,4 @@
-"""Which journals get a session that is soon there: those that hold little."""
+"""Small journals get a session that starts quickly."""
 
 from pathlib import Path
 

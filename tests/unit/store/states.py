@@ -1,4 +1,4 @@
-"""What matters of a store's state, in a form that can be compared; and small journals, written by hand."""
+"""The relevant parts of a store's state, in a form that can be compared; and small journals, written by hand."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which data files may go: the rules one by one, on states built from commands."""
+"""Rules for the deletion of data files, one by one, on states built from commands."""
 
 from collections.abc import Sequence
 

@@ -19,7 +19,7 @@ from tests.unit.store.test_journal_store import QUEUE, Bench, message
 MARK = 100
 
 CHANGES = st.lists(st.tuples(st.sampled_from(("add", "remove", "move")), st.integers(0, 20)))
-"""What happens to which message. Few ids, so that many come again."""
+"""Changes, each with its message. The ids are few, so that many come again."""
 
 
 @given(before=st.lists(st.integers(0, 20), unique=True), changes=CHANGES)

@@ -1,4 +1,4 @@
-"""What the journal store does beyond the port: taking a directory over, sealing, cleaning up, metadata records."""
+"""The journal store's own behaviour: take-over of a directory, sealing, cleaning up, metadata records."""
 
 import errno
 import json
@@ -250,7 +250,7 @@ class TestTakeOver:
         assert recovered == [message(1).message_id]
 
     def test_former_master_confirms_nothing_behind_a_required_fence(self, directory: Path) -> None:
-        """Also where its lock lets it pass: a new master has taken the journal over."""
+        """A new master has taken the journal over, though the former one's lock still passes."""
         former, new, confirmed = Bench(directory), Bench(directory), list[str]()
         former.store.recover()
         former.store.require_fence()

@@ -1,4 +1,4 @@
-"""What is remembered of producers, and for how long."""
+"""Memory of producers, and how long it lasts."""
 
 import pytest
 

@@ -226,7 +226,7 @@ def test_a_job_that_ended_after_collected_moves_is_over(tmp_path: Path) -> None:
 
 
 def test_a_record_of_another_time_does_not_move_a_single_job(tmp_path: Path) -> None:
-    """Of two jobs of one name one ended, and the file with its addition was collected."""
+    """One of two jobs of one name ended, and the file with its addition was collected."""
     write(tmp_path, db1=[added("same", 100)], db3=[RemoveScheduledJob("JMS", "same", 200)])
     life = Life(tmp_path)
     assert list(life.jobs) == ["same"]

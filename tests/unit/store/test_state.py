@@ -1,4 +1,4 @@
-"""What commands amount to, rule by rule. Captured stores are compared in test_replay, random ones in the properties."""
+"""Effects of commands, rule by rule. Captured stores are compared in test_replay, random ones in the properties."""
 
 import sys
 from typing import Any

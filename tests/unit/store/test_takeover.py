@@ -43,7 +43,7 @@ STEPS = [
     "fence 5",
     "begin",
 ]
-"""Of a take-over from a master that was killed in a write."""
+"""Steps of a take-over from a master that was killed in a write."""
 
 ERRORS = [OSError(errno.EIO, "I/O error"), LockNotHeld("lost"), KeyboardInterrupt()]
 
@@ -373,7 +373,7 @@ def test_journal_that_has_to_be_there_is_taken_over(directory: Path) -> None:
 @pytest.mark.parametrize("kind", [Messages, Jobs])
 @pytest.mark.parametrize("is_there", [True, False], ids=["empty", "missing"])
 def test_no_journal_is_begun_where_one_has_to_be(tmp_path: Path, kind: type[Member], is_there: bool) -> None:
-    """As on a bare mount point."""
+    """The directory is like a bare mount point."""
     directory = tmp_path / "store"
     if is_there:
         directory.mkdir()

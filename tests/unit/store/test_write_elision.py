@@ -237,7 +237,7 @@ class TestOpening:
         assert not world.buffer.is_open
 
     def test_a_burst_that_is_too_large_does_not_end_it(self, world: World) -> None:
-        """What it has written had not had its time."""
+        """The messages it has written had not had their time."""
         world.watch(0.0005, 20)
         world.add(*range(50))
         world.buffer.add(text_message(QUEUE, 50, "x" * HELD_BYTES_MAX))

@@ -471,7 +471,7 @@ QUICK = {"inline_seconds_max": math.inf}
 
 
 class TestIdle:
-    """What no one waits for is left open for a moment, to share a sync with what someone waits for."""
+    """A batch without waiters is left open for a moment, to share a sync with one that has some."""
 
     @pytest.fixture
     def idle(self, tmp_path: Path) -> Rig:

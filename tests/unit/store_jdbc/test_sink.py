@@ -1,4 +1,4 @@
-"""When a batch begins: who it waits for, and who it does not."""
+"""The begin of a batch: the sends it waits for, and those it does not."""
 
 import threading
 from collections.abc import Callable, Iterator

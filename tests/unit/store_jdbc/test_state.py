@@ -1,4 +1,4 @@
-"""What operations mean for the tables: the net effect of a batch."""
+"""Effects of operations on the tables: the net effect of a batch."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""What is not done in time is ended, once, and nothing else."""
+"""Work that is not done in time is ended, once, and nothing else."""
 
 import threading
 

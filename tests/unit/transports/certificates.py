@@ -40,7 +40,7 @@ class Certificates:
     password_file = property(lambda self: self.directory / "password")
 
     def client_context(self, certificate: Path | None = None, authority: Path | None = None) -> ssl.SSLContext:
-        """What a client needs that trusts the authority, and may present a certificate."""
+        """Return the TLS context of a client that trusts the authority, and may present a certificate."""
         context = ssl.create_default_context(cafile=authority or self.authority)
         if certificate is not None:
             context.load_cert_chain(certificate)

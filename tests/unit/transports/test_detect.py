@@ -32,7 +32,7 @@ UNKNOWN = [
 
 
 class Link:
-    """What a detector does to its connection."""
+    """A detector's effects on its connection."""
 
     peer = "10.0.0.1:5"
 

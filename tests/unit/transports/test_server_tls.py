@@ -432,7 +432,7 @@ def test_a_handshake_in_progress_delays_no_other_client(place: Place, gate: Gate
 
 
 def test_failed_handshake_is_freed_at_once(certificates: Certificates) -> None:
-    """Not with the next collection: a flood of them would take a hundred megabytes until then."""
+    """A flood of failed handshakes would take a hundred megabytes until the next collection."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What selectors make of messages: JMS 1.1, 3.8.1, its own examples included."""
+"""Evaluation of selectors: JMS 1.1, 3.8.1, its own examples included."""
 
 import pytest
 

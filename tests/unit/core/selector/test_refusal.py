@@ -1,4 +1,4 @@
-"""What is not a selector is refused, with a caret under the place and a word about what was expected."""
+"""Invalid selectors are refused, with a caret under the place and what was expected."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="assignment"
-"""What a real ActiveMQ wrote (see tests/golden/openwire) is read as it meant it, and written back to the byte."""
+"""Golden files of a real ActiveMQ (tests/golden/openwire) are read as it meant them, and written back to the byte."""
 
 import json
 import struct

@@ -43,7 +43,7 @@ def fields(**changes: Any) -> OpenWireMessage:
 
 
 def test_a_message_id_reads_as_the_stores_key() -> None:
-    """As in KahaDB, which leaves the text view out: see `text-views` in tests/golden/openwire/journal.json."""
+    """KahaDB leaves the text view out as well: see `text-views` in tests/golden/openwire/journal.json."""
     assert str(OpenWireMessageId(None, PRODUCER, 7)) == "ID:h-1-2-0:1:-1:1:7"
     assert str(OpenWireMessageId("foreign-1", PRODUCER, 7)) == "ID:h-1-2-0:1:-1:1:7"
     assert str(OpenWireMessageId("foreign-1", ProducerId(None, 0, 0), 0)) == "null:0:0:0"

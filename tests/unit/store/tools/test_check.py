@@ -77,7 +77,7 @@ def test_a_captured_scheduler_is_sound(sample: Callable[[str], Any]) -> None:
 
 
 def test_each_damage_is_reported_with_activemqs_reaction(sample: Callable[[str], Any]) -> None:
-    """What ActiveMQ does was tried out, with its index and without."""
+    """ActiveMQ's behaviour was tried out, with its index and without."""
     store = sample("10-corrupt-batch")
     (store.kahadb / "db.data").unlink()
     flipped, magic, zeroed, last = checked(store.kahadb).findings

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type"
-"""What a salvage rescues, reports as lost, and refuses."""
+"""A salvage: the rescued, the lost and the refused."""
 
 import random
 from collections.abc import Callable
@@ -103,7 +103,7 @@ def payloads(snapshot: JournalSnapshot) -> list[bytes]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_one_changed_byte_costs_one_message_at_most(tmp_path: Path, seed: int) -> None:
-    """Nothing is invented: what is rescued as proven is as it was; the rest keeps its order."""
+    """Messages rescued as proven are as they were; the rest retains its order."""
     dice = random.Random(seed)
     source = write(tmp_path / "old", [add(number) for number in range(1, 6)], [add(6), ack(2), add(7)])
     path = source / f"db-{dice.choice((1, 2))}.log"

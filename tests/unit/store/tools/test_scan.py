@@ -32,7 +32,7 @@ def changed(data: bytes, offset: int, *values: int) -> bytes:
 
 
 def inner_id(data: bytes, record: int) -> int:
-    """Where a message holds its id itself: behind the record's id and the producer's id."""
+    """Return the position of a message's own id: behind the record's id and the producer's id."""
     first = data.index(b"ID:test", record)
     return data.index(b"ID:test", data.index(b"ID:test", first + 1) + 1)
 

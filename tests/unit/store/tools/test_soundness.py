@@ -1,4 +1,4 @@
-"""What ends every test of a store can fail."""
+"""The check at the end of every store test can fail."""
 
 from pathlib import Path
 

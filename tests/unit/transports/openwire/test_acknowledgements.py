@@ -1,4 +1,4 @@
-"""What acknowledgements do: ranges, windows, types; and what a consumer that leaves has seen."""
+"""Effects of acknowledgements: ranges, windows, types; and what a consumer that leaves has seen."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_window_is_the_prefetch(world: World) -> None:
 
 
 def test_delivered_widens_and_standard_narrows_it_again(world: World) -> None:
-    """As a client does that acknowledges by hand: what it has taken frees space, and once only."""
+    """A client with manual acknowledgement frees the window by DELIVERED acks, and once only."""
     client = filled(world, count=8)
     taken = client.consume(ORDERS, prefetch_size=2)
     for wanted in ("c", "d"):
@@ -136,7 +136,7 @@ def test_acks_are_answered_when_they_require_it(world: World) -> None:
 
 
 def test_acks_of_one_chunk_count_one_by_one(world: World) -> None:
-    """Of two consumers, some twice, some out of order, and with others of another kind in between."""
+    """The acks are of two consumers, some repeated, some out of order, and mixed with another kind."""
     others = queue("OTHERS")
     client = filled(world, ORDERS, 10)
     client.send(others, *LETTERS)
@@ -208,7 +208,7 @@ def test_topic_acks_free_the_window(world: World) -> None:
 
 @pytest.mark.parametrize("destination", [ORDERS, NEWS])
 def test_one_after_the_other_they_free_the_window(world: World, destination: Destination) -> None:
-    """As a consumer does that acknowledges by itself: after the first, all acknowledgements look alike."""
+    """An auto-acknowledging consumer's acknowledgements look alike after the first."""
     client = world.client()
     client.consume(destination, prefetch_size=2)
     taken = of_kind(client.send(destination, *LETTERS), MessageDispatch)
@@ -327,7 +327,7 @@ def test_rollback_does_not_resend(world: World) -> None:
 
 
 def test_range_partly_with_another_consumer_fails_the_commit(world: World) -> None:
-    """As a client does after a failover: it acknowledges what it remembers, and the commit must not be confirmed."""
+    """A client after a failover acknowledges what it remembers, and the commit must not be confirmed."""
     client = filled(world, count=3)
     taken = client.consume(ORDERS, prefetch_size=3)
     client.ack(taken[1:2])

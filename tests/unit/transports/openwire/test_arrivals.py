@@ -32,7 +32,7 @@ PRODUCER = ProducerId("ID:c1", 1, 1)
 ORDERS = queue("ORDERS")
 
 TAIL_BYTES = 37
-"""What follows a message's properties when nothing is there."""
+"""The bytes after a message's properties when the other fields are empty."""
 
 
 def encoded(number: int = 1, **details: object) -> bytes:
@@ -89,7 +89,7 @@ def test_messages_that_go_on_behind_their_end_are_malformed() -> None:
 @pytest.mark.parametrize("length", [-1, -5, -6, -30, -(1 << 31), 1 << 30])
 @pytest.mark.parametrize("field", ["content", "properties"])
 def test_lengths_that_cannot_be_are_malformed(field: str, length: int) -> None:
-    """Also where they point back into the message, so that its end is where it should be."""
+    """The lengths may point back into the message, so that its end is where it should be."""
     frame = bytearray(encoded())
     at = frame.index(b"\x00\x00\x00\x02hi") - 4 if field == "content" else frame.index(b"hi\x01") + 3
     frame[at : at + 4] = length.to_bytes(4, signed=True)

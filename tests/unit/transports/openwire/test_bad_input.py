@@ -1,5 +1,5 @@
 # mypy: disable-error-code="union-attr"
-"""What breaks the rules ends in an exception the client knows, or in a closed connection; no one else notices."""
+"""Violations end in an exception the client knows, or in a closed connection; no other client notices."""
 
 import logging
 
@@ -175,7 +175,7 @@ class BrokenStore(MemoryStore):
 
 
 def test_broken_store_answers_nothing_and_closes(caplog: pytest.LogCaptureFixture) -> None:
-    """Also where closing touches the store again: nothing is raised at the event loop."""
+    """Closing touches the store again, and nothing is raised at the event loop."""
     store = BrokenStore()
     client = World(store).client()
     transaction = LocalTransactionId(client.id, 1)

@@ -1,4 +1,4 @@
-"""How a conversation begins: what is agreed, who is let in, who comes back."""
+"""Begin of a conversation: negotiation, login, reconnection."""
 
 import logging
 

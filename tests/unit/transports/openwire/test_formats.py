@@ -191,7 +191,7 @@ def test_browser_goes_on_behind_such_a_message(world: World) -> None:
 
 @pytest.mark.parametrize("kind", [{"browser": True}, {}])
 def test_message_that_does_not_decode_affects_no_other(world: World, kind: dict[str, Any]) -> None:
-    """What routing steps over is kept as it came; who must read it all finds out."""
+    """Fields that routing skips are retained as they came; a full decode reports them."""
     old, sender = world.client("old", offer=Offer(version=9)), world.client("sender")
     frame = sender.wire.encode_frame(sender.message(ORDERS, correlation_id="~~~~"))
     sender.session.receive(frame.replace(b"~~~~", b"\xff\xfe\xff\xfe"))

@@ -37,7 +37,7 @@ PAIRS = list(
 
 
 class Deed(enum.Enum):
-    """What a peer may do, or its socket."""
+    """Events of a peer, or of its socket."""
 
     OFFER = "WireFormatInfo"
     CONNECT = "ConnectionInfo"

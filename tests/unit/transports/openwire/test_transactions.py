@@ -199,7 +199,7 @@ def test_second_phase_without_the_first(world: World) -> None:
 
 
 def test_first_phase_again_has_the_same_outcome(world: World) -> None:
-    """As a failover client repeats it that got no answer."""
+    """A failover client that got no answer repeats it."""
     client = world.client()
     begin(client, BRANCH)
     client.send(ORDERS, "a", transaction_id=BRANCH, response_required=False)
