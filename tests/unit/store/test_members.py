@@ -303,7 +303,7 @@ def test_missing_field_without_a_default_is_damage(directory: Path, name: str) -
 @pytest.mark.parametrize(("part", "of"), [("load", Load), ("followed", Followed)])
 def test_part_that_lacks_a_field_is_left_out(directory: Path, part: str, of: type[Load | Followed]) -> None:
     """A member whose version counts otherwise is still a living master."""
-    for missing in fields(of):
+    for missing in (field for field in fields(of) if field.default is MISSING):
         values = {name: value for name, value in asdict(getattr(MASTER, part)).items() if name != missing.name}
         found = rewritten(directory, **{part: values})
         assert (found.problem, found.member) == ("", replace(MASTER, **{part: None}))  # type: ignore[arg-type]
