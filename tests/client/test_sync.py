@@ -222,14 +222,14 @@ def test_a_request_is_answered(connection: Connection, queue: str) -> None:
     serving.start()
     answers: dict[int, object] = {}
 
-    def ask(first: int) -> None:
+    def send_requests(first: int) -> None:
         for number in range(first, first + 5):
             answers[number] = connection.request(queue, str(number), timeout=PATIENCE).body
 
-    asking = [threading.Thread(target=ask, args=[first]) for first in range(0, 20, 5)]
-    for thread in asking:
+    clients = [threading.Thread(target=send_requests, args=[first]) for first in range(0, 20, 5)]
+    for thread in clients:
         thread.start()
-    for thread in (*asking, serving):
+    for thread in (*clients, serving):
         thread.join()
     assert answers == {number: f"re: {number}" for number in range(20)}
     with pytest.raises(Timeout):

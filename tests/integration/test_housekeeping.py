@@ -36,8 +36,8 @@ def consume(client: StompClient, queue: str, count: int) -> None:
     assert client.request("UNSUBSCRIBE", id="1").command == "RECEIPT"
 
 
-def taken(directory: Path) -> int:
-    """Return the bytes that a journal takes on disk."""
+def disk_bytes(directory: Path) -> int:
+    """Return the bytes of a journal on disk."""
     total = 0
     for path in data_files(directory).values():
         with contextlib.suppress(FileNotFoundError):
@@ -65,9 +65,9 @@ def test_unneeded_files_are_archived_if_configured(
     broker.wait_for("listening on")
     with contextlib.closing(StompClient(broker.port)) as client:
         send(client, "/queue/Q", 300)
-        assert taken(journal) > 2_500_000
+        assert disk_bytes(journal) > 2_500_000
         consume(client, "/queue/Q", 300)
-    until(lambda: taken(journal) < 1_200_000)
+    until(lambda: disk_bytes(journal) < 1_200_000)
     assert broker.terminate() == 0
     archived = data_files(journal / "data-archive") if archive else {}
     assert list(archived) == ([1, 2] if archive else [])
@@ -95,7 +95,7 @@ def test_one_old_message_does_not_keep_the_journal(start: Callable[..., BrokerPr
         for _ in range(6):  # what the end of a file holds is acknowledged in the next
             send(client, "/queue/Q", 130)
             consume(client, "/queue/Q", 130)
-    until(lambda: taken(journal) < 2_500_000)
+    until(lambda: disk_bytes(journal) < 2_500_000)
     broker.kill()
     new_master = start(*SETTINGS)
     new_master.wait_for("listening on")
@@ -113,7 +113,7 @@ def test_journal_limit_refuses_sends_until_messages_are_consumed(
     with contextlib.closing(StompClient(broker.port)) as client:
         accepted = send(client, "/queue/Q", 1000)
         assert 250 < accepted < 330
-        assert taken(journal) < 3_400_000 + AHEAD_BYTES
+        assert disk_bytes(journal) < 3_400_000 + AHEAD_BYTES
         assert client.request("SEND", b"", destination="/queue/Q2", persistent="false").command == "RECEIPT"
         consume(client, "/queue/Q", accepted)
         until(lambda: send(client, "/queue/Q", 1))

@@ -161,7 +161,7 @@ def test_member_waiting_for_the_row_is_never_its_holder(
     ended = threading.Event()
     turns = 0
 
-    def ask() -> None:
+    def poll() -> None:
         nonlocal turns
         waiting = DatabaseConnection(database_url(postgres_database.url, "b"))
         while not ended.is_set():
@@ -171,10 +171,10 @@ def test_member_waiting_for_the_row_is_never_its_holder(
         waiting.close()
 
     node = BrokerProcess(postgres_database.url, name="a", port=0)
-    asking = threading.Thread(target=ask)
+    poller = threading.Thread(target=poll)
     try:
         until(postgres_database, is_served)
-        asking.start()
+        poller.start()
         for _ in range(100):
             found = read(postgres_database.url)
             assert found.holder.startswith("pybroker a from ")
@@ -185,8 +185,8 @@ def test_member_waiting_for_the_row_is_never_its_holder(
         assert turns
     finally:
         ended.set()
-        if asking.ident:
-            asking.join()
+        if poller.ident:
+            poller.join()
         node.close()
 
 

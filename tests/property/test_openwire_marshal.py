@@ -276,7 +276,7 @@ def test_random_offers_are_refused_or_mean_something(rest: bytes) -> None:
 def test_random_chunks_are_frames_or_refused(chunks: list[bytes]) -> None:
     whole, pieces = FrameReader(1000), FrameReader(1000)
 
-    def taken(reader: FrameReader, given: list[bytes]) -> list[bytes]:
+    def decoded(reader: FrameReader, given: list[bytes]) -> list[bytes]:
         found: list[bytes] = []
         with contextlib.suppress(MalformedOpenWire):
             for chunk in given:
@@ -285,4 +285,4 @@ def test_random_chunks_are_frames_or_refused(chunks: list[bytes]) -> None:
                     found.append(reader.data[reader.start : reader.stop])
         return found
 
-    assert taken(whole, [b"".join(chunks)]) == taken(pieces, chunks)
+    assert decoded(whole, [b"".join(chunks)]) == decoded(pieces, chunks)

@@ -93,7 +93,7 @@ class Client:
             return
         self._heard_at = self.world.now
         for event in self._conversation.receive(data):
-            self._take(event)
+            self._handle(event)
         self.flush()
 
     def on_lost(self, link: Link | None) -> None:
@@ -122,7 +122,7 @@ class Client:
             self.hang_up()
         self.world.after(HANG_SECONDS / 2, self._watch)
 
-    def _take(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         match event:
             case Opened():
                 self.is_open = self._is_again = True

@@ -249,10 +249,10 @@ class SimTransport(asyncio.Transport):
     # ------------------------------------------------------------ in
 
     def arrive(self, piece: bytes | None) -> None:
-        """Take what the network brings, in any thread."""
-        self._loop.call_soon_threadsafe(self._take, piece)
+        """Accept data from the network, in any thread."""
+        self._loop.call_soon_threadsafe(self._on_arrived, piece)
 
-    def _take(self, piece: bytes | None) -> None:
+    def _on_arrived(self, piece: bytes | None) -> None:
         self._arrived.append(piece)
         self._pass_on()
 

@@ -117,7 +117,7 @@ class Term:
         """Operations that someone was promised."""
         self.sent = 0
         """Operations whose senders were promised their sends."""
-        self.kept: int | None = None
+        self.retained: int | None = None
         """Operations that the next master has found; None before there is one."""
 
     def do(self, operation: Operation) -> None:
@@ -156,7 +156,7 @@ class Checker:
         if epoch <= former.epoch:
             # Someone has taken over, and this one may find out at its first promise.
             term = Term(name, epoch, former.begun.copy())
-            term.kept = 0
+            term.retained = 0
         else:
             term = Term(name, epoch, self._judge(former, queues, branches))
         self.terms.append(term)
@@ -174,7 +174,7 @@ class Checker:
             outcomes[-1].apply(operation)
         for count, outcome in zip(range(len(former.operations), least - 1, -1), reversed(outcomes), strict=True):
             if self._is_same(outcome, queues, branches, optional):
-                former.kept = count
+                former.retained = count
                 found = outcome.recovered()
                 found.queues = {name: list(queues.get(name, ())) for name in found.queues}
                 return found
@@ -205,19 +205,19 @@ class Checker:
 
     def promise(self, term: Term, what: str, count: int) -> None:
         """Learn that a master has promised something."""
-        if term.kept is not None and count > term.kept and self._is_about_more(term, what, count):
+        if term.retained is not None and count > term.retained and self._is_about_more(term, what, count):
             raise Violation(
-                f"{term.name} promised {count} operations ({what}) after another master had found {term.kept}"
+                f"{term.name} promised {count} operations ({what}) after another master had found {term.retained}"
             )
         setattr(term, what, max(getattr(term, what), count))
 
     def _is_about_more(self, term: Term, what: str, count: int) -> bool:
-        """Return True if a promise covers more than what was kept: one about sends covers those, unless consumed."""
-        assert term.kept is not None
-        if term.after(term.kept) == term.after(count):
+        """Return True if a promise covers more than was retained: one about sends covers those, unless consumed."""
+        assert term.retained is not None
+        if term.after(term.retained) == term.after(count):
             return False  # such as the commit of a transaction that did nothing
         optional = term.consumed() if self._elides else frozenset[str]()
-        more = [each for each in term.operations[term.kept : count] if each.message_id not in optional]
+        more = [each for each in term.operations[term.retained : count] if each.message_id not in optional]
         return any(each.method == "add" or what == "durable" for each in more)
 
 
@@ -298,7 +298,7 @@ class Member:
         if store.damages:
             raise Violation(f"{self.process.name} found damage: {store.damages}")
         term = self.scenario.checker.begin(self.process.name, store.epoch, queues, _branches(recovery))
-        if term.kept is None:
+        if term.retained is None:
             self._read_all(store, recovery)
         return term
 

@@ -19,15 +19,15 @@ def seen(**parts: Any) -> DatabaseStatus:
 
 
 def session(pid: int, member: str, part: str = "", statement: str | None = "BEGIN") -> tuple[Any, ...]:
-    return pid, kept(session_name(member, part)), "10.0.0.4", SECOND, statement
+    return pid, truncated(session_name(member, part)), "10.0.0.4", SECOND, statement
 
 
 def serves(pid: int, member: str, *addresses: str) -> tuple[Any, ...]:
     return session(pid, member, "serves", notice(member, MASTER_SINCE, list(addresses)))
 
 
-def kept(name: str) -> str:
-    """Return what a server keeps of a session's name."""
+def truncated(name: str) -> str:
+    """Return a session's name as a server truncates it."""
     return name.encode()[:63].decode()
 
 
@@ -169,7 +169,7 @@ LISTENERS = ("tcp://broker-of-the-north.example.org:61616", "stomp://broker-of-t
 def test_long_names_and_addresses_are_shown_whole() -> None:
     other = LONG.replace("north", "south")
     status = seen(
-        holders=[(7, kept(session_name(LONG)), "h", SECOND)],
+        holders=[(7, truncated(session_name(LONG)), "h", SECOND)],
         sessions=[session(7, LONG), session(8, LONG, "store"), serves(9, LONG, *LISTENERS), session(10, other)],
     )
     assert status.master is not None

@@ -21,7 +21,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def taken(stack: ExitStack) -> int:
+def busy_port(stack: ExitStack) -> int:
     """A port on which another process listens."""
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     return int(listener.getsockname()[1])
@@ -50,21 +50,23 @@ def publish_master(stack: ExitStack, store: Path, listener: str, host: str = "")
     )
 
 
-def test_port_that_the_master_has_is_no_obstacle(stack: ExitStack, tmp_path: Path, taken: int) -> None:
-    config = standby(tmp_path, taken)
-    publish_master(stack, tmp_path, f"stomp://127.0.0.1:{taken}")
+def test_port_that_the_master_has_is_no_obstacle(stack: ExitStack, tmp_path: Path, busy_port: int) -> None:
+    config = standby(tmp_path, busy_port)
+    publish_master(stack, tmp_path, f"stomp://127.0.0.1:{busy_port}")
     assert not find_obstacle(config)
 
 
 @pytest.mark.parametrize("host", ["", "another.example.org"])
-def test_port_that_another_process_has_is_an_obstacle(stack: ExitStack, tmp_path: Path, taken: int, host: str) -> None:
-    config = standby(tmp_path, taken)
-    publish_master(stack, tmp_path, f"stomp://127.0.0.1:{taken if host else 1}", host)
-    assert find_obstacle(config).startswith(f"stomp: cannot use 127.0.0.1 port {taken}: Address already in use")
+def test_port_that_another_process_has_is_an_obstacle(
+    stack: ExitStack, tmp_path: Path, busy_port: int, host: str
+) -> None:
+    config = standby(tmp_path, busy_port)
+    publish_master(stack, tmp_path, f"stomp://127.0.0.1:{busy_port if host else 1}", host)
+    assert find_obstacle(config).startswith(f"stomp: cannot use 127.0.0.1 port {busy_port}: Address already in use")
 
 
-def test_port_beside_a_silent_master_is_not_judged(tmp_path: Path, taken: int) -> None:
-    assert not find_obstacle(standby(tmp_path, taken))
+def test_port_beside_a_silent_master_is_not_judged(tmp_path: Path, busy_port: int) -> None:
+    assert not find_obstacle(standby(tmp_path, busy_port))
 
 
 def test_address_of_another_machine_is_an_obstacle(tmp_path: Path) -> None:
@@ -72,12 +74,12 @@ def test_address_of_another_machine_is_an_obstacle(tmp_path: Path) -> None:
     assert obstacle.startswith("bind: cannot use 192.0.2.1 port 61999: Cannot assign requested address")
 
 
-def test_tried_port_is_left_free(stack: ExitStack, tmp_path: Path, taken: int) -> None:
-    config = standby(tmp_path, taken)
+def test_tried_port_is_left_free(stack: ExitStack, tmp_path: Path, busy_port: int) -> None:
+    config = standby(tmp_path, busy_port)
     stack.close()
     assert not find_obstacle(config)
-    with socket.create_server(("127.0.0.1", taken)) as listener:
-        assert listener.getsockname()[1] == taken
+    with socket.create_server(("127.0.0.1", busy_port)) as listener:
+        assert listener.getsockname()[1] == busy_port
 
 
 def test_obstacle_that_comes_and_goes_is_logged_once_each(

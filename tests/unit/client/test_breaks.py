@@ -30,7 +30,7 @@ def test_every_message_arrives_once_and_in_order(
     sent: list[PendingResult[None]] = []
     seen: list[int] = []
 
-    def take() -> bool:
+    def receive_one() -> bool:
         message = consumer.receive_no_wait()
         if message is None:
             return False
@@ -43,12 +43,12 @@ def test_every_message_arrives_once_and_in_order(
         if step == "send":
             sent.append(world.state.send(producer, IN, str(len(sent)), {}))
         elif step == "take":
-            take()
+            receive_one()
         elif isinstance(step, tuple):
             world.cut_after(*step)
         else:
             world.run()
-    _until_nothing_comes(world, take)
+    _until_nothing_comes(world, receive_one)
     assert [pending.error for pending in sent] == [None] * len(sent)
     assert all(pending.is_done for pending in sent)
     assert seen == list(range(len(sent)))
@@ -68,7 +68,7 @@ def test_messages_acknowledged_late_arrive_once(ack: AckMode, script: list[str |
     seen: list[int] = []
     held: list[Message] = []
 
-    def take() -> bool:
+    def receive_one() -> bool:
         message = consumer.receive_no_wait()
         if message is not None:
             seen.append(int(str(message.body)))
@@ -80,7 +80,7 @@ def test_messages_acknowledged_late_arrive_once(ack: AckMode, script: list[str |
             world.state.send(producer, IN, str(sent), {})
             sent += 1
         elif step == "take":
-            take()
+            receive_one()
         elif isinstance(step, tuple):
             world.cut_after(*step)
         elif isinstance(step, int):
@@ -88,7 +88,7 @@ def test_messages_acknowledged_late_arrive_once(ack: AckMode, script: list[str |
                 held.pop(step % len(held)).ack()
         else:
             world.run()
-    _until_nothing_comes(world, take)
+    _until_nothing_comes(world, receive_one)
     for message in held:
         message.ack()
     world.run()
@@ -157,26 +157,26 @@ def test_a_transaction_of_sends_takes_effect_as_a_whole(count: int, all_cuts: li
         assert _drained(world) in ([], done)
 
 
-def _until_nothing_comes(world: World, take: Callable[[], bool]) -> None:
+def _until_nothing_comes(world: World, receive_one: Callable[[], bool]) -> None:
     """Receive until three attempts return nothing: an acknowledgement may let the broker send more."""
     idle = 0
     while idle < 3:
         world.run()
-        idle = 0 if take() else idle + 1
+        idle = 0 if receive_one() else idle + 1
 
 
 def _drained(world: World) -> list[object]:
     consumer, _ = world.state.subscribe(OUT, ack=AckMode.AUTO, prefetch=10)
-    taken: list[Message] = []
+    received: list[Message] = []
 
-    def take() -> bool:
+    def receive_one() -> bool:
         message = consumer.receive_no_wait()
         if message is not None:
-            taken.append(message)
+            received.append(message)
         return message is not None
 
-    _until_nothing_comes(world, take)
-    return [message.body for message in taken]
+    _until_nothing_comes(world, receive_one)
+    return [message.body for message in received]
 
 
 def _assert_empty(world: World, consumer: ConsumerState) -> None:

@@ -53,7 +53,7 @@ class Inbox:
     def counts(self) -> list[int]:
         return [delivery.redelivery_count for delivery in self.deliveries]
 
-    def take(self) -> list[str]:
+    def drain(self) -> list[str]:
         ids = self.ids
         self.deliveries.clear()
         return ids

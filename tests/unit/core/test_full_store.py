@@ -66,7 +66,7 @@ def test_consumers_are_served_and_sends_resume_with_free_space(full):
     inbox.ack()
     full.store.full = False
     full.client().send("queue://Q", "again")
-    assert inbox.take() == ["stored", "again"]
+    assert inbox.drain() == ["stored", "again"]
     full.store.full = True
     full.start()
     assert full.client().subscribe("queue://Q").ids == ["again"], "what was acknowledged is gone from the store"

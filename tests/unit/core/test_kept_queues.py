@@ -12,7 +12,7 @@ def test_an_idle_queue_gets_copies_from_the_next_master(world: World, name: str)
     world.start()
     assert queue(name) in world.broker.queues
     world.client().connection.send(make_message("while it is away", "topic://VirtualTopic.X"))
-    assert world.client().subscribe(f"queue://{name}").take() == ["while it is away"]
+    assert world.client().subscribe(f"queue://{name}").drain() == ["while it is away"]
 
 
 def test_a_queue_that_was_deleted_is_not_there(world: World) -> None:

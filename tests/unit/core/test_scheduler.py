@@ -137,7 +137,7 @@ class World:
             raise AssertionError("the timer rings for ever")
         self.now = max(self.now, time)
 
-    def take(self) -> list[tuple[int, str | None]]:
+    def drain(self) -> list[tuple[int, str | None]]:
         """Return what was sent, each with its time after the start."""
         sent, self.sent = self.sent, []
         return [(time - START, view(each).text()) for time, each in sent]
@@ -161,7 +161,7 @@ def test_a_delay_is_kept_to_the_millisecond(world: World) -> None:
     world.run_to(START + 699)
     assert not world.sent
     world.run_to(START + 10_000)
-    assert world.take() == [(700, "hello")]
+    assert world.drain() == [(700, "hello")]
     assert world.job_count == 0
     assert world.wake_time is None
 
@@ -191,7 +191,7 @@ def test_a_timer_that_fires_early_sends_nothing(world: World) -> None:
 def test_runs(world: World, properties: dict[str, Value], times: list[int]) -> None:
     world.send(properties=properties)
     world.run_to(START + 5000)
-    assert [time for time, _ in world.take()] == times
+    assert [time for time, _ in world.drain()] == times
     assert world.job_count == 0
 
 
@@ -226,7 +226,7 @@ def test_order_is_by_time_and_then_by_arrival(world: World) -> None:
     for number in range(5):
         world.send(f"soon {number}", properties={"AMQ_SCHEDULED_DELAY": 400})
     world.scheduler.fire(START + 600)
-    assert [text for _, text in world.take()] == [
+    assert [text for _, text in world.drain()] == [
         f"{when} {number}" for when in ("soon", "late") for number in range(5)
     ]
 
@@ -254,7 +254,7 @@ def test_a_period_keeps_its_grid_however_late_a_run_was(world: World) -> None:
     world.now = START + 1400
     world.scheduler.fire(world.now)
     world.run_to(START + 9000)
-    assert [time for time, _ in world.take()] == [1400, 2000, 3000, 4000]
+    assert [time for time, _ in world.drain()] == [1400, 2000, 3000, 4000]
 
 
 def test_missed_runs_are_one_run(world: World) -> None:
@@ -262,7 +262,7 @@ def test_missed_runs_are_one_run(world: World) -> None:
     world.now = START + 60_500
     world.start()
     world.run_to(START + 90_000)
-    assert [time for time, _ in world.take()] == [60_500, 61_500, 62_500, 63_500]
+    assert [time for time, _ in world.drain()] == [60_500, 61_500, 62_500, 63_500]
 
 
 # ---------------------------------------------------------------- cron
@@ -276,14 +276,14 @@ def minute(number: int) -> int:
 def test_a_cron_entry_fires_at_every_instant(world: World) -> None:
     world.send(properties={"AMQ_SCHEDULED_CRON": "* * * * *"})
     world.run_to(START + 200_000)
-    assert [time for time, _ in world.take()] == [minute(1), minute(2), minute(3)]
+    assert [time for time, _ in world.drain()] == [minute(1), minute(2), minute(3)]
     assert len({view(m).message_id for _, m in world.sent}) == len(world.sent)
 
 
 def test_a_delay_moves_the_first_instant_only_as_in_activemq(world: World) -> None:
     world.send(properties={"AMQ_SCHEDULED_CRON": "* * * * *", "AMQ_SCHEDULED_DELAY": 1500})
     world.run_to(START + 200_000)
-    assert [time for time, _ in world.take()] == [minute(1) + 1500, minute(2), minute(3)]
+    assert [time for time, _ in world.drain()] == [minute(1) + 1500, minute(2), minute(3)]
 
 
 def test_each_instant_starts_repetitions(world: World) -> None:
@@ -292,7 +292,7 @@ def test_each_instant_starts_repetitions(world: World) -> None:
     )
     first = minute(1) + 500
     world.run_to(START + minute(2) + 499)
-    assert [time for time, _ in world.take()] == [first + 500, first + 1000]
+    assert [time for time, _ in world.drain()] == [first + 500, first + 1000]
     assert world.job_count == 2, "the entry, and what its second instant started"
     assert made.message_id in {job.job_id for job in world.jobs.recover()}
 
@@ -447,7 +447,7 @@ def test_a_job_survives_a_restart(world: World) -> None:
     world.send(properties={"AMQ_SCHEDULED_DELAY": 5000})
     world.start()
     world.run_to(START + 9000)
-    assert world.take() == [(5000, "hello")]
+    assert world.drain() == [(5000, "hello")]
 
 
 def test_an_overdue_job_fires_at_once(world: World) -> None:
@@ -457,7 +457,7 @@ def test_an_overdue_job_fires_at_once(world: World) -> None:
     assert world.wake_time is not None
     assert world.wake_time <= world.now
     world.run_to(world.now)
-    assert world.take() == [(60_000, "hello")]
+    assert world.drain() == [(60_000, "hello")]
 
 
 def test_a_crash_before_the_message_is_safe_sends_it_again(world: World) -> None:
@@ -506,7 +506,7 @@ def test_stopped_scheduler_sends_nothing_and_records_its_sends(world: World) -> 
     world.run_to(START + 600)
     world.scheduler.stop()
     world.scheduler.fire(START + 5000)
-    assert world.take() == [(500, "first")]
+    assert world.drain() == [(500, "first")]
     world.sync()
     assert [job.next_time - START for job in world.jobs.recover()] == [900]
     assert world.wake_time is None
@@ -540,7 +540,7 @@ def test_a_message_without_space_waits(world: World, caplog: Any) -> None:
     assert len(world.jobs.recover()) == 3
     world.refusal = None
     world.run_to(START + 9000)
-    assert world.take() == [(500 + 2 * RETRY_MS, "hello")] * 3
+    assert world.drain() == [(500 + 2 * RETRY_MS, "hello")] * 3
     assert not world.jobs.recover()
 
 
@@ -591,7 +591,7 @@ def test_a_job_that_is_not_read_yet_is_requested_again(make_world: Callable[...,
     assert world.job_count == 1
     world.jobs.hurry()
     world.run_to(START + 5000 + READ_AGAIN_MS)
-    assert [text for _, text in world.take()] == ["late"]
+    assert [text for _, text in world.drain()] == ["late"]
     assert world.job_count == 0
 
 
@@ -603,7 +603,7 @@ def test_unread_job_starts_its_repetitions_later(make_world: Callable[..., World
     assert not world.sent
     world.jobs.hurry()
     world.run_to(first + 1000 + READ_AGAIN_MS + 1000)
-    assert len(world.take()) == 2
+    assert len(world.drain()) == 2
     assert world.job_count == 1, "the entry"
 
 
@@ -612,13 +612,13 @@ def test_only_a_browse_waits_for_unread_jobs(make_world: Callable[..., World]) -
     scheduled_at(world, 50, 60_000, 120_000)
     world.jobs.is_slow = lambda job: job.delay == 120_000
     world.order("BROWSE", reply_to=queue("ANSWERS"))
-    assert [text for _, text in world.take()] == ["in 50", "in 60000"]
+    assert [text for _, text in world.drain()] == ["in 50", "in 60000"]
     world.run_to(START + 100)
-    assert world.take() == [(50, "in 50")]
-    assert not world.take(), "the browse waits"
+    assert world.drain() == [(50, "in 50")]
+    assert not world.drain(), "the browse waits"
     world.jobs.hurry()
     world.run_to(START + 100 + READ_AGAIN_MS)
-    assert [text for _, text in world.take()] == ["in 120000"]
+    assert [text for _, text in world.drain()] == ["in 120000"]
     assert world.wake_time is not None
     assert world.wake_time > world.now, "it is over"
 
@@ -629,7 +629,7 @@ def test_large_backlog_is_sent_in_durable_portions(world: World) -> None:
     world.is_slow = True
     world.run_to(START + 1000)
     for expected in (FIRED_MAX, FIRED_MAX, 1):
-        assert len(world.take()) == expected
+        assert len(world.drain()) == expected
         world.sync()
         world.run_to(world.now)
     assert world.job_count == 0
@@ -663,7 +663,7 @@ def test_browse_within_a_window(world: World) -> None:
     scheduled_at(world, 400, 500, 600, 700)
     window: dict[str, Value] = {"ACTION_START_TIME": Long(START + 500), "ACTION_END_TIME": str(START + 600)}
     world.order("BROWSE", reply_to=queue("A"), **window)
-    assert [text for _, text in world.take()] == ["in 500", "in 600"]
+    assert [text for _, text in world.drain()] == ["in 500", "in 600"]
 
 
 def test_browse_a_great_many_in_portions(world: World) -> None:
@@ -691,7 +691,7 @@ def test_a_browser_that_is_gone_ends_its_browse_alone(world: World) -> None:
     world.order("BROWSE", reply_to=Destination(parse("temp-queue://x").type, "x"))
     world.refusal = None
     world.run_to(START + 5000)
-    assert [text for _, text in world.take()] == ["in 500", "in 600"]
+    assert [text for _, text in world.drain()] == ["in 500", "in 600"]
 
 
 def test_remove_by_id(world: World) -> None:
@@ -699,7 +699,7 @@ def test_remove_by_id(world: World) -> None:
     world.order("REMOVE", scheduledJobId=first.message_id)
     world.order("REMOVE", scheduledJobId="no one")
     world.run_to(START + 5000)
-    assert [text for _, text in world.take()] == ["in 600"]
+    assert [text for _, text in world.drain()] == ["in 600"]
 
 
 def test_remove_all(world: World) -> None:
@@ -714,7 +714,7 @@ def test_remove_all_within_a_window(world: World) -> None:
     world.order("REMOVEALL", ACTION_START_TIME=Long(START + 500), ACTION_END_TIME=Long(START + 600))
     world.order("REMOVEALL", ACTION_START_TIME=Long(START + 1), ACTION_END_TIME=Long(START + 2))
     world.run_to(START + 5000)
-    assert [text for _, text in world.take()] == ["in 400", "in 700"]
+    assert [text for _, text in world.drain()] == ["in 400", "in 700"]
 
 
 @pytest.mark.parametrize(("action", "properties"), [("BROWSE", {}), ("REMOVE", {}), ("DANCE", {"scheduledJobId": "x"})])

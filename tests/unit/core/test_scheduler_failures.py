@@ -35,7 +35,7 @@ def test_a_job_that_is_no_message_stays_where_it_is(world: World, caplog: Any, d
     world.start()
     world.run_to(START + 10)
     assert "bad is none and is left where it is" in caplog.text
-    assert world.take() == [(1, "hello")]
+    assert world.drain() == [(1, "hello")]
     assert [job.job_id for job in world.jobs.recover()] == ["bad"]
 
 
@@ -57,7 +57,7 @@ def test_a_job_that_cannot_be_made_again_is_dead_lettered(world: World, caplog: 
     world.run_to(START + 10)
     assert "bad to queue://Q cannot be made again" in caplog.text
     assert buried == [data]
-    assert world.take() == [(1, "hello")]
+    assert world.drain() == [(1, "hello")]
     assert not world.jobs.recover()
 
 
@@ -69,7 +69,7 @@ def test_a_bug_in_sending_one_message_stays_with_it(world: World, caplog: Any) -
     world.refusal = None
     world.run_to(START + 2000)
     assert "scheduled delivery failed for job" in caplog.text
-    assert world.take() == [(600, "next")]
+    assert world.drain() == [(600, "next")]
     assert len(world.jobs.recover()) == 1, "what was confirmed is there for the next master"
 
 
@@ -96,9 +96,9 @@ def test_a_job_the_disk_cannot_read_waits_and_others_go(make_world: Callable[...
     world.order("BROWSE", reply_to=queue("A"))
     world.sent.clear()
     world.run_to(START + 10)
-    assert world.take() == [(1, "hello")]
+    assert world.drain() == [(1, "hello")]
     assert "1 scheduled messages cannot be read now: bad: db-1.log: Input/output error" in caplog.text
     jobs.fails = False
     world.run_to(START + UNREADABLE_MS)
-    assert world.take() == [(UNREADABLE_MS, "late")]
+    assert world.drain() == [(UNREADABLE_MS, "late")]
     assert not jobs.recover()

@@ -21,7 +21,7 @@ def frames(reader: FrameReader) -> Iterator[bytes]:
         yield reader.data[reader.start : reader.stop]
 
 
-def taken(reader: FrameReader, chunk: bytes) -> list[bytes]:
+def frames_of(reader: FrameReader, chunk: bytes) -> list[bytes]:
     reader.feed(chunk)
     return list(frames(reader))
 
@@ -43,7 +43,7 @@ def test_a_chunk_of_whole_frames_is_walked_in_place() -> None:
 
 def test_bytes_that_come_one_by_one_are_the_same_frames() -> None:
     reader = FrameReader()
-    assert [body for byte in framed(*BODIES) for body in taken(reader, bytes((byte,)))] == BODIES
+    assert [body for byte in framed(*BODIES) for body in frames_of(reader, bytes((byte,)))] == BODIES
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -54,12 +54,12 @@ def test_bytes_that_come_in_random_chunks_are_the_same_frames(seed: int) -> None
     reader = FrameReader()
     found: list[bytes] = []
     for start, end in pairwise(cuts):
-        found += taken(reader, data[start:end])
+        found += frames_of(reader, data[start:end])
     assert found == BODIES * 2
 
 
 def test_the_null_command_means_nothing() -> None:
-    assert taken(FrameReader(), NULL_COMMAND + framed(b"\x0a") + NULL_COMMAND) == [b"\x0a"]
+    assert frames_of(FrameReader(), NULL_COMMAND + framed(b"\x0a") + NULL_COMMAND) == [b"\x0a"]
 
 
 def test_a_large_frame_is_gathered_once() -> None:
@@ -69,7 +69,7 @@ def test_a_large_frame_is_gathered_once() -> None:
     reader = FrameReader()
     found: list[bytes] = []
     for start in range(0, len(data), 1000):
-        found += taken(reader, data[start : start + 1000])
+        found += frames_of(reader, data[start : start + 1000])
     assert found == [body, b"\x0a"]
 
 
@@ -96,8 +96,8 @@ def test_a_stopped_reader_resumes_where_it_stopped() -> None:
     reader.feed(framed(b"\x0a", b"\x0b"))
     assert next(frames(reader)) == b"\x0a"
 
-    assert taken(reader, framed(b"\x0f")[:3]) == [b"\x0b"]
-    assert taken(reader, framed(b"\x0f")[3:]) == [b"\x0f"]
+    assert frames_of(reader, framed(b"\x0f")[:3]) == [b"\x0b"]
+    assert frames_of(reader, framed(b"\x0f")[3:]) == [b"\x0f"]
 
 
 def test_frames_of_one_length_can_be_gone_over() -> None:
@@ -107,7 +107,7 @@ def test_frames_of_one_length_can_be_gone_over() -> None:
     reader.skip(1)
     assert reader.data[reader.start : reader.stop] == b"\x16two"
     assert list(frames(reader)) == [b"\x16six", b"\x0a"]
-    assert taken(reader, framed(b"\x0b")) == [b"\x0b"]
+    assert frames_of(reader, framed(b"\x0b")) == [b"\x0b"]
 
 
 def test_the_limit_is_activemqs_unless_another_is_given() -> None:

@@ -55,7 +55,7 @@ def compact(*commands: Command) -> CompactedFile:
     return compacted(encode(command) for command in commands)
 
 
-def kept(small: CompactedFile) -> list[Command]:
+def remaining(small: CompactedFile) -> list[Command]:
     return [decode(record[5:]) for record in small.records]
 
 
@@ -72,7 +72,7 @@ def test_messages_go_and_everything_else_stays_in_order() -> None:
         ADD,
     ]
     small = compact(*commands)
-    assert kept(small) == [each for each in commands if not isinstance(each, AddMessage)]
+    assert remaining(small) == [each for each in commands if not isinstance(each, AddMessage)]
     assert small.dropped_count == 3
 
 

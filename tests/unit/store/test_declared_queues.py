@@ -12,12 +12,12 @@ A, B = queue("Consumer.a.VirtualTopic.X"), queue("Consumer.b.VirtualTopic.X")
 
 
 @pytest.fixture
-def kept() -> DeclaredQueues:
+def declared() -> DeclaredQueues:
     return DeclaredQueues()
 
 
 @pytest.mark.parametrize("name", ["Q", 'a "b"\n\\', "grüße 世界 \ud800 \U0001f600", "x" * 70_000])
-def test_a_remark_names_queues_whatever_they_are_called(name: str) -> None:
+def test_a_metadata_record_names_queues_of_any_name(name: str) -> None:
     trace = decode(encode(encode_declared([queue(name), A])))
     assert isinstance(trace, Trace)
     assert trace.message is not None
@@ -25,41 +25,41 @@ def test_a_remark_names_queues_whatever_they_are_called(name: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["", "{", "{}", "1", "null", '"Q"', "[1, null, []]", '[""]', "[" * 100_000])
-def test_a_remark_in_other_words_names_none(words: str) -> None:
+def test_a_metadata_record_of_another_form_names_none(words: str) -> None:
     assert decode_declared(DECLARED_PREFIX + words) == []
     state = StoreState()
     state.apply(Trace(DECLARED_PREFIX + words), Location(1, 28))
     assert state.destinations == {}
 
 
-def test_the_file_of_the_latest_declaration_counts(kept: DeclaredQueues) -> None:
+def test_the_file_of_the_latest_declaration_counts(declared: DeclaredQueues) -> None:
     for file_id in (3, 7, 5):
-        kept.record(A, file_id)
-    kept.record(B, 3)
-    assert kept.last_recorded_in({3, 7}) == [B]
-    assert kept.last_recorded_in({5}) == [A]
-    kept.record(A, 7)
-    assert kept.last_recorded_in({5}) == []
-    assert kept.last_recorded_in({7}) == [A]
+        declared.record(A, file_id)
+    declared.record(B, 3)
+    assert declared.last_recorded_in({3, 7}) == [B]
+    assert declared.last_recorded_in({5}) == [A]
+    declared.record(A, 7)
+    assert declared.last_recorded_in({5}) == []
+    assert declared.last_recorded_in({7}) == [A]
 
 
-def test_forget_returns_every_file_that_declares_the_queue(kept: DeclaredQueues) -> None:
+def test_forget_returns_every_file_that_declares_the_queue(declared: DeclaredQueues) -> None:
     for file_id in (3, 7):
-        kept.record(A, file_id)
-    assert set(kept.forget(A)) == {3, 7}
-    assert A not in kept
-    assert list(kept.forget(A)) == []
-    assert kept.files == {3, 7}, "the metadata records are still there"
+        declared.record(A, file_id)
+    assert set(declared.forget(A)) == {3, 7}
+    assert A not in declared
+    assert list(declared.forget(A)) == []
+    assert declared.files == {3, 7}, "the metadata records are still there"
 
 
-def test_removed_files_declare_nothing(kept: DeclaredQueues) -> None:
-    kept.record(A, 3)
-    kept.record(A, 7)
-    kept.record(B, 3)
-    kept.forget_files({3})
-    assert kept.files == {7}
-    assert set(kept.forget(A)) == {7}
-    assert kept.last_recorded_in(set()) == [B], "no record holds it any more, so it has to be written again"
+def test_removed_files_declare_nothing(declared: DeclaredQueues) -> None:
+    declared.record(A, 3)
+    declared.record(A, 7)
+    declared.record(B, 3)
+    declared.forget_files({3})
+    assert declared.files == {7}
+    assert set(declared.forget(A)) == {7}
+    assert declared.last_recorded_in(set()) == [B], "no record holds it any more, so it has to be written again"
 
 
 def test_a_declared_queue_exists_before_and_after_its_messages() -> None:
