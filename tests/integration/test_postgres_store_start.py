@@ -145,7 +145,7 @@ def test_status_shows_master_standbys_and_what_is_pending(postgres_database: Pos
         assert "master since" in lines[1]
         assert "epoch 1, from 127.0.0.1" in lines[1]
         assert lines[2].split()[:3] == [standby.name, "standby", "since"]
-        assert lines[3].split() == ["1", "messages", "on", "queue://orders"]
+        assert lines[3].split() == ["1", "message", "on", "queue://orders"]
         found = pair.status()
         assert (found["master"], found["locked"], found["epoch"]) == (master.name, True, 1)
         assert found["waiting"] == {"queue://orders": 1}
