@@ -1,4 +1,4 @@
-"""Microseconds per message for each step a message takes through the codecs: STOMP, OpenWire, KahaDB, selectors.
+"""Microseconds per message for each step of a message through the codecs: STOMP, OpenWire, KahaDB, selectors.
 
 Run from the root of the checkout: `python -m benchmarks.codecs`.
 """

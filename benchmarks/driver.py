@@ -31,7 +31,7 @@ class BrokerProcess:
     """One `pybroker start`, its log in a file."""
 
     def __init__(self, store: Path, *, name: str, port: int = 0, log: Path) -> None:
-        """Start it; with port 0 it takes a free one."""
+        """Start it; port 0 chooses a free one."""
         self.name = name
         self._log = log
         command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", str(store), "--name", name]
@@ -59,7 +59,7 @@ class BrokerProcess:
         self._wait_for(re.compile("standby: following"))
 
     def promotion_milliseconds(self) -> int:
-        """Return how long it took from the lock to open ports, to the broker's own knowledge."""
+        """Return the seconds from the lock to open ports, as the broker logged them."""
         return int(self._wait_for(_LISTENING)[2])
 
     def cpu_seconds(self) -> tuple[float, float]:
@@ -148,7 +148,7 @@ class Loop:
 
 
 class Peer:
-    """One connection: bytes out as fast as the broker takes them, bytes in to `received`."""
+    """One connection: bytes out as fast as the broker reads them, bytes in to `received`."""
 
     def __init__(self, loop: Loop, port: int) -> None:
         self.socket = connect(port)
@@ -158,7 +158,7 @@ class Peer:
         loop.add(self)
 
     def write(self, data: bytes) -> None:
-        """Send bytes, the rest later if the kernel does not take all."""
+        """Send bytes, the rest later if the kernel does not accept all."""
         was_waiting = bool(self._output)
         self._output += data
         if not was_waiting:

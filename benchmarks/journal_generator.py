@@ -361,7 +361,7 @@ class _TransactedQueue(_Queue):
         self._commit_at = 10
 
     def send(self) -> None:
-        """Send one, in the transaction, and take one that was committed before."""
+        """Send one, in the transaction, and consume one that was committed before."""
         traffic = self.traffic
         message = next(self.producers).next(traffic.journal.now)
         traffic.journal.append(encode_add_record(message, self._transaction))

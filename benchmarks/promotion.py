@@ -29,7 +29,7 @@ from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
 
 RETRY_SECONDS = 0.0005
 SETTLE_SECONDS = 9.0
-"""Between a standby's word that it has read everything and the kill, so that both members are quiet by then: one
+"""Time between the log line of a standby that is up to date and the kill, so that both members are quiet by then: one
 lists long queues, and moving 230 MB into large pages takes each five seconds."""
 
 

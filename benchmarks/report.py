@@ -27,7 +27,7 @@ _SIGNIFICANT_DIGITS = 4
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a command line with what every benchmark takes; `description` is a module's docstring."""
+    """Return a command line parser with the common options; `description` is a module's docstring."""
     made = argparse.ArgumentParser(
         description=(description or "").splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -47,7 +47,7 @@ class Report:
         self._tables: dict[str, Sequence[Row]] = {}
 
     def table(self, title: str, rows: Sequence[Row]) -> None:
-        """Print rows, whose keys are the columns, under a title, and keep them for the file."""
+        """Print rows, whose keys are the columns, under a title, and store them for the file."""
         rows = [{name: _rounded(cell) for name, cell in row.items()} for row in rows]
         self._tables[title] = rows
         print(f"\n{title}\n{render(rows)}", flush=True)

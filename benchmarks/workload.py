@@ -81,7 +81,7 @@ def open_store(directory: Path, sync: SyncStrategy = SyncStrategy.NEVER) -> Jour
 
 
 async def fill(directory: Path, wanted: Iterable[Message]) -> None:
-    """Make a journal of messages, and stop without a word as a killed master does."""
+    """Make a journal of messages, and stop without closing it, as a killed master does."""
     store = open_store(directory)
     store.recover()
     for number, message in enumerate(wanted, 1):

@@ -236,7 +236,7 @@ class Java:
 
 @pytest.fixture(scope="session")
 def activemq_class_path() -> str:
-    """The jars a Java program needs to be an ActiveMQ client or broker, as `java -cp` takes them."""
+    """The jars a Java program needs to be an ActiveMQ client or broker, in the form of `java -cp`."""
     require("activemq")
     return os.pathsep.join(str(JAR_DIRECTORY / jar) for jar in ACTIVEMQ_JARS)
 

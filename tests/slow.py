@@ -1,4 +1,4 @@
-"""Stores in memory whose disk takes its time: what was appended is durable when the test calls it so."""
+"""Stores in memory with a slow disk: what was appended is durable when the test calls it so."""
 
 from collections.abc import Callable
 

@@ -98,7 +98,7 @@ class JavaClient:
         self._input.flush()
 
     def _expect(self, word: str) -> str:
-        """Return the rest of the next line, which must begin with that word."""
+        """Return the rest of the next line, which must begin with `word`."""
         line = self._read_line()
         if not line.startswith(word):
             raise RuntimeError(

@@ -16,7 +16,7 @@ _MESSAGE_MARK = b"\nmessage-id:"
 
 
 class StompClient:
-    """Sends as `benchmarks.driver.Producer` does; one consumer takes all of it, at once or afterwards."""
+    """Sends as `benchmarks.driver.Producer` does; one consumer receives all of it, at once or afterwards."""
 
     pid = os.getpid()
     """Of the process the client runs in: this one."""
@@ -84,7 +84,7 @@ class _Consumer(Peer):
         self.write(b"UNSUBSCRIBE\nid:1\nreceipt:r\n\n\0")
 
     def received(self, chunk: bytes) -> None:
-        """Count messages: a mark may be cut in two, so what could begin one is kept for the next chunk."""
+        """Count messages: a mark may be cut in two, so what could begin one is prepended to the next chunk."""
         data = self._tail + chunk
         self.delivered += data.count(_MESSAGE_MARK)
         self.ended = data.endswith(RECEIPT)

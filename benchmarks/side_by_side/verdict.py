@@ -56,7 +56,7 @@ class Ratio:
 
 
 def ratio(runs: Runs, figure: Callable[[Run], float]) -> Ratio:
-    """Compare one figure of both brokers. A figure of ActiveMQ's too small for the clock gives infinity."""
+    """Compare one figure of both brokers. The ratio is infinite if ActiveMQ's figure is too small for the clock."""
     ours = [figure(run) for run in runs[PYBROKER]]
     theirs = [figure(run) for run in runs[ACTIVEMQ]]
     pairs = [_divide(one, other) for one, other in zip(ours, theirs, strict=True)]

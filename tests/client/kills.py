@@ -88,7 +88,7 @@ HEAD = f"{'client':<28}{'kills':>6}{'accepted':>12}{'lost':>12}{'duplicates':>12
 
 
 class Worker(threading.Thread):
-    """A thread that repeats something until it is stopped; a failure is kept for the test."""
+    """A thread that repeats something until it is stopped; a failure is stored for the test."""
 
     def __init__(self, name: str, work: Callable[[threading.Event], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -177,7 +177,7 @@ def _sockets() -> set[str]:
 
 
 class Order:
-    """Each producer's order, within one life of a consumer's connection: what came late must be flagged."""
+    """Each producer's order, within one consumer connection: what came late must be flagged."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

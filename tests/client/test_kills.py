@@ -89,7 +89,7 @@ def test_sixteen_threads_of_one_connection_lose_nothing() -> None:
 
 @pytest.mark.component("activemq")
 def test_the_client_loses_nothing_with_activemq(java: Java, tmp_path: Path) -> None:
-    """The same with two stock brokers on one KahaDB, which take longer to take over."""
+    """The same with two stock brokers on one KahaDB, whose take-over is slower."""
     ledger, kills = Ledger(), 0
     with StockPair(stock_classes(java), tmp_path / "stock") as pair:
         connections = [connect(pair.uri) for _ in range(3)]
@@ -119,7 +119,7 @@ def test_the_client_loses_nothing_with_activemq(java: Java, tmp_path: Path) -> N
 
 
 _BROKEN = (StompException, OSError, AttributeError)
-"""Exceptions of a broken connection; the last because stomp.py takes its socket away while it sends."""
+"""Exceptions of a broken connection; the last because stomp.py closes its socket while it sends."""
 
 
 class Receiving(stomp.ConnectionListener):

@@ -19,7 +19,7 @@ EXPIRED = VALID_FROM + timedelta(days=1)
 
 @contextlib.contextmanager
 def secured(authority: trustme.CA, directory: Path, *options: str, not_after: datetime | None = None) -> Iterator[int]:
-    """Run a broker with a certificate; gives its port."""
+    """Run a broker with a certificate; yields its port."""
     issued = authority.issue_cert("127.0.0.1", not_before=VALID_FROM, not_after=not_after)
     directory.mkdir(exist_ok=True)
     issued.private_key_pem.write_to_path(directory / "key.pem")

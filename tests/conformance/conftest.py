@@ -65,13 +65,13 @@ class MemoryLives:
         """Let everything become durable."""
 
     def cleanup(self) -> None:
-        """Free what is needed no more."""
+        """Free what is no longer needed."""
 
     def close(self, delivered: Iterable[str] = ()) -> None:
         self.store.close(delivered)
 
     def crash(self) -> None:
-        """Die without a word."""
+        """Crash."""
 
     def end(self) -> None:
         """Check that a last crash changes nothing."""
@@ -257,7 +257,7 @@ def _sound(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(params=ADAPTERS)
 def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Lives]]:
-    """Makes lives of one adapter; on the way out of every test each is checked for consistency."""
+    """Makes stores of one adapter; after every test each is checked for consistency."""
     made: list[Lives] = []
 
     def make(**options: Any) -> Lives:
@@ -273,7 +273,7 @@ def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
 
 @pytest.fixture
 def lives(adapter: Callable[..., Lives]) -> Lives:
-    """An adapter's life, opened for the first time."""
+    """An adapter's store, opened for the first time."""
     lives = adapter()
     lives.open()
     return lives

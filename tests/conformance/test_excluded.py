@@ -1,4 +1,4 @@
-"""Messages that a durable's selector excludes are neither delivered nor kept, whichever broker stored them."""
+"""Messages that a durable's selector excludes are neither delivered nor stored, whichever broker stored them."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -226,7 +226,7 @@ def test_callbacks_run_once_it_is_durable(lives: Lives) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_history_comes_back(lives: Lives, seed: int) -> None:
-    """Random work, cleanups, crashes and clean stops: each life begins with what the one before ended with."""
+    """Random work, cleanups, crashes and clean stops: each run begins with what the one before ended with."""
     choose = random.Random(seed)
     now = 1000
     live: list[Job] = []

@@ -39,7 +39,7 @@ def backlog(recovery: Recovery, key: str) -> list[str]:
 
 
 def reopen(lives: Any) -> Recovery:
-    """Close and open again: the plain way from one life to the next."""
+    """Close and open again: the clean way from one run to the next."""
     lives.close()
     return lives.open()
 

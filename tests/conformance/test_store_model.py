@@ -1,4 +1,4 @@
-"""The journal against the memory store as its model: any sequence of operations, lives, deaths and cleanups."""
+"""The journal against the memory store as its model: any sequence of operations, clean stops, crashes and cleanups."""
 
 import random
 import shutil
@@ -176,7 +176,7 @@ def test_the_journal_agrees_with_its_model(
 
 
 class Soak:
-    """Traffic as it is in real life: mostly first in, first out, with stragglers that no one consumes.
+    """Realistic traffic: mostly first in, first out, with stragglers that no one consumes.
 
     That is what grows the chains of files that only compaction breaks; Hypothesis finds them too rarely.
     """

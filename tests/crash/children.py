@@ -1,4 +1,4 @@
-"""Runs programs that kill themselves, without the time that Python takes to load what they need.
+"""Runs programs that kill themselves, without the time that Python needs to load their modules.
 
 They are forked by a process that has loaded it, `python -m tests.crash.children`: one line of JSON on its standard
 input names a module here, arguments of its `main`, and the files for output and errors; the answer is the exit code.

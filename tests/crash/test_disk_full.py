@@ -457,7 +457,7 @@ def test_whenever_it_is_killed_what_was_promised_is_there(tmp_path: Path, seed: 
 
 
 def test_the_reserve_is_not_tried_where_it_cannot_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial takes all the space there is, for a moment: a promotion once failed for that."""
+    """A trial uses all the free space for a moment: a promotion once failed because of that."""
     files = JournalFiles(tmp_path)
     monkeypatch.setattr(files, "free_bytes", lambda: 8191)
     assert not Reserve(files, 8192).hold()

@@ -16,7 +16,7 @@ BODY = b"x" * 20_000
 
 @pytest.fixture
 def small_file_system(tmp_path: Path) -> Iterator[Path]:
-    """An empty file system of 8 MB; making one takes a privilege."""
+    """An empty file system of 8 MB; making one needs a privilege."""
     where = tmp_path / "small"
     where.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(where)]

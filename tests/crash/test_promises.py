@@ -179,7 +179,7 @@ def test_1_a_receipt_is_sent_only_after_the_record_is_on_disk(tmp_path, command)
 
 
 def test_a_receipt_precedes_the_message_that_it_causes(tmp_path):
-    """ActiveMQ answers first, and simple clients take the next frame for their receipt."""
+    """ActiveMQ answers first, and simple clients mistake the next frame for their receipt."""
 
     async def scenario() -> None:
         world = World(tmp_path)

@@ -81,7 +81,7 @@ class Workload:
         )
 
     def step(self) -> None:
-        """Do one thing, and write the promise into the ledger when it is given."""
+        """Run one operation, and write its promise into the ledger once it is made."""
         operations = (
             (self._send, 6),
             (self._consume, 8),
@@ -221,7 +221,7 @@ def _stored(line: str) -> int:
 
 
 def _consumed(lines: set[str]) -> set[str]:
-    """Return what XA commits consumed, in the words of those who consume without a transaction."""
+    """Return what XA commits consumed, in the format of consumption without a transaction."""
     return {f"consume {line.split()[2]}" for line in lines if line.split()[0] == "xa-commit"}
 
 

@@ -26,7 +26,7 @@ WORKERS_MAX = 16
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw15").removeprefix("gw")) % WORKERS_MAX
 
 PORTS = range(12_000 + _worker, 32_768, WORKERS_MAX)
-"""Below those that Linux gives to outgoing connections: one of these may not have a port that a standby takes later.
+"""Ports below those of outgoing connections in Linux: one of these may not have a port that a standby binds later.
 
 Each process of a parallel run has ports of its own, for a port is often chosen long before a broker listens on it.
 """
@@ -35,7 +35,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port no one listens on, and that nothing else here is given."""
+    """Return a port no one listens on, and that is used only once here."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 class BrokerProcess:
-    """One `pybroker start`, its log kept line by line."""
+    """One `pybroker start`, with its log line by line."""
 
     module = ""
     """The program that a subclass runs instead, in a fresh process."""

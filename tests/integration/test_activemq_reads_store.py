@@ -120,7 +120,7 @@ def flush(store: JournalStore) -> None:
 
 
 def facts(node: Node) -> list[str]:
-    """Return what a node recovered in the Java program's words."""
+    """Return what a node recovered, in the Java program's format."""
     lines = []
     recovery = node.recovery
     for destination, message_ids in sorted(recovery.queues.items()):

@@ -92,7 +92,7 @@ class Node:
         self.turn()
 
     def facts(self) -> list[str]:
-        """Return the jobs in the Java program's words."""
+        """Return the jobs in the Java program's format."""
         return sorted(
             f"job {job.job_id} {job.delay} {job.period} {job.repeat} {job.cron.replace(' ', '_') or '-'} "
             + datetime.fromtimestamp(job.next_time // 1000).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="index"
 """A master that is frozen while its lock goes to another confirms nothing any more, and no one finds what it writes.
 
-SIGSTOP is what a long pause of a virtual machine, a swapping host or a debugger does to a broker. Meanwhile its lock
+SIGSTOP is what a long pause of a virtual machine, a swapping host or a debugger does to a broker. In that time its lock
 file is removed or replaced (the next member then wins another file's lock), overwritten or touched. Clients have sent
 to the frozen master what it finds in its sockets when it wakes up.
 """

@@ -1,4 +1,4 @@
-"""The journal's size, as an operator sees it: files go, shrink or move to the archive, and a limit is kept."""
+"""The journal's size, as an operator sees it: files go, shrink or move to the archive, and a limit is respected."""
 
 import contextlib
 import time
@@ -87,7 +87,7 @@ def test_unneeded_files_are_archived_if_configured(
 
 
 def test_one_old_message_does_not_keep_the_journal(start: Callable[..., BrokerProcess], journal: Path) -> None:
-    """Acknowledgements in each file make it needed by the one before; compaction takes the dead messages out."""
+    """Acknowledgements in each file make it needed by the one before; compaction removes the dead messages."""
     broker = start(*SETTINGS)
     broker.wait_for("listening on")
     with contextlib.closing(StompClient(broker.port)) as client:

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, operator"
-"""The broker's own ids in its life: what stays the same over restarts and take-overs, and what never comes again."""
+"""The broker's own ids: what stays the same over restarts and take-overs, and what never comes again."""
 
 import socket
 from collections.abc import Iterator

@@ -212,7 +212,7 @@ def test_frozen_holder_detects_the_lost_lock_first(
 def test_frozen_standby_that_is_given_the_lock_does_not_keep_it(
     start: Callable[..., Member], new_lock: NewLock, pool: ThreadPoolExecutor, kind: str, postgres_database
 ) -> None:
-    """The server gives the lock to who waits longest, be it frozen. When that one thaws, its win is stale."""
+    """The server passes the lock to the longest waiter, even if it is frozen. Once that one thaws, its win is stale."""
     lock = new_lock()
     assert lock.try_acquire()
     frozen = start()
@@ -267,7 +267,7 @@ def test_black_holed_link(
     postgres_database,
     tmp_path: Path,
 ) -> None:
-    """A proxy stops moving bytes and closes nothing: the old master gives up before the server frees the lock."""
+    """A proxy stops moving bytes and closes nothing: the old master steps back before the server frees the lock."""
     with StallingProxy(postgres_database.cluster.port) as proxy:
         holder, trace = start(postgres_database.through(proxy.port)), tmp_path / "checked"
         assert holder.read_line() == "held"

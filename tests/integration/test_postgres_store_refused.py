@@ -16,7 +16,7 @@ TABLES = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WH
 
 
 def refused(tmp_path: Path, url: str, *words: str, arguments: tuple[str, ...] = (), code: int = 1) -> None:
-    """Start a member; it ends with one line that has these words."""
+    """Start a member; it ends with one line that matches."""
     done = start(tmp_path, "--store", url, *arguments)
     assert_refused(done, *words)
     assert done.returncode == code

@@ -25,7 +25,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def send_for_ever(client: StompClient, data: bytes) -> None:
-    """Send until the other side takes no more for as long as the socket's timeout."""
+    """Send until the other side reads no more for as long as the socket's timeout."""
     while True:
         client.send_bytes(data)
 

@@ -159,7 +159,7 @@ def test_mixed_locks_lose_nothing(tmp_path: Path, kinds: tuple[str, str], run: i
 
 @pytest.mark.parametrize("run", range(RUNS))
 def test_unchecked_mixed_locks_lose_nothing(tmp_path: Path, run: int) -> None:
-    """Both take the journal from each other, again and again."""
+    """Both take the journal over from each other, again and again."""
     store = tmp_path / "store"
     ports = free_port(), free_port()
     with (

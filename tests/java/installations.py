@@ -1,4 +1,4 @@
-"""Brokers that can be killed: pybroker as a pair, ActiveMQ as one that is started again; the same words for both."""
+"""Brokers that can be killed: pybroker as a pair, ActiveMQ as one that is started again; with the same methods."""
 
 import re
 import threading

@@ -83,7 +83,7 @@ class JdbcLives:
 
 @pytest.fixture
 def lives_type() -> type[JdbcLives]:
-    """Kind of lives that the adapter makes."""
+    """Kind of stores that the adapter makes."""
     return JdbcLives
 
 
@@ -92,7 +92,7 @@ def adapter(
     postgres_cluster: PostgresCluster,  # noqa: F811
     lives_type: type[JdbcLives],
 ) -> Iterator[Callable[..., JdbcLives]]:
-    """Makes lives, each in a database of its own; on the way out of every test each is checked for consistency."""
+    """Makes stores, each in a database of its own; after every test each is checked for consistency."""
     made: list[JdbcLives] = []
 
     def make(**options: Any) -> JdbcLives:
@@ -107,7 +107,7 @@ def adapter(
 
 @pytest.fixture
 def lives(adapter: Callable[..., JdbcLives]) -> JdbcLives:
-    """A life, opened for the first time."""
+    """A store, opened for the first time."""
     lives = adapter()
     lives.open()
     return lives

@@ -125,7 +125,7 @@ class FreezingBytesIO(io.BytesIO):
 
 @pytest.fixture
 def frozen(lives: JdbcLives, text_message: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[JdbcLives]:
-    """A master that is frozen in a copy, of which the server has rows and waits for the others as long as it takes."""
+    """A master that is frozen in a copy, of which the server has rows and waits for the others without a limit."""
     old = lives.store
     FreezingBytesIO.is_frozen.clear()
     FreezingBytesIO.may_thaw.clear()

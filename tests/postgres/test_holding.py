@@ -43,13 +43,13 @@ class HoldingLives(JdbcLives):
 
 @pytest.fixture
 def lives_type() -> type[JdbcLives]:
-    """Kind of lives that the adapter makes."""
+    """Kind of stores that the adapter makes."""
     return HoldingLives
 
 
 @pytest.fixture
 def lives(adapter: Callable[..., HoldingLives]) -> HoldingLives:
-    """A life with a grace, opened for the first time."""
+    """A store with a grace, opened for the first time."""
     lives = adapter(grace=20.0)
     lives.open()
     return lives

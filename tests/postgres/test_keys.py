@@ -107,7 +107,7 @@ def test_a_key_that_was_mended_by_hand(adapter: Any, text_message: Any, prioriti
 
 
 def test_ack_apart_does_not_count_for_another_message(lives: Any, text_message: Any) -> None:
-    """An ActiveMQ gives ids again, from the highest that is left in the tables."""
+    """An ActiveMQ assigns ids again, from the highest that is left in the tables."""
     subscribe(lives, "a", "b")
     sent = send(lives, text_message, 4, 4, 4)
     acknowledge(lives, sent[2])

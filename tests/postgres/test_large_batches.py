@@ -1,4 +1,4 @@
-"""Batches of very many changes, which a database must take in one transaction."""
+"""Batches of very many changes, which a database must apply in one transaction."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.postgres.conftest import JdbcLives
 
 PRICES = topic("PRICES")
 AHEAD = 10_001
-"""PostgreSQL's parser nests a list of row tuples, and gives up at about 10,000 of them."""
+"""PostgreSQL's parser nests a list of row tuples, and fails at about 10,000 of them."""
 
 
 def subscription(client_id: str) -> DurableSubscription:

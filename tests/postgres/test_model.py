@@ -1,5 +1,5 @@
 # mypy: disable-error-code="attr-defined"
-"""PostgreSQL against the memory store as its model: any sequence of operations, lives, deaths and cleanups."""
+"""PostgreSQL against the memory store as its model: any sequence of operations, clean stops, crashes and cleanups."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def test_the_database_agrees_with_its_model(postgres_database: Any, prioritized:
 
 
 def in_order(recovery: Any) -> dict[str, Any]:
-    """Return a recovery's contents; what a transaction acknowledges, in no order: the tables do not keep it."""
+    """Return a recovery's contents; what a transaction acknowledges, in no order: the tables do not store it."""
     found = snapshot(recovery)
     found["prepared"] = [(each, sent, sorted(acknowledged, key=str)) for each, sent, acknowledged in found["prepared"]]
     return found
@@ -49,7 +49,7 @@ def in_order(recovery: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_life(postgres_database: Any, seed: int) -> None:
-    """Traffic as it is in real life, with stragglers, gaps, and transactions of all kinds; crashes and clean stops."""
+    """Realistic traffic, with stragglers, gaps, and transactions of all kinds; crashes and clean stops."""
     prioritized = seed % 2 == 1
     memory, database = MemoryLives(prioritized=prioritized), JdbcLives(postgres_database, prioritized=prioritized)
     both = [memory, database]

@@ -26,7 +26,7 @@ XA = XATransactionId(1, b"g", b"b")
 
 
 def test_message_above_the_cap_is_refused(lives: JdbcLives, text_message: Any) -> None:
-    """The server takes up to 1 GB, and does not give back what is more than a half of that."""
+    """The server accepts up to 1 GB, and does not return what is more than a half of that."""
     large = replace(text_message(ORDERS, 1), data=bytes(MESSAGE_BYTES_MAX + 1))
     for transaction in (None, XA):
         with pytest.raises(ResourceLimit, match="has 268435457 bytes, and a store in a database takes 268435456"):

@@ -87,7 +87,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def records(directory: Path) -> tuple[Records, list[Damage]]:
-    """Return every record a walk gives, and what it complains of."""
+    """Return every record of a walk, and the damage it reports."""
     found: Records = {}
     damages: list[Damage] = []
     for file_id, path in data_files(directory).items():

@@ -1,4 +1,4 @@
-"""A follower's state is what a replay from the first file gives, whatever a master does at the same time."""
+"""A follower's state equals a replay from the first file, whatever a master does at the same time."""
 
 import threading
 from pathlib import Path

@@ -63,7 +63,7 @@ def golden_messages() -> list[bytes]:
 
 
 def utf16(text: str) -> str:
-    """Return the text with surrogates joined where they make a pair, as in any text that Java or a socket gives us."""
+    """Return the text with surrogates joined where they make a pair, as in any text from Java or a socket."""
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 

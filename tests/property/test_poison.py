@@ -288,7 +288,7 @@ class Member:
             self.jobs.cleanup()
 
     def read_letters(self) -> None:
-        """Have readers of each kind take what became dead letters, and leave without a word, or take it permanently."""
+        """Have readers of each kind receive the dead letters, and lose their connection or acknowledge them."""
         for name in (*self.rng.sample(sorted(each.name for each in self.broker.queues), 3), "ActiveMQ.DLQ"):
             for reader in (
                 self.java(version=9, reads=f"queue://{name}"),

@@ -37,7 +37,7 @@ VALUES = st.recursive(
 MAPS = st.dictionaries(TEXTS.filter(bool), VALUES, max_size=5)
 
 UNREADABLE_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""XML has no way to write these; we write what ActiveMQ writes for them, a reference, which no XML reader takes."""
+"""XML has no way to write these; we write what ActiveMQ writes for them, a reference, which no XML reader accepts."""
 
 
 def has_unreadable(value: Any) -> bool:

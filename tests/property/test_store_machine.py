@@ -440,7 +440,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.master = Master(self.directory, standby, holding=self.holding, inline=inline)
 
     def begin(self) -> None:
-        """Compare what was recovered with the history, and cut that off where the last master's life ended."""
+        """Compare what was recovered with the history, and cut that off where the last master's run ended."""
         found = self.master.recovery
         assert self.master.store.damages == []
         number = self.master.store.last_sequence(PRODUCER_ID)
@@ -535,7 +535,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 def seen(recovery: Recovery) -> Any:
-    """Return a recovery's contents, queues that are kept while they are empty included."""
+    """Return a recovery's contents, queues declared while they are empty included."""
     kept = sorted(str(each) for each, message_ids in recovery.queues.items() if not message_ids)
     return {**snapshot(recovery), "kept": kept}
 

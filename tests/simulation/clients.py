@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 PORTS = {"stomp": 61613, "openwire": 61616}
 HANG_SECONDS = 0.15
-"""Silence after which a client that waits for an answer takes its broker for dead: TCP does not report a frozen one."""
+"""Silence after which a client that waits for an answer considers its broker dead: TCP does not report a frozen one."""
 
 
 class Client:

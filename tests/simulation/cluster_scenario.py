@@ -49,7 +49,7 @@ OVERLAP_SECONDS = 1.6
 """An idle master checks once a second if another one has taken over, and may be slow to step back."""
 
 FILE_BYTES = 1 << 20
-"""The least size of data files: preallocated ones, which are written in memory, take their time."""
+"""The least size of data files: preallocated ones, which are written in memory, are slow."""
 
 CLOCK_TICK_SECONDS = 0.001
 
@@ -231,7 +231,7 @@ class Slot:
         run_loop(process, self._live, NetLoop)
 
     async def _live(self) -> None:
-        """Live one life after another, as `serve` has it."""
+        """Run one process after another, as `serve` does."""
         creatable = wiring.creatable(self.config)
         while not self.is_stopping:
             self.node = node = Node(self.config, self._publish, None, creatable, self.machine)

@@ -67,7 +67,7 @@ class SimDisk:
         self.world = world
         self.root = root
         self.latency = world.random.choice((20e-6, 200e-6, 2e-3))
-        """About what a sync takes, in seconds."""
+        """Typical seconds of a sync."""
         self.space: int | None = None
         """Bytes that can be written before the disk is full; None: any number."""
         self.contents: dict[int, Content] = {}

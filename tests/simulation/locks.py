@@ -1,4 +1,4 @@
-"""The lock that members of the simulated world share: a server's, which may take it away from a silent member.
+"""The lock that members of the simulated world share: a server's, which may revoke it from a silent member.
 
 `revoke` is what a frozen or cut-off holder meets. It may learn of it at its next look, or go on believing in its lock
 for ever: then only the journal keeps it from confirming anything (decision 030).

@@ -232,7 +232,7 @@ class SimSocket:
 
 
 class SimTransport(asyncio.Transport):
-    """A connection as the event loop gives it to a protocol. Now and then its kernel takes no more for a while."""
+    """A connection as the event loop passes it to a protocol. Now and then its kernel accepts no more for a while."""
 
     def __init__(self, loop: "NetLoop", link: Link, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -301,7 +301,7 @@ class SimTransport(asyncio.Transport):
             self._link.finish()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Do nothing: whatever the kernel does not take is too much."""
+        """Do nothing: whatever the kernel does not accept is too much."""
 
     def _unstall(self) -> None:
         self._is_stalled = False

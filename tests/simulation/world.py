@@ -32,7 +32,7 @@ EPOCH_MS = 1_700_000_000_000
 """Wall clock time at the beginning of this world."""
 
 TURN_SECONDS = 20e-6
-"""About how long a turn of an event loop takes."""
+"""Typical seconds of a turn of an event loop."""
 
 STRETCHES = (0.2, 1, 1, 1, 8)
 """Factors of durations: some are much longer."""
@@ -43,7 +43,7 @@ class Killed(SystemExit):
 
 
 class Violation(AssertionError):
-    """A promise that was not kept."""
+    """A broken promise."""
 
 
 class World:
@@ -112,7 +112,7 @@ class World:
         return True
 
     def duration(self, typical: float) -> float:
-        """Return how long something takes: about `typical` seconds, sometimes much longer."""
+        """Return a duration: about `typical` seconds, sometimes much longer."""
         return -log(1 - self._draw()) * typical * STRETCHES[int(self._draw() * len(STRETCHES))]
 
     def end(self) -> None:
@@ -282,7 +282,7 @@ class Signal:
 
 
 class Inbox:
-    """A queue that one thread takes from (as `queue.SimpleQueue`)."""
+    """A queue that one thread reads (as `queue.SimpleQueue`)."""
 
     def __init__(self, world: World) -> None:
         self._items: deque[Any] = deque()
@@ -420,7 +420,7 @@ def run_loop(process: Process, main: Callable[[], Any], make_loop: type[SimLoop]
 
 
 def _leave_loop() -> "tuple[asyncio.AbstractEventLoop | None, asyncio.Task[Any] | None]":
-    """Make asyncio forget what runs, which it keeps once for all threads of this world; return it."""
+    """Make asyncio forget the running loop, which it stores once for all threads of this world; return it."""
     loop = asyncio._get_running_loop()
     task = None if loop is None else asyncio.current_task(loop)
     if loop is not None:

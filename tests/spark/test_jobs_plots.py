@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, call-arg"
-"""Plots are well-formed SVG with a title for each mark; plots and page escape every text they are given."""
+"""Plots are well-formed SVG with a title for each mark; plots and page escape every text."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone

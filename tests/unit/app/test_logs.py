@@ -1,4 +1,4 @@
-"""One event is one line, whatever a peer's words are."""
+"""One event is one line, whatever text a peer sends."""
 
 import io
 import logging
@@ -60,7 +60,7 @@ def test_a_traceback_is_readable_and_passes_for_no_event(log) -> None:
 
 
 def test_a_connection_id_splits_no_line(log) -> None:
-    """It is a peer's word in every line about its client."""
+    """The id comes from a peer, and is in every line about its client."""
     world = World()
     for _ in range(2):  # the second one takes over from the first, which is logged
         world.client("a\n2026-11-21 10:15:02.123 ERROR   node: lock lost\x1b[2J")

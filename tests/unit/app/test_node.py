@@ -1,4 +1,4 @@
-"""A member's life, with a lock that can be taken away and a store that can fail, on real sockets of this machine."""
+"""A member from start to stop, with a lock that can be revoked and a store that can fail, on real sockets."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ def registry(monkeypatch):
 
 @pytest.fixture
 def live(registry, monkeypatch):
-    """Run a scenario beside a member's life; returns how that life ended."""
+    """Run a scenario beside a member's run; return how that run ended."""
 
     def live(member: Member, scenario: Callable[[], Awaitable[None]]) -> BaseException | None:
         monkeypatch.setattr(wiring, "make_store", member.make_store)

@@ -1,4 +1,4 @@
-"""Breaks at any byte lose no unacknowledged message, duplicate none, and keep the order."""
+"""Breaks at any byte lose no unacknowledged message, duplicate none, and preserve the order."""
 
 from collections.abc import Callable
 

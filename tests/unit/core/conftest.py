@@ -66,7 +66,7 @@ class Inbox:
 
 
 class Client:
-    """A connection that sends and subscribes with few words."""
+    """A connection with short methods to send and subscribe."""
 
     def __init__(self, connection: BrokerConnection, throttle: Throttle) -> None:
         self.connection = connection

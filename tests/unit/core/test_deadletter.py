@@ -1,4 +1,4 @@
-"""Dead letters: what is kept, where, with which properties, and what is dropped."""
+"""Dead letters: what is stored, where, with which properties, and what is dropped."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

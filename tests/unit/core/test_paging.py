@@ -281,7 +281,7 @@ def test_it_behaves_like_a_list_for_long(seed):
 
 
 def _thrown(dice: random.Random) -> tuple[str, object]:
-    """Return a step, of those that build a backlog and take it down again."""
+    """Return a step, of those that build a backlog and drain it again."""
     fields = {
         "group_id": dice.choice([None, None, "a", "b"]),
         "group_sequence": dice.choice([0, 0, 0, -1, 1]),

@@ -1,4 +1,4 @@
-"""Topics and durable subscriptions: everyone gets a copy, and some keep it for later."""
+"""Topics and durable subscriptions: each subscriber gets a copy, and durable ones store it."""
 
 import pytest
 

@@ -48,7 +48,7 @@ WAYS = {
 
 
 class Subject:
-    """A transaction with a send in it, on a store whose disk takes its time."""
+    """A transaction with a send in it, on a store with a slow disk."""
 
     def __init__(self) -> None:
         self.world = World(SlowStore())

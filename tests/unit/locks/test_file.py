@@ -300,7 +300,7 @@ def test_a_holder_by_open_file_description_has_no_process_id(path: Path) -> None
 
 
 def test_a_posix_holder_is_named_and_excludes_us(path: Path) -> None:
-    """A classic POSIX lock on the first eight bytes is what a JVM takes."""
+    """A classic POSIX lock on the first eight bytes is what a JVM acquires."""
     program = (
         "import fcntl, sys; lock_file = open(sys.argv[1], 'wb'); fcntl.lockf(lock_file, fcntl.LOCK_EX, 8); "
         "print('held', flush=True); input()"

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="comparison-overlap"
-"""The thread that keeps a lock, on a clock turned by hand and a session whose answers the test sets."""
+"""The thread that renews a lock, on a clock turned by hand and a session whose answers the test sets."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The table of fields, and that every reader and writer of stored bytes keeps to its order.
+"""The table of fields, and that every reader and writer of stored bytes follows its order.
 
 The codec that is compiled from the declarations writes messages in each of which one field is set, or all are. What
 the hand-written shortcuts make of those is compared with it, by the fields' names.
@@ -102,7 +102,7 @@ each_message = pytest.mark.parametrize("message", [pytest.param(each, id=name) f
 
 
 def shown(value: object) -> object:
-    """A field's value as the broker's own class has it, which keeps some in the store's form."""
+    """A field's value as the broker's own class has it, which has some in the store's form."""
     if isinstance(value, KeepAliveInfo):
         return STORE.encode(value)
     if isinstance(value, tuple) and value and isinstance(value[0], BrokerId):

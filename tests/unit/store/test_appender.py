@@ -55,7 +55,7 @@ class Journal:
         self.write(100)
 
     def write(self, byte_count: int) -> None:
-        """Write a batch that takes so much."""
+        """Write a batch of so many bytes."""
         self.appender.write(self.file_id, self.end, [b"x" * (byte_count - BATCH_HEADER_BYTES)])
         self.end += byte_count
 

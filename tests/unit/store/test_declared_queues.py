@@ -1,4 +1,4 @@
-"""Queues that are kept while they are empty, and the metadata record of them."""
+"""Declared queues, which exist while they are empty, and their metadata record."""
 
 import pytest
 

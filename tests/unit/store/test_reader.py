@@ -1,4 +1,4 @@
-"""Walking through data files: what is given, what is refused, and where the walk ends."""
+"""Walks through data files: the records, the damage, and the end of the walk."""
 
 import errno
 import os
@@ -200,7 +200,7 @@ def test_a_directory_or_file_that_cannot_be_read_is_named(tmp_path: Path) -> Non
 
 
 def test_a_read_error_in_a_large_file_reports_its_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mapped, such a file would kill the process at the bytes that the disk does not give."""
+    """Mapped, such a file would kill the process at the bytes that the disk cannot read."""
     path = tmp_path / "db-1.log"
     path.write_bytes(ONE)
     os.truncate(path, 128 << 20)

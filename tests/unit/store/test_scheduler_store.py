@@ -52,7 +52,7 @@ class Turns:
 
 
 class Life:
-    """One life of a store on a directory."""
+    """One run of a store on a directory."""
 
     def __init__(
         self,

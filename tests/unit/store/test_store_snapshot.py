@@ -1,5 +1,5 @@
 # mypy: disable-error-code="attr-defined"
-"""The index: what it keeps, and that a start with it comes to what a start without it comes to."""
+"""The store snapshot: its contents, and that a start with it equals a start without it."""
 
 import io
 import logging

@@ -43,7 +43,7 @@ class FakeDatabase:
             bytes_max -= len(self.bodies[each])
 
     def interrupt(self) -> None:
-        """Nothing takes long."""
+        """Ignored: nothing is slow here."""
 
     def close(self) -> None:
         """There is nothing to close."""

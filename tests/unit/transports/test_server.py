@@ -184,7 +184,7 @@ def test_a_turns_output_leaves_in_one_write(run: Run, monkeypatch: pytest.Monkey
 
 
 class Spy:
-    """A transport that remembers what it was given to send."""
+    """A transport that records what it has to send."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""Peers of every version and encoding get the same messages; what a format has no form for is given up."""
+"""Peers of every version and encoding get the same messages; what a format cannot express becomes a dead letter."""
 
 import dataclasses
 from typing import Any

@@ -358,7 +358,7 @@ def test_messages_and_consumers_need_a_destination(world: World) -> None:
 
 
 def test_options_behind_a_name_are_cut(world: World) -> None:
-    """A Java client keeps them to itself, others may not."""
+    """A Java client does not send them, others may."""
     client = world.client()
     optioned = queue(" ORDERS?consumer.prefetchSize=1&consumer.priority=2 ")
     client.answer(ProducerInfo(producer_id=client.producer(1, 2), destination=optioned), Response)

@@ -85,7 +85,7 @@ def test_silent_peer_is_given_up(world: World, caplog: pytest.LogCaptureFixture)
 
 
 def test_peer_with_a_first_keep_alive_in_time_stays(world: World) -> None:
-    """Both sides look first when the delay is over: the other's word may come a moment later."""
+    """Both sides look first when the delay is over: the other's data may come a moment later."""
     client = world.new_client(offer=SHORT)
     client.wait(3.001)
     assert not client.link.closed
@@ -139,7 +139,7 @@ def test_java_client_may_take_its_time_to_connect(world: World) -> None:
 
 
 def test_a_timer_that_fires_a_moment_early_is_set_again(world: World) -> None:
-    """Timers of uvloop are good to a millisecond: it may call before the time it was given."""
+    """Timers of uvloop are good to a millisecond: it may call before the requested time."""
     client = world.client(offer=SHORT)
     when = client.link.wakes_at
     assert when is not None

@@ -358,7 +358,7 @@ def headers_of(frame: str) -> dict[str, str]:
 
 @pytest.fixture
 def parsed() -> Callable[[str], tuple[str, dict[str, str], str]]:
-    """Return a function that takes a server's frame apart: command, raw headers, body."""
+    """Return a function that splits a server's frame: command, raw headers, body."""
 
     def parse_frame(frame: str) -> tuple[str, dict[str, str], str]:
         return frame.partition("\n")[0], headers_of(frame), frame.partition("\n\n")[2]

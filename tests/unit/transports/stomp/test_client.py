@@ -93,7 +93,7 @@ def test_receipt_precedes_what_the_command_delivers(connect: Any) -> None:
 
 @pytest.mark.parametrize("command", ["SUBSCRIBE", "ACK"])
 def test_a_window_behind_a_receipt_is_delivered_piece_by_piece(connect: Any, broker: Any, command: str) -> None:
-    """100 messages of 100 kB: as much as the outbox holds, then as much as the link takes, and no more."""
+    """100 messages of 100 kB: as much as the outbox holds, then as much as the link accepts, and no more."""
     peer = connect()
     peer.send("SUBSCRIBE\nid:0\ndestination:/queue/q\nack:client\nactivemq.prefetchSize:1\n\n^")
     [first] = send(peer, "first")

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="arg-type, comparison-overlap"
-"""Frames keep their order behind a receipt, and only so many wait there."""
+"""Frames retain their order behind a receipt, and only so many wait there."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Transformations have limits: none takes long, and none reads anything but the body."""
+"""Transformations have limits: none is slow, and none reads anything except the body."""
 
 import json
 from typing import cast
