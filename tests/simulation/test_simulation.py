@@ -21,7 +21,7 @@ SEED = {
     "seal-unsynced": 13,
     "no-checksum": 150,
     "confirmed-at-once": 10,
-    "no one-saw-it": 19,
+    "redelivered-unmarked": 19,
     "producers-forgotten": 31,
     "scheduled-at-once": 37,
     "clients-kept": 12,

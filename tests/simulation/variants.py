@@ -191,7 +191,7 @@ VARIANTS: dict[str, Variant] = {
     ),
     "commits-in-parts": Variant("cluster", "sends before the commit", JournalStore, "add", _add_at_once),
     "consumed-in-memory": Variant("cluster", "does not write acknowledgements", JournalStore, "remove", _no_remove),
-    "no one-saw-it": Variant(
+    "redelivered-unmarked": Variant(
         "cluster", "gives out again as if for the first time", CoreConsumer, "split", _seen_by_no_one
     ),
     "producers-forgotten": Variant(

@@ -72,7 +72,7 @@ class JdbcState:
         self._prepared_count = 0
         self._fitting: set[str] = set()
         """Producers whose ids are known to fit into the tables."""
-        self._untold: dict[str, int] = {}
+        self._unlogged: dict[str, int] = {}
         """The highest number of each producer that is in rows of messages and not in the log of producers."""
         self._producers_id = 0
         self._producers_rows = 0
@@ -117,8 +117,8 @@ class JdbcState:
 
     def record_consumed(self, message_id: str) -> None:
         """Write the sequence number of a message that was consumed while it was held."""
-        self._note(message_id)
-        self._tell(message_id)
+        self._record_sequence(message_id)
+        self._log_sequence(message_id)
 
     def remove(self, destination: Destination, message_id: str, transaction: TransactionId | None) -> None:
         """Remove a queue's message; nothing happens when it is not there."""
@@ -216,7 +216,7 @@ class JdbcState:
         """Drop a destination and all it holds."""
         contents = self.contents.pop(destination, None)
         if contents is not None:
-            self._tell_all()
+            self._log_all()
             self.changes.clear(contents.container, self.last_id)
             for key in contents.subscriptions:
                 self._dirty.pop((destination, key), None)
@@ -300,14 +300,14 @@ class JdbcState:
                 changes.prepared[key_of(transaction)] = (doubt.position, is_marked)
         return changes
 
-    def tell_producers(self) -> None:
+    def log_producers(self) -> None:
         """Write sequence numbers that the log lacks; call it while write elision holds no message.
 
         Once their log is long a new one is begun, with those that are remembered here.
         """
         for producer_id, number in self.sequences.recorded_in((NOT_JOURNALLED,)).items():
-            self._note(f"{producer_id}:{number}")
-        self._tell_all()
+            self._record_sequence(f"{producer_id}:{number}")
+        self._log_all()
         if self._producers_rows > PRODUCERS_ROWS_MAX:
             self._producers_rows = 0
             self.changes.starts_producer_log = True
@@ -322,9 +322,9 @@ class JdbcState:
 
     def restored(self) -> None:
         """Record that all messages and producers are restored; messages may have been deleted in that time."""
-        self._untold = self.sequences.recorded_in((NOT_JOURNALLED,))
+        self._unlogged = self.sequences.recorded_in((NOT_JOURNALLED,))
         if self.changes.deleted:
-            self._tell_all()
+            self._log_all()
 
     def rewrite(self, topic: Destination, subscription_key: str) -> None:
         """Have a durable subscription written whole."""
@@ -340,11 +340,11 @@ class JdbcState:
 
     def _add(self, message: Message) -> None:
         """Store a message, unless it is there, or no durable subscription is left for it."""
-        self._note(message.message_id)
+        self._record_sequence(message.message_id)
         destination = message.destination
         contents = self.contents.get(destination)
         if destination.is_topic and (contents is None or not contents.subscriptions):
-            self._tell(message.message_id)
+            self._log_sequence(message.message_id)
             return
         if contents is None:
             contents = self._meet(destination)
@@ -378,7 +378,7 @@ class JdbcState:
 
     def _appear(self, sent: Sent) -> None:
         """Commit a message that a transaction in doubt has sent: it is the newest now."""
-        self._note(sent.message_id)
+        self._record_sequence(sent.message_id)
         old = sent.packed >> PRIORITY_BITS
         destination = sent.destination
         contents = self.contents.get(destination)
@@ -389,7 +389,7 @@ class JdbcState:
             or sent.message_id in contents.messages
             or (destination.is_topic and not contents.subscriptions)
         ):
-            self._tell(sent.message_id)
+            self._log_sequence(sent.message_id)
             self.changes.delete(old)
             return
         self.last_id += 1
@@ -408,7 +408,7 @@ class JdbcState:
             return
         if settled.subscription_key is None:
             del contents.messages[settled.message_id]
-            self._tell(settled.message_id)
+            self._log_sequence(settled.message_id)
             self.changes.delete(packed >> PRIORITY_BITS)
         elif self._is_pending(settled):
             self._advance(contents, settled, packed)
@@ -436,7 +436,7 @@ class JdbcState:
         if contents.waiting[sequence]:
             return
         del contents.waiting[sequence], contents.messages[message_id]
-        self._tell(message_id)
+        self._log_sequence(message_id)
         self.changes.delete(sequence)
         for subscription in contents.subscriptions.values():
             if subscription.lane(packed).forget(sequence):
@@ -526,27 +526,27 @@ class JdbcState:
         self._dirty.setdefault((topic, key), False)
         self.changes.count()
 
-    def _note(self, message_id: str) -> None:
+    def _record_sequence(self, message_id: str) -> None:
         """Record a producer's sequence number, which the message's row has as long as it exists."""
         self.sequences.record(message_id, STORED)
         producer_id, _, text = message_id.rpartition(":")
         number = int(text)
-        known = self._untold.get(producer_id)
+        known = self._unlogged.get(producer_id)
         if known is None or number > known:
-            self._untold[producer_id] = number
+            self._unlogged[producer_id] = number
 
-    def _tell(self, message_id: str) -> None:
+    def _log_sequence(self, message_id: str) -> None:
         """Write a producer's sequence number to the log, because no row of the message will have it."""
-        if self._untold:
+        if self._unlogged:
             producer_id = message_id.rpartition(":")[0]
-            number = self._untold.pop(producer_id, None)
+            number = self._unlogged.pop(producer_id, None)
             if number is not None:
                 self._log(producer_id, number)
 
-    def _tell_all(self) -> None:
-        for producer_id, number in self._untold.items():
+    def _log_all(self) -> None:
+        for producer_id, number in self._unlogged.items():
             self._log(producer_id, number)
-        self._untold.clear()
+        self._unlogged.clear()
 
     def _log(self, producer_id: str, number: int) -> None:
         producers = self.changes.producers

@@ -498,7 +498,7 @@ class JdbcStore:
         """
         if self._writer is not None:
             self._flush_elision()
-            self._state.tell_producers()
+            self._state.log_producers()
             self._wake(self._writer)
 
     def close(self, delivered: Iterable[str] = ()) -> None:
@@ -515,7 +515,7 @@ class JdbcStore:
             with suppress(StoreUnavailable):  # it has stopped, and raises its error when it is closed
                 self._flush_elision()
             self._writer = self._elision = None
-            self._state.tell_producers()
+            self._state.log_producers()
             self._state.changes.delivered = delivered_note(delivered, DELIVERED_MAX)
             self._state.changes.count()
             self._wake(writer)

@@ -208,10 +208,10 @@ def test_producers_numbers_are_a_log_that_is_begun_again(state: JdbcState) -> No
     consume(state, 4)
     second = state.take()
     assert [(each.producers_id, each.producers) for each in (first, second)] == [(1, {PRODUCER: 3}), (2, {PRODUCER: 4})]
-    state.tell_producers()
+    state.log_producers()
     assert not state.take().touched, "two rows are not many"
     consume(state, *range(5, PRODUCERS_ROWS_MAX + 5))
-    state.tell_producers()
+    state.log_producers()
     changes = state.take()
     assert changes.starts_producer_log
     assert changes.producers == {PRODUCER: PRODUCERS_ROWS_MAX + 4}
@@ -228,9 +228,9 @@ def test_held_messages_number_is_logged_when_required(state: JdbcState) -> None:
     assert state.expect(held)
     assert state.sequences.last(producer) == 7
     assert not state.take().touched
-    state.tell_producers()  # it was consumed in between
+    state.log_producers()  # it was consumed in between
     assert state.take().producers == {producer: 7}
-    state.tell_producers()
+    state.log_producers()
     assert not state.take().touched, "it is recorded"
 
 
@@ -244,7 +244,7 @@ def test_what_is_there_is_not_expected(state: JdbcState) -> None:
 def test_new_log_has_no_number_of_a_held_message(state: JdbcState) -> None:
     """It may be lost with this broker, and sent again."""
     consume(state, *range(1, PRODUCERS_ROWS_MAX + 3))
-    state.tell_producers()
+    state.log_producers()
     assert state.expect(text_message(ORDERS, PRODUCERS_ROWS_MAX + 3))
     changes = state.take()
     assert changes.starts_producer_log
