@@ -183,7 +183,8 @@ def test_ha_page_starts_on_a_database(postgres_database: PostgresDatabase, tmp_p
         address = re.search(r"tcp://[\d.]+:(\d+)", wait_status(*store, parts=(" standby since ", "tcp://")))
         assert address
         with pybroker.connect(f"tcp://127.0.0.1:{address[1]}") as connection:
-            connection.send("queue://ORDERS", "tea")
+            for body in ("tea", "milk"):
+                connection.send("queue://ORDERS", body)
         shown = block("docs/watching.md", "console", "db.example").split("\n", 1)[1]
         assert shape(wait_status(*store, parts=("queue://ORDERS",))) == shape(shown)
 
