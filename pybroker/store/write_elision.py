@@ -239,9 +239,9 @@ class WriteElisionBuffer:
             return False
         self.byte_count -= len(held.message.data)
         held.message = None
-        self._record(message_id, held.number)
         self._share += (1.0 - self._share) * HELD_SHARE
         self._release()
+        self._record(message_id, held.number)  # may write others, before which no consumed message may be in front
         return True
 
     def when_safe(self, callback: Callback, *, durable: bool = False) -> bool:

@@ -501,6 +501,24 @@ class TestAnsweredAcknowledgements:
             assert world.buffer.consume(QUEUE, message.message_id)
         assert len(world.sequences) == UNRECORDED_MAX
 
+    def test_producer_past_the_limit_is_answered_behind_the_fence(self, journal: Journal) -> None:
+        def add(message_id: str) -> str:
+            assert journal.store.add(replace(text_message(QUEUE, 1), message_id=message_id))
+            return message_id
+
+        for number in range(UNRECORDED_MAX - 1):
+            journal.store.remove(QUEUE, add(f"ID:{number}:1:1:1"))
+        front = add("ID:front:1:1:1")
+        journal.store.when_confirmed(lambda: journal.confirmed.append("front"))
+        add("ID:last:1:1:1")
+        journal.store.remove(QUEUE, add("ID:last:1:1:2"))
+        journal.is_master = False
+        journal.store.remove(QUEUE, front)  # has the earlier message of the last producer written
+        assert journal.store._state.contains(QUEUE, "ID:last:1:1:1")
+        journal.turn()
+        assert journal.confirmed == []
+        assert [type(failure) for failure in journal.failures] == [LockNotHeld]
+
     def test_a_stopped_writer_answers_nothing(self, world: World) -> None:
         world.add(1)
         world.consume(1)
