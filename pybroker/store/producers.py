@@ -129,11 +129,16 @@ class Watermarks:
 def sequence_numbers(message_ids: Iterable[str]) -> dict[str, int]:
     """Return the sequence number of each message by its producer; ids without one, or an unusual one, are left out."""
     numbers: dict[str, int] = {}
-    for message_id in message_ids:
-        producer_id, _, text = message_id.rpartition(":")
-        if text.isdecimal() and _is_usual(producer_id, int(text)):
-            numbers[producer_id] = int(text)
+    for producer_id, sequence in map(split, message_ids):
+        if _is_usual(producer_id, sequence):
+            numbers[producer_id] = sequence
     return numbers
+
+
+def split(message_id: str) -> tuple[str, int]:
+    """Return a message's producer and sequence number; -1 if its id ends in none."""
+    producer_id, _, text = message_id.rpartition(":")
+    return producer_id, int(text) if text.isdecimal() else -1
 
 
 def is_sent_once(producer_id: str) -> bool:

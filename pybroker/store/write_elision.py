@@ -30,7 +30,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.store.producers import is_sent_once
+from pybroker.store.producers import is_sent_once, split
 from pybroker.store.runtime import Callback, StoreRuntime
 
 HOLD_SECONDS = 0.002
@@ -140,7 +140,7 @@ class WriteElisionBuffer:
         self._newest: dict[str, int] = {}
         """By connection, the number of the newest message it sent that may be here."""
         self._unrecorded: dict[str, tuple[int, str]] = {}
-        """By producer, the newest consumed message whose sequence number is not written: its number here and its id."""
+        """By producer, the highest sequence number of a consumed message that is not written, and that message's id."""
         self._number = 0
         self._old_number = 0
         """Of the newest message when the timer was armed: at its end this message has waited long enough."""
@@ -241,7 +241,7 @@ class WriteElisionBuffer:
         held.message = None
         self._share += (1.0 - self._share) * HELD_SHARE
         self._release()
-        self._record(message_id, held.number)  # may write others, before which no consumed message may be in front
+        self._record(message_id)  # may write others, before which no consumed message may be in front
         return True
 
     def when_safe(self, callback: Callback, *, durable: bool = False) -> bool:
@@ -318,36 +318,37 @@ class WriteElisionBuffer:
 
     # ------------------------------------------------------------ private
 
-    def _record(self, message_id: str, number: int) -> None:
+    def _record(self, message_id: str) -> None:
         """Record the consumption of a message that its producer may send again; a STOMP client never does."""
-        producer_id = message_id.rpartition(":")[0]
+        producer_id, sequence = split(message_id)
         known = self._unrecorded.get(producer_id)
         if known is None:
-            if is_sent_once(producer_id):
+            if sequence < 0 or is_sent_once(producer_id):
                 return
             if len(self._unrecorded) >= UNRECORDED_MAX:
                 self._write_sequences()
-        elif number < known[0]:
+        elif sequence < known[0]:
             return
-        self._unrecorded[producer_id] = number, message_id
+        self._unrecorded[producer_id] = sequence, message_id
 
     def _write_sequences(self) -> None:
         """Have the sequence numbers of consumed messages written.
 
-        A number stands for all below it, so messages that these producers sent earlier are written first.
+        A number stands for all up to it, so these producers' held messages with such numbers are written first.
 
         Raises:
             StoreUnavailable: the writer has stopped.
         """
         unrecorded, self._unrecorded = self._unrecorded, {}
-        newest_earlier = 0
+        newest_covered = 0
         for held in self._order:
             if held.message is not None:
-                consumed = unrecorded.get(held.message.message_id.rpartition(":")[0])
-                if consumed is not None and held.number < consumed[0]:
-                    newest_earlier = held.number
-        if newest_earlier:
-            self._flush_through(newest_earlier)
+                producer_id, sequence = split(held.message.message_id)
+                consumed = unrecorded.get(producer_id)
+                if consumed is not None and sequence <= consumed[0]:
+                    newest_covered = held.number
+        if newest_covered:
+            self._flush_through(newest_covered)
         self._store.write_sequences([message_id for _, message_id in unrecorded.values()])
 
     def _release(self) -> None:

@@ -481,6 +481,22 @@ class TestAnsweredAcknowledgements:
         world.buffer.when_safe(lambda: None, durable=True)
         assert world.sequences == [text_message(QUEUE, 3).message_id, other.message_id]
 
+    def test_a_lower_number_consumed_later_hides_no_higher_one(self, world: World) -> None:
+        """The dead letter of a scheduled message has that message's id, and comes later."""
+        world.add(3)
+        world.consume(3)
+        world.add(2)
+        world.consume(2)
+        world.buffer.when_safe(lambda: None, durable=True)
+        assert world.sequences == [text_message(QUEUE, 3).message_id]
+
+    def test_another_copy_of_a_consumed_message_is_written_first(self, world: World) -> None:
+        world.add(1)
+        world.buffer.add(replace(text_message(OTHER, 1), message_id=text_message(QUEUE, 1).message_id))
+        world.consume(1)
+        world.buffer.when_safe(lambda: None, durable=True)
+        assert world.written == ["1"]
+
     def test_a_confirmed_send_needs_none(self, world: World) -> None:
         world.add(1)
         world.consume(1)
