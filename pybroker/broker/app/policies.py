@@ -90,7 +90,7 @@ DEAD_LETTER_STRATEGIES = {
     ),
     "discarding": Table(DiscardingDeadLetterStrategy),
 }
-"""What happens to dead letters, by type."""
+"""The dead letter strategies, by the type that names them in the configuration."""
 
 
 def _fixed_sized(maximum_size: int = FixedSizeRecovery().maximum_bytes) -> FixedSizeRecovery:

@@ -131,8 +131,8 @@ class SchedulingQueue:
     def _remove(self, message: Message, when_safe: Callable[[Callable[[], None]], None]) -> None:
         """Remove a message from the queue once its job, or its dead letter, is on disk."""
         if message.persistent:
-            discard = partial(self._store.remove, reason=RemovalReason.DISCARDED)
-            when_safe(partial(discard, SCHEDULING_QUEUE, message.message_id))
+            remove, reason = self._store.remove, RemovalReason.DISCARDED
+            when_safe(partial(remove, SCHEDULING_QUEUE, message.message_id, reason=reason))
 
 
 def to_scheduling_queue(message: Message) -> Message:
