@@ -21,7 +21,7 @@ LRU at the price of one look-up per message.
 Source: ActiveMQ 5.17, `KahaDBStore.getLastProducerSequenceId`, `ActiveMQMessageAuditNoSync`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 PRODUCERS_MAX = 16_384
 """Least number of producers kept, the latest ones; at most twice as many: some 5 MB. ActiveMQ has 64."""
@@ -126,24 +126,15 @@ class Watermarks:
         return sequence > highest
 
 
-def sequence_numbers(message_ids: Iterable[str]) -> dict[str, int]:
-    """Return the sequence number of each message by its producer; ids without one, or an unusual one, are left out."""
-    numbers: dict[str, int] = {}
-    for producer_id, sequence in map(split, message_ids):
-        if _is_usual(producer_id, sequence):
-            numbers[producer_id] = sequence
-    return numbers
-
-
 def split(message_id: str) -> tuple[str, int]:
     """Return a message's producer and sequence number; -1 if its id ends in none."""
     producer_id, _, text = message_id.rpartition(":")
     return producer_id, int(text) if text.isdecimal() else -1
 
 
-def is_sent_once(producer_id: str) -> bool:
-    """Return True for the producer of a STOMP connection, whose messages get their ids from the broker."""
-    return producer_id.endswith(_OF_STOMP)
+def is_sent_again(producer_id: str, sequence: int) -> bool:
+    """Return True if a producer may send a message again; False on STOMP, where the broker makes the ids."""
+    return _is_usual(producer_id, sequence) and not producer_id.endswith(_OF_STOMP)
 
 
 def _is_usual(producer_id: str, sequence: int) -> bool:

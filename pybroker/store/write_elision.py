@@ -20,7 +20,7 @@ anything else is answered, the producers' sequence numbers of the consumed messa
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
@@ -30,7 +30,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.store.producers import is_sent_once, split
+from pybroker.store.producers import is_sent_again, split
 from pybroker.store.runtime import Callback, StoreRuntime
 
 HOLD_SECONDS = 0.002
@@ -87,8 +87,8 @@ class BackingStore(Protocol):
         """
         ...
 
-    def write_sequences(self, message_ids: Sequence[str]) -> None:
-        """Write the producers' sequence numbers of consumed messages, which are duplicates then if they are sent again.
+    def write_sequences(self, numbers: Mapping[str, int]) -> None:
+        """Write sequence numbers by producer, so that consumed messages are duplicates if they are sent again.
 
         Raises:
             StoreUnavailable: the writer has stopped.
@@ -139,8 +139,8 @@ class WriteElisionBuffer:
         self._by_key: dict[tuple[Destination, str], _HeldMessage] = {}
         self._newest: dict[str, int] = {}
         """By connection, the number of the newest message it sent that may be here."""
-        self._unrecorded: dict[str, tuple[int, str]] = {}
-        """By producer, the highest sequence number of a consumed message that is not written, and that message's id."""
+        self._unrecorded: dict[str, int] = {}
+        """By producer, the highest sequence number of a consumed message that is not written."""
         self._number = 0
         self._old_number = 0
         """Of the newest message when the timer was armed: at its end this message has waited long enough."""
@@ -323,13 +323,13 @@ class WriteElisionBuffer:
         producer_id, sequence = split(message_id)
         known = self._unrecorded.get(producer_id)
         if known is None:
-            if sequence < 0 or is_sent_once(producer_id):
+            if not is_sent_again(producer_id, sequence):
                 return
             if len(self._unrecorded) >= UNRECORDED_MAX:
                 self._write_sequences()
-        elif sequence < known[0]:
+        elif sequence < known:
             return
-        self._unrecorded[producer_id] = sequence, message_id
+        self._unrecorded[producer_id] = sequence
 
     def _write_sequences(self) -> None:
         """Have the sequence numbers of consumed messages written.
@@ -344,12 +344,11 @@ class WriteElisionBuffer:
         for held in self._order:
             if held.message is not None:
                 producer_id, sequence = split(held.message.message_id)
-                consumed = unrecorded.get(producer_id)
-                if consumed is not None and sequence <= consumed[0]:
+                if sequence <= unrecorded.get(producer_id, -1):
                     newest_covered = held.number
         if newest_covered:
             self._flush_through(newest_covered)
-        self._store.write_sequences([message_id for _, message_id in unrecorded.values()])
+        self._store.write_sequences(unrecorded)
 
     def _release(self) -> None:
         """Remove the consumed messages at the front.

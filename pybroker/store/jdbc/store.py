@@ -14,7 +14,7 @@ Source: ActiveMQ 5.17, `JDBCPersistenceAdapter`, `JDBCMessageStore`, `JDBCTopicM
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from pybroker.broker.domain import ports
@@ -323,15 +323,15 @@ class JdbcStore:
         self._state.add(message, None)
         self._wake(writer)
 
-    def write_sequences(self, message_ids: Sequence[str]) -> None:
+    def write_sequences(self, numbers: Mapping[str, int]) -> None:
         """Write the producers' sequence numbers of consumed messages that were never inserted.
 
         Raises:
             StoreUnavailable: the store has stopped.
         """
         writer = self._opened()
-        for message_id in message_ids:
-            self._state.record_consumed(message_id)
+        for producer_id, number in numbers.items():
+            self._state.record_consumed(f"{producer_id}:{number}")
         self._wake(writer)
 
     def remove(

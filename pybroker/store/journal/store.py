@@ -15,7 +15,7 @@ Source: ActiveMQ 5.17, `KahaDBStore`, `MessageDatabase`.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,7 @@ from pybroker.store.journal.store_snapshot import snapshot
 from pybroker.store.journal.takeover import TakeOver
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.pages import page_count
-from pybroker.store.producers import NOT_JOURNALLED, sequence_numbers
+from pybroker.store.producers import NOT_JOURNALLED
 from pybroker.store.runtime import StoreRuntime
 from pybroker.store.write_elision import WriteElisionBuffer
 
@@ -302,15 +302,14 @@ class JournalStore:
         self._state.sequences.record(message.message_id, NOT_JOURNALLED)
         return True
 
-    def write_sequences(self, message_ids: Sequence[str]) -> None:
+    def write_sequences(self, numbers: Mapping[str, int]) -> None:
         """Append the producers' sequence numbers of consumed messages that were never written.
 
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        if numbers := sequence_numbers(message_ids):
-            trace = encode_sequences(numbers)
-            self._state.apply(trace, self._writer.append(encode_record(encode(trace))))
+        trace = encode_sequences(numbers)
+        self._state.apply(trace, self._writer.append(encode_record(encode(trace))))
 
     def write(self, message: Message, transaction: TransactionId | None = None) -> None:
         """Append a message that is not stored.

@@ -2,7 +2,7 @@
 """The buffer in front of the writer: what is consumed in time is never written; confirmations are never early."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,10 +57,10 @@ class World:
             raise StoreUnavailable("stopped")
         self.written.append(message.message_id[-1])
 
-    def write_sequences(self, message_ids: Sequence[str]) -> None:
+    def write_sequences(self, numbers: Mapping[str, int]) -> None:
         if self.has_stopped:
             raise StoreUnavailable("stopped")
-        self.sequences += message_ids
+        self.sequences += [f"{producer_id}:{number}" for producer_id, number in numbers.items()]
 
     def add(self, *names: int) -> None:
         for name in names:
