@@ -23,8 +23,12 @@ from pybroker.broker.core.cron import UtcOffset
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.jobs import FOR_EVER, TIME_MAX, InvalidSchedule, Job
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.heads import place
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
+from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.message import OpenWireMessage, decode, encode, to_message, view
+from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.openwire.values import Value
 
@@ -154,6 +158,17 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> M
     return to_message(sent)
 
 
+def undeliverable(data: bytes) -> Message:
+    """Return a scheduled message that cannot be sent, to be dead-lettered: with its own id (`_own_id`), else unchanged.
+
+    Raises:
+        MalformedOpenWire: it is no message, or one without destination or message id.
+    """
+    begin, end = place(data, "message_id")
+    own_id = _own_id(ids.read_message_id(Reader(data, begin)))
+    return routing(data[:begin] + ids.message_id(own_id) + data[end:])
+
+
 def described(job: Job, data: bytes, reply_to: Destination, producer_id: ProducerId, sequence: int) -> Message:
     """Return the message that describes a job to a client that browses the scheduler.
 
@@ -200,7 +215,7 @@ def _runs_again(properties: Mapping[str, Value]) -> bool:
 
 
 def _own_id(message_id: OpenWireMessageId | None) -> OpenWireMessageId | None:
-    """Return the message id for a job that runs once. Clients see the id that the message had.
+    """Return the id of the message that a job sends only once. Clients see the id that the message had.
 
     In the store it has the id of another producer. A store takes the highest sequence number of a producer for its last
     stored message. With the producer's own id, a scheduled message would raise that number; if a crash then loses an

@@ -43,6 +43,7 @@ from pybroker.broker.core.scheduled import (
     outside_transaction,
     spawned,
     timetable,
+    undeliverable,
 )
 from pybroker.broker.core.scheduled import is_scheduled as is_scheduled
 from pybroker.broker.domain.destination import Destination
@@ -287,7 +288,7 @@ class Scheduler:
     def _dead_letter_job(self, job: Job, data: bytes, cause: Exception) -> bool:
         """Dead-letter a message that cannot be sent; return True if the run is done."""
         try:
-            message = routing(data)
+            message = undeliverable(data)
         except MalformedOpenWire as error:
             _log.error("scheduled message %s is none and is left where it is: %s", job.job_id, error)
             self._job_queue.discard(job)

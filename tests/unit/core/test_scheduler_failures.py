@@ -9,7 +9,11 @@ from pybroker.broker.core.scheduler import UNREADABLE_MS
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.jobs import Job
-from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, encode
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.heads import place, read_head
+from pybroker.broker.domain.openwire.layout import BODY_AT
+from pybroker.broker.domain.openwire.loose import Reader
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, encode, routing
 from pybroker.store.scheduler.memory import MemoryJobStore
 from tests.unit.core.test_scheduler import START, World, message
 
@@ -47,8 +51,8 @@ def test_a_job_that_is_no_message_stays_where_it_is(world: World, caplog: Any, d
     ],
 )
 def test_a_job_that_cannot_be_made_again_is_dead_lettered(world: World, caplog: Any, data: bytes) -> None:
-    buried: list[bytes] = []
-    world.options["dead_letter"] = lambda message, cause: buried.append(message.data)
+    letters: list[Message] = []
+    world.options["dead_letter"] = lambda message, cause: letters.append(message)
     world.jobs.add(Job(job_id="bad", start_time=1, next_time=START, data=data))
     world.jobs.add(Job(job_id="good", start_time=1, next_time=START + 1, data=message().data))
     world.start()
@@ -56,7 +60,12 @@ def test_a_job_that_cannot_be_made_again_is_dead_lettered(world: World, caplog: 
     world.sent.clear()
     world.run_to(START + 10)
     assert "bad to queue://Q cannot be made again" in caplog.text
-    assert buried == [data]
+    (letter,) = letters
+    letter_id = read_head(Reader(letter.data, BODY_AT)).message_id
+    assert letter_id is not None
+    assert letter_id.jms_message_id == routing(data).message_id, "clients see the same id"
+    assert letter.message_id != routing(data).message_id
+    assert letter.data.endswith(data[place(data, "message_id")[1] :])
     assert world.drain() == [(1, "hello")]
     assert not world.jobs.recover()
 

@@ -1,11 +1,14 @@
 """Scheduled messages beside ordinary ones of the same producer, sent again after a crash between two stores' syncs."""
 
 from collections.abc import Sequence
+from unittest.mock import Mock
 
 import pytest
 
+from pybroker.broker.core import scheduler
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.openwire.commands import ActiveMQTextMessage, MessageDispatch, OpenWireMessageId
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.values import Long, encode_map
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.store.memory import MemoryStore
@@ -72,6 +75,19 @@ def test_an_ordinary_message_the_crash_took_is_stored() -> None:
     client = again(new_master)
     client.request(ordinary(client, 1), scheduled(client, 2))
     assert received(new_master) == ["ordinary 1", "scheduled 2"]
+
+
+def test_a_dead_lettered_job_leaves_ordinary_sends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = MemoryJobStore()
+    client = Master(MemoryStore(), jobs).client()
+    client.request(ordinary(client, 1), scheduled(client, 2))
+    new_master = Master(MemoryStore(), jobs)  # the job store was synced, the message store was not
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "delivered", Mock(side_effect=MalformedOpenWire("does not decode")))
+        new_master.fire()
+    client = again(new_master)
+    client.request(ordinary(client, 1))
+    assert received(new_master) == ["ordinary 1"]
 
 
 @pytest.mark.parametrize("is_delivered", [False, True])
