@@ -27,6 +27,7 @@ from pybroker.client.conversation import (
     Conversation,
     Delivered,
     Ended,
+    ErrorReported,
     Event,
     Login,
     LoginFailed,
@@ -132,6 +133,8 @@ class Client:
                 self.answered(number, error)
             case Delivered(message=message):
                 self.delivered(message)
+            case ErrorReported():
+                self.refused_unanswered()
             case LoginFailed() | Ended():
                 self.hang_up()
             case _:
@@ -172,6 +175,9 @@ class Client:
     def answered(self, number: int, error: ClientError | None) -> None:
         """Take an answer."""
 
+    def refused_unanswered(self) -> None:
+        """The broker refused a request that wanted no answer."""
+
     def delivered(self, message: Message) -> None:
         """Take a message."""
 
@@ -179,7 +185,8 @@ class Client:
 class Producer(Client):
     """Sends to one destination or several, some messages at a time, alone or in transactions.
 
-    Some ask for the answer to the last of these messages only: it stands for those before it.
+    Some ask for the answer to the last of these messages only: it stands for those before it, unless the broker has
+    reported an error, which may be of any of them.
     """
 
     def __init__(
@@ -193,6 +200,7 @@ class Producer(Client):
         self.schedules = scenario.schedules
         self._sequence = 0
         self._unanswered: dict[int, SendMessage] = {}
+        self._has_error = False
         self._transaction: tuple[int, list[str]] | None = None
         """Number of the commit, 0 before it is sent, and what is sent."""
         super().__init__(scenario, name, protocol)
@@ -207,6 +215,7 @@ class Producer(Client):
         return not self.is_open or bool(self._unanswered) or self._transaction is not None
 
     def opened(self) -> None:
+        self._has_error = False
         self.request(AddProducer(producer=1), self.number(), answer=False)
         self._send_all(self._unanswered)
         self.flush()
@@ -222,10 +231,14 @@ class Producer(Client):
         elif number in self._unanswered:
             for each in [each for each in self._unanswered if each == number or (self.answers_last and each < number)]:
                 body = str(self._unanswered.pop(each).message.body)
-                if error is None:
+                if error is None and (each == number or not self._has_error):
                     self.scenario.checker.confirmed(body)
                 else:
                     self.scenario.checker.refused(body)
+            self._has_error = self._has_error and bool(self._unanswered)
+
+    def refused_unanswered(self) -> None:
+        self._has_error = True
 
     def _go_on(self) -> None:
         if self.is_open and self._transaction is None:
