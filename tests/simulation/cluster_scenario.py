@@ -330,6 +330,8 @@ class ClusterScenario:
                 raise Violation(f"not consumed at the end: {self.checker.missing()}, {roles}, {busy}")
             self.world.run(self.world.now + 0.05)
         self.world.run(self.world.now + 0.1)  # whatever else there is
+        if self.checker.missing():  # a message of a commit without an answer came in this time: the others must follow
+            self._run_until_consumed()
 
     # ------------------------------------------------------------ load
 
