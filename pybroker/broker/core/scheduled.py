@@ -26,7 +26,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.heads import place
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
-from pybroker.broker.domain.openwire.loose import Reader
+from pybroker.broker.domain.openwire.loose import Reader, UnencodableOpenWire
 from pybroker.broker.domain.openwire.message import OpenWireMessage, decode, encode, to_message, view
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import may_have
@@ -161,12 +161,16 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> M
 def undeliverable(data: bytes) -> Message:
     """Return a scheduled message that cannot be sent, to be dead-lettered: with its own id (`_own_id`), else unchanged.
 
+    If the id would be too long, it stays as it is too.
+
     Raises:
         MalformedOpenWire: it is no message, or one without destination or message id.
     """
     begin, end = place(data, "message_id")
-    own_id = _own_id(ids.read_message_id(Reader(data, begin)))
-    return routing(data[:begin] + ids.message_id(own_id) + data[end:])
+    with suppress(UnencodableOpenWire):
+        own_id = ids.message_id(_own_id(ids.read_message_id(Reader(data, begin))))
+        data = data[:begin] + own_id + data[end:]
+    return routing(data)
 
 
 def described(job: Job, data: bytes, reply_to: Destination, producer_id: ProducerId, sequence: int) -> Message:

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.core.scheduled import undeliverable
 from pybroker.broker.core.scheduler import UNREADABLE_MS
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.heads import place, read_head
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.layout import BODY_AT
 from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, encode, routing
@@ -68,6 +70,12 @@ def test_a_job_that_cannot_be_made_again_is_dead_lettered(world: World, caplog: 
     assert letter.data.endswith(data[place(data, "message_id")[1] :])
     assert world.drain() == [(1, "hello")]
     assert not world.jobs.recover()
+
+
+def test_dead_letter_of_a_job_keeps_an_id_too_long_to_change() -> None:
+    producer_id = ProducerId("x" * 65_533, 1, 1)
+    data = message(message_id=OpenWireMessageId(None, producer_id, 1)).data
+    assert undeliverable(data).data == data
 
 
 def test_a_bug_in_sending_one_message_stays_with_it(world: World, caplog: Any) -> None:
