@@ -1,27 +1,43 @@
-"""The end of a turn of the event loop: first writes to disk, then output.
+"""The end of a turn of the event loop: first deferred work, then writes to disk, then output.
 
 ```text
-sockets that are ready -> sessions, the core  |  commits: what this turn appended goes to disk  |  output, newest first
+sockets that are ready -> sessions, the core  |  deferred work  |  commits: what was appended goes to disk  |  output
                     one turn of the loop      |  its end: one callback of the loop for all of it
 ```
 
 A short write is done within the turn, and the responses that it allows leave with the same turn's output. They leave
-first: a client waits for them, while a dispatch is early by definition.
+first, that is newest first: a client waits for them, while a dispatch is early by definition.
+
+Deferred work is what is too long for one turn: searches, sweeps, fan-out. It is done in pieces. Each turn has a limit
+of time and of pieces for all of them together; the rest waits for the next turn, first in first out. A piece that has
+more to do defers itself again, and so continues in a later turn, behind all others.
 """
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 Callback = Callable[[], None]
+
+DEFERRED_SECONDS: Final = 0.005
+"""The limit to the time of deferred work in a turn: a client waits for it and for as much input, every turn again."""
+
+DEFERRED_PIECES: Final = 20
+"""The limit to the pieces of deferred work in a turn, for a clock that stands still within a turn (simulation)."""
 
 
 class Turn:
     """Callbacks for the end of the turn."""
 
-    __slots__ = ("_commits", "_is_scheduled", "_loop", "_output")
+    __slots__ = ("_commits", "_deferred", "_is_scheduled", "_loop", "_monotonic", "_output")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Begin with nothing to do; `monotonic` returns seconds, exact within a turn, unlike the time of some loops."""
         self._loop = loop
+        self._monotonic = monotonic
+        self._deferred: deque[Callback] = deque()
         self._commits: list[Callback] = []
         self._output: list[Callback] = []
         self._is_scheduled = False
@@ -34,6 +50,11 @@ class Turn:
     def output(self, callback: Callback) -> None:
         """Call back at the turn's end, to write output."""
         self._output.append(callback)
+        self._schedule()
+
+    def defer(self, callback: Callback) -> None:
+        """Call back at the end of a turn that has time, in the order of the calls; a piece should take about 1 ms."""
+        self._deferred.append(callback)
         self._schedule()
 
     def post(self, callback: Callback) -> None:
@@ -49,10 +70,26 @@ class Turn:
         try:
             callback()
         finally:
-            self._end()
+            self._finish()
 
     def _end(self) -> None:
+        if self._deferred:
+            self._continue_deferred()
         self._is_scheduled = False
+        if self._deferred:
+            self._schedule()
+        self._finish()
+
+    def _continue_deferred(self) -> None:
+        """Run pieces that were deferred before this turn's end, up to the limits; those that they defer wait."""
+        deferred, monotonic = self._deferred, self._monotonic
+        deadline = monotonic() + DEFERRED_SECONDS
+        for _ in range(min(len(deferred), DEFERRED_PIECES)):
+            self._run(deferred.popleft())
+            if monotonic() >= deadline:
+                return
+
+    def _finish(self) -> None:
         while self._commits:
             commits, self._commits = self._commits, []
             for commit in commits:

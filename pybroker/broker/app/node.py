@@ -220,8 +220,8 @@ class Node:
 
     async def _begin_term(self) -> None:
         loop = asyncio.get_running_loop()
-        turn = Turn(loop)
         machine = self._machine
+        turn = Turn(loop, machine.monotonic)
         store = wiring.make_store(
             self._config,
             self._lock,
@@ -243,7 +243,7 @@ class Node:
                 may_create=self.creatable.jobs,
                 machine=machine,
             ),
-            broker=wiring.make_broker(self._config, store, loop.call_soon, machine),
+            broker=wiring.make_broker(self._config, store, turn.defer, machine),
             server=Server(connections_max=self._config.connections_max, turn=turn),
             tasks=[],
         )

@@ -315,10 +315,10 @@ def _journal_settings(config: Config, archive: Path | None = None) -> JournalSet
 def make_broker(
     config: Config,
     store: MessageStore,
-    call_soon: Callable[[Callable[[], None]], object] | None = None,
+    defer: Callable[[Callable[[], None]], object] | None = None,
     machine: Machine = MACHINE,
 ) -> BrokerCore:
-    """Return the core over a store, still empty; `call_soon` is the event loop's."""
+    """Return the core over a store, still empty; `defer` continues its long work in later turns of the event loop."""
     defaults = DestinationPolicy(
         max_redeliveries=config.max_redeliveries, pending_message_limit=config.topic_pending_limit
     )
@@ -331,7 +331,7 @@ def make_broker(
         ),
         policies=_policies(config, defaults),
         definitions=definitions_of(config),
-        call_soon=call_soon,
+        defer=defer,
         run_id=machine.new_id(),
     )
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none

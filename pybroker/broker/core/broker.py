@@ -73,7 +73,7 @@ class BrokerCore(Host):
         limits: Limits | None = None,
         policies: PolicyMap | None = None,
         definitions: Iterable[Definition] = DEFAULT_DEFINITIONS,
-        call_soon: Callable[[Callable[[], None]], object] | None = None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
         run_id: str = "",
     ) -> None:
         super().__init__(clock)
@@ -91,7 +91,7 @@ class BrokerCore(Host):
         self._jobs: JobStore | None = None
         self.limits = limits or Limits()
         self.usage = Usage(self.limits.memory_bytes_max)
-        self.usage.paging.call_soon = call_soon
+        self.usage.paging.later = defer
         self.dead_letters = DeadLetters(
             target=lambda _: self,
             fallback=self._fallback,

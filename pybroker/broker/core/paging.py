@@ -16,7 +16,7 @@ watermark, all backlogs do this. Messages that are not stored stay in memory, an
 A page is read when the oldest message is not in memory, or when a search gets to a paged-out message. A page has at
 most `PAGE_MAX` messages, and ends with the message that reaches `PAGE_BYTES_MAX`. Reading a page blocks the event loop
 for some two milliseconds. A search by selector and a browser may have to read a whole backlog. After each page they
-continue in the loop's next turn (`call_soon`). Delivery does the same after `PAGE_BYTES_MAX`, so that output is sent.
+continue in a later turn of the loop (`defer`). Delivery does the same after `PAGE_BYTES_MAX`, so that output is sent.
 
 An expired message is found when it is paged in. If nothing consumes a backlog, a slow scan finds its expired messages:
 it reads at most `SCANNED_MAX` messages in `SCAN_SECONDS` for all backlogs together, one page per turn of the loop.
@@ -68,16 +68,16 @@ class Paging:
     """The paging state that all backlogs of a broker share.
 
     Attributes:
-        call_soon: runs a callback in the event loop's next turn; None: there is no loop, and searches are not divided.
+        later: runs a callback in a later turn of the event loop; None: there is no loop, and work is not divided.
         backlogs: all backlogs; a backlog that closes removes itself.
         is_paging_out: all backlogs were requested to page out messages, and have not finished.
         waiting: callbacks to run once the store may be readable again.
     """
 
-    __slots__ = ("_scan_left", "_scan_period", "backlogs", "call_soon", "is_paging_out", "waiting")
+    __slots__ = ("_scan_left", "_scan_period", "backlogs", "is_paging_out", "later", "waiting")
 
     def __init__(self) -> None:
-        self.call_soon: Callable[[Callable[[], None]], object] | None = None
+        self.later: Callable[[Callable[[], None]], object] | None = None
         self.backlogs: set[PageableBacklog] = set()
         self.is_paging_out = False
         self.waiting: dict[Callable[[], None], None] = {}
@@ -99,7 +99,7 @@ class Paging:
         period = now_ms // (1000 * SCAN_SECONDS)
         if period != self._scan_period:
             self._scan_period = period
-            self._scan_left = SCANNED_MAX if self.call_soon is not None else SCANNED_MAX // 20
+            self._scan_left = SCANNED_MAX if self.later is not None else SCANNED_MAX // 20
         granted = min(wanted, self._scan_left)
         self._scan_left -= granted
         return granted
@@ -111,8 +111,8 @@ class Paging:
             callback()
 
     def defer(self, callback: Callable[[], None]) -> bool:
-        """Run a callback in the event loop's next turn; return False if there is no loop."""
-        if self.call_soon is None:
+        """Run a callback in a later turn of the event loop; return False without a loop: all is done at once."""
+        if self.later is None:
             return False
-        self.call_soon(callback)
+        self.later(callback)
         return True

@@ -320,7 +320,7 @@ class Queue(StoredSource):
         Returns:
             The last sequence number examined, and True if the page was the reason to stop.
         """
-        is_bounded = level.is_paged and self.paging.call_soon is not None
+        is_bounded = level.is_paged and self.paging.later is not None
         count, space = PAGE_MAX, PAGE_BYTES_MAX
         for reference in level.scan(after):
             if not self.drop_if_expired(reference) and (receiver := self.consumer_set.choose(reference)) is not None:

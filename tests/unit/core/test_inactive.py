@@ -74,7 +74,7 @@ def turn(turns: list[Callable[[], None]]) -> None:
 def test_near_the_limit_what_is_unused_goes_at_once():
     turns: list[Callable[[], None]] = []
     world = World(MemoryStore(), limits=Limits(destinations_max=40))
-    world.broker.usage.paging.call_soon = turns.append
+    world.broker.usage.paging.later = turns.append
     world.client().subscribe("queue://consumed")
     world.client().send("queue://holds", "x")
     use(world, *(f"queue://{number}" for number in range(34)))
@@ -98,7 +98,7 @@ def test_near_the_limit_what_is_unused_goes_at_once():
 def test_near_the_limit_what_is_not_to_go_stays():
     turns: list[Callable[[], None]] = []
     world = World(MemoryStore(), DestinationPolicy(gc_inactive_destinations=False), Limits(destinations_max=5))
-    world.broker.usage.paging.call_soon = turns.append
+    world.broker.usage.paging.later = turns.append
     use(world, *(f"queue://{number}" for number in range(5)))
     with pytest.raises(RequestError, match="there are 5 destinations already"):
         use(world, "queue://more")
@@ -257,7 +257,7 @@ def test_sweep_looks_at_a_slice_per_turn(monkeypatch):
     monkeypatch.setattr(inactive, "SLICE", 3)
     world = World(MemoryStore())
     turns: list[Callable[[], None]] = []
-    world.broker.usage.paging.call_soon = turns.append
+    world.broker.usage.paging.later = turns.append
     use(world, *(f"queue://{number}" for number in range(10)))
     left = []
     for _ in range(2):

@@ -80,7 +80,7 @@ class PagedWorld(World):
         self.queue.usage.watermark = 8 * SIZE
         self.queue._page_out_at = 8 * SIZE
         if self.has_loop:
-            self.queue.paging.call_soon = self.turns.append
+            self.queue.paging.later = self.turns.append
 
     def turn(self) -> bool:
         """Run the loop once; return True if there was anything to do."""

@@ -288,7 +288,7 @@ def test_leftovers_are_scheduled_a_page_per_turn(pair: Pair) -> None:
     pair.jobs = SlowJobStore()
     pair.start()
     turns: list[Any] = []
-    pair.broker.usage.paging.call_soon = turns.append
+    pair.broker.usage.paging.later = turns.append
     pair.broker.open_scheduler(pair.jobs, (), wake_at=lambda _: None, connection_id="ID:b", jobs_max=10_000)
     counts = []
     for _ in range(10):

@@ -154,7 +154,7 @@ def test_message_behind_a_commit_waits_for_what_is_read_back(world, disk):
 def test_commit_is_read_back_one_page_per_turn(disk):
     world = World(disk, limits=Limits(memory_bytes_max=LIMIT))
     turns: list[Any] = []
-    world.broker.usage.paging.call_soon = turns.append
+    world.broker.usage.paging.later = turns.append
     client = world.client()
     transaction = client.connection.begin()
     client.send("queue://Q", *numbers(*range(1000)), transaction=transaction)

@@ -4,11 +4,12 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from pybroker.transports.turn import Turn
+from pybroker.transports.turn import DEFERRED_PIECES, DEFERRED_SECONDS, Turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -91,3 +92,107 @@ def test_posted_callback_runs_and_its_output_leaves(loop: Loop) -> None:
 
     loop.run_until_complete(live())
     assert log == ["posted", "output"]
+
+
+class Clock:
+    """A clock that stands still until a piece of work takes its time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_deferred_work_precedes_the_commit_and_the_output_of_its_turn(loop: Loop) -> None:
+    def act(turn: Turn, log: list[str]) -> None:
+        turn.output(lambda: log.append("output"))
+        turn.commit(lambda: log.append("commit"))
+        turn.defer(lambda: (turn.commit(lambda: log.append("its commit")), log.append("piece"), None)[2])
+
+    assert run_turn(loop, act) == ["piece", "commit", "its commit", "output"]
+
+
+def test_deferred_work_beyond_the_time_limit_continues_in_the_next_turn(loop: Loop) -> None:
+    clock, log = Clock(), list[int]()
+
+    def piece(number: int) -> None:
+        clock.now += DEFERRED_SECONDS * 0.4
+        log.append(number)
+
+    async def live() -> list[int]:
+        turn = Turn(loop, clock)
+        for number in range(7):
+            turn.defer(partial(piece, number))
+        done = []
+        while len(log) < 7:
+            await asyncio.sleep(0)
+            done.append(len(log))
+        return done
+
+    assert loop.run_until_complete(live()) == [3, 6, 7], "a piece that is begun is finished, and no other is begun"
+    assert log == list(range(7)), "first in, first out"
+
+
+def test_deferred_work_beyond_the_piece_limit_continues_in_the_next_turn(loop: Loop) -> None:
+    log: list[int] = []
+
+    async def live() -> None:
+        turn = Turn(loop, Clock())
+        for number in range(DEFERRED_PIECES + 1):
+            turn.defer(partial(log.append, number))
+        await asyncio.sleep(0)
+        assert len(log) == DEFERRED_PIECES
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(live())
+    assert log == list(range(DEFERRED_PIECES + 1))
+
+
+def test_piece_that_defers_itself_runs_once_a_turn_behind_the_others(loop: Loop) -> None:
+    log: list[str] = []
+
+    async def live() -> None:
+        turn = Turn(loop, Clock())
+
+        def endless() -> None:
+            log.append("endless")
+            turn.defer(endless)
+
+        turn.defer(endless)
+        turn.defer(lambda: log.append("other"))
+        await asyncio.sleep(0)
+        assert log == ["endless", "other"]
+        turn.defer(lambda: log.append("later"))
+        await asyncio.sleep(0)
+        assert log == ["endless", "other", "endless", "later"]
+
+    loop.run_until_complete(live())
+
+
+def test_error_in_a_piece_is_reported_and_the_others_run(loop: Loop) -> None:
+    reported: list[str] = []
+    loop.set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+
+    def act(turn: Turn, log: list[str]) -> None:
+        turn.defer(lambda: 1 // 0)
+        turn.defer(lambda: log.append("piece"))
+        turn.output(lambda: log.append("output"))
+
+    assert run_turn(loop, act) == ["piece", "output"]
+    assert len(reported) == 1
+
+
+def test_posted_callback_does_not_extend_the_time_of_deferred_work(loop: Loop) -> None:
+    log: list[str] = []
+
+    async def live() -> None:
+        turn = Turn(loop, Clock())
+        turn.post(lambda: turn.defer(lambda: log.append("piece")))
+        turn.post(lambda: log.append("posted"))
+        await asyncio.sleep(0)
+        assert log == ["posted"]
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(live())
+    assert log == ["posted", "piece"]
