@@ -37,11 +37,6 @@ _ACCEPT_RETRY_SECONDS = 1.0
 _REFUSED_MAX = 100
 """The limit to refused connections that linger; more are aborted, because the journal needs descriptors too."""
 
-_REFUSAL_LOG_SECONDS = 1.0
-_ACCEPT_LOG_SECONDS = 10.0
-"""The shortest time between two lines about refused connections, and about failures to accept, which would otherwise
-fill the disk."""
-
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -97,8 +92,6 @@ class Server:
         self._handshakes = Handshakes(self._loop, limit=max(1, connections_max // 2))
         self._refused: dict[SocketConnection, None] = {}
         self._refusal_count = 0
-        self._refusals_logged = _RateLimit(_REFUSAL_LOG_SECONDS)
-        self._failures_logged = _RateLimit(_ACCEPT_LOG_SECONDS)
 
     def listen(self, protocol: ListenerProtocol, bound: socket.socket) -> str:
         """Open a listener on a socket made by `bind`, which belongs to the server from now on.
@@ -174,8 +167,6 @@ class Server:
 
     def _log_refusal(self, connection: SocketConnection) -> None:
         self._refusal_count += 1
-        if not self._refusals_logged.is_due(self._loop.time()):
-            return
         _log.warning(
             "refused %s: %d connections are open already, raise connections_max if that is too few (%d refused so far)",
             connection.peer,
@@ -203,8 +194,7 @@ class Server:
                 return
             except OSError as error:
                 # Level-triggered: the loop would call this again at once, and for ever.
-                if self._failures_logged.is_due(self._loop.time()):
-                    _log.error("no connection can be accepted at the moment: %s", error.strerror)
+                _log.error("no connection can be accepted at the moment: %s", error.strerror)
                 self._loop.remove_reader(bound)
                 self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._accept_from, bound)
                 return
@@ -240,20 +230,6 @@ class Server:
         except OSError as error:
             _log.debug("%s: gone as soon as accepted: %s", connection.peer, error)
             accepted.close()
-
-
-class _RateLimit:
-    """Allows an action at most once per period."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._not_before = 0.0
-
-    def is_due(self, now: float) -> bool:
-        if now < self._not_before:
-            return False
-        self._not_before = now + self._seconds
-        return True
 
 
 def bind(host: str, port: int, setting: str) -> socket.socket:

@@ -1,18 +1,18 @@
 """The format and limits of the broker's log: one event per line, time first, so that members' logs can be compared.
 
 Log lines contain text from peers: names, headers, errors. Control characters are therefore written as escapes; a line
-feed would otherwise let a peer forge lines. Each line of a traceback has a margin, for the same reason. Peers also
-control how often a line is logged: of each kind of line about them a limited number is written, the others are counted.
+feed would otherwise let a peer forge lines. Each line of a traceback has a margin, for the same reason. Long texts are
+cut. Peers also control how often a line is logged, which `log_limits` bounds.
 """
 
 import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TextIO
+from typing import Final, TextIO
 
+from pybroker.broker.app.log_limits import LogLimits
 from pybroker.transports import client_log
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -22,13 +22,16 @@ separator, directional marks, embeddings, overrides and isolates."""
 _MARGIN = "  | "
 """The prefix of each line of a traceback, which no time begins with."""
 
-_PEERS = "pybroker.transports."
-"""The prefix of loggers whose lines peers can cause."""
+LINE_LENGTH_MAX: Final = 1_000
+"""The limit to the characters of an event's text, and of a traceback's line; what is longer is cut."""
 
-LINES_MAX = 100
-PERIOD_SECONDS = 10.0
-"""The limit to lines of one kind about peers in a period. A peer on one core can cause 2,000 a second, or 20 GB a day;
-the limit keeps it to a few hundred MB."""
+_CUT: Final = " [...]"
+
+_TRACEBACK_LINES_MAX: Final = 100
+"""The limit to the lines of a traceback; the middle of a longer one is left out."""
+
+_handlers: list["_Handler"] = []
+"""The handler in use, if any."""
 
 
 class _Formatter(logging.Formatter):
@@ -51,76 +54,54 @@ class _Formatter(logging.Formatter):
         self,
         ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
     ) -> str:
-        return "\n".join(_MARGIN + _one_line(line) for line in super().formatException(ei).split("\n"))
-
-
-@dataclass(slots=True)
-class _Period:
-    """The count of lines of one kind in a period, which begins with the first one.
-
-    Attributes:
-        ends_at: the end of the period.
-        count: the number of lines.
-        left_out: the last line that was not written.
-    """
-
-    ends_at: float
-    count: int = 0
-    left_out: logging.LogRecord | None = None
+        lines = super().formatException(ei).split("\n")
+        if len(lines) > _TRACEBACK_LINES_MAX:
+            half = _TRACEBACK_LINES_MAX // 2
+            lines[half:-half] = [f"[{len(lines) - 2 * half:,} lines]"]
+        return "\n".join(_MARGIN + _one_line(line) for line in lines)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to standard error, with at most `LINES_MAX` lines of each kind about peers in a period.
-
-    The first omitted line is reported at once. Their number is written before the first line of any kind after the
-    period. A kind is a logger and the format string of its call; so there are a few dozen.
-    """
+    """Writes to standard error what `LogLimits` allow."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
-        self._clock = clock
-        self._periods: dict[tuple[str, str], _Period] = {}
+        self._limits = LogLimits(clock)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, or count it. The caller holds the handler's lock."""
-        now = self._clock()
-        if self._periods:
-            self._report(now)
-        if not record.name.startswith(_PEERS) or record.levelno <= logging.DEBUG:
-            super().emit(record)
-            return
-        period = self._periods.setdefault((record.name, record.msg), _Period(now + PERIOD_SECONDS))
-        period.count += 1
-        if period.count <= LINES_MAX:
-            super().emit(record)
-            return
-        if period.left_out is None:
-            text = f"{LINES_MAX} lines of one kind within {PERIOD_SECONDS:g} seconds: more are counted, such as: "
-            super().emit(_about(record, text))
-        period.left_out = record
+        self._report()
+        if self._limits.allows(record):
+            self._write(record)
+
+    def report(self, *, final: bool = False) -> None:
+        """Write the counts of lines that were left out."""
+        self.acquire()
+        try:
+            self._report(final=final)
+        finally:
+            self.release()
 
     def close(self) -> None:
         """Write the counts of the present periods."""
-        self.acquire()
-        try:
-            self._report(float("inf"))
-        finally:
-            self.release()
+        self.report(final=True)
         super().close()
 
-    def _report(self, now: float) -> None:
-        for kind, period in [each for each in self._periods.items() if each[1].ends_at <= now]:
-            del self._periods[kind]
-            if period.left_out is not None:
-                text = f"{period.count - LINES_MAX} lines were left out, the last one: "
-                super().emit(_about(period.left_out, text))
+    def _report(self, *, final: bool = False) -> None:
+        for record in self._limits.reports(final=final):
+            super().emit(record)
 
-
-def _about(record: logging.LogRecord, text: str) -> logging.LogRecord:
-    """Return a record about another one."""
-    made = logging.makeLogRecord(record.__dict__)
-    made.msg, made.args, made.exc_info = text + record.getMessage(), None, None
-    return made
+    def _write(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record) + self.terminator
+            self.stream.write(text)
+            self.flush()
+        except RecursionError:
+            raise
+        except Exception:  # as the library's handlers do: a failure to log is reported, and ends nothing
+            self.handleError(record)
+        else:
+            self._limits.wrote(record, len(text.encode(errors="replace")))
 
 
 def configure(level: str, *, connections: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
@@ -129,9 +110,10 @@ def configure(level: str, *, connections: bool = False, clock: Callable[[], floa
     Args:
         level: the lowest level that is written.
         connections: include clients that connect and disconnect.
-        clock: seconds, for the periods of lines about peers.
+        clock: seconds, for the limits to lines that peers cause.
     """
     handler = _Handler(clock)
+    _handlers[:] = [handler]
     handler.setFormatter(_Formatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -142,13 +124,22 @@ def configure(level: str, *, connections: bool = False, clock: Callable[[], floa
     logging.getLogger("asyncio").setLevel(max(logging.WARNING, root.level))
 
 
+def report() -> None:
+    """Write the counts of lines that were left out for `PERIOD_SECONDS`; to be called about once in these."""
+    for handler in _handlers:
+        handler.report()
+
+
 def instant(milliseconds: int) -> str:
     """Return a time in milliseconds since the epoch as local time to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
 
 
 def _one_line(text: str) -> str:
-    return _CONTROL.sub(_escaped, text)
+    if len(text) > LINE_LENGTH_MAX:
+        text = text[:LINE_LENGTH_MAX] + _CUT
+    text = _CONTROL.sub(_escaped, text)
+    return text if len(text) <= LINE_LENGTH_MAX + len(_CUT) else text[:LINE_LENGTH_MAX] + _CUT
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pybroker.broker.app import schedulers, wiring
+from pybroker.broker.app import log_limits, logs, schedulers, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
@@ -294,6 +294,7 @@ class Node:
             self._every(config.expire_interval, term.broker.resume_stalled),
             self._every(config.expire_interval, term.broker.remove_inactive_destinations),
             self._every(_REPORT_SECONDS, term.broker.report),
+            self._every(log_limits.PERIOD_SECONDS, logs.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
             _load_selectors(),
         ]

@@ -49,7 +49,6 @@ from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
-from pybroker.transports.stomp.refusals import Refusals
 from pybroker.transports.stomp.session import SERVER, StompSession
 from pybroker.transports.turn import Turn
 
@@ -527,7 +526,6 @@ def _transports(
 
 def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
     limits = StompLimits(body_bytes=config.frame_max, connect_seconds=config.connect_timeout)
-    refusals = Refusals()
 
     def session(link: Link) -> Session:
         return StompSession(
@@ -536,7 +534,6 @@ def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
             connection_id=machine.new_id(),
             limits=limits,
             clock=machine.clock,
-            refusals=refusals,
             server=config.stomp_server or SERVER,
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pybroker import __version__
-from pybroker.broker.domain.errors import BrokerError, RequestError, ResourceLimit
+from pybroker.broker.domain.errors import BrokerError, RequestError
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.errors import StompProtocolError, StompRequestError, describe
@@ -20,7 +20,6 @@ from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.client import StompClient
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
 from pybroker.transports.stomp.heartbeat import HeartBeat, negotiate
-from pybroker.transports.stomp.refusals import Refusals
 from pybroker.transports.stomp.states import TRANSITIONS, Reaction, StompState
 
 _log = logging.getLogger(__name__)
@@ -41,7 +40,6 @@ class StompSession(Session):
         connection_id: str,
         limits: StompLimits,
         clock: Clock,
-        refusals: Refusals | None = None,
         server: str = SERVER,
     ) -> None:
         """Wait for CONNECT.
@@ -53,7 +51,6 @@ class StompSession(Session):
             limits: the limits to frames and objects of the peer.
             clock: milliseconds since the epoch, for messages without a timestamp.
             server: the header of that name in CONNECTED.
-            refusals: logs messages refused for lack of space, shared by all connections; None: not shared.
         """
         self._broker = broker
         self._link = link
@@ -61,7 +58,6 @@ class StompSession(Session):
         self._limits = limits
         self._clock = clock
         self._server = server
-        self._refusals = refusals or Refusals()
         self._decoder = FrameDecoder(limits)
         self._decoder.body_bytes_max = min(limits.body_bytes, limits.unconnected_body_bytes)
         self._version = Version.V1_0
@@ -161,16 +157,10 @@ class StompSession(Session):
                 raise _unknown(frame.command)
             handler(frame)
         except RequestError as error:
-            self._log_refusal(frame.command, error)
+            _log.info("%s: %s refused: %s", self._connection_id, frame.command, error)
             self._write_error(error, frame.headers.get("receipt"))
         except BrokerError as error:
             self._close_with_error(error, frame.headers.get("receipt"))
-
-    def _log_refusal(self, command: str, error: RequestError) -> None:
-        if command == Command.SEND and isinstance(error, ResourceLimit):
-            self._refusals.record(self._connection_id, error, self._link.time())
-        else:
-            _log.info("%s: %s refused: %s", self._connection_id, command, error)
 
     # ------------------------------------------------------------ CONNECT, DISCONNECT
 

@@ -8,6 +8,9 @@ import sys
 import pytest
 
 from pybroker.broker.app import logs
+from pybroker.broker.app.log_limits import BYTES_BURST, LINES_BURST, PERIOD_SECONDS
+from pybroker.broker.app.logs import LINE_LENGTH_MAX
+from pybroker.broker.domain.openwire.commands import RemoveSubscriptionInfo
 from tests.unit.transports.openwire.conversation import World
 
 
@@ -79,32 +82,105 @@ def complain(times: int, first: int = 0) -> None:
 
 
 def test_flood_of_lines_about_peers_is_counted(log, clock) -> None:
-    complain(logs.LINES_MAX)
-    assert len(log()) == logs.LINES_MAX
-    complain(50, first=logs.LINES_MAX)
-    assert log()[-1].endswith(
-        "100 lines of one kind within 10 seconds: more are counted, such as: peer 100: TLS handshake failed"
-    )
-    assert len(log()) == logs.LINES_MAX + 1
+    complain(LINES_BURST + 4_211)
+    assert len(log()) == LINES_BURST
     logging.getLogger("pybroker.transports.detect").info("another kind")
     assert log()[-1].endswith("another kind")
-    clock[0] = logs.PERIOD_SECONDS
-    logging.getLogger("pybroker.node").info("next")
-    assert [line.partition(": ")[2] for line in log()[-2:]] == [
-        "50 lines were left out, the last one: peer 149: TLS handshake failed",
-        "next",
-    ]
+    clock[0] = PERIOD_SECONDS
+    logs.report()
+    assert log()[-1].endswith(
+        "INFO    tls_connection: ... 4,211 more in the last 10 s, such as: peer 100: TLS handshake failed"
+    )
+    count = len(log())
+    logs.report()
+    assert len(log()) == count, "reported once"
+
+
+def test_flood_that_goes_on_is_a_line_per_second(log, clock) -> None:
+    complain(LINES_BURST)
+    for second in range(1, 101):
+        clock[0] = float(second)
+        complain(50)
+    lines = [line for line in log() if " more in the last " not in line]
+    assert len(lines) == LINES_BURST + 100
+    assert len(log()) - len(lines) in {9, 10}, "and a count in each period"
+
+
+def test_allowance_of_a_cause_is_whole_again_after_silence(log, clock) -> None:
+    complain(2 * LINES_BURST)
+    clock[0] = 2 * LINES_BURST
+    complain(2 * LINES_BURST)
+    assert len(log()) == 2 * LINES_BURST + 1
+
+
+def test_causes_share_an_allowance_of_bytes(log, clock) -> None:
+    """A peer that finds many causes of long lines writes no more than one with a single cause."""
+    for number in range(60):
+        for _ in range(LINES_BURST):
+            logging.getLogger(f"pybroker.transports.cause{number}").info("%s", "\N{GRINNING FACE}" * 20_000)
+    written = len("\n".join(log()).encode())
+    assert BYTES_BURST <= written < BYTES_BURST + 5_000
+    clock[0] = 1_000.0
     complain(1)
-    assert log()[-1].endswith("INFO    tls_connection: peer 0: TLS handshake failed")
+    assert log()[-1].endswith("peer 0: TLS handshake failed"), "after the burst has grown again"
+
+
+def test_causes_without_a_format_share_an_allowance(log) -> None:
+    for number in range(3_000):
+        logging.getLogger("another.package").error(f"text {number}")  # noqa: G004
+    assert len(log()) == 1_000 + LINES_BURST
 
 
 def test_lines_left_out_are_counted_at_the_end(log) -> None:
-    complain(logs.LINES_MAX + 7)
+    complain(LINES_BURST + 7)
     logging.getLogger().handlers[0].close()
-    assert "7 lines were left out" in log()[-1]
+    assert "... 7 more in the last 1 s" in log()[-1]
 
 
-def test_lines_of_the_broker_itself_are_never_left_out(log) -> None:
-    for number in range(3 * logs.LINES_MAX):
-        logging.getLogger("pybroker.store.journal").error("damaged: record %d", number)
-    assert len(log()) == 3 * logs.LINES_MAX
+@pytest.mark.parametrize("name", ["broker.app.node", "locks.file", "store.journal.sink"])
+def test_lines_of_the_broker_itself_are_never_left_out(log, name: str) -> None:
+    for number in range(3 * LINES_BURST):
+        logging.getLogger(f"pybroker.{name}").error("record %d", number)
+    assert len(log()) == 3 * LINES_BURST
+
+
+def test_callbacks_that_fail_in_the_store_are_counted(log) -> None:
+    for _ in range(3 * LINES_BURST):
+        logging.getLogger("pybroker.store.group_commit").error("a callback failed")
+    assert len(log()) == LINES_BURST
+
+
+def test_long_texts_are_cut(log) -> None:
+    logging.getLogger("pybroker.transports.a").info("refused: %s", "x" * 20_000)
+    logging.getLogger("pybroker.transports.a").info("%s", "\0" * 20_000)
+    for line in log():
+        assert line.endswith(" [...]")
+        assert len(line) < LINE_LENGTH_MAX + 50
+
+
+def test_long_traceback_is_cut_in_its_middle(log) -> None:
+    def chain(depth: int) -> None:
+        try:
+            if depth:
+                chain(depth - 1)
+            raise ValueError("x" * 20_000)
+        except ValueError as error:
+            raise ValueError("y") from error
+
+    try:
+        chain(100)
+    except ValueError:
+        logging.getLogger("pybroker.transports.a").exception("failed")
+    assert len(log()) == 1 + 101
+    assert max(map(len, log())) < LINE_LENGTH_MAX + 50
+
+
+def test_refused_commands_write_little(log) -> None:
+    """38 MB of refused commands wrote 22 MB of log."""
+    client = World().client("a", client_id="a")
+    text = "x" * 20_000
+    for _ in range(2_000):
+        client.refused(RemoveSubscriptionInfo(client_id=text, subscription_name=text))
+    assert len(log()) == LINES_BURST
+    assert len("\n".join(log())) < BYTES_BURST
+    assert text[:900] in log()[-1]
