@@ -317,6 +317,56 @@ class MessageStore(Protocol):
         ...
 
 
+class MessageSpool(Protocol):
+    """Keeps messages that no store has, so that they can leave memory; all of them are gone with the process."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the disk that it takes."""
+        ...
+
+    @property
+    def bytes_max(self) -> int:
+        """Limit of these bytes."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """True while it takes no more messages, because of its limit or of its disk."""
+        ...
+
+    def write(self, messages: Sequence[Message], when_written: Callable[[Sequence[int]], None]) -> bool:
+        """Begin to write messages, which the caller keeps in memory until the callback.
+
+        Args:
+            messages: the messages, which are not changed before the callback; one at least.
+            when_written: called on the event loop, never within this call: with the place of each message, by which it
+                is read back; with none if they could not be written.
+
+        Returns:
+            False if there is no space, or the last write failed a short time ago; there is no callback then.
+        """
+        ...
+
+    def read_page(self, places: Sequence[int], bytes_max: int) -> Page:
+        """Return messages from the first place on until they take `bytes_max` bytes or more. Blocks for a few reads.
+
+        A message that cannot be read back is left out, and logged. All messages stay until `release`.
+
+        Raises:
+            StoreUnavailable: the spool is closed.
+        """
+        ...
+
+    def release(self, place: int) -> None:
+        """Free the space of one message."""
+        ...
+
+    def close(self) -> None:
+        """Free all space."""
+        ...
+
+
 # ---------------------------------------------------------------- lock
 
 

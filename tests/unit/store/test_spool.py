@@ -1,0 +1,248 @@
+"""The spool: messages come back as written, space is freed, a full disk or limit is no error."""
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.message import Message
+from pybroker.store import spool as spool_module
+from pybroker.store.runtime import start_thread
+from pybroker.store.spool import READ_AHEAD_BYTES, RETRY_SECONDS, FileSpool, SpoolThread
+from tests.unit.core.conftest import make_message
+
+
+class Disk:
+    """A spool whose thread does what the test lets it, and its clock."""
+
+    def __init__(self, directory, **limits):
+        self.now = 0.0
+        self.jobs: list[Callable[[], None]] = []
+        self.spool = FileSpool(
+            directory,
+            submit=self.jobs.append,
+            post=lambda callback: callback(),
+            monotonic=lambda: self.now,
+            **({"bytes_max": 1 << 30, "reserve_bytes": 0} | limits),
+        )
+
+    def work(self):
+        while self.jobs:
+            self.jobs.pop(0)()
+
+    def write(self, *messages: Message) -> list[int]:
+        """Write messages, and return their places; none if they could not be written."""
+        answers: list[list[int]] = []
+        assert self.spool.write(messages, lambda places: answers.append(list(places)))
+        assert answers == []
+        self.work()
+        assert len(answers) == 1
+        return answers[0]
+
+    def names(self, *places: int, bytes_max: int = 1 << 30) -> list[str]:
+        return [message.message_id for message in self.spool.read_page(places, bytes_max).messages]
+
+
+@pytest.fixture
+def disk(tmp_path):
+    made = Disk(tmp_path)
+    yield made
+    made.spool.close()
+    made.work()
+
+
+def large(length: int = 100_000) -> Message:
+    return make_message("x" * length, "queue://Q", persistent=False)
+
+
+def never(places: object) -> None:
+    pytest.fail("nothing was written")
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def test_messages_come_back_with_all_their_fields(disk):
+    fields: tuple[dict[str, Any], ...] = (
+        {},
+        {"persistent": False},
+        {"expiration": 12345, "priority": 9},
+        {"properties": {"a": 1}},
+    )
+    messages = [make_message("m", "topic://T", **each) for each in fields]
+    messages[0].persistent = False  # as the copies that durable subscriptions get of a topic's history
+    found = disk.spool.read_page(disk.write(*messages), 1 << 30).messages
+    names = [name for name in Message.__slots__ if name != "decoded"]
+    assert [[getattr(each, name) for name in names] for each in found] == [
+        [getattr(each, name) for name in names] for each in messages
+    ]
+
+
+def test_the_directory_shows_no_file(disk, tmp_path):
+    disk.write(large())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_unnamed_files_shows_none_either(disk, tmp_path, monkeypatch):
+    real = os.open
+
+    def without(path, flags, *mode, **more):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return real(path, flags, *mode, **more)
+
+    monkeypatch.setattr(os, "open", without)
+    message = large()
+    assert disk.names(*disk.write(message)) == [message.message_id]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_ends_with_the_message_that_reaches_its_bytes(disk):
+    messages = [large(1000) for _ in range(10)]
+    places = disk.write(*messages)
+    page = disk.spool.read_page(places, 2500)
+    assert len(page.messages) == page.looked_at == 3
+
+
+def test_messages_larger_than_a_read_and_a_segment_come_back(disk, monkeypatch):
+    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 500_000)
+    messages = [large(length) for length in (10, READ_AHEAD_BYTES - 50, 2 * READ_AHEAD_BYTES, 700_000, 10)]
+    places = [place for message in messages for place in disk.write(message)]
+    for order in (places, places[::-1]):
+        found = disk.spool.read_page(order, 1 << 30).messages
+        assert sorted(each.data for each in found) == sorted(each.data for each in messages)
+
+
+def test_many_messages_are_written_in_several_calls(disk):
+    messages = [large(20) for _ in range(3000)]
+    assert disk.names(*disk.write(*messages)) == [each.message_id for each in messages]
+
+
+def test_a_short_write_is_continued(disk, monkeypatch):
+    monkeypatch.setattr(os, "pwritev", lambda descriptor, buffers, offset: os.pwrite(descriptor, buffers[0], offset))
+    messages = [large(20) for _ in range(5)]
+    assert disk.names(*disk.write(*messages)) == [each.message_id for each in messages]
+
+
+def test_space_is_free_once_no_message_of_a_segment_is_needed(disk, monkeypatch):
+    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 250_000)
+    before = open_files()
+    places = [place for _ in range(6) for place in disk.write(large())]
+    assert open_files() == before + 3
+    used = disk.spool.used_bytes
+    for place in (places[2], places[3]):
+        disk.spool.release(place)
+    disk.work()
+    assert (open_files(), disk.spool.used_bytes) == (before + 2, used * 2 // 3)
+    kept = [places[0], places[1], places[4], places[5]]
+    assert len(disk.names(*kept)) == 4
+    for place in kept:
+        disk.spool.release(place)
+    disk.work()
+    assert (open_files(), disk.spool.used_bytes) == (before, 0)
+    assert len(disk.names(*disk.write(large()))) == 1
+
+
+def test_messages_beyond_the_limit_are_refused_until_space_is_free(tmp_path, caplog):
+    disk = Disk(tmp_path, bytes_max=150_000)
+    places = disk.write(large())
+    assert not disk.spool.write([large()], never)
+    assert disk.spool.is_full
+    assert "raise spool_limit" in caplog.text
+    disk.spool.release(places[0])
+    disk.now += 60
+    with caplog.at_level(logging.INFO):
+        assert len(disk.write(large())) == 1
+    assert not disk.spool.is_full
+    assert "takes messages again" in caplog.text
+
+
+def test_a_failed_write_keeps_what_was_written_and_is_tried_again_later(disk, monkeypatch, caplog):
+    first = disk.write(large())
+
+    def full(descriptor, buffers, offset):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    used = disk.spool.used_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full)
+        assert disk.write(large(), large()) == []
+    assert caplog.text.count("No space left on device") == 1
+    assert "choose another spool_directory" in caplog.text
+    assert disk.spool.is_full
+    assert disk.spool.used_bytes < 2 * used + 200_000
+    assert not disk.spool.write([large()], never), "the disk may take seconds to fail"
+    assert len(disk.names(*first)) == 1
+    disk.now += RETRY_SECONDS
+    second = disk.write(large())
+    assert len(disk.names(*first, *second)) == 2
+    for place in (*first, *second):
+        disk.spool.release(place)
+    assert disk.spool.used_bytes == 0
+
+
+def test_the_reserve_of_the_disk_is_left_alone(tmp_path, caplog):
+    state = os.statvfs(tmp_path)
+    disk = Disk(tmp_path, reserve_bytes=state.f_bavail * state.f_frsize + (1 << 40))
+    assert disk.write(large()) == []
+    assert "the reserve of" in caplog.text
+
+
+def test_a_missing_directory_is_an_answer_and_no_error(tmp_path, caplog):
+    assert Disk(tmp_path / "gone").write(large()) == []
+    assert "No such file or directory" in caplog.text
+
+
+def test_a_damaged_record_is_left_out_and_logged(disk, caplog):
+    messages = [large(1000), large(1000), large(1000)]
+    places = disk.write(*messages)
+    (segment,) = disk.spool._segments
+    os.pwrite(segment.descriptor, b"\xff" * 20, places[1])
+    page = disk.spool.read_page(places, 1 << 30)
+    assert [each.message_id for each in page.messages] == [messages[0].message_id, messages[2].message_id]
+    assert page.looked_at == 3
+    assert "is lost" in caplog.text
+
+
+def test_a_closed_spool_frees_its_files_without_callbacks(disk):
+    before = open_files()
+    places = disk.write(large())
+    assert disk.spool.write([large()], never)
+    disk.spool.close()
+    disk.work()
+    assert open_files() == before
+    assert not disk.spool.write([large()], never)
+    disk.spool.release(places[0])
+    with pytest.raises(StoreUnavailable):
+        disk.spool.read_page(places, 1000)
+
+
+def test_the_thread_begins_with_the_first_callback_and_outlives_a_bug(caplog):
+    results: SimpleQueue[int] = SimpleQueue()
+    workers = []
+
+    def spawn(name, run):
+        workers.append(start_thread(name, run))
+        return workers[0]
+
+    def bug():
+        raise ZeroDivisionError
+
+    thread = SpoolThread(spawn, SimpleQueue)
+    thread.end()
+    assert workers == []
+    thread.submit(lambda: results.put(1))
+    thread.submit(bug)
+    thread.submit(lambda: results.put(2))
+    assert [results.get(timeout=10), results.get(timeout=10)] == [1, 2]
+    thread.end()
+    workers[0].join(10)
+    assert not workers[0].is_alive()
+    assert len(workers) == 1
+    assert "failed unexpectedly" in caplog.text
