@@ -21,6 +21,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
+from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.session import Link, Session
 from pybroker.transports.turn import Turn
 
@@ -64,6 +66,11 @@ class Registry(Protocol):
 
     def forget(self, connection: "SocketConnection") -> None:
         """Remove a connection that is gone."""
+        ...
+
+    @property
+    def frames(self) -> FrameMemory:
+        """The memory of large unfinished frames."""
         ...
 
     @property
@@ -111,6 +118,7 @@ class SocketConnection(asyncio.Protocol):
         self._write_paused = False
         self._read_holds = 0
         self._unread_hold = False
+        self._holds_frame = False
         self._reading_since: float | None = None
         self._state = _OPEN
         self._linger_seconds = 0.0
@@ -146,6 +154,7 @@ class SocketConnection(asyncio.Protocol):
         self._cancel_timer()
         self._state = ConnectionState.LINGERING
         self._linger_seconds = _LINGER_SECONDS if linger_seconds is None else linger_seconds
+        self.release_frame()
         self._loop.call_soon(self._lost)
         if has_left:
             self._shut()
@@ -181,9 +190,28 @@ class SocketConnection(asyncio.Protocol):
             if self._is_readable():
                 self._transport.resume_reading()
 
+    def reserve_frame(self, size: int, received: int) -> None:
+        """Reserve memory for a large frame of which only a part has come, and do not read on without it."""
+        if self._state is _OPEN:
+            self._holds_frame = True
+            self._registry.frames.update(self, size, received)
+
+    def release_frame(self) -> None:
+        """Release what was reserved."""
+        if self._holds_frame:
+            self._holds_frame = False
+            self._registry.frames.end(self)
+
     def become(self, session: Session) -> None:
         """Replace the session, from the next event on."""
         self._session = session
+
+    # ------------------------------------------------------------ frame memory
+
+    def give_up(self, error: ResourceLimit) -> None:
+        """Close with an error, as the memory for unfinished frames is needed for others."""
+        if self._session is not None:
+            self._session.give_up(error)
 
     # ------------------------------------------------------------ asyncio
 
@@ -225,6 +253,7 @@ class SocketConnection(asyncio.Protocol):
         self._state = ConnectionState.GONE
         self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
         self._cancel_timer()
+        self.release_frame()
         self._registry.forget(self)
         self._lost()
         if not self.gone.done():

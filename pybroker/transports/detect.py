@@ -12,6 +12,7 @@ import enum
 import logging
 from collections.abc import Mapping
 
+from pybroker.broker.domain.errors import BrokerError
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.session import Session
 
@@ -99,6 +100,10 @@ class Detector(Session):
     def on_timer(self) -> None:
         """Close the connection of a peer that has not sent enough."""
         self._close(f"its first bytes did not show a protocol within {self._seconds:g} seconds")
+
+    def give_up(self, error: BrokerError) -> None:
+        """Close the connection."""
+        self._close(str(error))
 
     def lost(self) -> None:
         """Do nothing: health checks connect and leave at once."""

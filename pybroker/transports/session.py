@@ -6,6 +6,7 @@ One session serves one connection. It is sans-I/O: it takes chunks, calls the br
 
 from typing import Protocol
 
+from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Throttle
 
 
@@ -43,6 +44,19 @@ class Link(Throttle, Protocol):
         """Call `Session.on_timer` at that monotonic time, which replaces an earlier one; None: never."""
         ...
 
+    def reserve_frame(self, size: int, received: int) -> None:
+        """Reserve memory for a large frame of which only a part has come; the peer is not read on until it is there.
+
+        Args:
+            size: bytes of the whole frame.
+            received: bytes that have come.
+        """
+        ...
+
+    def release_frame(self) -> None:
+        """Release what was reserved, as the frame is complete."""
+        ...
+
 
 class Session(Protocol):
     """A conversation with one peer."""
@@ -65,6 +79,10 @@ class Session(Protocol):
 
     def on_timer(self) -> None:
         """React to the time that was passed to `Link.wake_at`."""
+        ...
+
+    def give_up(self, error: BrokerError) -> None:
+        """Close with an error that is not the peer's alone: a limit of all connections is reached."""
         ...
 
     def lost(self) -> None:

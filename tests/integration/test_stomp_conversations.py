@@ -169,6 +169,12 @@ class FakeLink:
     def resume_reading(self) -> None:
         """The test itself feeds the session."""
 
+    def reserve_frame(self, size: int, received: int) -> None:
+        """Do nothing: this link has all memory."""
+
+    def release_frame(self) -> None:
+        """Do nothing, as above."""
+
 
 class StompClient:
     """One recorded connection, and the MESSAGE frames it has seen."""

@@ -133,6 +133,12 @@ class Link:
     def resume_reading(self) -> None:
         """Always read."""
 
+    def reserve_frame(self, size: int, received: int) -> None:
+        """Do nothing: this link has all memory."""
+
+    def release_frame(self) -> None:
+        """Do nothing, as above."""
+
 
 def new_session() -> tuple[StompSession, Link]:
     link = Link()

@@ -243,8 +243,10 @@ class Node:
                 may_create=self.creatable.jobs,
                 machine=machine,
             ),
-            broker=wiring.make_broker(self._config, store, turn.defer, machine),
-            server=Server(connections_max=self._config.connections_max, turn=turn),
+            broker=(broker := wiring.make_broker(self._config, store, turn.defer, machine)),
+            server=Server(
+                connections_max=self._config.connections_max, turn=turn, frames=wiring.make_frame_memory(broker)
+            ),
             tasks=[],
         )
         self._term = term

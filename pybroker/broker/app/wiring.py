@@ -46,6 +46,7 @@ from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
+from pybroker.transports.frame_memory import SHARE_MIN, FrameMemory
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
@@ -339,6 +340,19 @@ def make_broker(
             "JdbcStore", store
         ).on_readable = broker.remove_expired  # which dispatches messages that wait for their bodies
     return broker
+
+
+def make_frame_memory(broker: BrokerCore) -> FrameMemory:
+    """Return the memory for large unfinished frames: a quarter of the broker's, and counted in it."""
+    loop = asyncio.get_running_loop()
+    limit = broker.limits.memory_bytes_max
+    return FrameMemory(
+        max(limit // 4, SHARE_MIN) if limit else 0,
+        acquire=broker.usage.acquire,
+        release=broker.usage.release,
+        time=loop.time,
+        call_later=loop.call_later,
+    )
 
 
 def _policies(config: Config, defaults: DestinationPolicy) -> PolicyMap:

@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pybroker.broker.domain.errors import BrokerError, InvalidClientId, ProtocolError, RequestError
+from pybroker.broker.domain.errors import BrokerError, InvalidClientId, ProtocolError, RequestError, ResourceLimit
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
@@ -29,6 +29,7 @@ from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
 from pybroker.broker.domain.ports import BrokerPort
 from pybroker.transports.client_log import ClientLog
+from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.peer import Peer
@@ -37,8 +38,9 @@ from pybroker.transports.session import Link, Session
 
 _log = logging.getLogger(__name__)
 
-_OFFER_FRAME_MAX = 64 << 10
-"""The limit to a WireFormatInfo, which has about 300 bytes."""
+_UNCONNECTED_FRAME_MAX: Final = 64 << 10
+"""The limit to a frame before ConnectionInfo has been accepted: a WireFormatInfo has about 300 bytes, a ConnectionInfo
+as much and its password, which may be a token of some kB."""
 
 _NEVER = float("inf")
 _ACK: Final = 22
@@ -97,7 +99,11 @@ class OpenWireSession(Session):
         self._inactivity: InactivityMonitor | None = None
         self._wakes_at = 0.0
         self._wakes_for_pull = False
-        self._frames = FrameReader(_OFFER_FRAME_MAX)
+        self._frames = FrameReader(_UNCONNECTED_FRAME_MAX)
+        self._frame_bytes_max = _UNCONNECTED_FRAME_MAX
+        """The agreed limit to a frame, from ConnectionInfo on."""
+        self._has_reserved = False
+        """True if memory is reserved for an unfinished frame."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             ConnectionInfo: self._connect,
             RemoveInfo: self._remove,
@@ -123,6 +129,9 @@ class OpenWireSession(Session):
             self._inactivity.has_read = True
         frames = self._frames
         frames.feed(chunk)
+        if self._has_reserved and not frames.unfinished:
+            self._has_reserved = False
+            self._link.release_frame()
         try:
             while frames.advance():
                 data, start, stop = frames.data, frames.start, frames.stop
@@ -146,6 +155,9 @@ class OpenWireSession(Session):
                     self._force_reconnect()
                 elif client.pulling or self._wakes_for_pull:
                     self._schedule()
+            if frames.unfinished > UNRESERVED_BYTES and frames.received > UNRESERVED_BYTES:
+                self._has_reserved = True
+                self._link.reserve_frame(frames.unfinished, frames.received)
 
     def written(self) -> None:
         """Resume delivery if the peer was slow."""
@@ -189,6 +201,10 @@ class OpenWireSession(Session):
             else:
                 self._schedule()
 
+    def give_up(self, error: BrokerError) -> None:
+        """Close with an error, as a limit of all connections is reached."""
+        self._close_with_error(error)
+
     def lost(self) -> None:
         """Remove the connection from the broker."""
         self._enter(OpenWireEvent.CLOSE)
@@ -226,7 +242,8 @@ class OpenWireSession(Session):
     def _agree(self, offer: Offer) -> None:
         agreement = agree(self._settings.offer, offer)
         self._peer = peer = Peer(self._link, agreement.wire_format())
-        self._frames.frame_bytes_max = agreement.frame_bytes_max
+        self._frame_bytes_max = agreement.frame_bytes_max
+        self._frames.frame_bytes_max = min(_UNCONNECTED_FRAME_MAX, agreement.frame_bytes_max)
         now = self._link.time()
         first = now + agreement.initial_delay_ms / 1000
         self._inactivity = InactivityMonitor(agreement.max_inactivity_ms / 1000, first, first)
@@ -252,6 +269,7 @@ class OpenWireSession(Session):
                 self._refuse(info, error)
                 self._close()
                 return
+            self._frames.frame_bytes_max = self._frame_bytes_max
             if self._peer.is_verbatim:
                 self._verbatim = self._client
         self._enter(OpenWireEvent.CONNECT)
@@ -330,6 +348,7 @@ class OpenWireSession(Session):
             self._client_log.ended("RemoveInfo")
             self._forget()
             self._client = self._verbatim = None
+            self._frames.frame_bytes_max = min(_UNCONNECTED_FRAME_MAX, self._frame_bytes_max)
             self._enter(OpenWireEvent.REMOVE)
 
     def _shut_down(self, info: ShutdownInfo) -> None:
@@ -349,7 +368,7 @@ class OpenWireSession(Session):
         _log.warning("%s from %s closed: %s", name, self._link.peer, error)
         self._client_log.ended(str(error))
         if self._peer is not None:
-            self._peer.send_connection_error(ProtocolError(str(error)))
+            self._peer.send_connection_error(error if isinstance(error, ResourceLimit) else ProtocolError(str(error)))
         self._close()
 
     def _force_reconnect(self) -> None:

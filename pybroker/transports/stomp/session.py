@@ -16,6 +16,7 @@ from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_
 from pybroker.broker.domain.stomp.errors import StompProtocolError, StompRequestError, describe
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.client_log import ClientLog
+from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.client import StompClient
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
@@ -60,6 +61,8 @@ class StompSession(Session):
         self._server = server
         self._decoder = FrameDecoder(limits)
         self._decoder.body_bytes_max = min(limits.body_bytes, limits.unconnected_body_bytes)
+        self._decoder.head_bytes_max = min(limits.head_bytes, limits.unconnected_head_bytes)
+        self._has_reserved = False
         self._version = Version.V1_0
         self._connection: ConnectionPort | None = None
         self._client: StompClient | None = None
@@ -82,13 +85,21 @@ class StompSession(Session):
             return
         if self._heart_beat is not None:
             self._heart_beat.received(self._link.time())
+        decoder = self._decoder
         try:
-            for frame in self._decoder.feed(chunk):
+            for frame in decoder.feed(chunk):
+                if self._has_reserved:  # for this frame, which is complete
+                    self._has_reserved = False
+                    self._link.release_frame()
                 self._obey(frame)
                 if not self._handlers:
                     return
         except StompProtocolError as error:
             self._close_with_error(error)
+        else:
+            if decoder.received > UNRESERVED_BYTES:
+                self._has_reserved = True
+                self._link.reserve_frame(decoder.unfinished, decoder.received)
 
     def written(self) -> None:
         """Acknowledge messages in mode auto, and resume delivery if the peer was slow."""
@@ -119,6 +130,10 @@ class StompSession(Session):
             )
         elif self._heart_beat is not None and self._state is StompState.CONNECTED:
             self._beat(self._heart_beat, now)
+
+    def give_up(self, error: BrokerError) -> None:
+        """Close with an ERROR, as a limit of all connections is reached."""
+        self._close_with_error(error)
 
     def lost(self) -> None:
         """Remove the connection from the broker."""
@@ -194,6 +209,7 @@ class StompSession(Session):
         self._write(encode_frame("CONNECTED", answer, b"", Version.V1_0))
         self._version = self._decoder.version = version
         self._decoder.body_bytes_max = self._limits.body_bytes
+        self._decoder.head_bytes_max = self._limits.head_bytes
         now = self._link.time()
         self._heart_beat = HeartBeat(intervals, grace=self._limits.heart_beat_grace, now=now)
         self._link.wake_at(self._heart_beat.next_check())

@@ -112,3 +112,18 @@ def test_frames_of_one_length_can_be_gone_over() -> None:
 
 def test_the_limit_is_activemqs_unless_another_is_given() -> None:
     assert FrameReader().frame_bytes_max == FRAME_BYTES_MAX == 100 * 1024 * 1024
+
+
+def test_reader_reports_the_frame_of_which_a_part_has_come() -> None:
+    reader = FrameReader()
+    assert frames_of(reader, framed(b"a") + framed(b"b" * 96)[:50]) == [b"a"]
+    assert (reader.unfinished, reader.received) == (100, 50)
+    assert frames_of(reader, framed(b"b" * 96)[50:]) == [b"b" * 96]
+    assert (reader.unfinished, reader.received) == (0, 0)
+
+
+def test_reader_keeps_no_frame_that_was_read() -> None:
+    reader = FrameReader()
+    assert len(frames_of(reader, framed(b"a" * 1000))) == 1
+    assert reader.data == b""
+    assert frames_of(reader, framed(b"b")) == [b"b"]

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.errors import ConfigError, ResourceLimit
 from pybroker.transports import connection as connection_module
 from pybroker.transports import server as server_module
 from pybroker.transports.connection import SocketConnection
+from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.server import ListenerProtocol, bind
 from tests.compiled import interpreted
 from tests.unit.transports.world import SECONDS, World
@@ -424,3 +425,52 @@ def test_a_stop_does_not_wait_for_refused_ones(run: Run) -> None:
         await world.until(lambda: not world.server._refused)
 
     run(scenario, connections_max=1)
+
+
+# ---------------------------------------------------------------- memory of frames
+
+
+def test_connection_without_memory_for_its_frame_is_not_read(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        world.server.frames = FrameMemory(1000)
+        (_, first), (client, second) = await world.meet(), await world.meet()
+        first.link.reserve_frame(900, 100)
+        second.link.reserve_frame(900, 100)
+        assert second.link.reading_since is None
+        client.send(b"more")
+        first.link.release_frame()
+        await world.until(lambda: second.received == b"more")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("ends", ["close", "abort", "reset"])
+def test_connection_that_ends_releases_memory_of_its_frame(run: Run, ends: str) -> None:
+    async def scenario(world: World) -> None:
+        world.server.frames = frames = FrameMemory(1000)
+        client, session = await world.meet()
+        session.link.reserve_frame(900, 100)
+        if ends == "close":
+            session.link.close()
+            assert frames.reserved_bytes == 0
+        elif ends == "abort":
+            session.link.abort()
+        else:
+            reset(client)
+        await world.until(lambda: frames.reserved_bytes == 0)
+
+    run(scenario)
+
+
+def test_connection_that_is_given_up_passes_the_error_to_its_session(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        world.server.frames = frames = FrameMemory(1000)
+        (_, first), (_, second), (client, third) = [await world.meet() for _ in range(3)]
+        first.link.reserve_frame(900, 100)
+        second.link.reserve_frame(900, 600)
+        third.link.reserve_frame(900, 600)
+        assert isinstance(third.error, ResourceLimit)
+        assert await world.read_to_end(client) == b""
+        assert (frames.reserved_bytes, frames.waiting_count) == (900, 1)
+
+    run(scenario)

@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
+from pybroker.broker.domain.errors import BrokerError
 from pybroker.transports.server import ListenerProtocol, Server, Tls, bind
 from pybroker.transports.session import Link
 
@@ -20,6 +21,7 @@ class Session:
         self.is_lost = False
         self.is_slow = False
         self.has_handed_over = False
+        self.error: BrokerError | None = None
 
     def receive(self, chunk: bytes) -> None:
         self.received += chunk
@@ -35,6 +37,10 @@ class Session:
 
     def on_timer(self) -> None:
         raise AssertionError("no one asked for a timer")
+
+    def give_up(self, error: BrokerError) -> None:
+        self.error = error
+        self.link.close()
 
     def lost(self) -> None:
         assert not self.is_lost, "lost twice"

@@ -51,13 +51,15 @@ class FrameDecoder:
     Attributes:
         version: the rules for frames not decoded yet; set it as soon as the version is agreed.
         body_bytes_max: how long their bodies may be; `limits.body_bytes` unless it is set.
+        head_bytes_max: how long command and headers together may be; `limits.head_bytes` unless it is set.
     """
 
-    __slots__ = ("_buffer", "_head", "_limits", "_scanned", "body_bytes_max", "version")
+    __slots__ = ("_buffer", "_head", "_limits", "_scanned", "body_bytes_max", "head_bytes_max", "version")
 
     def __init__(self, limits: StompLimits) -> None:
         self.version = Version.V1_0
         self.body_bytes_max = limits.body_bytes
+        self.head_bytes_max = limits.head_bytes
         self._limits = limits
         self._buffer = bytearray()
         # About the frame at the buffer's start: its head once complete, and how far its end was looked for in vain.
@@ -89,6 +91,22 @@ class FrameDecoder:
             frame, start = decoded
             yield frame
         self._keep(data, start)
+
+    @property
+    def received(self) -> int:
+        """How many bytes of an unfinished frame have come."""
+        return len(self._buffer)
+
+    @property
+    def unfinished(self) -> int:
+        """The length of the unfinished frame, 0 for none.
+
+        Without a content-length it is not known, and taken for twice what has come.
+        """
+        head = self._head
+        if head is None or head[3] is None:
+            return 2 * len(self._buffer)
+        return head[2] + head[3] + 1
 
     def _keep(self, data: bytes | bytearray, start: int) -> None:
         """Keep the unfinished frame that begins at `start`, and nothing else."""
@@ -197,7 +215,7 @@ class FrameDecoder:
         size = len(data) - start
         if size > self._limits.command_bytes and data.find(b"\n", start, start + self._limits.command_bytes + 2) < 0:
             raise self._command_too_long()
-        if size > self._limits.head_bytes:
+        if size > self.head_bytes_max:
             raise self._head_too_long()
 
     def _check_lines(self, head: bytes) -> None:
@@ -208,7 +226,7 @@ class FrameDecoder:
             raise StompProtocolError(
                 "The maximum header length was exceeded", f"A line may have {self._limits.header_line_bytes} bytes."
             )
-        if len(head) > self._limits.head_bytes:
+        if len(head) > self.head_bytes_max:
             raise self._head_too_long()
 
     def _command_too_long(self) -> StompProtocolError:
@@ -219,7 +237,7 @@ class FrameDecoder:
     def _head_too_long(self) -> StompProtocolError:
         return StompProtocolError(
             "The maximum header length was exceeded",
-            f"Command and headers may have {self._limits.head_bytes} bytes together.",
+            f"Command and headers may have {self.head_bytes_max} bytes together.",
         )
 
     def _body_too_long(self) -> StompProtocolError:

@@ -66,6 +66,7 @@ class StompLimits:
         head_bytes: command and headers together: 1000 lines of 10 KB would be 10 MB before anything is checked.
         body_bytes: a frame's body; one message must not be able to fill the broker's memory.
         unconnected_body_bytes: the same before CONNECT, when no frame needs a body.
+        unconnected_head_bytes: command and headers before CONNECT, which may have a token of some kB as password.
         connect_seconds: time until the first CONNECT, after which the connection is closed.
         heart_beat_min_ms: the shortest interval that is agreed to, so that timers do not fire all the time.
         heart_beat_grace: how many of its beats a peer may miss; 3 is the most patient ActiveMQ ever is.
@@ -80,6 +81,7 @@ class StompLimits:
     head_bytes: int = 1024 * 1024
     body_bytes: int = 100 * 1024 * 1024
     unconnected_body_bytes: int = 64 * 1024
+    unconnected_head_bytes: int = 64 * 1024
     connect_seconds: float = 30.0
     heart_beat_min_ms: int = 100
     heart_beat_grace: float = 3.0

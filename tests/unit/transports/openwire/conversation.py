@@ -103,6 +103,7 @@ class FakeLink:
         self.wakes_at: float | None = None
         self.reading_since: float | None = 0.0
         self.holds = 0
+        self.reserved = 0
 
     def write(self, data: bytes) -> None:
         if not self.closed:
@@ -125,6 +126,12 @@ class FakeLink:
         self.holds -= 1
         if not self.holds:
             self.reading_since = self.now
+
+    def reserve_frame(self, size: int, received: int) -> None:
+        self.reserved = size
+
+    def release_frame(self) -> None:
+        self.reserved = 0
 
 
 class OpenWireClient:

@@ -6,6 +6,7 @@ import pytest
 
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.openwire.commands import (
     BrokerInfo,
     ConnectionControl,
@@ -306,3 +307,47 @@ def test_a_connection_refused_leaves_no_dispatches_behind(world: World) -> None:
     received = late.connect("c2", client_id="shop")
     assert [type(each) for each in received] == [ExceptionResponse]
     assert not [each for each in received if isinstance(each, MessageDispatch)]
+
+
+def test_frame_before_connection_info_is_small(world: World) -> None:
+    client = world.new_client()
+    client.receive()
+    client.session.receive(INT.pack(64 * 1024 + 1))
+    [error] = client.receive()
+    assert isinstance(error, ConnectionErrorCommand)
+    assert "a frame of 65537 bytes, where 1 to 65536 are allowed" in str(error.exception)
+    assert client.link.closed
+
+
+def test_connected_client_reserves_memory_for_a_large_frame(world: World) -> None:
+    client = world.new_client()
+    client.connect()
+    client.open_session()
+    frame = client.wire.encode_frame(client.message(ORDERS, "x" * 200_000))
+    client.session.receive(frame[:30_000])
+    assert client.link.reserved == 0
+    client.session.receive(frame[30_000:100_000])
+    assert client.link.reserved == len(frame)
+    client.session.receive(frame[100_000:])
+    assert client.link.reserved == 0
+    assert isinstance(client.receive()[0], Response)
+
+
+def test_closed_connection_has_the_small_limit_again(world: World) -> None:
+    client = world.new_client()
+    client.connect()
+    client.request(RemoveInfo(object_id=ConnectionId(client.id)))
+    client.session.receive(INT.pack(64 * 1024 + 1))
+    assert isinstance(client.receive()[0], ConnectionErrorCommand)
+    assert client.link.closed
+
+
+def test_connection_is_given_up_with_the_exception_of_limits(world: World) -> None:
+    client = world.new_client()
+    client.connect()
+    client.session.give_up(ResourceLimit("frames take too much memory"))
+    [error] = client.receive()
+    assert isinstance(error, ConnectionErrorCommand)
+    assert error.exception is not None
+    assert error.exception.class_name == "javax.jms.ResourceAllocationException"
+    assert client.link.closed

@@ -41,6 +41,7 @@ class FakeLink:
         self.wake: float | None = None
         self.reading_since: float | None = self.now
         self.write_paused_beyond: int | None = None
+        self.reserved = 0
         self.session: StompSession
 
     def write(self, data: bytes) -> None:
@@ -63,6 +64,12 @@ class FakeLink:
 
     def resume_reading(self) -> None:
         self.reading_since = self.now
+
+    def reserve_frame(self, size: int, received: int) -> None:
+        self.reserved = size
+
+    def release_frame(self) -> None:
+        self.reserved = 0
 
 
 @dataclass(eq=False)

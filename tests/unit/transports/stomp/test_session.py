@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pybroker import __version__
-from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.errors import ResourceLimit, StoreUnavailable
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.transports.stomp.states import StompState
 
@@ -283,3 +283,35 @@ def test_slow_peer_before_connect_is_paused_at_once(connect: Any, broker: Any) -
     assert broker.connections[0].paused
     peer.session.written()
     assert not broker.connections[0].paused
+
+
+# ---------------------------------------------------------------- memory of frames
+
+
+def test_head_before_connect_is_small(connect: Any) -> None:
+    peer = connect(None)
+    [error] = peer.send("CONNECT\n" + "".join(f"h{number}:{'x' * 5000}\n" for number in range(14)))
+    assert error.startswith("ERROR\n")
+    assert "Command and headers may have 65536 bytes together." in error
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+def test_large_frame_reserves_memory_until_it_is_complete(connect: Any, *, has_length: bool) -> None:
+    peer = connect("1.2")
+    head = "SEND\ndestination:/queue/A\n" + ("content-length:100000\n" if has_length else "") + "\n"
+    peer.send(head + "x" * 30_000)
+    assert peer.link.reserved == 0
+    peer.send("x" * 20_000)
+    assert peer.link.reserved == (len(head) + 100_001 if has_length else 2 * (len(head) + 50_000))
+    peer.send("x" * 50_000 + "^")
+    assert peer.link.reserved == 0
+    assert len(peer.broker.received) == 1
+
+
+def test_connection_is_given_up_with_an_error_frame(connect: Any) -> None:
+    peer = connect("1.2")
+    peer.session.give_up(ResourceLimit("frames take too much memory"))
+    [error] = peer.receive()
+    assert error.startswith("ERROR\n")
+    assert "frames take too much memory" in error
+    assert peer.link.closed

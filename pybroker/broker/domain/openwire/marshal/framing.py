@@ -28,15 +28,17 @@ class FrameReader:
         data: bytes that contain the last frame found.
         start: the offset of that frame's data type.
         stop: the offset behind that frame.
+        unfinished: the length of the frame of which only a part has come; 0 for none, or only its size.
     """
 
-    __slots__ = ("_missing", "_partial", "data", "frame_bytes_max", "start", "stop")
+    __slots__ = ("_missing", "_partial", "data", "frame_bytes_max", "start", "stop", "unfinished")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.data = b""
         self.start = 0
         self.stop = 0
+        self.unfinished = 0
         self._partial: BytesIO | None = None
         self._missing = 0
 
@@ -52,6 +54,11 @@ class FrameReader:
         else:
             self._complete(partial, chunk)
 
+    @property
+    def received(self) -> int:
+        """How many bytes of the unfinished frame have come."""
+        return self.unfinished - self._missing
+
     def advance(self) -> bool:
         """Go to the next complete frame; False when there is none.
 
@@ -61,6 +68,9 @@ class FrameReader:
         while self._partial is None:
             data, start = self.data, self.stop + _PREFIX
             if start > len(data):
+                if self.stop == len(data):
+                    self.data = b""  # a silent connection must not hold the last frame, which may be a large one
+                    self.stop = 0
                 return False
             size: int = _size_at(data, self.stop)[0]
             if not 0 < size <= self.frame_bytes_max:
@@ -85,6 +95,7 @@ class FrameReader:
         self._partial = BytesIO()
         self._partial.write(memoryview(self.data)[self.stop :])
         self._missing = stop - len(self.data)
+        self.unfinished = stop - self.stop
         self.data = b""
         self.stop = 0
 
@@ -93,4 +104,4 @@ class FrameReader:
         partial.write(chunk)
         self.data = partial.getvalue()
         self._partial = None
-        self._missing = 0
+        self._missing = self.unfinished = 0

@@ -1,0 +1,236 @@
+"""The memory of large frames of which only a part has come: a share of `memory_limit` for all connections.
+
+A frame of `UNRESERVED_BYTES` needs no reservation. A larger one needs its announced length, first come, first served.
+A connection without a reservation is not read on, so that what it sends waits in the sockets:
+
+```text
+                     fits into the share, or no other frame proceeds
+ update --> WAITING ------------------------------------------------> GRANTED --> complete: released
+              |  not read on                                             |  read on
+              +-- the waiting parts exceed the share: closed             +-- too slow, while others wait: closed
+```
+
+The bytes of both kinds are counted in the broker's memory, by the callbacks. One frame proceeds at a time whatever its
+length, so a frame up to `frame_max` passes under every `memory_limit`.
+
+A peer that announces a large frame and then sends too little of it would keep others from sending theirs. So while
+others wait, a peer that has a reservation and is read has to send `PROGRESS_BYTES` in each `PROGRESS_SECONDS`.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pybroker.broker.domain.errors import ResourceLimit
+
+UNRESERVED_BYTES: Final = 32 << 10
+"""The part of a frame that needs no reservation: 32 MB in 1,000 connections."""
+
+SHARE_MIN: Final = 16 << 20
+"""The smallest share, so that a low limit does not make frames of a few hundred kB wait for each other."""
+
+PROGRESS_SECONDS: Final = 10.0
+PROGRESS_BYTES: Final = 1 << 20
+"""What a peer has to send of a large frame while others wait: 1 MB in 10 s, which a line of 1 Mbit/s does."""
+
+
+class FrameHolder(Protocol):
+    """A connection, as far as the memory of its frames is concerned."""
+
+    @property
+    def reading_since(self) -> float | None:
+        """The time since which the peer is read without a break; None while it is not read."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Stop reading until every pause is taken back."""
+        ...
+
+    def resume_reading(self) -> None:
+        """End one pause."""
+        ...
+
+    def give_up(self, error: ResourceLimit) -> None:
+        """Close the connection with an error."""
+        ...
+
+
+class _Frame:
+    """An unfinished frame.
+
+    Attributes:
+        size: bytes reserved, or asked for.
+        received: bytes that have come.
+        counted: bytes that are counted in the broker's memory.
+        is_granted: the connection is read on.
+        judged_at: the beginning of the period in which its progress is measured; None before the first.
+        judged_received: bytes that had come at that time.
+    """
+
+    __slots__ = ("counted", "is_granted", "judged_at", "judged_received", "received", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.received = 0
+        self.counted = 0
+        self.is_granted = False
+        self.judged_at: float | None = None
+        self.judged_received = 0
+
+
+class FrameMemory:
+    """Reservations for the large unfinished frames of all connections."""
+
+    def __init__(
+        self,
+        bytes_max: int = 0,
+        *,
+        acquire: Callable[[int], None] | None = None,
+        release: Callable[[int], None] | None = None,
+        time: Callable[[], float] | None = None,
+        call_later: Callable[[float, Callable[[], None]], object] | None = None,
+    ) -> None:
+        """Create it without reservations.
+
+        Args:
+            bytes_max: the share; 0 for no limit.
+            acquire: counts bytes in the broker's memory.
+            release: subtracts them.
+            time: monotonic seconds.
+            call_later: calls back after so many seconds; None: no peer is closed for being slow.
+        """
+        self.bytes_max = bytes_max
+        self._acquire = acquire
+        self._release = release
+        self._time = time
+        self._call_later = call_later
+        self._frames: dict[FrameHolder, _Frame] = {}
+        self._waiting: dict[FrameHolder, _Frame] = {}
+        self._granted_bytes = 0
+        self._waiting_bytes = 0
+        self._is_timed = False
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The bytes of frames that proceed."""
+        return self._granted_bytes
+
+    @property
+    def waiting_count(self) -> int:
+        """The number of connections that wait for a reservation."""
+        return len(self._waiting)
+
+    def update(self, holder: FrameHolder, size: int, received: int) -> None:
+        """Record the state of a connection's unfinished frame.
+
+        Args:
+            holder: the connection; not read on from now until there is memory for the frame.
+            size: bytes that the frame takes when it is complete; it may grow.
+            received: bytes that have come.
+        """
+        if not self.bytes_max:
+            return
+        frame = self._frames.get(holder)
+        if frame is None:
+            frame = self._frames[holder] = _Frame()
+        frame.received = received
+        if frame.is_granted and size <= frame.size:
+            return
+        if frame.is_granted:
+            frame.is_granted = False
+            self._granted_bytes -= frame.counted
+        else:
+            self._waiting_bytes -= frame.counted
+        frame.size = size
+        if not self._waiting and self._fits(size):
+            self._grant(frame)
+            return
+        self._waiting_bytes += max(frame.counted, received)
+        self._count(frame, max(frame.counted, received))
+        if holder not in self._waiting:
+            self._waiting[holder] = frame
+            holder.pause_reading()
+        if self._waiting_bytes > self.bytes_max and len(self._waiting) > 1:
+            holder.give_up(
+                ResourceLimit(f"Unfinished frames of all connections take {self._waiting_bytes} bytes already")
+            )
+        self._serve()
+        self._arm_timer()
+
+    def end(self, holder: FrameHolder) -> None:
+        """Release the reservation of a connection whose frame is complete, or that is gone."""
+        frame = self._frames.pop(holder, None)
+        if frame is None:
+            return
+        if self._waiting.pop(holder, None) is not None:
+            self._waiting_bytes -= frame.counted
+            holder.resume_reading()
+        else:
+            self._granted_bytes -= frame.counted
+        self._count(frame, 0)
+        self._serve()
+
+    def _fits(self, size: int) -> bool:
+        """Return True if a frame of this size may proceed."""
+        return not self._granted_bytes or self._granted_bytes + size <= self.bytes_max
+
+    def _grant(self, frame: _Frame) -> None:
+        frame.is_granted = True
+        frame.judged_at = None
+        self._granted_bytes += frame.size
+        self._count(frame, frame.size)
+
+    def _count(self, frame: _Frame, size: int) -> None:
+        """Count a frame with so many bytes."""
+        more, frame.counted = size - frame.counted, size
+        if more > 0 and self._acquire is not None:
+            self._acquire(more)
+        elif more < 0 and self._release is not None:
+            self._release(-more)
+
+    def _serve(self) -> None:
+        """Grant reservations in the order of the requests."""
+        while self._waiting:
+            holder, frame = next(iter(self._waiting.items()))
+            if not self._fits(frame.size):
+                return
+            del self._waiting[holder]
+            self._waiting_bytes -= frame.counted
+            self._grant(frame)
+            holder.resume_reading()
+
+    # ------------------------------------------------------------ progress
+
+    def _arm_timer(self) -> None:
+        if self._waiting and not self._is_timed and self._call_later is not None:
+            self._is_timed = True
+            for frame in self._frames.values():
+                frame.judged_at = None
+            self._judge()
+            self._call_later(PROGRESS_SECONDS, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._is_timed = False
+        if self._waiting:
+            self._judge()
+        if self._waiting and self._call_later is not None:
+            self._is_timed = True
+            self._call_later(PROGRESS_SECONDS, self._on_timer)
+
+    def _judge(self) -> None:
+        """Close the connections that were read for a whole period and sent too little of their frames."""
+        assert self._time is not None, "a timer has a clock"
+        now = self._time()
+        for holder, frame in list(self._frames.items()):
+            if not frame.is_granted:
+                continue
+            since, begun = holder.reading_since, frame.judged_at
+            is_whole = since is not None and begun is not None and since <= begun
+            if is_whole and frame.received - frame.judged_received < PROGRESS_BYTES:
+                holder.give_up(
+                    ResourceLimit(
+                        f"{frame.received} of {frame.size} bytes of a frame came, too slowly while the large frames of "
+                        f"other connections wait: at least {PROGRESS_BYTES} bytes in {PROGRESS_SECONDS:g} seconds"
+                    )
+                )
+            else:
+                frame.judged_at, frame.judged_received = now, frame.received
