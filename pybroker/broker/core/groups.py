@@ -103,7 +103,7 @@ class FirstOfGroup(Message):
             priority=original.priority,
             expiration=original.expiration,
             connection_id=original.connection_id,
-            size=original.size,
+            payload_size=original.payload_size,
             group_id=original.group_id,
             group_sequence=original.group_sequence,
         )

@@ -193,7 +193,7 @@ class Arrivals:
             priority=priority,
             expiration=expiration,
             connection_id=head.producer_id.connection_id or "",
-            size=size,
+            payload_size=size,
         )
         return message, head.producer_id, sequence, head.transaction
 

@@ -269,7 +269,7 @@ class OpenWireClient:
             else:
                 self._when_accepted(partial(self._peer.respond, (command_id,)))
         elif producer.window:
-            self._when_accepted(partial(self._peer.write, producer.ack(message.size)))
+            self._when_accepted(partial(self._peer.write, producer.ack(message.payload_size)))
 
     def _is_stored(self, producer: OpenWireProducer, message: Message, sequence: int) -> bool:
         """Return True if a message that may be a repetition is stored, by the last sequence of its store."""

@@ -773,4 +773,4 @@ def test_no_scheduled_message_goes_unnoticed(
 def test_a_message_of_unknown_size_is_searched_whole() -> None:
     made = message(properties={"AMQ_SCHEDULED_DELAY": 5})
     for size in (0, 1024, 1025, 10**9):
-        assert is_scheduled(replace(made, size=size, decoded=None))
+        assert is_scheduled(replace(made, payload_size=size, decoded=None))

@@ -1,8 +1,11 @@
 """Messages: when they are dead, and that each is itself."""
 
+import sys
+from dataclasses import replace
+
 import pytest
 
-from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.destination import parse, queue
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, SIZE_OVERHEAD, Message
 
 
@@ -28,7 +31,8 @@ def test_defaults_are_jmss() -> None:
     fresh = message()
 
     assert fresh.priority == PRIORITY_DEFAULT == 4
-    assert fresh.size == SIZE_OVERHEAD == 1024
+    assert fresh.payload_size == SIZE_OVERHEAD == 1024
+    assert fresh.size == SIZE_OVERHEAD + len(fresh.data)
     assert fresh.connection_id == ""
     assert fresh.decoded is None
 
@@ -39,3 +43,30 @@ def test_a_message_equals_only_itself() -> None:
 
     assert first != second
     assert len({first, second, first}) == 2
+
+
+LONG_ID = "ID:" + "i" * 60_000
+WIDE_GROUP = "g" * 60_000 + "\U0001f600"
+
+
+def test_size_counts_long_texts_as_the_process_holds_them() -> None:
+    """A text of one wide character and 60,000 others takes four bytes for each, and the limit counts them."""
+    long = Message(
+        message_id=LONG_ID,
+        destination=parse("queue://Q"),
+        data=b"d" * 130_000,
+        persistent=False,
+        connection_id="c",
+        group_id=WIDE_GROUP,
+    )
+
+    texts = sys.getsizeof(LONG_ID) + sys.getsizeof(WIDE_GROUP)
+    assert texts > 60_000 + 4 * 60_000
+    assert SIZE_OVERHEAD + 130_000 + texts <= long.size <= SIZE_OVERHEAD + 130_000 + texts + 100
+    assert long.payload_size == SIZE_OVERHEAD
+
+
+def test_size_of_a_copy_is_that_of_its_own_data() -> None:
+    copy = replace(message(), data=b"d" * 500)
+
+    assert copy.size == SIZE_OVERHEAD + 500

@@ -129,8 +129,8 @@ class OpenWireMessage:
         return self._properties
 
     @property
-    def size(self) -> int:
-        """Bytes it counts for in memory limits: 1024 + content + properties."""
+    def payload_size(self) -> int:
+        """The size that ActiveMQ gives it: 1024 + content + properties."""
         return SIZE_OVERHEAD + len(self.content or b"") + len(self.marshalled_properties or b"")
 
     def body_bytes(self, limit: int = BODY_BYTES_MAX) -> bytes:
@@ -336,7 +336,7 @@ def to_message(fields: OpenWireMessage) -> Message:
         connection_id=(producer.connection_id or "") if producer else "",
         group_id=fields.group_id,
         group_sequence=fields.group_sequence if fields.group_id is not None else 0,
-        size=fields.size,
+        payload_size=fields.payload_size,
         decoded=fields,
     )
 

@@ -111,7 +111,7 @@ class PrefixCache:
             priority=priority,
             expiration=expiration,
             connection_id=model.connection_id,
-            size=size,
+            payload_size=size,
         )
 
     def _learn(self, data: bytes, message: Message) -> None:

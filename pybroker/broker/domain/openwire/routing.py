@@ -106,9 +106,10 @@ def _route(data: bytes) -> Message:
     message_id, offset = _message_id(data, offset)
     offset = _after_transaction(data, offset) if data[offset] else offset + 1
     # Group id and sequence, correlation id.
-    group = None
+    group: str | None = None
+    group_sequence = 0
     if data[offset]:
-        group, offset = _group(data, offset)
+        group, group_sequence, offset = _group(data, offset)
     else:
         offset += _NO_GROUP_BYTES
     offset += 3 + _short_at(data, offset + 1)[0] if data[offset] else 1
@@ -127,7 +128,7 @@ def _route(data: bytes) -> Message:
         or _broker_flags_at(data, offset) != _NO_BROKER_FIELDS
     ):
         _check_tail(data, offset)
-    message = Message(
+    return Message(
         message_id=message_id,
         destination=destination,
         data=data,
@@ -135,17 +136,16 @@ def _route(data: bytes) -> Message:
         priority=priority if 0 <= priority <= PRIORITY_MAX else clamped_priority(priority),
         expiration=expiration,
         connection_id=connection_id,
-        size=SIZE_OVERHEAD + content_bytes + property_bytes,
+        group_id=group,
+        group_sequence=group_sequence,
+        payload_size=SIZE_OVERHEAD + content_bytes + property_bytes,
     )
-    if group is not None:
-        message.group_id, message.group_sequence = group
-    return message
 
 
-def _group(data: bytes, offset: int) -> tuple[tuple[str, int], int]:
+def _group(data: bytes, offset: int) -> tuple[str, int, int]:
     start = offset + 3
     end = start + _short_at(data, offset + 1)[0]
-    return (decode_mutf8(data[start:end]), _int_at(data, end)[0]), end + 4
+    return decode_mutf8(data[start:end]), _int_at(data, end)[0], end + 4
 
 
 def _message_id(data: bytes, offset: int) -> tuple[str, int]:

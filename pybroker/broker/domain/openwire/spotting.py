@@ -42,7 +42,7 @@ def may_have(message: Message, name: bytes) -> bool:
         properties = fields.marshalled_properties
         return properties is not None and name in properties
     data = message.data
-    length = message.size - SIZE_OVERHEAD
+    length = message.payload_size - SIZE_OVERHEAD
     if length > 0:
         try:
             if _head_at(data, len(data) - length - _AFTER_CONTENT_HEAD) == (1, length):

@@ -140,7 +140,7 @@ class MessageTemplate:
             connection_id=self._connection_id,
             group_id=group_id,
             group_sequence=group_sequence if group_id is not None else 0,
-            size=fields.size,
+            payload_size=fields.payload_size,
             decoded=fields,
         )
 

@@ -69,7 +69,8 @@ def test_to_message_takes_over_what_routing_needs() -> None:
     assert message.priority == 9
     assert message.expiration == 5
     assert message.connection_id == "ID:h-1-2-0:1"
-    assert message.size == 1024 + 5 + len(properties)
+    assert message.payload_size == 1024 + 5 + len(properties)
+    assert message.size == 1024 + len(message.data)
     assert decode(message.data).properties == {"colour": "red"}
 
 

@@ -62,7 +62,7 @@ def test_a_copy_differs_in_its_destinations_only(fields: OpenWireMessage, target
     assert copy.data == encode(expected)
     assert copy.destination == target
     assert decode(message.data) == fields, "the message is as it was"
-    for name in ("message_id", "persistent", "priority", "expiration", "connection_id", "size"):
+    for name in ("message_id", "persistent", "priority", "expiration", "connection_id", "payload_size"):
         assert getattr(copy, name) == getattr(message, name) == getattr(routing(copy.data), name)
 
 
