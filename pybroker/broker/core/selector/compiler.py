@@ -9,12 +9,13 @@ Conditions are three-valued: True, False, None for UNKNOWN.
 | U   | U | F | U |   | U  | T | U | U |   | U   | U |
 """
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, assert_never
 
 from pybroker.broker.core.selector import arithmetic, like
 from pybroker.broker.core.selector.comparison import compare, compare_with_constant, mirrored
 from pybroker.broker.core.selector.fields import Condition, Value, field
+from pybroker.broker.core.selector.like import WorkLimit
 from pybroker.broker.core.selector.tree import (
     And,
     Arithmetic,
@@ -33,58 +34,67 @@ from pybroker.broker.core.selector.tree import (
 from pybroker.broker.domain.openwire.message import OpenWireMessage
 
 
-def compile_condition(node: Node, *, convert: bool = False) -> Condition:
+def compile_condition(node: Node, *, convert: bool = False, limit: WorkLimit | None = None) -> Condition:
     """Return the function that evaluates a condition; it raises nothing.
 
     Args:
         node: a tree as the parser returns it.
         convert: compare strings with numbers and booleans by reading them as such.
+        limit: what the LIKEs of an evaluation may do; the caller renews it before each.
     """
-    match node:
-        case And(operands):
-            return _conjunction([compile_condition(operand, convert=convert) for operand in operands])
-        case Or(operands):
-            return _disjunction([compile_condition(operand, convert=convert) for operand in operands])
-        case Not(operand):
-            return _inversion(compile_condition(operand, convert=convert))
-        case Comparison():
-            return _comparison(node, convert)
-        case Between():
-            return compile_condition(_spelt_out(node), convert=convert)
-        case NullTest(operand, negated):
-            return _null_test(_value(operand, convert), negated)
-        case InList(identifier, choices, negated):
-            return _membership(field(identifier.name), frozenset(choices), negated)
-        case Like(identifier, pattern, escape, negated):
-            return _likeness(field(identifier.name), pattern, escape, negated)
-        case Literal() | Identifier() | Signed() | Arithmetic():
-            return _truth(_value(node, convert))
-        case _:
-            assert_never(node)
+    return _Compiler(convert, WorkLimit() if limit is None else limit).condition(node)
 
 
-def _value(node: Node, convert: bool) -> Value:
-    match node:
-        case Literal(constant):
-            return lambda message: constant
-        case Identifier(name):
-            return field(name)
-        case Signed(operator, operand):
-            return arithmetic.signed(operator, _value(operand, convert))
-        case Arithmetic(operator, left, right):
-            return arithmetic.arithmetic(operator, _value(left, convert), _value(right, convert))
-        case _:
-            return compile_condition(node, convert=convert)
+class _Compiler(NamedTuple):
+    """The options of a compilation, which all nodes of a tree share."""
 
+    convert: bool
+    limit: WorkLimit
 
-def _comparison(node: Comparison, convert: bool) -> Condition:
-    left, right, symbol = _folded(node.left), _folded(node.right), node.operator
-    if isinstance(left, Literal):
-        left, right, symbol = right, left, mirrored(symbol)
-    # With conversion, a string constant may have to be read as a number, so it cannot be compared as a constant.
-    if isinstance(right, Literal) and not convert:
-        return compare_with_constant(symbol, _value(left, convert), right.value)
-    return compare(symbol, _value(left, convert), _value(right, convert), convert=convert)
+    def condition(self, node: Node) -> Condition:
+        match node:
+            case And(operands):
+                return _conjunction([self.condition(operand) for operand in operands])
+            case Or(operands):
+                return _disjunction([self.condition(operand) for operand in operands])
+            case Not(operand):
+                return _inversion(self.condition(operand))
+            case Comparison():
+                return self._comparison(node)
+            case Between():
+                return self.condition(_spelt_out(node))
+            case NullTest(operand, negated):
+                return _null_test(self._value(operand), negated)
+            case InList(identifier, choices, negated):
+                return _membership(field(identifier.name), frozenset(choices), negated)
+            case Like(identifier, pattern, escape, negated):
+                return _likeness(field(identifier.name), like.matcher(pattern, escape, self.limit), negated)
+            case Literal() | Identifier() | Signed() | Arithmetic():
+                return _truth(self._value(node))
+            case _:
+                assert_never(node)
+
+    def _value(self, node: Node) -> Value:
+        match node:
+            case Literal(constant):
+                return lambda message: constant
+            case Identifier(name):
+                return field(name)
+            case Signed(operator, operand):
+                return arithmetic.signed(operator, self._value(operand))
+            case Arithmetic(operator, left, right):
+                return arithmetic.arithmetic(operator, self._value(left), self._value(right))
+            case _:
+                return self.condition(node)
+
+    def _comparison(self, node: Comparison) -> Condition:
+        left, right, symbol = _folded(node.left), _folded(node.right), node.operator
+        if isinstance(left, Literal):
+            left, right, symbol = right, left, mirrored(symbol)
+        # With conversion, a string constant may have to be read as a number, so it cannot be compared as a constant.
+        if isinstance(right, Literal) and not self.convert:
+            return compare_with_constant(symbol, self._value(left), right.value)
+        return compare(symbol, self._value(left), self._value(right), convert=self.convert)
 
 
 def _folded(node: Node) -> Node:
@@ -168,12 +178,13 @@ def _membership(value: Value, choices: frozenset[str], negated: bool) -> Conditi
     return condition
 
 
-def _likeness(value: Value, pattern: str, escape: str, negated: bool) -> Condition:
-    is_like = like.matcher(pattern, escape)
-
+def _likeness(value: Value, is_like: Callable[[str], bool | None], negated: bool) -> Condition:
     def condition(message: OpenWireMessage) -> bool | None:
         found = value(message)
-        return None if found is None else (isinstance(found, str) and is_like(found) is not None) is not negated
+        if isinstance(found, str):
+            truth = is_like(found)
+            return None if truth is None else truth is not negated
+        return None if found is None else negated
 
     return condition
 

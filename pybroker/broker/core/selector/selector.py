@@ -24,6 +24,8 @@ Where ActiveMQ 5.17.2 does otherwise than JMS 1.1, JMS is followed:
 | `convert_string_expressions:t = 'true'`, t a boolean | fails | TRUE, as `'true' = t` is on both |
 | `XPATH '…'`, `XQUERY '…'`, `REGEX(…)` and other functions | evaluated | refused |
 
+| `s LIKE '%a_a%'`, s of some 100,000 characters | some seconds, if s is made for it | UNKNOWN after `STEPS_MAX` steps |
+
 `JMSActiveMQBrokerPath` is no header field here: NULL, unless a property has that name.
 """
 
@@ -33,6 +35,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.selector.like import STEPS_MAX, WorkLimit
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
@@ -52,6 +55,8 @@ CACHED: Final = 1024
 CONVERT_PREFIX: Final = "convert_string_expressions:"
 """The prefix that ActiveMQ's STOMP transport adds to selectors, because STOMP's properties are all strings."""
 
+_LOGGED_CHARACTERS: Final = 72
+
 
 class Selector:
     """A compiled condition on messages.
@@ -60,11 +65,13 @@ class Selector:
         text: as it was written.
     """
 
-    __slots__ = ("_condition", "text")
+    __slots__ = ("_condition", "_limit", "text")
 
-    def __init__(self, text: str, condition: "Condition") -> None:
+    def __init__(self, text: str, condition: "Condition", limit: WorkLimit | None) -> None:
+        """Create a selector; `limit` is None if its evaluation is cheap for every message."""
         self.text = text
         self._condition = condition
+        self._limit = limit
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
@@ -79,11 +86,17 @@ class Selector:
             redelivery_count: number of earlier deliveries, for JMSRedelivered and JMSXDeliveryCount; the bytes of the
                 message do not have it.
         """
+        limit = self._limit
+        if limit is not None:
+            limit.steps = STEPS_MAX
         try:
             fields = view(message)
             if redelivery_count:
                 fields = replace(fields, redelivery_counter=redelivery_count)
-            return self._condition(fields) is True
+            truth = self._condition(fields)
+            if limit is not None and limit.steps < 0:
+                _unfinished.record(self.text, message)
+            return truth is True
         except MalformedOpenWire as error:
             # Not a warning: each consumer with a selector evaluates the message again while it waits.
             _log.debug("message %s does not match any selector: %s", message.message_id, error)
@@ -91,6 +104,24 @@ class Selector:
         except Exception as error:  # caused by the message; its sender and the consumers must not be affected
             contain(error, "evaluating a selector", message)
             return False
+
+
+class _UnfinishedLog:
+    """Logs the 1st, 2nd, 4th, 8th … evaluation that used up its limit: a message causes one for each consumer."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def record(self, text: str, message: Message) -> None:
+        self._count += 1
+        if not self._count & (self._count - 1):
+            _log.warning(
+                "a LIKE of the selector %r was UNKNOWN after %d steps, for message %s on %s; %d evaluations so far",
+                *(text[:_LOGGED_CHARACTERS], STEPS_MAX, message.message_id, message.destination, self._count),
+            )
+
+
+_unfinished = _UnfinishedLog()
 
 
 @lru_cache(maxsize=CACHED)
@@ -111,4 +142,6 @@ def compile_selector(text: str) -> Selector:
     from pybroker.broker.core.selector.parser import parse
 
     condition = text.removeprefix(CONVERT_PREFIX)
-    return Selector(text, compile_condition(parse(condition), convert=condition != text))
+    limit = WorkLimit()
+    compiled = compile_condition(parse(condition), convert=condition != text, limit=limit)
+    return Selector(text, compiled, limit if limit.is_needed else None)
