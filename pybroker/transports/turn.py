@@ -10,7 +10,7 @@ first, that is newest first: a client waits for them, while a dispatch is early 
 
 Deferred work is what is too long for one turn: searches, sweeps, fan-out. It is done in pieces. Each turn has a limit
 of time and of pieces for all of them together; the rest waits for the next turn, first in first out. A piece that has
-more to do defers itself again, and so continues in a later turn, behind all others.
+more to do defers itself again, and so continues behind all others, in this turn or a later one.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ DEFERRED_SECONDS: Final = 0.005
 """The limit to the time of deferred work in a turn: a client waits for it and for as much input, every turn again."""
 
 DEFERRED_PIECES: Final = 20
-"""The limit to the pieces of deferred work in a turn, for a clock that stands still within a turn (simulation)."""
+"""The limit to the pieces of deferred work in a turn: each may leave output, which is sent at the end of the turn."""
 
 
 class Turn:
@@ -53,7 +53,7 @@ class Turn:
         self._schedule()
 
     def defer(self, callback: Callback) -> None:
-        """Call back at the end of a turn that has time, in the order of the calls; a piece should take about 1 ms."""
+        """Call back when the end of a turn has time, in the order of the calls; a piece should take at most 1 ms."""
         self._deferred.append(callback)
         self._schedule()
 
@@ -81,12 +81,12 @@ class Turn:
         self._finish()
 
     def _continue_deferred(self) -> None:
-        """Run pieces that were deferred before this turn's end, up to the limits; those that they defer wait."""
+        """Run pieces up to the limits, also those that they defer in turn."""
         deferred, monotonic = self._deferred, self._monotonic
         deadline = monotonic() + DEFERRED_SECONDS
-        for _ in range(min(len(deferred), DEFERRED_PIECES)):
+        for _ in range(DEFERRED_PIECES):
             self._run(deferred.popleft())
-            if monotonic() >= deadline:
+            if not deferred or monotonic() >= deadline:
                 return
 
     def _finish(self) -> None:

@@ -332,6 +332,7 @@ def make_broker(
         policies=_policies(config, defaults),
         definitions=definitions_of(config),
         defer=defer,
+        monotonic=machine.monotonic,
         run_id=machine.new_id(),
     )
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none

@@ -74,6 +74,7 @@ class BrokerCore(Host):
         policies: PolicyMap | None = None,
         definitions: Iterable[Definition] = DEFAULT_DEFINITIONS,
         defer: Callable[[Callable[[], None]], object] | None = None,
+        monotonic: Callable[[], float] | None = None,
         run_id: str = "",
     ) -> None:
         super().__init__(clock)
@@ -92,6 +93,8 @@ class BrokerCore(Host):
         self.limits = limits or Limits()
         self.usage = Usage(self.limits.memory_bytes_max)
         self.usage.paging.later = defer
+        if monotonic is not None:
+            self.usage.paging.monotonic = monotonic
         self.dead_letters = DeadLetters(
             target=lambda _: self,
             fallback=self._fallback,

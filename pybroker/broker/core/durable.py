@@ -13,7 +13,7 @@ from typing import Final
 from pybroker.broker.core.consumer import BrokerConsumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paged_out_index import MessageRef
-from pybroker.broker.core.paging import PAGE_BYTES_MAX, severity
+from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PIECE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.retained_history import RetainedHistory
@@ -164,10 +164,16 @@ class Durable(StoredSource):
     # ------------------------------------------------------------ source
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
-        """Deliver waiting messages while the consumer has capacity; read back at most a page per event-loop turn."""
+        """Deliver waiting messages while the consumer has capacity, at most a piece or a page per event-loop turn."""
         pending, receiver = self.pending, self.consumer
-        space = PAGE_BYTES_MAX
+        space, left, ends_at = PAGE_BYTES_MAX, PIECE_MAX, 0.0
         while pending.count and receiver is not None and receiver.has_capacity and self._progress is _IDLE:
+            left -= 1
+            if not left & CLOCK_MASK:
+                now = self.paging.monotonic()
+                ends_at = ends_at or now + PIECE_SECONDS
+                if (left <= 0 or now >= ends_at) and self._defer_dispatch():
+                    break
             if is_paged := pending.is_paged:
                 if space <= 0 and self._defer_dispatch():
                     break

@@ -4,8 +4,10 @@ Consumers must not see the messages of a transaction before its commit is on dis
 overtake them, because messages of one producer must stay in order. So it waits behind them, even if it is not part of
 a transaction. If no commit is pending, the gate is open, and a message passes after one check.
 
-The gate also reads back the messages that the transaction has paged out, once its commit is on disk: one page in each
-turn of the event loop. Messages sent later wait behind those that are not yet read.
+After `PIECE_MAX` messages the gate continues in a later turn of the event loop, so that the commit of a long
+transaction does not hold up other clients. The gate also reads back the messages that the transaction has paged out,
+once its commit is on disk: one page in each turn of the event loop. Messages sent later wait behind those that are not
+yet read.
 """
 
 import logging
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pybroker.broker.core.containment import contain
-from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
+from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX, PIECE_SECONDS, Paging, severity
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
@@ -46,12 +48,13 @@ class Gate:
         paging: defers the next page to the next turn of the event loop.
     """
 
-    __slots__ = ("_deliver", "_opened", "_paging", "_store", "_waiting")
+    __slots__ = ("_deliver", "_is_deferred", "_opened", "_paging", "_store", "_waiting")
 
     def __init__(self, deliver: Callable[[Message], None], store: MessageStore, paging: Paging) -> None:
         self._deliver = deliver
         self._store = store
         self._paging = paging
+        self._is_deferred = False
         self._waiting: deque[Message | PagedOutMessage | None] = deque()
         """None stands for a commit, which its messages and later ones follow."""
         self._opened = 0
@@ -91,8 +94,11 @@ class Gate:
         self._continue()
 
     def _continue(self) -> None:
-        """Deliver messages that may pass. After reading one page, continue in the event loop's next turn."""
+        """Deliver messages that may pass. After a piece or a page, continue in a later turn of the event loop."""
+        if self._is_deferred:
+            return
         waiting, has_read = self._waiting, False
+        left, ends_at = PIECE_MAX, 0.0
         while waiting and waiting is self._waiting:
             first = waiting[0]
             if first is None:
@@ -101,15 +107,30 @@ class Gate:
                 self._opened -= 1
                 waiting.popleft()
             elif isinstance(first, Message):
+                left -= 1
+                if not left & CLOCK_MASK:
+                    now = self._paging.monotonic()
+                    ends_at = ends_at or now + PIECE_SECONDS
+                    if (left <= 0 or now >= ends_at) and self._defer():
+                        return
                 waiting.popleft()
                 try:
                     self._deliver(first)
                 except Exception as error:
                     contain(error, "delivering after a commit", first)
-            elif (has_read and self._paging.defer(self._continue)) or not self._read():
+            elif (has_read and self._defer()) or not self._read():
                 return
             else:
                 has_read = True
+
+    def _defer(self) -> bool:
+        """Continue in a later turn of the event loop; return False if there is no loop."""
+        self._is_deferred = self._paging.defer(self._resume)
+        return self._is_deferred
+
+    def _resume(self) -> None:
+        self._is_deferred = False
+        self._continue()
 
     def _read(self) -> bool:
         """Read back the next waiting messages; return False if the store cannot be read now."""

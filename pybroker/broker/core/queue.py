@@ -9,9 +9,9 @@ once, and a consumer that gets capacity searches the waiting messages once. Whil
 (`accepts_any`), only the oldest message has to be examined. Otherwise a consumer's search starts where its last one
 ended, so that each consumer looks at each message once, however many wait.
 
-If a part of the queue is paged out (see `paging`), a search reads one page of it in each turn of the event loop. Until
-the search ends, new messages wait too: they must not overtake a message that the search may still find. The states of a
-search are defined in `search`.
+A search and a dispatch examine a limited number of messages in each turn of the event loop, or one page if a part of
+the queue is paged out (see `paging`). Until the search ends, new messages wait too: they must not overtake a message
+that the search may still find. The states of a search are defined in `search`.
 """
 
 import logging
@@ -25,7 +25,7 @@ from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
 from pybroker.broker.core.paged_out_index import MessageRef
-from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
+from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
@@ -57,6 +57,8 @@ class Queue(StoredSource):
 
     __slots__ = (
         "_is_temporary",
+        "_piece_ends_at",
+        "_piece_left",
         "consumer_set",
         "destination",
         "gate",
@@ -82,6 +84,10 @@ class Queue(StoredSource):
         self.paging.backlogs.add(self)
         self._recompute_watermark()
         self._is_temporary = destination.is_temporary
+        self._piece_left = 0
+        """The number of messages that the present search may still examine in this turn of the event loop."""
+        self._piece_ends_at = 0.0
+        """The time at which it continues in a later turn; 0: the clock was not read yet."""
 
     @property
     def next_sequence(self) -> int:
@@ -264,13 +270,19 @@ class Queue(StoredSource):
         consumer.offer(reference)
 
     def _deliver_oldest(self, consumer: BrokerConsumer | None) -> None:
-        """Deliver the oldest messages while every consumer accepts every message, at most a page read back per turn."""
+        """Deliver the oldest messages while every consumer accepts every message, at most a piece or page per turn."""
         pending, consumer_set = self.pending, self.consumer_set
-        space = PAGE_BYTES_MAX
+        space, left, ends_at = PAGE_BYTES_MAX, PIECE_MAX, 0.0
         while pending.count:
             receiver = consumer_set.first_with_capacity() if consumer is None else consumer
             if receiver is None or not receiver.has_capacity:
                 break
+            left -= 1
+            if not left & CLOCK_MASK:
+                now = self.paging.monotonic()
+                ends_at = ends_at or now + PIECE_SECONDS
+                if (left <= 0 or now >= ends_at) and self._defer_dispatch():
+                    break
             if is_paged := pending.is_paged:
                 if space <= 0 and self._defer_dispatch():
                     break
@@ -286,7 +298,8 @@ class Queue(StoredSource):
                 self._deliver(reference, receiver)
 
     def _search(self, consumers: Sequence[BrokerConsumer]) -> None:
-        """Deliver while some consumers do not accept every message. After a page, continue in the loop's next turn."""
+        """Deliver while not every consumer accepts every message. After a piece, continue in a later turn."""
+        self._piece_left, self._piece_ends_at = PIECE_MAX, 0.0
         try:
             is_done = self._search_levels(consumers)
             while is_done and (self._search_reopened_groups() or self._progress is _ASKED_AGAIN):
@@ -301,39 +314,51 @@ class Queue(StoredSource):
             self._defer_dispatch()
 
     def _search_levels(self, consumers: Sequence[BrokerConsumer]) -> bool:
-        """Deliver messages that consumers have not examined; return False if a page ended before the search did."""
+        """Deliver messages that consumers have not examined; return False if a piece ended before the search did."""
         for level in self.pending.levels:
             while level.count and (ready := [consumer for consumer in consumers if consumer.has_capacity]):
                 start = min(level.searched.get(consumer, -1) for consumer in ready)
-                stop, is_page = self._deliver_until_full(level, start)
+                stop, is_over = self._deliver_until_full(level, start)
                 for consumer in ready:
                     level.searched[consumer] = max(stop, level.searched.get(consumer, -1))
-                if is_page:
+                if is_over:
                     return False
                 if stop >= self._next_sequence - 1:
                     break
         return True
 
     def _deliver_until_full(self, level: Pending, after: int) -> tuple[int, bool]:
-        """Deliver messages behind a sequence number until a consumer's window is full, or a page has been searched.
+        """Deliver messages behind a sequence number until a consumer's window is full, or a piece has been searched.
 
         Returns:
-            The last sequence number examined, and True if the page was the reason to stop.
+            The last sequence number examined, and True if the end of the piece was the reason to stop.
         """
-        is_bounded = level.is_paged and self.paging.later is not None
-        count, space = PAGE_MAX, PAGE_BYTES_MAX
+        paging, is_paged = self.paging, level.is_paged
+        is_bounded = paging.later is not None
+        left, space = min(PAGE_MAX, self._piece_left) if is_paged else self._piece_left, PAGE_BYTES_MAX
         for reference in level.scan(after):
             if not self.drop_if_expired(reference) and (receiver := self.consumer_set.choose(reference)) is not None:
                 self.pending.remove(reference, _DISPATCHED)
                 self._deliver(reference, receiver)
                 if not receiver.has_capacity:
-                    return reference.sequence, False
+                    self._piece_left = left - 1
+                    return reference.sequence, is_bounded and left <= 1
             if is_bounded:
-                count -= 1
-                space -= len(reference.message.data)
-                if count <= 0 or space <= 0:
+                left -= 1
+                if is_paged:
+                    space -= len(reference.message.data)
+                if not left & CLOCK_MASK and self._is_piece_over(paging.monotonic()):
+                    left = 0
+                if left <= 0 or space <= 0:
                     return reference.sequence, True
+        self._piece_left = left
         return self._next_sequence - 1, False
+
+    def _is_piece_over(self, now: float) -> bool:
+        """Return True if the present search has used its time in this turn of the event loop."""
+        if not self._piece_ends_at:
+            self._piece_ends_at = now + PIECE_SECONDS
+        return now >= self._piece_ends_at
 
     def _search_reopened_groups(self) -> bool:
         """Make consumers search again for messages whose group has lost its owner; return True if there are any."""

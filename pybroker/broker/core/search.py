@@ -1,8 +1,8 @@
 """The states of a backlog's search for messages that its consumers accept; `docs/states.md` has the diagram.
 
 Between events, no message waits that a consumer with capacity accepts. If every consumer accepts every message, the
-oldest are delivered until no consumer has capacity; messages that must be read back first are delivered one page per
-turn of the event loop. Otherwise each consumer searches the waiting messages from where its last search ended. Until
+oldest are delivered until no consumer has capacity, a limited number (a piece, see `paging`) in each turn of the event
+loop. Otherwise each consumer searches the waiting messages from where its last search ended. Until
 all searches have ended, a new message must wait, so that it does not overtake a message that they may still find.
 """
 
@@ -15,10 +15,10 @@ class Search(IdentityEnum):
     """The state of a backlog's search for the next message."""
 
     IDLE = "no message waits that a consumer with capacity accepts"
-    IN_TURNS = "the oldest messages are being delivered; delivery continues in the event loop's next turn"
+    IN_TURNS = "the oldest messages are being delivered; delivery continues in a later turn of the event loop"
     SEARCHING = "consumers with capacity search the waiting messages"
     ASKED_AGAIN = "as SEARCHING; a delivery or an expiry within the search requires one more search"
-    PAUSED = "a page has been searched; the search continues in the event loop's next turn"
+    PAUSED = "a piece has been searched; the search continues in a later turn of the event loop"
     UNFINISHED = "the search has not reached the end, and its continuation is not scheduled"
 
 
@@ -28,9 +28,9 @@ class SearchEvent(IdentityEnum):
     ASK = "a consumer has capacity, or a message has come back; some consumers do not accept every message"
     ASK_FOR_ANY = "a consumer has capacity, or a message has come back; every consumer accepts every message"
     FINISH = "the search has reached the end of the backlog"
-    STOP = "a page has been searched, or the store could not be read"
-    YIELD = "the continuation is scheduled for the event loop's next turn"
-    TURN = "the next turn of the event loop has begun"
+    STOP = "a piece has been searched, or the store could not be read"
+    YIELD = "the continuation is scheduled for a later turn of the event loop"
+    TURN = "the turn of the event loop in which it continues has begun"
 
 
 _State, _Event = Search, SearchEvent

@@ -200,7 +200,7 @@ class StoredSource(DeliverySource):
         return found, looked_at
 
     def _defer_dispatch(self) -> bool:
-        """Continue the dispatch in the loop's next turn, after output is sent; return False if there is no loop."""
+        """Continue the dispatch in a later turn of the loop, after output is sent; return False if there is no loop."""
         if not self.paging.defer(self._continue_dispatch):
             return False
         self._progress = TRANSITIONS.after(self._progress, SearchEvent.YIELD)

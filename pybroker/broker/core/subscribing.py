@@ -91,7 +91,11 @@ class Subscribing:
         if is_advisory(request.destination):
             policy = replace(policy, pending_message_limit=PENDING_MAX, pending_message_limit_multiplier=None)
         subscription = TopicSubscription(
-            consumer, dead_letters=runtime.dead_letters, clock=runtime.clock, policy=policy
+            consumer,
+            dead_letters=runtime.dead_letters,
+            clock=runtime.clock,
+            policy=policy,
+            paging=runtime.usage.paging,
         )
         if self._create(request):
             self._destinations.topic_patterns[consumer] = subscription

@@ -12,6 +12,7 @@ from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import CoveredTopic
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.overflow import overflow
+from pybroker.broker.core.paging import CLOCK_MASK, PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.usage import Usage
@@ -94,8 +95,10 @@ class TopicSubscription(DeliverySource):
         "_consumer",
         "_dead_letters",
         "_discarded",
+        "_is_deferred",
         "_limit",
         "_next_sequence",
+        "_paging",
         "_topics",
         "_waiting",
         "dropped",
@@ -108,6 +111,7 @@ class TopicSubscription(DeliverySource):
         dead_letters: DeadLetters,
         clock: Clock,
         policy: DestinationPolicy,
+        paging: Paging,
         discarded: Discarded | None = None,
     ) -> None:
         self.dropped = 0
@@ -118,6 +122,8 @@ class TopicSubscription(DeliverySource):
         self._clock = clock
         self._limit = _lower(policy.pending_limit(consumer.prefetch), consumer.request.pending_limit)
         self._discarded = discarded
+        self._paging = paging
+        self._is_deferred = False  # True while delivery continues in a later turn of the event loop
         self._topics: dict[Destination, Topic] = {}
         consumer.sources.append(self)
 
@@ -167,9 +173,17 @@ class TopicSubscription(DeliverySource):
             self._discard()
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
-        """Deliver waiting messages while the consumer has capacity."""
+        """Deliver waiting messages while the consumer has capacity, at most a piece per turn of the event loop."""
         waiting = self._waiting
-        while waiting and self._consumer.has_capacity:
+        left, ends_at = PIECE_MAX, 0.0
+        while waiting and not self._is_deferred and self._consumer.has_capacity:
+            left -= 1
+            if not left & CLOCK_MASK:
+                now = self._paging.monotonic()
+                ends_at = ends_at or now + PIECE_SECONDS
+                if (left <= 0 or now >= ends_at) and self._paging.defer(self._continue):
+                    self._is_deferred = True
+                    return
             reference = waiting.popleft()
             message = reference.message
             if not message.expiration or not message.is_expired(self._clock()):
@@ -197,6 +211,10 @@ class TopicSubscription(DeliverySource):
     def expire(self, reference: Reference) -> None:
         """Drop an expired message, without a dead letter: it has expired for one subscription only."""
         reference.state = _SETTLED
+
+    def _continue(self) -> None:
+        self._is_deferred = False
+        self.dispatch()
 
     def _discard(self) -> None:
         message = self._waiting.evict().message

@@ -128,7 +128,11 @@ class World:
         """Start a consumer of the topic."""
         client = self._client("topic://T", request)
         subscription = TopicSubscription(
-            client.consumer, dead_letters=self.dead_letters, clock=self.clock, policy=self.policy
+            client.consumer,
+            dead_letters=self.dead_letters,
+            clock=self.clock,
+            policy=self.policy,
+            paging=self.usage.paging,
         )
         subscription.join(self.topic)
         client.consumer.start()

@@ -266,9 +266,12 @@ STEPS = st.lists(
     grouped=st.booleans(),
     has_loop=st.booleans(),
     exact_max=st.sampled_from([2, 10, 10_000]),
+    piece_max=st.sampled_from([1, 3, 500]),
 )
-def test_it_behaves_like_a_list(steps, prioritized, grouped, has_loop, exact_max):
-    _compare(steps, prioritized=prioritized, grouped=grouped, has_loop=has_loop, exact_max=exact_max)
+def test_it_behaves_like_a_list(steps, prioritized, grouped, has_loop, exact_max, piece_max):
+    _compare(
+        steps, prioritized=prioritized, grouped=grouped, has_loop=has_loop, exact_max=exact_max, piece_max=piece_max
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -276,7 +279,14 @@ def test_it_behaves_like_a_list_for_long(seed):
     dice = random.Random(seed)
     steps = [_thrown(dice) for _ in range(400)]
     prioritized, has_loop, exact_max = seed & 1, seed & 2, (2, 10_000, 10)[seed // 4]
-    world = _compare(steps, prioritized=prioritized, grouped=seed % 3 == 0, has_loop=has_loop, exact_max=exact_max)
+    world = _compare(
+        steps,
+        prioritized=prioritized,
+        grouped=seed % 3 == 0,
+        has_loop=has_loop,
+        exact_max=exact_max,
+        piece_max=(2, 500)[seed % 8 < 4],
+    )
     assert world.disk.read_count > 100
 
 
@@ -311,10 +321,10 @@ def _thrown(dice: random.Random) -> tuple[str, object]:
     return what, dice.randint(0, 9)
 
 
-def _compare(steps, *, prioritized, grouped, has_loop, exact_max):
+def _compare(steps, *, prioritized, grouped, has_loop, exact_max, piece_max):
     patches = (
         mock.patch.multiple(pending_module, EXACT_MAX=exact_max, EXACT_BYTES_MAX=exact_max * SIZE // 2),
-        mock.patch.object(queue_module, "PAGE_MAX", 3),
+        mock.patch.multiple(queue_module, PAGE_MAX=3, PIECE_MAX=piece_max),
     )
     with small_pages(), patches[0], patches[1]:
         world = PagedWorld(prioritized_messages=bool(prioritized), max_redeliveries=-1, has_loop=bool(has_loop))
