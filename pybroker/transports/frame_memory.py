@@ -135,25 +135,20 @@ class FrameMemory:
         frame.received = received
         if frame.is_granted and size <= frame.size:
             return
-        if frame.is_granted:
+        has_grown = frame.is_granted
+        if has_grown:
             frame.is_granted = False
             self._granted_bytes -= frame.counted
         else:
             self._waiting_bytes -= frame.counted
         frame.size = size
-        if not self._waiting and self._fits(size):
+        if (has_grown or not self._waiting) and self._fits(size):
             self._grant(frame)
             return
-        self._waiting_bytes += max(frame.counted, received)
-        self._count(frame, max(frame.counted, received))
-        if holder not in self._waiting:
-            self._waiting[holder] = frame
-            holder.pause_reading()
-        if self._waiting_bytes > self.bytes_max and len(self._waiting) > 1:
-            holder.give_up(
-                ResourceLimit(f"Unfinished frames of all connections take {self._waiting_bytes} bytes already")
-            )
+        self._wait(holder, frame, is_first=has_grown)
         self._serve()
+        if holder in self._waiting and self._waiting_bytes > self.bytes_max:
+            holder.give_up(ResourceLimit(f"Unfinished frames that wait take {self._waiting_bytes} bytes already"))
         self._arm_timer()
 
     def end(self, holder: FrameHolder) -> None:
@@ -168,6 +163,18 @@ class FrameMemory:
             self._granted_bytes -= frame.counted
         self._count(frame, 0)
         self._serve()
+
+    def _wait(self, holder: FrameHolder, frame: _Frame, *, is_first: bool) -> None:
+        """Let a frame wait; one that has grown comes first, because if all grew in turn none would be complete."""
+        size = max(frame.counted, frame.received)
+        self._waiting_bytes += size
+        self._count(frame, size)
+        if holder not in self._waiting:
+            if is_first:
+                self._waiting = {holder: frame, **self._waiting}
+            else:
+                self._waiting[holder] = frame
+            holder.pause_reading()
 
     def _fits(self, size: int) -> bool:
         """Return True if a frame of this size may proceed."""

@@ -387,6 +387,7 @@ class OpenWireSession(Session):
 
     def _disconnect(self) -> None:
         self._forget()
+        self._frames.clear()
         client, self._client = self._client, None
         self._verbatim = None
         if client is not None:

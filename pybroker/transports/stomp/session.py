@@ -237,6 +237,7 @@ class StompSession(Session):
         self._link.close()
 
     def _disconnect(self) -> None:
+        self._decoder.clear()
         if self._client is not None:
             self._client.close()
 

@@ -132,18 +132,21 @@ def test_one_frame_proceeds_whatever_its_length(world: World) -> None:
     assert second.is_read
 
 
-def test_frames_that_grow_against_each_other_both_end(world: World) -> None:
+def test_frame_that_grows_comes_before_those_that_wait(world: World) -> None:
     """A frame without announced length asks for more, although it has a reservation."""
-    first, second = world.peers(2)
+    first, second, third = world.peers(3)
     first.send(40 * MB, 20 * MB)
     second.send(40 * MB, 20 * MB)
+    third.send(40 * MB, MB)
     first.send(80 * MB, 40 * MB)
-    assert (first.is_read, second.is_read) == (False, True)
+    assert [each.is_read for each in (first, second, third)] == [False, True, False]
     second.send(80 * MB, 40 * MB)
-    assert (first.is_read, second.is_read) == (True, False)
-    first.complete()
-    assert second.is_read
+    assert [each.is_read for each in (first, second, third)] == [False, True, False]
     second.complete()
+    assert [each.is_read for each in (first, second, third)] == [True, True, False]
+    first.complete()
+    assert third.is_read
+    third.complete()
     assert world.counted == 0
 
 

@@ -101,12 +101,18 @@ class FrameDecoder:
     def unfinished(self) -> int:
         """The length of the unfinished frame, 0 for none.
 
-        Without a content-length it is not known, and taken for twice what has come.
+        Without a content-length it is not known, and taken for the next power of two.
         """
         head = self._head
         if head is None or head[3] is None:
-            return 2 * len(self._buffer)
+            return 1 << len(self._buffer).bit_length() if self._buffer else 0
         return head[2] + head[3] + 1
+
+    def clear(self) -> None:
+        """Drop all bytes: the connection has ended, and the garbage collection that finds this object may come late."""
+        self._buffer = bytearray()
+        self._head = None
+        self._scanned = 0
 
     def _keep(self, data: bytes | bytearray, start: int) -> None:
         """Keep the unfinished frame that begins at `start`, and nothing else."""

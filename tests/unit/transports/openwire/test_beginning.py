@@ -351,3 +351,11 @@ def test_connection_is_given_up_with_the_exception_of_limits(world: World) -> No
     assert error.exception is not None
     assert error.exception.class_name == "javax.jms.ResourceAllocationException"
     assert client.link.closed
+
+
+def test_closed_session_keeps_no_part_of_a_frame(world: World) -> None:
+    client = world.new_client()
+    client.connect()
+    client.session.receive(INT.pack(1_000_000) + bytes(100_000))
+    client.session.lost()
+    assert (client.session._frames.unfinished, client.session._frames.data) == (0, b"")

@@ -90,6 +90,12 @@ class FrameReader:
         self.start += step
         self.stop += step
 
+    def clear(self) -> None:
+        """Drop all bytes: the connection has ended, and the garbage collection that finds this object may come late."""
+        self.data = b""
+        self.start = self.stop = self.unfinished = self._missing = 0
+        self._partial = None
+
     def _keep(self, stop: int) -> None:
         """Begin to gather a frame of which only a part is there; its size stays with it."""
         self._partial = BytesIO()
