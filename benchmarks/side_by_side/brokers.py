@@ -75,6 +75,11 @@ class Broker:
         if error is not None:
             error.add_note(f"the log of {self.name} ends:\n{self._log.read_text()[-_LOG_TAIL:]}")
 
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
     def wait_until_listening(self) -> None:
         """Wait until every port is open. Raises `RuntimeError` if it ends or takes too long."""
         deadline = time.monotonic() + _START_SECONDS

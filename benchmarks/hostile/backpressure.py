@@ -1,0 +1,123 @@
+"""Limits that one destination reaches: what waits for it, and whether others wait too."""
+
+from benchmarks.hostile.attacks import attack
+from benchmarks.hostile.target import Target, common, queue, topic
+
+_MB = "x" * 1_000_000
+
+
+@attack("backlog-non-persistent", quick=True)
+async def non_persistent(target: Target) -> str:
+    """200 MB of non-persistent messages to a queue without consumers, at a memory limit of 128 MB."""
+    await target.begin()
+    producer = await target.openwire()
+    sent = 0
+    for _ in range(200):
+        await producer.write(producer.messages_to(queue("HOSTILE.FULL"), 1, text=_MB))
+        sent += 1
+        try:
+            await producer.settle(2)
+        except TimeoutError:
+            return f"waits after {sent} MB"
+    return f"{sent} MB accepted; {common(producer.errors)}"
+
+
+@attack("backlog-non-persistent-many")
+async def non_persistent_many(target: Target) -> str:
+    """The same by 20 producers to 20 queues."""
+    await target.begin()
+    producers = [await target.openwire() for _ in range(20)]
+    waiting = sent = 0
+    for _ in range(10):
+        for number, producer in enumerate(producers):
+            await producer.write(producer.messages_to(queue(f"HOSTILE.FULL.{number}"), 1, text=_MB))
+            sent += 1
+    for producer in producers:
+        try:
+            await producer.settle(1)
+        except TimeoutError:
+            waiting += 1
+    return f"{sent} MB sent; {waiting} of 20 producers wait"
+
+
+@attack("backlog-small-non-persistent")
+async def small_non_persistent(target: Target) -> str:
+    """2,000,000 small non-persistent messages to a queue without consumers."""
+    await target.begin()
+    producer = await target.openwire()
+    data = producer.messages_to(queue("HOSTILE.FULL"), 10_000, text="x")
+    sent = 0
+    for _ in range(target.sized(200, 20)):
+        await producer.write(data)
+        sent += 10_000
+        try:
+            await producer.settle(3)
+        except TimeoutError:
+            return f"waits after {sent:,}"
+    return f"{sent:,} accepted; {common(producer.errors)}"
+
+
+@attack("backlog-persistent-queues", quick=True)
+async def persistent_queues(target: Target) -> str:
+    """One persistent message of 1 MB in each of 256 queues."""
+    await target.begin()
+    producer = await target.openwire()
+    for number in range(256):
+        await producer.write(producer.messages_to(queue(f"HOSTILE.P.{number}"), 1, text=_MB, persistent=True))
+        try:
+            await producer.settle(3)
+        except TimeoutError:
+            return f"waits after {number}"
+    return f"256 accepted; {common(producer.errors)}"
+
+
+@attack("backlog-persistent-mixed")
+async def persistent_mixed(target: Target) -> str:
+    """A queue full of non-persistent messages, then 300 MB of persistent ones to another, over STOMP too."""
+    await target.begin()
+    producer, other, stomp = await target.openwire(), await target.openwire(), await target.stomp()
+    await producer.write(producer.messages_to(queue("HOSTILE.N"), 140, text=_MB))
+    body = f"SEND\ndestination:/queue/HOSTILE.S\npersistent:true\nreceipt:r\n\n{_MB}\0"
+    for number in range(target.sized(150, 30)):
+        await other.write(other.messages_to(queue("HOSTILE.P"), 1, text=_MB, persistent=True))
+        try:
+            await other.settle(3)
+            await stomp.request(body, 3)
+        except TimeoutError:
+            return f"persistent sends wait after {2 * number} MB"
+    return f"accepted; {common(other.errors + stomp.errors)}"
+
+
+@attack("composite-large")
+async def composite_large(target: Target) -> str:
+    """A persistent and a non-persistent message of 1 MB to a composite of 256 queues."""
+    names = ",".join(f"HOSTILE.C.{number}" for number in range(256))
+    await target.begin()
+    producer = await target.openwire()
+    outcome = []
+    for persistent in (True, False):
+        await producer.write(producer.messages_to(queue(names), 1, text=_MB, persistent=persistent))
+        try:
+            await producer.settle(10)
+            outcome.append("accepted")
+        except TimeoutError:
+            outcome.append("waits")
+    return "; ".join(outcome) + common(producer.errors)
+
+
+@attack("slow-consumer-queue")
+async def slow_consumer(target: Target) -> str:
+    """300 MB to a queue whose consumer, with a window of 32,000, reads nothing; and the same to a topic."""
+    await target.begin()
+    slow, producer = await target.openwire(), await target.openwire()
+    await slow.consume(queue("HOSTILE.SLOW"), prefetch=32_000)
+    await slow.consume(topic("HOSTILE.SLOW"), prefetch=32_000)
+    slow.stop_reading()
+    for number in range(target.sized(300, 150)):
+        await producer.write(producer.messages_to(queue("HOSTILE.SLOW"), 50, text="x" * 10_000, persistent=True))
+        await producer.write(producer.messages_to(topic("HOSTILE.SLOW"), 50, text="x" * 10_000))
+        try:
+            await producer.settle(3)
+        except TimeoutError:
+            return f"waits after {number} MB"
+    return f"accepted; {common(producer.errors)}"

@@ -1,0 +1,397 @@
+"""Work that could grow with the square of what one client creates: destinations, consumers, browsers, jobs."""
+
+import asyncio
+
+from benchmarks.hostile.attacks import attack
+from benchmarks.hostile.target import FORMAT, OpenWire, Target, common, message, queue, topic
+from pybroker.broker.domain.openwire import commands as wire
+
+_QUEUE = queue("HOSTILE.GROWTH")
+
+
+async def _send(client: OpenWire, data: bytes, seconds: float = 60.0) -> None:
+    await client.write(data)
+    await client.settle(seconds)
+
+
+def _messages(client: OpenWire, names: list[wire.Destination], **fields: object) -> bytes:
+    """Return one message for each destination."""
+    base = client.sequence
+    client.sequence += len(names)
+    return b"".join(
+        FORMAT.encode_frame(message(name, producer=client.producer, sequence=base + number, **fields))  # type: ignore[arg-type]
+        for number, name in enumerate(names)
+    )
+
+
+@attack("queues-advisories", quick=True)
+async def queues_advisories(target: Target) -> str:
+    """50,000 queues created while 10 subscriptions of the same client listen to ActiveMQ.Advisory.>."""
+    await target.begin()
+    client = await target.openwire()
+    for _ in range(10):
+        await client.consume(topic("ActiveMQ.Advisory.>"))
+    count = target.sized(50_000, 2_000)
+    await _send(client, _messages(client, [queue(f"HOSTILE.{n}") for n in range(count)], text="x"))
+    return f"{count:,} created, {client.messages:,} advisories; {common(client.errors)}"
+
+
+@attack("advisories-late")
+async def advisories_late(target: Target) -> str:
+    """10 subscriptions to ActiveMQ.Advisory.>, one after another, once there are 50,000 queues and 1,000 consumers."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(50_000, 2_000)
+    await _send(client, _messages(client, [queue(f"HOSTILE.{n}") for n in range(count)], text="x"))
+    failures = await client.requests(client.consumer(queue(f"HOSTILE.{n}"), prefetch=1) for n in range(1000))
+    for _ in range(10):
+        await client.consume(topic("ActiveMQ.Advisory.>"))
+    await client.settle(60)
+    return f"{client.messages:,} advisories; {common(failures)}"
+
+
+@attack("advisories-unread")
+async def advisories_unread(target: Target) -> str:
+    """Consumers that come and go, 20,000 times, while 20 subscribers to all advisories read nothing."""
+    await target.begin()
+    for _ in range(20):
+        slow = await target.openwire()
+        await slow.consume(topic("ActiveMQ.Advisory.>"))
+        slow.stop_reading()
+    client = await target.openwire()
+    count = target.sized(20_000, 1_000)
+    data = b""
+    for number in range(count):
+        info = client.consumer(queue(f"HOSTILE.{number % 10}"))
+        data += FORMAT.encode_frame(info)
+        data += FORMAT.encode_frame(wire.RemoveInfo(object_id=info.consumer_id))
+    await _send(client, data)
+    return common(client.errors) or "accepted"
+
+
+@attack("browsers", quick=True)
+async def browsers(target: Target) -> str:
+    """500 browsers at once of a queue of 50,000."""
+    await target.begin()
+    client, browser = await target.openwire(), await target.openwire()
+    count = target.sized(50_000, 2_000)
+    await _send(client, client.messages_to(_QUEUE, count, text="x", persistent=True))
+    failures = await browser.requests(
+        browser.consumer(_QUEUE, browser=True, prefetch=10) for _ in range(target.sized(500, 50))
+    )
+    return f"{count:,} waiting; {common(failures) or 'accepted'}; {browser.messages:,} received"
+
+
+@attack("browsers-acknowledging")
+async def browsers_acknowledging(target: Target) -> str:
+    """50 browsers with a window of 32,000 that read a queue of 50,000 to its end."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(50_000, 2_000)
+    await _send(client, client.messages_to(_QUEUE, count, text="x", persistent=True))
+    total = 0
+    readers = [await target.openwire() for _ in range(target.sized(50, 5))]
+    for each in readers:
+        await each.consume(_QUEUE, browser=True, prefetch=32_000)
+    for each in readers:
+        await each.messages_reach(min(count, 32_000), 30)
+        total += each.messages
+    return f"{total:,} received"
+
+
+@attack("wildcard-consumers", quick=True)
+async def wildcard_consumers(target: Target) -> str:
+    """1,000 consumers of wildcards, and then 1,000 queues that match each of them."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(1000, 100)
+    failures = await client.requests(client.consumer(queue(f"HOSTILE.*.{n}.>"), prefetch=1) for n in range(count // 2))
+    failures += await client.requests(client.consumer(queue("HOSTILE.>"), prefetch=1) for n in range(count // 2))
+    names = [queue(f"HOSTILE.A.{n}.B") for n in range(count)]
+    await _send(client, _messages(client, names, text="x"))
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("wildcard-late")
+async def wildcard_late(target: Target) -> str:
+    """20,000 queues, and then 100 consumers of wildcards that match all of them."""
+    await target.begin()
+    client = await target.openwire()
+    names = [queue(f"HOSTILE.A.{n}.B") for n in range(target.sized(20_000, 1_000))]
+    await _send(client, _messages(client, names, text="x"))
+    failures = await client.requests(
+        client.consumer(queue("HOSTILE.*.*.B"), prefetch=1) for _ in range(target.sized(100, 20))
+    )
+    await client.settle(60)
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("wildcard-topics")
+async def wildcard_topics(target: Target) -> str:
+    """2,000 subscriptions to `>`, and 2,000 messages to as many topics: each message to each subscription."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(2_000, 200)
+    failures = await client.requests(client.consumer(topic("HOSTILE.>"), prefetch=32_000) for _ in range(count))
+    names = [topic(f"HOSTILE.{n}") for n in range(count)]
+    await _send(client, _messages(client, names, text="x"), 50)
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("consumers-prefetch-0")
+async def consumers_prefetch_0(target: Target) -> str:
+    """20,000 consumers with prefetch 0 on one queue, and 2,000 messages."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(20_000, 2_000)
+    failures = await client.requests(client.consumer(_QUEUE, prefetch=0) for _ in range(count))
+    await _send(client, client.messages_to(_QUEUE, target.sized(2_000, 200), text="x"))
+    return common(failures) or "accepted"
+
+
+@attack("consumers-pulling")
+async def consumers_pulling(target: Target) -> str:
+    """5,000 consumers with prefetch 0 that all pull with a time-out of 1 s, and no message."""
+    await target.begin()
+    client = await target.openwire()
+    infos = [client.consumer(_QUEUE, prefetch=0) for _ in range(target.sized(5_000, 1_000))]
+    failures = await client.requests(infos)
+    data = b"".join(
+        FORMAT.encode_frame(wire.MessagePull(consumer_id=info.consumer_id, destination=_QUEUE, timeout=1000))
+        for info in infos
+    )
+    await _send(client, data)
+    await asyncio.sleep(1.5)
+    return f"{common(failures) or 'accepted'}; {client.messages:,} answers"
+
+
+@attack("consumers-one-connection", quick=True)
+async def consumers_one_connection(target: Target) -> str:
+    """10,000 consumers of as many queues on one connection, which then closes without a word."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(10_000, 1_000)
+    failures = await client.requests(client.consumer(queue(f"HOSTILE.{n}"), prefetch=1) for n in range(count))
+    await client.close()
+    return common(failures) or f"{count:,} accepted"
+
+
+@attack("consumers-one-queue")
+async def consumers_one_queue(target: Target) -> str:
+    """10,000 consumers of one queue on one connection, 20,000 messages, then the connection closes."""
+    await target.begin()
+    client, producer = await target.openwire(), await target.openwire()
+    count = target.sized(10_000, 1_000)
+    failures = await client.requests(client.consumer(_QUEUE, prefetch=1, priority=n % 10) for n in range(count))
+    await _send(producer, producer.messages_to(_QUEUE, 2 * count, text="x"))
+    await client.close()
+    await producer.settle(60)
+    return common(failures) or f"{count:,} accepted"
+
+
+@attack("stomp-subscriptions")
+async def stomp_subscriptions(target: Target) -> str:
+    """10,000 STOMP subscriptions to one topic on one connection, 20 messages, then the connection closes."""
+    await target.begin()
+    client = await target.stomp()
+    count = target.sized(10_000, 1_000)
+    frames = "".join(f"SUBSCRIBE\nid:{n}\ndestination:/topic/HOSTILE\n\n\0" for n in range(count))
+    await client.write(frames.encode())
+    await client.request(
+        b"SEND\ndestination:/topic/HOSTILE\nreceipt:r\n\nx\0" + b"SEND\ndestination:/topic/HOSTILE\n\nx\0" * 19, 50
+    )
+    await client.messages_reach(20 * count, 20)
+    await client.close()
+    return f"{client.messages:,} received; {common(client.errors)}"
+
+
+@attack("scheduled-sends", quick=True)
+async def scheduled_sends(target: Target) -> str:
+    """120,000 messages scheduled for the same millisecond, 5 s ahead."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(120_000, 5_000)
+    data = client.messages_to(_QUEUE, count, text="x", values={"AMQ_SCHEDULED_DELAY": target.sized(5_000, 1_000)})
+    await _send(client, data, 50)
+    await asyncio.sleep(target.sized(6, 2))
+    return common(client.errors) or f"{count:,} accepted"
+
+
+@attack("scheduled-crons")
+async def scheduled_crons(target: Target) -> str:
+    """1,000 messages with a cron entry that never comes, and 1,000 that repeat each millisecond."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(1_000, 100)
+    data = client.messages_to(_QUEUE, count, text="x", values={"AMQ_SCHEDULED_CRON": "0 0 30 2 *"})
+    data += client.messages_to(
+        _QUEUE,
+        count,
+        text="x",
+        values={"AMQ_SCHEDULED_DELAY": 1, "AMQ_SCHEDULED_PERIOD": 1, "AMQ_SCHEDULED_REPEAT": 100_000},
+    )
+    await _send(client, data)
+    await asyncio.sleep(target.sized(5, 1))
+    return common(client.errors) or "accepted"
+
+
+@attack("expiry-at-once")
+async def expiry_at_once(target: Target) -> str:
+    """200,000 messages that expire at the same moment, then a browser and a consumer."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(200_000, 10_000)
+    import time
+
+    data = client.messages_to(_QUEUE, count, text="x", persistent=True, expiration=int(time.time() * 1000) + 20_000)
+    await _send(client, data, 50)
+    await asyncio.sleep(max(0.0, 20.5 - (time.monotonic() - target.began_at)))
+    other = await target.openwire()
+    failures = await other.requests([other.consumer(_QUEUE, browser=True), other.consumer(_QUEUE)])
+    await other.settle(30)
+    return common(failures) or f"{other.messages:,} received"
+
+
+@attack("deletion-deep-queue")
+async def deletion_deep(target: Target) -> str:
+    """A queue of 200,000 messages that is deleted, over and over with fewer."""
+    await target.begin()
+    client = await target.openwire()
+    outcomes = []
+    for count in (target.sized(200_000, 10_000), 10_000, 10_000):
+        await _send(client, client.messages_to(_QUEUE, count, text="x", persistent=True))
+        info = wire.DestinationInfo(
+            connection_id=wire.ConnectionId(client.id),
+            destination=_QUEUE,
+            operation_type=int(wire.DestinationOperation.REMOVE),
+        )
+        outcomes += await client.requests([info])
+    return common(outcomes) or "deleted"
+
+
+@attack("temporary-queues")
+async def temporary_queues(target: Target) -> str:
+    """20,000 temporary queues on one connection, with a message each, then the connection closes."""
+    await target.begin()
+    client, other = await target.openwire(), await target.openwire()
+    count = target.sized(20_000, 1_000)
+    names = [wire.Destination(_TEMPORARY, f"{client.id}:{n}") for n in range(count)]
+    failures = await client.requests(
+        wire.DestinationInfo(connection_id=wire.ConnectionId(client.id), destination=name, operation_type=0)
+        for name in names
+    )
+    await _send(client, _messages(client, names, text="x"))
+    await client.close()
+    await other.settle(60)
+    return common(failures) or f"{count:,} accepted"
+
+
+_TEMPORARY = type(_QUEUE.type).TEMP_QUEUE
+
+
+@attack("durable-subscriptions")
+async def durable_subscriptions(target: Target) -> str:
+    """2,000 durable subscriptions of one topic, 200 messages, and their removal."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(2_000, 200)
+    infos = [client.consumer(topic("HOSTILE.D"), prefetch=1, subscription_name=f"s{n}") for n in range(count)]
+    failures = await client.requests(infos)
+    await _send(client, client.messages_to(topic("HOSTILE.D"), target.sized(200, 20), text="x", persistent=True))
+    await client.close()
+    again = await target.openwire(client_id=client.id)
+    failures += await again.requests(
+        wire.RemoveSubscriptionInfo(
+            connection_id=wire.ConnectionId(again.id), subscription_name=f"s{n}", client_id=client.id
+        )
+        for n in range(count)
+    )
+    return common(failures) or f"{count:,} accepted"
+
+
+@attack("durable-recovery")
+async def durable_recovery(target: Target) -> str:
+    """A durable subscription with 50,000 messages retained, whose consumer comes and goes 20 times."""
+    await target.begin()
+    destination, name = topic("HOSTILE.D"), "s"
+    client, producer = await target.openwire(), await target.openwire()
+    await client.consume(destination, subscription_name=name)
+    await client.close()
+    await _send(producer, producer.messages_to(destination, target.sized(50_000, 3_000), text="x", persistent=True))
+    received = 0
+    for _ in range(20):
+        again = await target.openwire(client_id=client.id)
+        await again.consume(destination, prefetch=1000, subscription_name=name)
+        await again.settle()
+        received += again.messages
+        await again.request(wire.RemoveInfo(object_id=wire.ConnectionId(again.id)))
+        await again.close()
+    return f"{received:,} received"
+
+
+@attack("message-groups")
+async def message_groups(target: Target) -> str:
+    """100,000 messages of as many groups, 1,000 consumers, half of which close."""
+    await target.begin()
+    producer, one, two = await target.openwire(), await target.openwire(), await target.openwire()
+    half = target.sized(500, 50)
+    failures = await one.requests(one.consumer(_QUEUE, prefetch=10) for _ in range(half))
+    failures += await two.requests(two.consumer(_QUEUE, prefetch=10) for _ in range(half))
+    names = target.sized(100_000, 5_000)
+    data = b"".join(
+        FORMAT.encode_frame(
+            message(_QUEUE, producer=producer.producer, sequence=n + 1, text="x", group_id=f"g{n}", group_sequence=1)
+        )
+        for n in range(names)
+    )
+    await _send(producer, data)
+    await one.close()
+    await producer.settle(60)
+    return common(failures) or "accepted"
+
+
+@attack("exclusive-priorities")
+async def exclusive_priorities(target: Target) -> str:
+    """100,000 messages of ten priorities against 2,000 consumers of ten priorities, half of them exclusive."""
+    await target.begin()
+    producer, consumer = await target.openwire(), await target.openwire()
+    data = b"".join(
+        producer.messages_to(_QUEUE, target.sized(1000, 100), text="x", priority=n % 10) for n in range(100)
+    )
+    await _send(producer, data)
+    failures = await consumer.requests(
+        consumer.consumer(_QUEUE, prefetch=5, priority=n % 10, exclusive=n % 2 == 0)
+        for n in range(target.sized(2_000, 200))
+    )
+    await producer.settle(60)
+    return f"{common(failures) or 'accepted'}; {consumer.messages:,} received"
+
+
+@attack("redelivery-storm")
+async def redelivery_storm(target: Target) -> str:
+    """A consumer with a window of 30,000 that closes without a word, 20 times, over 30,000 messages."""
+    await target.begin()
+    producer = await target.openwire()
+    count = target.sized(30_000, 3_000)
+    await _send(producer, producer.messages_to(_QUEUE, count, text="x", persistent=True))
+    received = 0
+    for _ in range(target.sized(20, 5)):
+        consumer = await target.openwire()
+        await consumer.consume(_QUEUE, prefetch=count)
+        await consumer.messages_reach(count, 5)
+        received += consumer.messages
+        await consumer.close()
+    await producer.settle(60)
+    return f"{received:,} received"
+
+
+@attack("composite-consumers")
+async def composite_consumers(target: Target) -> str:
+    """200 consumers of composites of 256 queues."""
+    await target.begin()
+    client = await target.openwire()
+    names = ",".join(f"HOSTILE.C.{n}" for n in range(256))
+    failures = await client.requests(client.consumer(queue(names), prefetch=1) for _ in range(target.sized(200, 20)))
+    await _send(client, client.messages_to(queue(names), 20, text="x"))
+    await client.close()
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"

@@ -1,0 +1,94 @@
+"""Judges what a bystander measured: its waits, less what the machine itself was late."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+QUIET_MS: Final = 100.0
+"""The longest wait of an unrelated client that pybroker promises on a machine that has no other work."""
+BUSY_MS: Final = 250.0
+"""The same where others use the machine's cores at the same time."""
+BUSY_LATE_MS: Final = 20.0
+"""A machine whose own lateness reached this is a busy one."""
+MEMORY_ABOVE_LIMIT_MB: Final = 100.0
+"""What the process may have resident above `memory_limit`."""
+LOG_KB_MAX: Final = 512.0
+"""What one attack may write into the log; a minute of rate-limited lines is a small part of that."""
+
+Spans = Sequence[tuple[float, float]]
+"""Beginnings and lengths, in seconds of one clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """The waits of one trial, in milliseconds; `late_ms` is the machine's own share of the longest ones.
+
+    Attributes:
+        count: how many there were.
+        p99_ms: 99th percentile.
+        max_ms: the longest as it was.
+        own_ms: the longest after the machine's lateness has been subtracted from each.
+        late_ms: the longest lateness of the machine.
+        step: what the bystander waited for longest.
+    """
+
+    count: int
+    p99_ms: float
+    max_ms: float
+    own_ms: float
+    late_ms: float
+    step: str
+
+
+def judged(waits: Mapping[str, Spans], *, late: Spans, delays: Spans) -> Waits:
+    """Return the figures of all steps.
+
+    Args:
+        waits: by step.
+        late: when a timer of the bystander was late.
+        delays: when the broker's main thread could run and got no processor.
+    """
+    rows = [(seconds, began, step) for step, spans in waits.items() for began, seconds in spans]
+    if not rows:
+        return Waits(count=0, p99_ms=0.0, max_ms=0.0, own_ms=0.0, late_ms=0.0, step="none")
+    rows.sort()
+    seconds = [row[0] for row in rows]
+    longest = [(span - lateness(began, span, late=late, delays=delays), step) for span, began, step in rows[-200:]]
+    own, step = max(longest)
+    return Waits(
+        count=len(rows),
+        p99_ms=1000 * seconds[min(len(seconds) - 1, int(0.99 * len(seconds)))],
+        max_ms=1000 * seconds[-1],
+        own_ms=1000 * own,
+        late_ms=1000 * max((span for _, span in (*late, *delays)), default=0.0),
+        step=step,
+    )
+
+
+def lateness(began: float, seconds: float, *, late: Spans, delays: Spans) -> float:
+    """Return how much of a wait the machine is to blame for.
+
+    That is what the broker waited for a processor in that time, and what the bystander did once the answer was there.
+    Of the bystander's own lateness counts the one that lasted to the end of the wait.
+    """
+    end = began + seconds
+    total = sum(max(0.0, min(end, at + span) - max(began, at)) for at, span in delays)
+    total += max((end - max(began, at) for at, span in late if at <= end <= at + span), default=0.0)
+    return min(total, seconds)
+
+
+def problems(
+    waits: Waits, *, peak_mb: float, limit_mb: float, log_kb: float, errors: Sequence[str], harm: Sequence[str]
+) -> list[str]:
+    """Return what breaks a promise; nothing if all are kept."""
+    found = []
+    bound = BUSY_MS if waits.late_ms > BUSY_LATE_MS else QUIET_MS
+    if waits.own_ms > bound:
+        found.append(f"wait > {bound:g} ms")
+    if peak_mb > limit_mb + MEMORY_ABOVE_LIMIT_MB:
+        found.append(f"memory > {limit_mb + MEMORY_ABOVE_LIMIT_MB:g} MB")
+    if log_kb > LOG_KB_MAX:
+        found.append(f"log > {LOG_KB_MAX:g} KB")
+    found += [f"bystander: {error}" for error in errors]
+    found += harm
+    return found

@@ -1,0 +1,26 @@
+"""The short form of the hostile suite: one client's attack must not keep an unrelated one waiting for long.
+
+`make hostile` measures against the promise. Here the bound is wide, so that it fails when a freeze of a second returns.
+"""
+
+import tempfile
+
+import pytest
+
+from benchmarks.hostile.attacks import all_attacks
+from benchmarks.hostile.trial import run_trial
+from tests.pace import in_time
+
+SECONDS_MAX = 0.5
+"""The longest wait of an unrelated client."""
+
+ATTACKS = ("client-id-taken",)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack_keeps_no_unrelated_client_waiting(name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="hostile-") as directory:
+        trial = run_trial(all_attacks()[name], "pybroker", directory, quick=True, variables={})
+    assert in_time(trial.waits.own_ms / 1000, SECONDS_MAX), trial
+    assert [problem for problem in trial.problems if not problem.startswith("wait ")] == [], trial
