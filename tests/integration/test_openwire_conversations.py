@@ -37,7 +37,7 @@ from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer
 from pybroker.broker.domain.openwire.throwables import Throwable
 from pybroker.broker.domain.openwire.values import decode_map, encode_map
-from pybroker.transports.openwire.session import OpenWireSession
+from pybroker.transports.openwire.session import Sessions
 from tests.unit.transports.openwire.conversation import Clock, OpenWireClient, new_broker, split
 
 CAPTURES = Path(__file__).parent.parent / "golden" / "openwire" / "captures"
@@ -213,7 +213,7 @@ class Replay:
         self.unused = set(self._deviations)
         self._clock = Clock()
         self._broker = new_broker(clock=self._clock)
-        self._sessions: dict[str, OpenWireSession] = {}
+        self._sessions = Sessions()
         self._sequences: dict[int, int] = {}
         """ActiveMQ's number of each message that was dispatched, and ours."""
 

@@ -110,7 +110,7 @@ messages = st.sampled_from([ActiveMQMessage, ActiveMQTextMessage, ActiveMQBytesM
 
 @given(st.lists(messages, min_size=1, max_size=8), st.integers(0, 5))
 def test_short_way_reads_messages_as_the_long_way_does(sent: list[ActiveMQMessage], repeated: int) -> None:
-    reader = Arrivals(count(1000).__next__)
+    reader = Arrivals(count(1000).__next__, takes_foreign_ids=True)
     for number, message in enumerate(sent + sent[:repeated]):
         frame = WIRE.encode(message)
         arrived, *details = reader.read(b"\xff" * 3 + frame + b"\xff" * 3, 3, 3 + len(frame))
@@ -244,7 +244,7 @@ def end_sanely(world: World, client: OpenWireClient, witness: OpenWireClient) ->
     client.session.lost()
     client.session.lost()
     assert client.session.state is OpenWireState.CLOSED
-    assert all(each is witness.session for each in world.sessions.values())
+    assert all(each is witness.session for each in world.sessions.by_id.values())
     assert [each.client_id for each in world.broker.connections()] == ["witness"]
     assert not witness.link.closed
     destination = Destination(DestinationType.QUEUE, "WITNESS")

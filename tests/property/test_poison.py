@@ -47,6 +47,7 @@ from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
+from pybroker.transports.openwire.session import Sessions
 from pybroker.transports.stomp.session import StompSession
 from tests.conformance.conftest import Loop
 from tests.runtimes import runtime
@@ -136,7 +137,7 @@ class Member:
         self.broker.open_scheduler(
             self.jobs, recovered, wake_at=lambda _: None, connection_id=f"ID:b-{self.names}", jobs_max=10_000
         )
-        self.sessions: dict[str, object] = {}
+        self.sessions = Sessions()
         if not self.broker.durables:
             info = DurableSubscription(
                 client_id="d",

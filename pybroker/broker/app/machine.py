@@ -4,15 +4,16 @@ All parts of a member get these from here, so that a simulation can replace them
 """
 
 import os
+import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
+from itertools import count, repeat
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import supported_bytes
@@ -21,6 +22,9 @@ from pybroker.store.journal.files import OS, System
 from pybroker.store.runtime import Callback, Event, Inbox, Worker, start_thread
 from pybroker.transports.server import bind
 
+_RANDOM_BITS: Final = 53
+"""More than can be guessed over a network, and exact as any client's number."""
+
 
 def clock() -> int:
     """Return milliseconds since the epoch."""
@@ -28,15 +32,18 @@ def clock() -> int:
 
 
 def new_id() -> str:
-    """Return an id that is unique among brokers and runs, in ActiveMQ's form `ID:<host>-<port>-<ms>-<n>:<m>`."""
-    return next(_ids_of(os.getpid()))
+    """Return an id that is unique among brokers and runs, in ActiveMQ's form `ID:<host>-<port>-<ms>-<n>:<m>`.
+
+    `n` is random, so that no peer can guess the ids of messages that a connection of this id is going to send.
+    """
+    process, started, number = next(_numbers_of(os.getpid()))
+    return f"ID:{socket.gethostname()}-{process}-{started}-{secrets.randbits(_RANDOM_BITS)}:{number}"
 
 
 @cache
-def _ids_of(process: int) -> Iterator[str]:
-    """Return the ids of a process: one sequence, since two that begin in one millisecond would be equal."""
-    prefix = f"ID:{socket.gethostname()}-{process}-{clock()}-1"
-    return (f"{prefix}:{number}" for number in count(1))
+def _numbers_of(process: int) -> Iterator[tuple[int, int, int]]:
+    """Return a process, its first millisecond here, and a count: ids of one millisecond differ by it."""
+    return zip(repeat(process), repeat(clock()), count(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.frame_memory import SHARE_MIN, FrameMemory
-from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings
+from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
@@ -574,7 +574,7 @@ def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int]) -> _
         connect_seconds=config.connect_timeout,
     )
     broker.url = settings.broker_url
-    sessions: dict[str, OpenWireSession] = {}
+    sessions = Sessions()
 
     def session(link: Link) -> Session:
         return OpenWireSession(broker=broker, link=link, settings=settings, sessions=sessions)

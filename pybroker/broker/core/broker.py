@@ -120,6 +120,7 @@ class BrokerCore(Host):
         self._plain = self.destinations.plain
         self._transaction_count = 0
         self._clients: dict[str, BrokerConnection] = {}
+        self._connection_ids: set[str] = set()
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
         self.admin: Admin = Administration(self.destinations, self._clients, self.usage, lambda: self.is_full)
@@ -243,14 +244,18 @@ class BrokerCore(Host):
         """Admit a client."""
         if client_id in self._clients:
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
+        if connection_id in self._connection_ids:
+            raise InvalidClientId(f"Broker: {self.name} - Connection: {connection_id} already connected")
         connection = BrokerConnection(self, connection_id, client_id, throttle)
         self._clients[client_id] = connection
+        self._connection_ids.add(connection_id)
         self._observers.announce(lambda observer: observer.connection_added(connection))
         return connection
 
     def disconnect(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
         """Remove a closed connection, and its temporary destinations with their messages."""
         self._clients.pop(owner.client_id, None)
+        self._connection_ids.discard(owner.connection_id)
         self.destinations.remove_owned(owner, temporaries)
         self._observers.announce(lambda observer: observer.connection_removed(owner))
 

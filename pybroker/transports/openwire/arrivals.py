@@ -40,6 +40,7 @@ from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.openwire.faults import MissingDestination
+from pybroker.transports.openwire.ownership import ForeignMessageId
 
 # Constants of this module, so that the compiled code has the values without a look-up.
 _HEAD_AT: Final = BODY_AT
@@ -126,9 +127,16 @@ class Acknowledgement(NamedTuple):
 class Arrivals:
     """Reads the messages of one connection."""
 
-    __slots__ = ("_heads", "_last", "_next_sequence")
+    __slots__ = ("_heads", "_last", "_next_sequence", "_takes_foreign_ids")
 
-    def __init__(self, next_sequence: Callable[[], int]) -> None:
+    def __init__(self, next_sequence: Callable[[], int], *, takes_foreign_ids: bool = False) -> None:
+        """Begin without heads.
+
+        Args:
+            next_sequence: numbers the messages.
+            takes_foreign_ids: a message may have an id of another producer.
+        """
+        self._takes_foreign_ids = takes_foreign_ids
         self._next_sequence = next_sequence
         self._last: Head | None = None
         self._heads: dict[bytes, Head] = {}
@@ -144,6 +152,7 @@ class Arrivals:
         Raises:
             MalformedOpenWire: it is no message, or lacks producer or id.
             MissingDestination: it lacks a destination.
+            ForeignMessageId: its id is another producer's.
         """
         head = self._last
         if head is None or not chunk.startswith(head.raw, start + _HEAD_AT):
@@ -213,6 +222,8 @@ class Arrivals:
         raw = chunk[start + _HEAD_AT : start + reader.offset - _NUMBERS_BYTES]
         head = self._heads.get(raw)
         if head is None:
+            if message_id.producer_id != producer_id and not self._takes_foreign_ids:
+                raise ForeignMessageId(f"{message_id} is not an id of its producer {producer_id}", transaction)
             named = _checked(destination, transaction)
             head = Head(raw, _without_sequence(message_id), producer_id, named, transaction)
             if named != destination or len(raw) > _HEAD_BYTES_MAX:

@@ -51,7 +51,7 @@ from pybroker.broker.domain.subscription import (
     TOPIC_PREFETCH,
     ConsumerRequest,
 )
-from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.transports.openwire.arrivals import (
     Acknowledgement,
     Acknowledgements,
@@ -60,6 +60,7 @@ from pybroker.transports.openwire.arrivals import (
 )
 from pybroker.transports.openwire.consumers import OpenWireConsumer
 from pybroker.transports.openwire.faults import MissingDestination, UnmatchedAck, WrongState
+from pybroker.transports.openwire.ownership import ForeignMessageId, require_own
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.openwire.restored import REASON, RestoredTransactions
 
@@ -135,7 +136,13 @@ class OpenWireClient:
     """
 
     def __init__(
-        self, connection: ConnectionPort, peer: Peer, *, next_sequence: Callable[[], int], reconnected: bool
+        self,
+        connection: ConnectionPort,
+        peer: Peer,
+        *,
+        next_sequence: Callable[[], int],
+        reconnected: bool,
+        is_bridge: bool = False,
     ) -> None:
         """Serve a connection that the broker has admitted.
 
@@ -144,18 +151,21 @@ class OpenWireClient:
             peer: the client's end of the connection.
             next_sequence: numbers received messages.
             reconnected: it was connected before, and repeats what got no response.
+            is_bridge: it forwards messages, which keep the ids of their producers.
         """
         self.consumers: dict[ConsumerId, OpenWireConsumer] = {}
         self.pulling: dict[ConsumerId, OpenWireConsumer] = {}
         self._connection = connection
         self._peer = peer
+        self._connection_id = connection.connection_id
+        self._is_bridge = is_bridge
         self._reconnected = reconnected
         self._restored = RestoredTransactions(reconnected=reconnected)
         self.must_reconnect = self._saw_unmatched_ack = False
         self._sessions: set[int] = {IMPLICIT_SESSION}
         self._producers: dict[ProducerId, OpenWireProducer] = {}
         self._next_sequence = next_sequence
-        self._arrivals = Arrivals(next_sequence)
+        self._arrivals = Arrivals(next_sequence, takes_foreign_ids=is_bridge)
         self._acknowledgements = Acknowledgements()
         self._unencodable: list[tuple[OpenWireConsumer, Delivery, str]] = []
         """Deliveries that cannot be encoded for the peer; rejected after the present dispatch."""
@@ -206,7 +216,7 @@ class OpenWireClient:
         """Send a message that arrived in the bytes that the store keeps."""
         try:
             arrival = self._arrivals.read(chunk, start, stop)
-        except MissingDestination as error:
+        except (MissingDestination, ForeignMessageId) as error:
             _, command_id, response_required = _head_at(chunk, start)
             self._refuse(error, command_id if response_required else None, error.transaction)
             return
@@ -339,6 +349,8 @@ class OpenWireClient:
         command_id, response_required = command.command_id, command.response_required
         command.message_id = message_id._replace(broker_sequence_id=self._next_sequence())
         try:
+            if message_id.producer_id != producer_id and not self._is_bridge:
+                raise ForeignMessageId(f"{message_id} is not an id of its producer {producer_id}", transaction)
             command.destination = _checked(command.destination)
             arrival = routing(stored(command)), producer_id, message_id.producer_sequence_id, transaction
             self._send(arrival, command_id, response_required)
@@ -364,6 +376,7 @@ class OpenWireClient:
     def _add_session(self, info: SessionInfo) -> None:
         if info.session_id is None:
             raise WrongState("A session without id")
+        require_own(self._connection_id, info.session_id.connection_id, info.session_id)
         self._limit(len(self._sessions))
         self._sessions.add(info.session_id.value)
 
@@ -371,6 +384,7 @@ class OpenWireClient:
         producer_id = info.producer_id
         if producer_id is None:
             raise WrongState("A producer without id")
+        require_own(self._connection_id, producer_id.connection_id, producer_id)
         self._require_session(producer_id.session_id, producer_id)
         if producer_id in self._producers:
             return
@@ -386,6 +400,7 @@ class OpenWireClient:
         consumer_id = info.consumer_id
         if consumer_id is None:
             raise WrongState("A consumer without id")
+        require_own(self._connection_id, consumer_id.connection_id, consumer_id)
         self._require_session(consumer_id.session_id, consumer_id)
         if consumer_id in self.consumers:
             return None
@@ -414,6 +429,8 @@ class OpenWireClient:
 
     def _remove(self, info: RemoveInfo) -> None:
         removed = info.object_id
+        if isinstance(removed, (ConsumerId, ProducerId, SessionId)):
+            require_own(self._connection_id, removed.connection_id, removed)
         if isinstance(removed, ConsumerId):
             self._remove_consumer(removed, info.last_delivered_sequence_id)
         elif isinstance(removed, ProducerId):
@@ -505,6 +522,8 @@ class OpenWireClient:
         if info.type in _ENDING:
             self.must_reconnect = self._saw_unmatched_ack
         if info.type == TransactionType.BEGIN:
+            if isinstance(transaction, LocalTransactionId):  # a branch of XA is global
+                require_own(self._connection_id, transaction.connection_id, transaction)
             connection.begin(transaction)
             self._restored.begun(transaction)
         elif info.type == TransactionType.PREPARE:

@@ -7,7 +7,7 @@ Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "In
 """
 
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from pybroker.transports.client_log import ClientLog
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.faults import WrongState
+from pybroker.transports.openwire.ownership import ConnectionOwners, is_returning_bridge
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.openwire.states import TRANSITIONS, OpenWireEvent, OpenWireState
 from pybroker.transports.session import Link, Session
@@ -69,12 +70,28 @@ class OpenWireSettings:
 _CLOSED: Final = OpenWireState.CLOSED
 """A module constant: looking a member up in its enum costs more than comparing with it."""
 
-Sessions = MutableMapping[str, "OpenWireSession"]
-"""The sessions of a broker by connection id."""
+
+class Sessions:
+    """The OpenWire sessions of a broker.
+
+    Attributes:
+        by_id: those of connected clients, by connection id.
+        owners: the clients of these and of former connections.
+    """
+
+    __slots__ = ("by_id", "owners")
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, OpenWireSession] = {}
+        self.owners = ConnectionOwners()
 
 
 class OpenWireSession(Session):
-    """Serves one OpenWire connection."""
+    """Serves one OpenWire connection.
+
+    Attributes:
+        client_id: the client's id; empty until it is connected.
+    """
 
     def __init__(self, *, broker: BrokerPort, link: Link, settings: OpenWireSettings, sessions: Sessions) -> None:
         """Send the WireFormatInfo, and wait for the peer's.
@@ -94,7 +111,8 @@ class OpenWireSession(Session):
         self._client: OpenWireClient | None = None
         self._verbatim: OpenWireClient | None = None
         """The client, while it is connected and sends messages in the bytes that the store keeps."""
-        self._connection_id = ""
+        self._connection_id = self.client_id = ""
+        self._is_bridge = False
         self._client_log = ClientLog()
         self._inactivity: InactivityMonitor | None = None
         self._wakes_at = 0.0
@@ -105,6 +123,7 @@ class OpenWireSession(Session):
         self._has_reserved = False
         """True if memory is reserved for an unfinished frame."""
         self._handlers: dict[type, Callable[[Any], None]] = {
+            BrokerInfo: self._introduce,
             ConnectionInfo: self._connect,
             RemoveInfo: self._remove,
             ShutdownInfo: self._shut_down,
@@ -257,6 +276,15 @@ class OpenWireSession(Session):
         )
         self._schedule()
 
+    def _introduce(self, info: BrokerInfo) -> None:
+        """Record that the peer is another broker's bridge, if it says so before its ConnectionInfo."""
+        if self._client is not None:
+            self._client.obey(info)
+            return
+        self._is_bridge = info.network_connection
+        if info.response_required:
+            self._refuse(info, WrongState("BrokerInfo came before ConnectionInfo"))
+
     def _connect(self, info: ConnectionInfo) -> None:
         """Open the connection; if it is open already, respond again."""
         assert self._peer is not None, "commands come after the format was agreed"
@@ -290,12 +318,15 @@ class OpenWireSession(Session):
         if not info.client_id:
             raise InvalidClientId("No clientID specified for connection request")
         assert self._peer is not None, "commands come after the format was agreed"
-        former = self._sessions.get(connection_id)
+        self._sessions.owners.claim(connection_id, info.client_id)
+        former = self._sessions.by_id.get(connection_id)
         if former is not None:
+            if former.client_id != info.client_id:  # also if its owner is no longer remembered
+                raise InvalidClientId(f"Connection {connection_id} belongs to another client")
             former.close_superseded()
         connection = self._broker.connect(connection_id, info.client_id, self._link)
-        self._connection_id = connection_id
-        self._sessions[connection_id] = self
+        self._connection_id, self.client_id = connection_id, info.client_id
+        self._sessions.by_id[connection_id] = self
         protocol = f"OpenWire {self._peer.wire.version}"
         self._client_log.connected(connection_id, info.client_id, self._link.peer, protocol)
         return OpenWireClient(
@@ -303,6 +334,7 @@ class OpenWireSession(Session):
             self._peer,
             next_sequence=self._broker.next_sequence,
             reconnected=info.failover_reconnect,
+            is_bridge=self._is_bridge or is_returning_bridge(info),
         )
 
     def close_superseded(self) -> None:
@@ -400,5 +432,5 @@ class OpenWireSession(Session):
         return self._state is _CLOSED
 
     def _forget(self) -> None:
-        if self._sessions.get(self._connection_id) is self:
-            del self._sessions[self._connection_id]
+        if self._sessions.by_id.get(self._connection_id) is self:
+            del self._sessions.by_id[self._connection_id]

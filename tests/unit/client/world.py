@@ -53,7 +53,7 @@ class World:
         self.events: list[Event] = []
         self.sent = bytearray()
         self._broker = new_broker()
-        self._sessions: Sessions = {}
+        self._sessions = Sessions()
         self._link = FakeLink()
         self._session: OpenWireSession | None = None
         self._to_broker = self._to_client = float("inf")

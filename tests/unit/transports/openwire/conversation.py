@@ -164,7 +164,7 @@ class OpenWireClient:
             broker=broker,
             link=self.link,
             settings=of_broker or settings(),
-            sessions={} if sessions is None else sessions,
+            sessions=Sessions() if sessions is None else sessions,
         )
         hello = self.read_frames()
         assert len(hello) == 1, "the broker sends only a WireFormatInfo until it has received the client's"
@@ -346,7 +346,7 @@ class World:
     def __init__(self, store: MessageStore | None = None, policies: PolicyMap | None = None) -> None:
         self.clock = Clock()
         self.broker = new_broker(store, self.clock, policies)
-        self.sessions: dict[str, OpenWireSession] = {}
+        self.sessions = Sessions()
 
     def new_client(self, **details: Any) -> OpenWireClient:
         """Return a connection that has sent at most its WireFormatInfo."""

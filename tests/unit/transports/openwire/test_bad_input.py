@@ -17,7 +17,6 @@ from pybroker.broker.domain.openwire.commands import (
     ProducerInfo,
     RemoveInfo,
     Response,
-    SessionId,
     TransactionInfo,
     TransactionType,
 )
@@ -189,10 +188,3 @@ def test_broken_store_answers_nothing_and_closes(caplog: pytest.LogCaptureFixtur
     assert client.link.closed
     assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.ERROR]
     client.session.lost()
-
-
-def test_session_is_removed_by_its_number_alone(world: World) -> None:
-    """Sessions of another connection's id are this one's all the same: ids are not looked into."""
-    client = world.client()
-    client.remove(SessionId("ID:other", 1))
-    assert client.refused(client.message(ORDERS))[0] == "java.lang.IllegalStateException"

@@ -181,10 +181,10 @@ def test_client_that_comes_back_takes_over(world: World) -> None:
 
     assert before.link.closed
     assert before.session.state is OpenWireState.CLOSED
-    assert world.sessions == {"ID:c1": after.session}
+    assert world.sessions.by_id == {"ID:c1": after.session}
     assert [(each.redelivery_counter) for each in after.consume(ORDERS)] == [1, 1]
     before.session.lost()
-    assert world.sessions == {"ID:c1": after.session}, "the late end of the former socket changes nothing"
+    assert world.sessions.by_id == {"ID:c1": after.session}, "the late end of the former socket changes nothing"
     after.sent = before.sent
     assert texts(after.send(ORDERS, "d")) == ["d"]
 
@@ -235,7 +235,7 @@ def test_leaving_is_answered_and_undoes_everything(world: World) -> None:
     client.answer(RemoveInfo(object_id=ConnectionId(client.id), last_delivered_sequence_id=-1), Response)
     assert client.session.state is OpenWireState.CLOSING
     assert not client.link.closed
-    assert world.sessions == {}
+    assert world.sessions.by_id == {}
     world.client("c2", client_id="c1")
     client.request(ShutdownInfo())
     assert client.link.closed
@@ -265,7 +265,7 @@ def test_a_removed_connection_may_connect_again(world: World) -> None:
     client = world.client()
     client.answer(RemoveInfo(object_id=ConnectionId(client.id)), Response)
     client.answer(ConnectionInfo(connection_id=ConnectionId("ID:new"), client_id="c1"), Response)
-    assert set(world.sessions) == {"ID:new"}
+    assert set(world.sessions.by_id) == {"ID:new"}
 
 
 def test_connection_loss_counts_all_as_seen(world: World) -> None:
@@ -282,7 +282,7 @@ def test_shutdown_at_once_ends_it(world: World) -> None:
     client = world.client()
     assert client.request(ShutdownInfo(response_required=True, command_id=9)) == []
     assert client.link.closed
-    assert world.sessions == {}
+    assert world.sessions.by_id == {}
 
 
 def test_refusals_are_logged_in_one_line(world: World, caplog: pytest.LogCaptureFixture) -> None:
