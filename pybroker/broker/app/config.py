@@ -302,7 +302,8 @@ class Config:
         30.0,
         above=0,
         most=3600,
-        description="How long a client may take for its TLS handshake, and again for its first frame.",
+        description="How long a client may take for its TLS handshake, and again for its first frame; an OpenWire "
+        "client may take ten times as long for its ConnectionInfo.",
     )
     frame_max: int = _declared(
         size,

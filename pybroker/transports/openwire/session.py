@@ -57,8 +57,8 @@ class OpenWireSettings:
         offer: the wire format that the broker offers.
         broker_url: the URL for clients.
         connected_brokers: comma list of addresses for failover clients; empty: those that they know already.
-        connect_seconds: the time limit for a peer's WireFormatInfo. A Java client's ConnectionInfo has none: it comes
-            when the application first needs a connection.
+        connect_seconds: the time limit for a peer's WireFormatInfo. For its ConnectionInfo it has ten times as long, as
+            a Java client sends that when the application first uses its connection.
     """
 
     offer: Offer
@@ -66,6 +66,9 @@ class OpenWireSettings:
     connected_brokers: str = ""
     connect_seconds: float = 30.0
 
+
+_LOGIN_FACTOR: Final = 10
+"""The time limit for a ConnectionInfo, in those for a WireFormatInfo: 5 minutes by default."""
 
 _CLOSED: Final = OpenWireState.CLOSED
 """A module constant: looking a member up in its enum costs more than comparing with it."""
@@ -117,6 +120,8 @@ class OpenWireSession(Session):
         self._inactivity: InactivityMonitor | None = None
         self._wakes_at = 0.0
         self._wakes_for_pull = False
+        self._connects_by = _NEVER
+        """The time by which the peer must have a connection; infinite while it has one."""
         self._frames = FrameReader(_UNCONNECTED_FRAME_MAX)
         self._frame_bytes_max = _UNCONNECTED_FRAME_MAX
         """The agreed limit to a frame, from ConnectionInfo on."""
@@ -210,6 +215,9 @@ class OpenWireSession(Session):
             if self._inactivity.is_peer_dead(now, self._link.reading_since):
                 self._close_with_error(ProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds"))
                 return
+            if now >= self._connects_by:
+                self._close_with_error(ProtocolError(f"no ConnectionInfo within {self._login_seconds:g} seconds"))
+                return
             if self._inactivity.is_heartbeat_due(now):
                 self._peer.send(KeepAliveInfo())
             try:
@@ -253,6 +261,10 @@ class OpenWireSession(Session):
         else:
             _log.debug("%s: a %s before ConnectionInfo is ignored", self._link.peer, type(command).__name__)
 
+    @property
+    def _login_seconds(self) -> float:
+        return _LOGIN_FACTOR * self._settings.connect_seconds
+
     def _enter(self, event: OpenWireEvent) -> None:
         self._state = TRANSITIONS.after(self._state, event)
 
@@ -266,6 +278,7 @@ class OpenWireSession(Session):
         now = self._link.time()
         first = now + agreement.initial_delay_ms / 1000
         self._inactivity = InactivityMonitor(agreement.max_inactivity_ms / 1000, first, first)
+        self._connects_by = now + self._login_seconds
         self._enter(OpenWireEvent.AGREE)
         peer.send(
             BrokerInfo(
@@ -298,6 +311,8 @@ class OpenWireSession(Session):
                 self._close()
                 return
             self._frames.frame_bytes_max = self._frame_bytes_max
+            self._connects_by = _NEVER
+            self._schedule()
             if self._peer.is_verbatim:
                 self._verbatim = self._client
         self._enter(OpenWireEvent.CONNECT)
@@ -359,7 +374,7 @@ class OpenWireSession(Session):
         """Schedule `on_timer` for the next check, or the next pull that finds nothing."""
         if self._inactivity is None:
             return
-        check = when = self._inactivity.next_check
+        check = when = min(self._inactivity.next_check, self._connects_by)
         if self._client is not None:
             when = min(when, self._client.next_deadline)
         self._wakes_for_pull = when < check
@@ -380,8 +395,10 @@ class OpenWireSession(Session):
             self._client_log.ended("RemoveInfo")
             self._forget()
             self._client = self._verbatim = None
+            self._connects_by = self._link.time() + self._login_seconds
             self._frames.frame_bytes_max = min(_UNCONNECTED_FRAME_MAX, self._frame_bytes_max)
             self._enter(OpenWireEvent.REMOVE)
+            self._schedule()
 
     def _shut_down(self, info: ShutdownInfo) -> None:
         self._client_log.ended("ShutdownInfo")

@@ -16,6 +16,7 @@ from pybroker.broker.domain.openwire.commands import (
     MessagePull,
     Response,
 )
+from pybroker.broker.domain.openwire.marshal.wireformat import Offer
 from tests.unit.transports.openwire.conversation import JAVA, OpenWireClient, World, of_kind, settings, texts
 
 SHORT = dataclasses.replace(JAVA, max_inactivity_ms=900, initial_delay_ms=3000)
@@ -215,6 +216,44 @@ def test_peer_before_negotiation_has_the_set_time(world: World) -> None:
     client.wait(1.9)
     assert not client.link.closed
     client.wait(0.2)
+    assert client.link.closed
+
+
+@pytest.mark.parametrize(
+    "offer", [JAVA, dataclasses.replace(JAVA, max_inactivity_ms=0)], ids=["monitored", "unmonitored"]
+)
+def test_peer_without_connection_has_ten_times_the_set_time(world: World, offer: Offer) -> None:
+    client = world.new_client(of_broker=dataclasses.replace(settings(), connect_seconds=2.0), offer=offer)
+    for _ in range(19):
+        client.wait(1.0)
+        client.send_commands(KeepAliveInfo())
+    assert not client.link.closed
+    client.wait(1.1)
+    assert client.link.closed
+    [error] = of_kind(client.receive(), ConnectionErrorCommand)
+    assert error.exception is not None
+    assert error.exception.message == "no ConnectionInfo within 20 seconds"
+
+
+def test_connected_client_without_consumers_may_stay(world: World) -> None:
+    client = world.client(session=False, of_broker=dataclasses.replace(settings(), connect_seconds=2.0))
+    for _ in range(100):
+        client.wait(1.0)
+        client.send_commands(KeepAliveInfo())
+    assert not client.link.closed
+
+
+def test_peer_that_removed_its_connection_has_the_time_again(world: World) -> None:
+    client = world.client(session=False, of_broker=dataclasses.replace(settings(), connect_seconds=2.0))
+    for _ in range(50):
+        client.wait(1.0)
+        client.send_commands(KeepAliveInfo())
+    client.remove(ConnectionId(client.id))
+    for _ in range(19):
+        client.wait(1.0)
+        client.send_commands(KeepAliveInfo())
+    assert not client.link.closed
+    client.wait(1.1)
     assert client.link.closed
 
 
