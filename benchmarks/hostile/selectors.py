@@ -154,17 +154,17 @@ async def _selected_now(target: Target, selector: str, values: dict[str, Value])
 
 @attack("selector-deep", quick=True)
 async def deep(target: Target) -> str:
-    """Selectors nested deeply: parentheses, NOT, minus, and a chain of 20,000 ANDs."""
+    """Selectors of 60 kB nested deeply: parentheses, NOT, minus; and chains of thousands of ANDs and additions."""
     await target.begin()
     client = await target.openwire()
-    depth = 20_000
+    depth = 15_000
     return await _each(
         client,
         {
-            "parentheses": "(" * depth + "a = 1" + ")" * depth,
+            "parentheses": "(" * 2 * depth + "a = 1" + ")" * 2 * depth,
             "not": "NOT " * depth + "a = 1",
             "minus": "a = " + "- " * depth + "1",
-            "and": " AND ".join(["a = 1"] * depth),
+            "and": " AND ".join(["a = 1"] * 6_000),
             "plus": "a = " + "+".join(["1"] * depth),
         },
     )
@@ -172,17 +172,17 @@ async def deep(target: Target) -> str:
 
 @attack("selector-long", quick=True)
 async def long(target: Target) -> str:
-    """Selectors of a megabyte: IN with 100,000 values, a number of a million digits, spaces, a quoted text."""
+    """Selectors of 60 kB: IN with 8,000 values, a number of 60,000 digits, spaces, a quoted text."""
     await target.begin()
     client = await target.openwire()
     return await _each(
         client,
         {
-            "in": "a IN (" + ",".join(f"'{number}'" for number in range(100_000)) + ")",
-            "digits": "a = " + "1" * 1_000_000,
+            "in": "a IN (" + ",".join(f"'{number}'" for number in range(8_000)) + ")",
+            "digits": "a = " + "1" * 60_000,
             "exponent": "a = 1E" + "9" * 1000,
             "spaces": "a = " + " " * 60_000 + "1",
-            "text": "a = '" + "x" * 1_000_000 + "'",
+            "text": "a = '" + "x" * 60_000 + "'",
             "comment": "a = 1 /*" + "*" * 50_000,
         },
     )
@@ -196,8 +196,6 @@ async def _each(client: OpenWire, selectors: dict[str, str]) -> str:
             outcomes.append(f"{name} accepted")
         except (Refused, TimeoutError, ConnectionError) as error:
             outcomes.append(f"{name} {error}"[:40])
-        except Exception as error:  # too long for the encoding: STOMP's header would be the way
-            outcomes.append(f"{name} not sent: {type(error).__name__}")
     return "; ".join(outcomes)
 
 
