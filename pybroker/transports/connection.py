@@ -23,6 +23,7 @@ from typing import Final, Protocol, cast
 
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.transports.frame_memory import FrameMemory
+from pybroker.transports.output_memory import LARGE_BYTES, OutputMemory
 from pybroker.transports.session import Link, Session
 from pybroker.transports.turn import Turn
 
@@ -37,6 +38,9 @@ because each piece costs the transport more than its bytes."""
 
 UNREAD_BYTES_MAX = 4 << 20
 """The limit of output that a peer leaves unread; above it the peer is not read either: a few ten thousand receipts."""
+
+_COUNTED_BYTES: Final = 32 << 10
+"""The steps in which output behind a kernel that takes no more is counted: 32 MB in 1,000 connections."""
 
 _LINGER_SECONDS = 2.0
 """The time for which a connection lingers after its last bytes, until its peer closes too."""
@@ -71,6 +75,11 @@ class Registry(Protocol):
     @property
     def frames(self) -> FrameMemory:
         """The memory of large unfinished frames."""
+        ...
+
+    @property
+    def unread(self) -> OutputMemory:
+        """The memory of output that peers leave unread."""
         ...
 
     @property
@@ -113,6 +122,10 @@ class SocketConnection(asyncio.Protocol):
         self._session: Session | None = None
         self._output: list[bytes] = []
         self._output_bytes = 0
+        self._output_step = _FLUSH_BYTES
+        """Collected bytes above which output is sent, or counted as unread."""
+        self._leaving: list[bytes] | None = None
+        """Pieces that the transport is being given."""
         self._gathers = False
         self._flush_scheduled = False
         self._write_paused = False
@@ -141,7 +154,7 @@ class SocketConnection(asyncio.Protocol):
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._registry.turn.output(self._flush)
-        if self._output_bytes > _FLUSH_BYTES:
+        if self._output_bytes > self._output_step:
             self._relieve()
 
     def close(self, linger_seconds: float | None = None) -> None:
@@ -235,6 +248,11 @@ class SocketConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """React to a kernel that takes no more."""
         self._write_paused = True
+        self._output_step = _COUNTED_BYTES
+        leaving = self._leaving
+        self._registry.unread.update(
+            self, self.unsent_bytes, () if leaving is None else [each for each in leaving if len(each) >= LARGE_BYTES]
+        )
         if self._session is not None:
             self._session.handed_over()
             self._session.pause_writing()
@@ -242,6 +260,8 @@ class SocketConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """React to a kernel that has taken all."""
         self._write_paused = False
+        self._output_step = _FLUSH_BYTES
+        self._registry.unread.end(self)
         if self._state is _OPEN:
             self._flush()
         elif self._state is ConnectionState.LINGERING:
@@ -253,7 +273,7 @@ class SocketConnection(asyncio.Protocol):
         self._state = ConnectionState.GONE
         self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
         self._cancel_timer()
-        self.release_frame()
+        self._drop()
         self._registry.forget(self)
         self._lost()
         if not self.gone.done():
@@ -272,7 +292,13 @@ class SocketConnection(asyncio.Protocol):
         self._state = ConnectionState.GONE
         self.ending = self.ending or "aborted by the broker"
         self._cancel_timer()
+        self._drop()
         self._transport.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes of output that the kernel has not taken."""
+        return self._transport.get_write_buffer_size() + self._output_bytes
 
     # ------------------------------------------------------------ private
 
@@ -287,7 +313,11 @@ class SocketConnection(asyncio.Protocol):
         """Send much output, or stop reading a peer that takes none."""
         if not self._write_paused:
             self._send()
-        elif self._output_bytes > UNREAD_BYTES_MAX:
+            return
+        unread = self._registry.unread
+        unread.update(self, self.unsent_bytes)
+        self._output_step = self._output_bytes + _COUNTED_BYTES
+        if self._output_bytes > UNREAD_BYTES_MAX or unread.is_full:
             self._hold()
 
     def _hold(self) -> None:
@@ -315,10 +345,19 @@ class SocketConnection(asyncio.Protocol):
             if len(output) == 1:
                 self._put(output[0])
             elif self._gathers and size > _JOINED_BYTES_MAX * len(output):
+                self._leaving = output
                 self._transport.writelines(output)
+                self._leaving = None
             else:
                 self._put(b"".join(output))
         return not self._write_paused
+
+    def _drop(self) -> None:
+        """Drop the output and the memory that is reserved, as the connection is gone."""
+        self._output = []
+        self._output_bytes = 0
+        self.release_frame()
+        self._registry.unread.end(self)
 
     def _put(self, data: bytes) -> None:
         self._transport.write(data)

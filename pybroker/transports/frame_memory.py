@@ -25,9 +25,6 @@ from pybroker.broker.domain.errors import ResourceLimit
 UNRESERVED_BYTES: Final = 32 << 10
 """The part of a frame that needs no reservation: 32 MB in 1,000 connections."""
 
-SHARE_MIN: Final = 16 << 20
-"""The smallest share, so that a low limit does not make frames of a few hundred kB wait for each other."""
-
 PROGRESS_SECONDS: Final = 10.0
 PROGRESS_BYTES: Final = 1 << 20
 """What a peer has to send of a large frame while others wait: 1 MB in 10 s, which a line of 1 Mbit/s does."""

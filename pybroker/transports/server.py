@@ -17,6 +17,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports.connection import MakeSession, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.handshakes import Handshakes
+from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.tls_connection import TlsConnection
 from pybroker.transports.turn import Turn
 
@@ -80,12 +81,20 @@ class ListenerProtocol:
 class Server:
     """All listeners and connections of one broker."""
 
-    def __init__(self, *, connections_max: int, turn: Turn | None = None, frames: FrameMemory | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        connections_max: int,
+        turn: Turn | None = None,
+        frames: FrameMemory | None = None,
+        unread: OutputMemory | None = None,
+    ) -> None:
         self.connections: dict[SocketConnection, None] = {}  # in order of arrival, as the others below
         self.connections_max = connections_max
         self._loop = asyncio.get_running_loop()
         self.turn = turn or Turn(self._loop)
         self.frames = frames or FrameMemory()
+        self.unread = unread or OutputMemory()
         self._listeners: dict[socket.socket, ListenerProtocol] = {}
         self._is_closed = False
         self._arriving: dict[socket.socket, None] = {}  # accepted, and without a transport yet

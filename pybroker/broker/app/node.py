@@ -245,7 +245,10 @@ class Node:
             ),
             broker=(broker := wiring.make_broker(self._config, store, turn.defer, machine)),
             server=Server(
-                connections_max=self._config.connections_max, turn=turn, frames=wiring.make_frame_memory(broker)
+                connections_max=self._config.connections_max,
+                turn=turn,
+                frames=wiring.make_frame_memory(broker),
+                unread=wiring.make_output_memory(broker),
             ),
             tasks=[],
         )

@@ -46,8 +46,9 @@ from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
-from pybroker.transports.frame_memory import SHARE_MIN, FrameMemory
+from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
+from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
@@ -61,6 +62,10 @@ if TYPE_CHECKING:  # the driver is an extra
 _log = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS = 2.0
+
+_SHARE_MIN = 16 << 20
+"""The smallest share of the memory limit for unfinished frames, and for unread output: under a low limit some messages
+of 1 MB must not make each other wait."""
 
 _EVERY_INTERFACE = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not bound to)
 
@@ -346,14 +351,29 @@ def make_broker(
 def make_frame_memory(broker: BrokerCore) -> FrameMemory:
     """Return the memory for large unfinished frames: a quarter of the broker's, and counted in it."""
     loop = asyncio.get_running_loop()
-    limit = broker.limits.memory_bytes_max
     return FrameMemory(
-        max(limit // 4, SHARE_MIN) if limit else 0,
+        _quarter(broker),
         acquire=broker.usage.acquire,
         release=broker.usage.release,
         time=loop.time,
         call_later=loop.call_later,
     )
+
+
+def make_output_memory(broker: BrokerCore) -> OutputMemory:
+    """Return the memory for output that peers leave unread: another quarter, and counted too."""
+    return OutputMemory(
+        _quarter(broker),
+        acquire=broker.usage.acquire,
+        release=broker.usage.release,
+        call_later=asyncio.get_running_loop().call_later,
+    )
+
+
+def _quarter(broker: BrokerCore) -> int:
+    """Return a quarter of the memory limit, but not too little to work with; 0 without a limit."""
+    limit = broker.limits.memory_bytes_max
+    return max(limit // 4, _SHARE_MIN) if limit else 0
 
 
 def _policies(config: Config, defaults: DestinationPolicy) -> PolicyMap:

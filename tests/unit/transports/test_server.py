@@ -16,6 +16,7 @@ from pybroker.transports import connection as connection_module
 from pybroker.transports import server as server_module
 from pybroker.transports.connection import SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
+from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.server import ListenerProtocol, bind
 from tests.compiled import interpreted
 from tests.unit.transports.world import SECONDS, World
@@ -472,5 +473,52 @@ def test_connection_that_is_given_up_passes_the_error_to_its_session(run: Run) -
         assert isinstance(third.error, ResourceLimit)
         assert await world.read_to_end(client) == b""
         assert (frames.reserved_bytes, frames.waiting_count) == (900, 1)
+
+    run(scenario)
+
+
+# ---------------------------------------------------------------- memory of unread output
+
+
+def test_output_that_the_peer_leaves_unread_is_counted(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        world.server.unread = unread = OutputMemory(1 << 30)
+        client, session = await world.meet()
+        session.link.write(bytes(20 << 20))
+        await world.until(lambda: session.is_slow)
+        assert 0 < unread.total <= 20 << 20
+        before = unread.total
+        session.link.write(bytes(100_000))
+        assert unread.total == before + 100_000
+        reading = asyncio.ensure_future(world.read_to_end(client))
+        await world.until(lambda: not session.is_slow)
+        assert unread.total == 0
+        session.link.close()
+        assert len(await reading) == (20 << 20) + 100_000
+
+    run(scenario)
+
+
+def test_peer_is_not_read_once_the_share_of_unread_output_is_used(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        world.server.unread = OutputMemory(1000)
+        _, session = await world.meet()
+        session.link.write(bytes(20 << 20))
+        await world.until(lambda: session.is_slow)
+        assert session.link.reading_since is not None
+        session.link.write(bytes(100_000))
+        assert session.link.reading_since is None
+
+    run(scenario)
+
+
+def test_reader_far_above_the_share_loses_its_connection(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        unread = OutputMemory(1000, call_later=asyncio.get_running_loop().call_later)
+        world.server.unread = unread
+        _, session = await world.meet()
+        session.link.write(bytes(20 << 20))
+        await world.until(lambda: session.is_lost)
+        assert unread.total == 0
 
     run(scenario)
