@@ -117,7 +117,7 @@ def test_transaction_with_memory_is_read_on_beside_others(world):
 def test_producers_wait_until_a_transaction_ends(world):
     client, other = world.client(), world.client()
     transaction = client.connection.begin()
-    client.send("queue://Q", *numbers(*range(41)), transaction=transaction, persistent=False)
+    client.send("queue://Q", *numbers(*range(40)), transaction=transaction, persistent=False)
     answers = send_answered(other, None, persistent=False)
     assert answers == []
     client.connection.rollback(transaction)
@@ -125,7 +125,7 @@ def test_producers_wait_until_a_transaction_ends(world):
 
 
 def test_new_transaction_waits_while_others_hold_memory(world):
-    world.client().send("queue://Q", *numbers(*range(41)), persistent=False)
+    world.client().send("queue://Q", *numbers(*range(40)), persistent=False)
     client = world.client()
     transaction = client.connection.begin()
     answers = send_answered(client, transaction, persistent=False)

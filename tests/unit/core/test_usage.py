@@ -4,6 +4,8 @@
 from pybroker.broker.core.usage import SharedUsage, Usage
 from tests.unit.core.backlogs import World, message
 
+SIZE = message("a").size
+
 
 def test_a_child_counts_in_its_parent():
     broker = Usage()
@@ -138,12 +140,12 @@ class TestWhatCounts:
         world = World()
         client = world.consume(prefetch=1)
         world.put("a", "b", "c")
-        assert world.queue.usage.used == 3 * 1025
+        assert world.queue.usage.used == 3 * SIZE
         client.ack()
-        assert world.usage.used == 2 * 1025
+        assert world.usage.used == 2 * SIZE
         client.consumer.reject(client.unsettled.pop(), "NACK")
         client.close()
-        assert world.usage.used == 1025
+        assert world.usage.used == SIZE
         world.consume().ack()
         assert world.usage.used == 0
 
@@ -159,13 +161,13 @@ class TestWhatCounts:
         world = World()
         one, other = world.durable("one"), world.durable("other")
         world.publish("a", "b")
-        assert world.topic.usage.used == world.usage.used == 2 * 1025
+        assert world.topic.usage.used == world.usage.used == 2 * SIZE
         world.activate(one).ack(2)
-        assert world.usage.used == 2 * 1025
+        assert world.usage.used == 2 * SIZE
         world.activate(other).ack(1)
-        assert world.usage.used == 1025
+        assert world.usage.used == SIZE
         other.close()
-        assert world.usage.used == 1025  # outstanding still
+        assert world.usage.used == SIZE  # outstanding still
 
     def test_a_deleted_durable_subscription_gives_back_what_waits(self):
         world = World()
@@ -180,8 +182,8 @@ class TestWhatCounts:
         client, fast = world.listen(prefetch=1), world.listen()
         world.publish(*"abcd", persistent=False)
         assert fast.names == ["a", "b", "c", "d"]
-        assert world.usage.used == 2 * 1025
+        assert world.usage.used == 2 * SIZE
         client.ack()
-        assert world.usage.used == 1025
+        assert world.usage.used == SIZE
         client.close()
         assert world.usage.used == 0

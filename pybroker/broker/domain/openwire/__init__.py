@@ -4,7 +4,7 @@ Here, below store and transports, because both need it:
 
 - `commands`: every structure, declared field by field; `marshal` compiles the codec of the wire from that
 - `layout`: where a message's fields stand in the stored form, as declared there
-- `loose`: primitives, modified UTF-8, `MalformedOpenWire`
+- `mutf8`: modified UTF-8 in linear time; `loose`: primitives, `MalformedOpenWire`
 - `values`: primitive maps and streams (properties, map and stream bodies)
 - `ids`: identifiers and destinations
 - `throwables`: Java's exceptions

@@ -13,7 +13,14 @@ import zlib
 from typing import Final
 
 from pybroker.broker.domain.big_endian import INT
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader, decode_mutf8, encode_mutf8
+from pybroker.broker.domain.openwire.loose import (
+    MalformedOpenWire,
+    Reader,
+    decode_mutf8,
+    decoded_mutf8_slices,
+    encode_mutf8,
+)
+from pybroker.broker.domain.openwire.mutf8 import encoded_slices
 
 BODY_BYTES_MAX: Final = 100 * 1024 * 1024
 """Limit of the uncompressed size of a body: the largest frame that ActiveMQ accepts by default."""
@@ -33,7 +40,9 @@ def encode_text_utf8(text: bytes) -> bytes:
     """
     if text.isascii() and b"\x00" not in text:
         return INT.pack(len(text)) + text
-    return encode_text(text.decode())
+    text.decode()
+    encoded = b"".join(encoded_slices(text))
+    return INT.pack(len(encoded)) + encoded
 
 
 def decode_text(content: bytes) -> str:
@@ -52,7 +61,13 @@ def decode_text_utf8(content: bytes) -> bytes:
         MalformedOpenWire: the content is cut short or no UTF-8.
     """
     encoded = _text_bytes(content)
-    return encoded if encoded.isascii() else decode_mutf8(encoded).encode("utf-8", "replace")
+    if encoded.isascii():
+        return encoded
+    try:
+        encoded.decode()
+    except UnicodeDecodeError:
+        return b"".join([piece.encode("utf-8", "replace") for piece in decoded_mutf8_slices(encoded)])
+    return encoded
 
 
 def inflate(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:

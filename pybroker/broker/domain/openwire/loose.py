@@ -13,13 +13,14 @@ object array   | u8 present | i16 n | n objects             |
 ```
 """
 
-import re
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
 
 from pybroker.broker.domain.big_endian import BYTE_AND_INT, BYTE_AND_UNSIGNED_SHORT, INT, LONG, SHORT, UNSIGNED_SHORT
 from pybroker.broker.domain.errors import MalformedData, RequestError
+from pybroker.broker.domain.openwire.mutf8 import decoded_slices, encoded_slices
 
 STRING_BYTES_MAX: Final = 0xFFFF
 """The length of a string is an unsigned short."""
@@ -33,7 +34,6 @@ _pack_bytes_head = BYTE_AND_INT.pack
 _pack_length = UNSIGNED_SHORT.pack
 
 _NULLS = tuple(bytes(count) for count in range(5))
-_SUPPLEMENTARY = re.compile("[\U00010000-\U0010ffff]")
 
 
 class MalformedOpenWire(MalformedData):
@@ -223,9 +223,8 @@ def encode_mutf8(text: str) -> bytes:
     """Encode as Java's modified UTF-8: U+0000 in two bytes, a supplementary character as its two surrogates."""
     if text.isascii():
         encoded = text.encode()
-    else:
-        encoded = _SUPPLEMENTARY.sub(_surrogate_pair, text).encode("utf-8", "surrogatepass")
-    return encoded.replace(b"\x00", b"\xc0\x80") if b"\x00" in encoded else encoded
+        return encoded.replace(b"\x00", b"\xc0\x80") if b"\x00" in encoded else encoded
+    return b"".join(encoded_slices(text.encode("utf-8", "surrogatepass")))
 
 
 def decode_mutf8(data: bytes) -> str:
@@ -238,21 +237,15 @@ def decode_mutf8(data: bytes) -> str:
         # Where there is no U+0000 and no supplementary character the two encodings are one.
         return data.decode()
     except UnicodeDecodeError:
-        return _decode_modified(data)
+        return "".join(decoded_mutf8_slices(data))
 
 
-def _decode_modified(data: bytes) -> str:
-    # No other character's bytes contain 0xc0, and decoding and encoding as UTF-16 joins surrogates into pairs.
+def decoded_mutf8_slices(data: bytes) -> Iterator[str]:
+    """Yield what `decode_mutf8` returns, a slice at a time. Raises `MalformedOpenWire` at one that does not decode."""
     try:
-        halves = data.replace(b"\xc0\x80", b"\x00").decode("utf-8", "surrogatepass")
+        yield from decoded_slices(data)
     except UnicodeDecodeError as error:
         raise MalformedOpenWire(f"a string that is not UTF-8: {error.reason}") from error
-    return halves.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
-
-
-def _surrogate_pair(match: re.Match[str]) -> str:
-    code = ord(match[0]) - 0x10000
-    return chr(0xD800 + (code >> 10)) + chr(0xDC00 + (code & 0x3FF))
 
 
 def _cut_short(wanted: int, offset: int, data: bytes) -> MalformedOpenWire:
