@@ -84,12 +84,14 @@ class Load:
         waiting: messages that wait for a consumer.
         in_flight: messages that consumers were sent and have not acknowledged.
         is_full: the store has no space, and persistent messages are refused.
+        spool_bytes: disk space that spooled messages take.
     """
 
     connections: int
     waiting: int
     in_flight: int
     is_full: bool
+    spool_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

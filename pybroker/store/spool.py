@@ -43,7 +43,6 @@ from typing import Final
 from pybroker.broker.domain.errors import MalformedData, StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.routing import routing
-from pybroker.broker.domain.ports import Page
 from pybroker.store.runtime import Callback, Inbox, Schedule, Worker
 
 SEGMENT_BYTES: Final = 32 << 20
@@ -107,6 +106,7 @@ class FileSpool:
         submit: runs a callback in the spool's thread, one after the other.
         post: runs a callback on the event loop, from that thread.
         monotonic: seconds.
+        when_closed: called at the end of `close`.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class FileSpool:
         submit: Callable[[Callback], None],
         post: Schedule,
         monotonic: Callable[[], float],
+        when_closed: Callback | None = None,
     ) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
@@ -127,6 +128,7 @@ class FileSpool:
         self._submit = submit
         self._post = post
         self._monotonic = monotonic
+        self._when_closed = when_closed
         self._segments: list[_Segment] = []
         self._starts: list[int] = []
         self._end = 0
@@ -246,16 +248,15 @@ class FileSpool:
 
     # ------------------------------------------------------------ reading
 
-    def read_page(self, places: Sequence[int], bytes_max: int) -> Page:
+    def read_page(self, places: Sequence[int], bytes_max: int) -> Sequence[Message | None]:
         """Return messages from the first place on; see `MessageSpool`."""
-        messages: list[Message] = []
-        looked_at = 0
+        messages: list[Message | None] = []
         for place in places:
-            looked_at += 1
             try:
                 message = self._read(place)
             except (OSError, MalformedData) as error:
                 _log.error("a message of the spool in %s is lost: %s", self._directory, error)
+                messages.append(None)
                 continue
             messages.append(message)
             bytes_max -= len(message.data)
@@ -263,7 +264,7 @@ class FileSpool:
                 break
         if len(self._window) > READ_AHEAD_BYTES:
             self._window = b""
-        return Page(messages, looked_at)
+        return messages
 
     def _read(self, place: int) -> Message:
         """Return one message.
@@ -324,6 +325,8 @@ class FileSpool:
                 self._submit(segment.close)
             self._window = b""
             self.used_bytes = 0
+            if self._when_closed is not None:
+                self._when_closed()
 
 
 class SpoolThread:

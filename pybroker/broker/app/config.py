@@ -366,6 +366,19 @@ class Config:
         description="Memory limit of all messages, above which producers are slowed down; `0`: 70 % of the machine's, "
         "or of the control group's.",
     )
+    spool_limit: int = _declared(
+        size,
+        10 << 30,
+        least=0,
+        description="Disk space for messages that no store has, such as non-persistent ones, when they leave memory: "
+        "ActiveMQ's `tempUsage`; `0`: they stay in memory.",
+    )
+    spool_directory: Path | None = _declared(
+        path,
+        None,
+        description="Directory of these files, which have no name; by default the store's, and for a store in a "
+        "database the system's temporary directory. That one is memory if it is a tmpfs.",
+    )
     scheduler: bool = _declared(
         yes_or_no,
         True,

@@ -158,7 +158,11 @@ def _load(totals: Totals | None) -> Load | None:
     if totals is None:
         return None
     return Load(
-        connections=totals.connections, waiting=totals.waiting, in_flight=totals.in_flight, is_full=totals.is_full
+        connections=totals.connections,
+        waiting=totals.waiting,
+        in_flight=totals.in_flight,
+        is_full=totals.is_full,
+        spool_bytes=totals.spool_bytes,
     )
 
 

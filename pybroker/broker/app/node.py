@@ -28,7 +28,7 @@ from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
-from pybroker.broker.domain.ports import LockProvider, MessageStore
+from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed
 from pybroker.transports.certificates import Certificates
@@ -65,6 +65,7 @@ class _Term:
     broker: BrokerCore
     server: Server
     tasks: list[asyncio.Task[None]]
+    spool: MessageSpool | None = None
     alarm: asyncio.TimerHandle | None = None
 
 
@@ -232,6 +233,7 @@ class Node:
             machine=machine,
         )
         self._follower = None  # it belongs to the store now
+        spool = wiring.make_spool(self._config, turn, machine)
         term = _Term(
             store=store,
             jobs=wiring.make_jobs(
@@ -243,7 +245,8 @@ class Node:
                 may_create=self.creatable.jobs,
                 machine=machine,
             ),
-            broker=(broker := wiring.make_broker(self._config, store, turn.defer, machine)),
+            broker=(broker := wiring.make_broker(self._config, store, turn.defer, machine, spool)),
+            spool=spool,
             server=Server(
                 connections_max=self._config.connections_max,
                 turn=turn,
@@ -385,6 +388,8 @@ class Node:
         if term.jobs is not None:
             self._close_one(term.jobs.close, term.jobs.abandon)
         self._close_one(lambda: term.store.close(term.broker.delivered()), term.store.abandon)
+        if term.spool is not None:
+            term.spool.close()
 
     def _close_one(self, close: Callable[[], None], abandon: Callable[[], None]) -> None:
         """Close a store, or abandon it if that fails, so that the other store is closed too."""
@@ -399,6 +404,8 @@ class Node:
             if self._term.jobs is not None:
                 self._term.jobs.abandon()
             self._term.store.abandon()
+            if self._term.spool is not None:
+                self._term.spool.close()
             self._term = None
 
     def _end_tasks(self) -> None:

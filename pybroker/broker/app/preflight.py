@@ -23,6 +23,12 @@ def check(config: Config) -> None:
     """
     eventloop.choose(config.event_loop)
     wiring.make_certificates(config)
+    if config.spool_directory is not None and not os.access(config.spool_directory, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{config.spool_directory.absolute()} is not a directory that this user can write to",
+            setting="spool_directory",
+            hint="create it, change its owner, or name another",
+        )
     if config.store == MEMORY_STORE:
         _check_ports(config)
         return

@@ -133,8 +133,9 @@ def _describe_load(status: Status) -> list[str]:
     if load is None:
         return []
     free = f"{status.disk_free_bytes / 2**30:,.1f} GB free on the store's disk"
+    spooled = f"{load.spool_bytes / 2**20:,.0f} MB spooled, " if load.spool_bytes else ""
     lines = [
-        f"  {counted(load.waiting, 'message')} waiting, {load.in_flight:,} in flight, "
+        f"  {counted(load.waiting, 'message')} waiting, {load.in_flight:,} in flight, {spooled}"
         f"{counted(load.connections, 'connection')}, {free}"
     ]
     if load.is_full:

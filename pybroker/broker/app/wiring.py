@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
-from pybroker.broker.domain.ports import LockProvider, MessageStore
+from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.locks import file
@@ -43,6 +44,7 @@ from pybroker.store.memory import MemoryStore
 from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.store.scheduler.store import JournalJobStore
+from pybroker.store.spool import FileSpool, SpoolThread
 from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
@@ -66,6 +68,9 @@ _PROGRESS_SECONDS = 2.0
 _SHARE_MIN = 16 << 20
 """The smallest share of the memory limit for unfinished frames, and for unread output: under a low limit some messages
 of 1 MB must not make each other wait."""
+
+_SPOOL_FREE_FILES = 4
+"""Data files of the journal for which the spool leaves space on the disk."""
 
 _EVERY_INTERFACE = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not bound to)
 
@@ -317,11 +322,31 @@ def _journal_settings(config: Config, archive: Path | None = None) -> JournalSet
     )
 
 
+def make_spool(config: Config, turn: Turn, machine: Machine = MACHINE) -> MessageSpool | None:
+    """Return the spool of messages that no store has; None without one. Nothing is opened before it is needed."""
+    if not config.spool_limit:
+        return None
+    directory = config.spool_directory
+    if directory is None:
+        directory = layout(config.store).journal if config.is_in_directory else Path(tempfile.gettempdir())
+    thread = SpoolThread(machine.spawn, machine.inbox)
+    return FileSpool(
+        directory,
+        bytes_max=config.spool_limit,
+        reserve_bytes=config.disk_reserve + _SPOOL_FREE_FILES * config.journal_file_max,
+        submit=thread.submit,
+        post=turn.post,
+        monotonic=machine.monotonic,
+        when_closed=thread.end,
+    )
+
+
 def make_broker(
     config: Config,
     store: MessageStore,
     defer: Callable[[Callable[[], None]], object] | None = None,
     machine: Machine = MACHINE,
+    spool: MessageSpool | None = None,
 ) -> BrokerCore:
     """Return the core over a store, still empty; `defer` continues its long work in later turns of the event loop."""
     defaults = DestinationPolicy(
@@ -339,6 +364,7 @@ def make_broker(
         defer=defer,
         monotonic=machine.monotonic,
         run_id=machine.new_id(),
+        spool=spool,
     )
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none
     if is_database(config.store):

@@ -56,6 +56,7 @@ class Administration:
     def totals(self) -> Totals:
         """Return totals of connections, destinations, messages and memory."""
         there = self._destinations
+        spool = self._usage.paging.spool
         consumers = (consumer for connection in self._clients.values() for consumer in connection.consumers)
         return Totals(
             connections=len(self._clients),
@@ -65,4 +66,7 @@ class Administration:
             memory_bytes=self._usage.used,
             memory_bytes_max=self._usage.limit,
             is_full=self._is_full(),
+            spool_bytes=0 if spool is None else spool.used_bytes,
+            spool_bytes_max=0 if spool is None else spool.bytes_max,
+            is_spool_full=spool is not None and spool.is_full,
         )

@@ -41,7 +41,7 @@ from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
-from pybroker.broker.domain.ports import Clock, Deliver, MessageStore, Recovery, Throttle
+from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -76,6 +76,7 @@ class BrokerCore(Host):
         defer: Callable[[Callable[[], None]], object] | None = None,
         monotonic: Callable[[], float] | None = None,
         run_id: str = "",
+        spool: MessageSpool | None = None,
     ) -> None:
         super().__init__(clock)
         self.name = name
@@ -93,6 +94,7 @@ class BrokerCore(Host):
         self.limits = limits or Limits()
         self.usage = Usage(self.limits.memory_bytes_max)
         self.usage.paging.later = defer
+        self.usage.paging.spool = spool
         if monotonic is not None:
             self.usage.paging.monotonic = monotonic
         self.dead_letters = DeadLetters(

@@ -11,13 +11,16 @@ A run is a list of message ids and their sequence numbers: a `range` if a recove
 memory for any number of messages, or an array. Runs are sorted by sequence number and do not overlap. The index takes
 some 16 bytes per message, because each id is the same string object that the store's own tables hold.
 
+A message that no store has is in the spool (`MessageSpool`), where its place finds it. Its id is not kept: it is the
+empty text here, in a run that has an array of places besides. A place that leaves the index is released.
+
 This module does no I/O. `pending` reads the messages, and `paging` describes when they leave memory.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple, cast
 
 from pybroker.broker.domain.destination import Destination
 
@@ -26,6 +29,9 @@ SEQUENCE_MAX = 2**63
 
 _RUN_MAX = 8192
 """Ids in a run that grows: an insertion moves no more than these."""
+
+IN_STORE: Final = -1
+"""The place of a message that the store has, by its id."""
 
 _SEEN = (1, 0)
 _UNSEEN = (0, 0)
@@ -42,6 +48,7 @@ class MessageRef(NamedTuple):
         destination: its destination in the store.
         redelivery_count: see `Reference`.
         strikes: see `Reference`.
+        place: its place in the spool, which has it then, and not the store; otherwise `IN_STORE`.
     """
 
     sequence: int
@@ -49,6 +56,7 @@ class MessageRef(NamedTuple):
     destination: Destination
     redelivery_count: int = 0
     strikes: int = 0
+    place: int = IN_STORE
 
 
 class _Run:
@@ -58,9 +66,10 @@ class _Run:
         delivered: ids that a consumer may have seen before this process started; None: all of them.
         head: the index before which all ids are None.
         count: how many ids are not None.
+        places: the places in the spool, or `IN_STORE`; None: the store has all.
     """
 
-    __slots__ = ("count", "delivered", "destination", "head", "ids", "sequences")
+    __slots__ = ("count", "delivered", "destination", "head", "ids", "places", "sequences")
 
     def __init__(
         self,
@@ -75,28 +84,57 @@ class _Run:
         self.delivered = delivered
         self.head = 0
         self.count = len(ids)
+        self.places: array[int] | None = None
 
-    def add(self, sequence: int, message_id: str) -> None:
+    def ensure_places(self) -> "array[int]":
+        """Return the array of places, made now if the store has had all messages so far."""
+        if self.places is None:
+            self.places = array("q", (IN_STORE,)) * len(self.ids)
+        return self.places
+
+    def add(self, sequence: int, message_id: str, place: int) -> None:
         """Insert an id, at the head or behind it. In a range only an id that was removed can come back."""
+        if place != IN_STORE:
+            self.ensure_places()
         sequences, ids = self.sequences, self.ids
         index = len(ids) if sequence > sequences[-1] else bisect_left(sequences, sequence)
         if index < len(ids) and sequences[index] == sequence:
             ids[index] = message_id
+            if self.places is not None:
+                self.places[index] = place
         else:
             assert isinstance(sequences, array), "a range has no gaps"
             sequences.insert(index, sequence)
             ids.insert(index, message_id)
+            if self.places is not None:
+                self.places.insert(index, place)
         self.count += 1
 
     def forget_used(self) -> None:
         """Delete the removed ids before the head."""
         del self.ids[: self.head]
+        if self.places is not None:
+            del self.places[: self.head]
         self.sequences = self.sequences[self.head :]
         self.head = 0
+
+    def used_places(self) -> list[int]:
+        """Return the places of its messages in the spool."""
+        if self.places is None:
+            return []
+        return [
+            place
+            for place, message_id in zip(self.places, self.ids, strict=True)
+            if place != IN_STORE and message_id is not None
+        ]
 
 
 def _start(run: _Run) -> int:
     return run.sequences[0]
+
+
+def _nothing(place: int) -> None:
+    """Do nothing; the default of `PagedOutIndex.release`."""
 
 
 class PagedOutIndex:
@@ -107,9 +145,11 @@ class PagedOutIndex:
         first: the lowest sequence number; `SEQUENCE_MAX` if the index is empty.
     """
 
-    __slots__ = ("_counts", "_runs", "count", "first")
+    __slots__ = ("_counts", "_release", "_runs", "count", "first")
 
-    def __init__(self) -> None:
+    def __init__(self, release: Callable[[int], None] = _nothing) -> None:
+        """Create an empty index; `release` gets each place in the spool that leaves it."""
+        self._release = release
         self._runs: list[_Run] = []
         self._counts: dict[int, tuple[int, int]] = {}  # only where they differ from the run's: rare
         self.count = 0
@@ -137,8 +177,10 @@ class PagedOutIndex:
         """An upper bound of the sequence numbers; -1 if the index is empty."""
         return self._runs[-1].sequences[-1] if self._runs else -1
 
-    def extend(self, destination: Destination, sequences: list[int], ids: list[str]) -> None:
-        """Append messages that no consumer has seen."""
+    def extend(
+        self, destination: Destination, sequences: list[int], ids: list[str], places: list[int] | None = None
+    ) -> None:
+        """Append messages that no consumer has seen; `places` are those in the spool, None: the store has them all."""
         run = self._runs[-1] if self._runs else None
         if (
             run is None
@@ -146,8 +188,13 @@ class PagedOutIndex:
             or run.destination != destination
             or len(run.ids) >= _RUN_MAX
         ):
-            self._runs.append(_Run(destination, array("Q", sequences), [*ids]))
+            run = _Run(destination, array("Q", sequences), [*ids])
+            if places is not None:
+                run.places = array("q", places)
+            self._runs.append(run)
         else:
+            if places is not None or run.places is not None:
+                run.ensure_places().extend(places or [IN_STORE] * len(ids))
             run.sequences.extend(sequences)
             run.ids.extend(ids)
             run.count += len(ids)
@@ -159,11 +206,14 @@ class PagedOutIndex:
         run = self._run_for(ref)
         if run is None:
             run = _Run(ref.destination, array("Q", (ref.sequence,)), [ref.message_id])
+            if ref.place != IN_STORE:
+                run.ensure_places()[0] = ref.place
             self._runs.insert(bisect_right(self._runs, ref.sequence, key=_start), run)
         else:
-            run.add(ref.sequence, ref.message_id)
-        if ref[3:] != self._as_recovered(run, ref.message_id):
-            self._counts[ref.sequence] = ref[3:]
+            run.add(ref.sequence, ref.message_id, ref.place)
+        counts = (ref.redelivery_count, ref.strikes)
+        if counts != self._as_recovered(run, ref.message_id):
+            self._counts[ref.sequence] = counts
         self.count += 1
         self.first = min(self.first, ref.sequence)
 
@@ -179,12 +229,16 @@ class PagedOutIndex:
             if run.count <= left:
                 left -= run.count
                 del self._runs[0]
+                for place in run.used_places():
+                    self._release(place)
                 continue
-            index, ids = run.head, run.ids
+            index, ids, places = run.head, run.ids, run.places
             run.count -= left
             while left:
                 if ids[index] is not None:
                     ids[index] = None
+                    if places is not None and places[index] != IN_STORE:
+                        self._release(places[index])
                     left -= 1
                 index += 1
             run.head = index
@@ -202,7 +256,13 @@ class PagedOutIndex:
             while index < len(ids) and len(found) < count:
                 stop = index + count - len(found)
                 slots = zip(sequences[index:stop], ids[index:stop], strict=True)
-                if self._counts or run.delivered:
+                if run.places is not None:
+                    found += [
+                        MessageRef(number, message_id, destination, *self._counts_of(run, number, message_id), place)
+                        for (number, message_id), place in zip(slots, run.places[index:stop], strict=True)
+                        if message_id is not None
+                    ]
+                elif self._counts or run.delivered:
                     found += [
                         MessageRef(sequence, message_id, destination, *self._counts_of(run, sequence, message_id))
                         for sequence, message_id in slots
@@ -229,6 +289,8 @@ class PagedOutIndex:
         if index >= len(run.ids) or run.sequences[index] != sequence or run.ids[index] is None:
             return False
         run.ids[index] = None
+        if run.places is not None and run.places[index] != IN_STORE:
+            self._release(run.places[index])
         run.count -= 1
         self.count -= 1
         if self._counts:
@@ -254,12 +316,25 @@ class PagedOutIndex:
         ]
 
     def delivered(self) -> Iterator[str]:
-        """Yield the ids of messages that a consumer may have seen."""
+        """Yield the ids of messages in the store that a consumer may have seen."""
         for run in self._runs:
             if run.delivered is None or run.delivered or self._counts:
                 for sequence, message_id in zip(run.sequences, run.ids, strict=True):
-                    if message_id is not None and self._counts_of(run, sequence, message_id)[0]:
+                    if message_id and self._counts_of(run, sequence, message_id)[0]:
                         yield message_id
+
+    def release_next(self) -> bool:
+        """Release the places of one run, of an index that is used for nothing else any more; return False after all."""
+        if not self._runs:
+            return False
+        for place in self._runs.pop().used_places():
+            self._release(place)
+        return True
+
+    @property
+    def has_places(self) -> bool:
+        """True if messages are in the spool."""
+        return any(run.places is not None for run in self._runs)
 
     # ------------------------------------------------------------ private
 
@@ -287,6 +362,9 @@ class PagedOutIndex:
         at = bisect_left(run.sequences, sequence)
         right = _Run(run.destination, run.sequences[at:], run.ids[at:], run.delivered)
         right.count = sum(each is not None for each in right.ids)
+        if run.places is not None:
+            right.places = run.places[at:]
+            del run.places[at:]
         del run.ids[at:]
         run.sequences = run.sequences[:at]
         run.count -= right.count

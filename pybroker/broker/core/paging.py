@@ -11,7 +11,11 @@
 
 If a backlog exceeds its watermark, it waits until its messages are on disk (`MessageStore.when_durable`). Then it keeps
 its front in memory, and only the ids of all messages behind it (`paged_out_index`). If the whole broker exceeds its
-watermark, all backlogs do this. Messages that are not stored stay in memory, and so do outstanding ones.
+watermark, all backlogs do this. Outstanding messages stay in memory.
+
+Messages that are not stored (non-persistent ones, and all of a temporary queue) leave memory in the same way, but into
+the spool (`MessageSpool`): `SPOOL_PIECE_BYTES` at a time are written, and those that still wait behind the front when
+that is done leave. Without a spool they stay in memory.
 
 A page is read when the oldest message is not in memory, or when a search gets to a paged-out message. A page has at
 most `PAGE_MAX` messages, and ends with the message that reaches `PAGE_BYTES_MAX`. Reading a page blocks the event loop
@@ -32,12 +36,16 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pybroker.broker.domain.errors import NotReadYet, StoreUnavailable
+from pybroker.broker.domain.ports import MessageSpool
 
 PAGE_MAX = 200
 """Messages read at a time."""
 
 PAGE_BYTES_MAX = 1 << 20
 """A page ends with the message that reaches this. Twice as much would block the event loop for too long."""
+
+SPOOL_PIECE_BYTES = 4 << 20
+"""Bytes that a backlog spools at a time: they stay in memory until they are written."""
 
 BACKLOG_BYTES_MAX = 16 << 20
 """The watermark of one backlog, even if there is more memory. Reading a message back takes a fraction of the time of
@@ -87,16 +95,18 @@ class Paging:
         later: runs a callback in a later turn of the event loop; None: there is no loop, and work is not divided.
         backlogs: all backlogs; a backlog that closes removes itself.
         monotonic: seconds, for `PIECE_SECONDS`; without an event loop it stands still.
+        spool: gets the messages that no store has; None: these stay in memory.
         is_paging_out: all backlogs were requested to page out messages, and have not finished.
         waiting: callbacks to run once the store may be readable again.
     """
 
-    __slots__ = ("_scan_left", "_scan_period", "backlogs", "is_paging_out", "later", "monotonic", "waiting")
+    __slots__ = ("_scan_left", "_scan_period", "backlogs", "is_paging_out", "later", "monotonic", "spool", "waiting")
 
     def __init__(self) -> None:
         self.later: Callable[[Callable[[], None]], object] | None = None
         self.monotonic: Callable[[], float] = _standing_still
         self.backlogs: set[PageableBacklog] = set()
+        self.spool: MessageSpool | None = None
         self.is_paging_out = False
         self.waiting: dict[Callable[[], None], None] = {}
         self._scan_period = 0

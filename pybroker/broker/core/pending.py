@@ -10,20 +10,21 @@ From the head on the list is sorted by sequence number. No removal moves the res
 the head, one in the middle leaves a tombstone. `compact` deletes both once there are many. A message that goes to a
 consumer on arrival is never in the list. If it is restored later, it is inserted by its sequence number.
 
-A message that is paged out (`page_out`), or was recovered and not yet read (`recover`), is not in the list: its id is
-in a `PagedOutIndex`, its body only in the store. List and index together are the backlog, merged by sequence number, so
-the order holds whatever arrives, is paged out or is restored at the same time. Paged-out messages are read in two ways,
+A message that is paged out (`page_out`), or was recovered and not yet read (`recover`), is not in the list: its id, or
+its place in the spool, is in a `PagedOutIndex`, its body only in the store or the spool. List and index together are
+the backlog, merged by sequence number, so the order holds whatever arrives, is paged out or is restored at the same
+time. Paged-out messages are read in two ways,
 and neither holds more than one page besides the list: `fill` reads the next page into the list, from which `pop` takes
 it; `scan` iterates over one page after another, and what no consumer takes stays paged out.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
 
-from pybroker.broker.core.paged_out_index import SEQUENCE_MAX, MessageRef, PagedOutIndex
+from pybroker.broker.core.paged_out_index import IN_STORE, SEQUENCE_MAX, MessageRef, PagedOutIndex
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.domain.destination import Destination
@@ -61,6 +62,14 @@ class Pager(Protocol):
 
     def count_in(self, references: Sequence[Reference]) -> None:
         """Add messages that have been read back to the memory usage."""
+        ...
+
+    def release_place(self, place: int) -> None:
+        """Free the place in the spool of a message that is not paged out any more."""
+        ...
+
+    def release_index(self, paged_out: PagedOutIndex) -> None:
+        """Free all places of an index that is not used any more, not necessarily within this call."""
         ...
 
 
@@ -250,13 +259,20 @@ class Pending:
         self._required_pager.count_in(references)
         return sum([reference.message.size for reference in references])
 
-    def page_out(self, space: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
-        """Remove messages from memory that the store has, except those at the front.
+    def page_out(
+        self,
+        space: int,
+        before: int,
+        is_stored: Callable[[Reference], bool],
+        places: Mapping[Reference, int] | None = None,
+    ) -> tuple[list[Reference], int]:
+        """Remove messages from memory that the store or the spool has, except those at the front.
 
         Args:
             space: bytes at the front that stay in memory. The first message that does not fit ends the front.
             before: only messages of lower sequence numbers are paged out: others may not be on disk yet.
-            is_stored: returns True for a message that the store has.
+            is_stored: returns True for a message that is to be paged out.
+            places: the places of these messages in the spool; None: the store has them.
 
         Returns:
             The references that were paged out, which are no longer valid, and the bytes of `space` that are unused.
@@ -271,10 +287,37 @@ class Pending:
             else:
                 kept.append(reference)
         if left:
-            _add_to(self._ensure_paged_out(), left)
+            _add_to(self._ensure_paged_out(), left, places)
             self._items = kept
             self._head = self._tombstones = 0
         return left, max(space, 0)
+
+    def behind_front(
+        self, space: int, before: int, bytes_max: int, is_wanted: Callable[[Reference], bool]
+    ) -> tuple[list[Reference], int, int]:
+        """Return messages in memory behind the front; changes nothing.
+
+        Args:
+            space: bytes of the front; see `page_out`.
+            before: only messages of lower sequence numbers are returned.
+            bytes_max: the message that reaches so many bytes is the last one.
+            is_wanted: returns False for a message that is left out.
+
+        Returns:
+            The messages, the bytes of `space` that are unused, and those of `bytes_max`.
+        """
+        found: list[Reference] = []
+        for reference in self.in_memory():
+            if bytes_max <= 0 or reference.sequence >= before:
+                break
+            if (size := reference.message.size) <= space:
+                space -= size
+            else:
+                space = 0
+                if is_wanted(reference):
+                    found.append(reference)
+                    bytes_max -= size
+        return found, space, bytes_max
 
     def peek(self, after: int, count: int) -> tuple[list[Reference], int]:
         """Read paged-out messages behind a sequence number; return them, and the last sequence number looked up.
@@ -305,6 +348,8 @@ class Pending:
     def clear(self) -> list[Reference]:
         """Remove everything; return the references that were in memory."""
         held = list(self.in_memory())
+        if self.paged_out is not None and self.paged_out.has_places:
+            self._required_pager.release_index(self.paged_out)
         self._items, self._head, self._tombstones = [], 0, 0
         self.count, self.paged_out, self.is_paged = 0, None, False
         return held
@@ -374,22 +419,26 @@ class Pending:
 
     def _ensure_paged_out(self) -> PagedOutIndex:
         if self.paged_out is None:
-            self.paged_out = PagedOutIndex()
+            self.paged_out = PagedOutIndex(self._required_pager.release_place)
             self.is_paged = True
         return self.paged_out
 
 
-def _add_to(paged_out: PagedOutIndex, references: list[Reference]) -> None:
-    """Add references, oldest first, to the paged-out index."""
+def _add_to(paged_out: PagedOutIndex, references: list[Reference], places: Mapping[Reference, int] | None) -> None:
+    """Add references, oldest first, to the paged-out index, with their places if they are in the spool."""
     for destination, group in groupby(references, key=_destination):
         together = list(group)
         if together[0].sequence > paged_out.last and not any(map(_marks, together)):
-            ids = [reference.message.message_id for reference in together]
-            paged_out.extend(destination, [reference.sequence for reference in together], ids)
+            sequences = [reference.sequence for reference in together]
+            if places is None:
+                paged_out.extend(destination, sequences, [reference.message.message_id for reference in together])
+            else:
+                paged_out.extend(destination, sequences, [""] * len(together), [places[each] for each in together])
             continue
         for each in together:
+            message_id, place = (each.message.message_id, IN_STORE) if places is None else ("", places[each])
             paged_out.insert(
-                MessageRef(each.sequence, each.message.message_id, destination, each.redelivery_count, each.strikes)
+                MessageRef(each.sequence, message_id, destination, each.redelivery_count, each.strikes, place)
             )
 
 
@@ -523,11 +572,27 @@ class PrioritizedPending:
         self._recount()
         return level is not None
 
-    def page_out(self, space: int, before: int, is_stored: Callable[[Reference], bool]) -> tuple[list[Reference], int]:
-        """Remove messages from memory that the store has; see `Pending.page_out`."""
+    def behind_front(
+        self, space: int, before: int, bytes_max: int, is_wanted: Callable[[Reference], bool]
+    ) -> tuple[list[Reference], int, int]:
+        """Return messages in memory behind the front; see `Pending.behind_front`."""
+        found: list[Reference] = []
+        for level in self._all():
+            more, space, bytes_max = level.behind_front(space, before, bytes_max, is_wanted)
+            found += more
+        return found, space, bytes_max
+
+    def page_out(
+        self,
+        space: int,
+        before: int,
+        is_stored: Callable[[Reference], bool],
+        places: Mapping[Reference, int] | None = None,
+    ) -> tuple[list[Reference], int]:
+        """Remove messages from memory that the store or the spool has; see `Pending.page_out`."""
         left: list[Reference] = []
         for level in self._all():
-            gone, space = level.page_out(space, before, is_stored)
+            gone, space = level.page_out(space, before, is_stored, places)
             left += gone
         self.is_paged |= bool(left)
         return left, space

@@ -4,7 +4,8 @@ If a consumer closes with outstanding messages, they return to their old positio
 have seen gets a delivery strike, because the consumer was probably processing it; the others get none. A message with
 more strikes than the policy's `max_redeliveries` is dead-lettered.
 
-The class is also the `Pager` of its backlog: it pages messages out and reads them back (see `paging`).
+The class is also the `Pager` of its backlog: it pages messages out and reads them back (see `paging`). What the store
+does not have goes to the spool.
 """
 
 import logging
@@ -12,14 +13,13 @@ from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from pybroker.broker.core.consumer import DeliverySource
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.paged_out_index import MessageRef
-from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
+from pybroker.broker.core.paged_out_index import IN_STORE, SEQUENCE_MAX, MessageRef, PagedOutIndex
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, SPOOL_PIECE_BYTES, Paging, severity
 from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
@@ -37,7 +37,7 @@ _SETTLED: Final = ReferenceState.SETTLED
 _NEVER = 2**63
 """Later than every expiration."""
 
-_destination = attrgetter("destination")
+_IN_STORE: Final = IN_STORE
 
 
 class StoredSource(DeliverySource):
@@ -47,6 +47,7 @@ class StoredSource(DeliverySource):
         "_clock",
         "_dead_letters",
         "_is_paging_out",
+        "_is_spooling",
         "_next_expiry",
         "_next_sequence",
         "_next_stored_expiry",
@@ -86,6 +87,7 @@ class StoredSource(DeliverySource):
         self._page_out_at = _NEVER
         """Memory usage above which messages are paged out: the watermark, or more if the last page-out left more."""
         self._is_paging_out = False
+        self._is_spooling = False
         self._progress = Search.IDLE
 
     @abstractmethod
@@ -178,18 +180,26 @@ class StoredSource(DeliverySource):
         self._next_stored_expiry = -1  # unknown until they are read
 
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
-        """Read messages from the store; see `Pager`."""
+        """Read messages from the store and the spool; see `Pager`."""
         found: list[Reference] = []
         looked_at, space = 0, PAGE_BYTES_MAX
-        for destination, group in groupby(refs, key=_destination):
+        for destination, group in groupby(refs, key=_stored_destination):
             together = list(group)
+            if destination is None:
+                start = len(found)
+                count = self._read_spooled(together, found, space)
+                looked_at += count
+                space -= sum([len(reference.message.data) for reference in found[start:]])
+                if space <= 0 or count < len(together):
+                    break
+                continue
             messages, count = self._store.read_page(destination, [ref.message_id for ref in together], space)
             looked_at += count
             is_whole = count == len(together)
             if len(messages) < len(together):  # the store has logged which are lost
                 there = {message.message_id for message in messages}
                 together = [ref for ref in together[:count] if ref.message_id in there]
-            for message, (sequence, _, _, redelivery_count, strikes) in zip(messages, together, strict=True):
+            for message, (sequence, _, _, redelivery_count, strikes, _) in zip(messages, together, strict=True):
                 reference = Reference(message, self, sequence, redelivery_count)
                 if strikes:
                     reference.strikes = strikes
@@ -198,6 +208,30 @@ class StoredSource(DeliverySource):
             if space <= 0 or not is_whole:
                 break
         return found, looked_at
+
+    def _read_spooled(self, refs: Sequence[MessageRef], found: list[Reference], bytes_max: int) -> int:
+        """Append messages of the spool to `found`; return how many were looked up."""
+        spool = self.paging.spool
+        assert spool is not None, "a place is in a spool"
+        messages = spool.read_page([ref.place for ref in refs], bytes_max)
+        for message, ref in zip(messages, refs, strict=False):
+            if message is not None:
+                message.destination = ref.destination
+                reference = Reference(message, self, ref.sequence, ref.redelivery_count)
+                reference.strikes = ref.strikes
+                found.append(reference)
+        return len(messages)
+
+    def release_place(self, place: int) -> None:
+        """Free the place in the spool of a message that is not paged out any more."""
+        if self.paging.spool is not None:
+            self.paging.spool.release(place)
+
+    def release_index(self, paged_out: PagedOutIndex) -> None:
+        """Free all places of an index that is not used any more, a part of it in each turn of the event loop."""
+        while paged_out.release_next():
+            if self.paging.defer(partial(self.release_index, paged_out)):
+                return
 
     def _defer_dispatch(self) -> bool:
         """Continue the dispatch in a later turn of the loop, after output is sent; return False if there is no loop."""
@@ -222,33 +256,74 @@ class StoredSource(DeliverySource):
 
     def request_page_out(self) -> None:
         """Page out messages as soon as they are on disk."""
-        if not self._is_paging_out and self._store.supports_paging:
+        if not self._is_paging_out and self._can_page_out:
             self._is_paging_out = True
             self._store.when_durable(partial(self._page_out, self._next_sequence))
 
     def _reduce_memory(self, usage: Usage) -> None:
         """Page out messages if the usage of this backlog, or of the whole broker, is above the watermark."""
-        if not self._store.supports_paging:
+        if not self._can_page_out:
             return
         if usage.used > self._page_out_at:
             self.request_page_out()
         usage.request_page_out(self._store.when_durable)
 
+    @property
+    def _can_page_out(self) -> bool:
+        return self._store.supports_paging or self.paging.spool is not None
+
     def _recompute_watermark(self) -> None:
-        if self._store.supports_paging:
+        if self._can_page_out:
             self._page_out_at = self._usage().watermark
 
     def _page_out(self, before: int) -> None:
         """Page out the messages behind the front that are on disk: those below a sequence number."""
         self._is_paging_out = False
         usage = self._usage()
-        left, _ = self.pending.page_out(usage.front_bytes, before, self._is_stored)
-        if left:
-            self._next_stored_expiry = min(self._next_stored_expiry, self._next_expiry)
-        self.count_out(left)
+        front_bytes = usage.front_bytes
+        self._spool(front_bytes, before)
+        left: list[Reference] = []
+        if self._store.supports_paging:
+            left, _ = self.pending.page_out(front_bytes, before, self._is_stored)
+            self._leave_memory(left)
         self._page_out_at = max(usage.watermark, usage.used + usage.watermark // 4)
         if left and usage.used > usage.watermark and self._next_sequence > before:
             self.request_page_out()  # for messages that arrived since the last request
+
+    def _leave_memory(self, references: Sequence[Reference]) -> None:
+        if references:
+            self._next_stored_expiry = min(self._next_stored_expiry, self._next_expiry)
+        self.count_out(references)
+
+    def _spool(self, front_bytes: int, before: int) -> None:
+        """Begin to write messages behind the front that the store does not have to the spool, one piece of them."""
+        spool = self.paging.spool
+        if spool is None or self._is_spooling:
+            return
+        found, _, _ = self.pending.behind_front(front_bytes, before, SPOOL_PIECE_BYTES, self._is_spooled)
+        if found:
+            when_written = partial(self._spooled, found, front_bytes, before)
+            self._is_spooling = spool.write([reference.message for reference in found], when_written)
+
+    def _spooled(self, written: Sequence[Reference], front_bytes: int, before: int, places: Sequence[int]) -> None:
+        """Page out what still waits of a piece that has been written, and begin with the next; no places: it failed."""
+        self._is_spooling = False
+        if not places:
+            return
+        unused = dict(zip(written, places, strict=True))
+        left, _ = self.pending.page_out(front_bytes, SEQUENCE_MAX, unused.__contains__, unused)
+        for reference in left:
+            del unused[reference]
+        for place in unused.values():
+            self.release_place(place)
+        usage = self._usage()
+        self._leave_memory(left)
+        usage.broker.recompute_watermark()
+        self._page_out_at = max(usage.watermark, usage.used + usage.watermark // 4)
+        if left:
+            self._spool(front_bytes, before)
+            if not self._is_spooling and usage.used > usage.watermark and self._next_sequence > before:
+                self.request_page_out()  # for messages that arrived since the last request
 
     @abstractmethod
     def _usage(self) -> Usage:
@@ -257,6 +332,10 @@ class StoredSource(DeliverySource):
     def _is_stored(self, reference: Reference) -> bool:
         """Return True if the store has a message."""
         return reference.message.persistent
+
+    def _is_spooled(self, reference: Reference) -> bool:
+        """Return True if a message leaves memory by the spool."""
+        return not self._is_stored(reference)
 
     # ------------------------------------------------------------ source
 
@@ -300,3 +379,8 @@ class StoredSource(DeliverySource):
             contain(error, "giving up", message)
             return False
         return True
+
+
+def _stored_destination(ref: MessageRef) -> Destination | None:
+    """Return the destination of a message in the store; None for one in the spool."""
+    return ref.destination if ref.place == _IN_STORE else None

@@ -24,6 +24,9 @@ class Totals:
         memory_bytes: memory used by messages.
         memory_bytes_max: limit of that memory; 0: no limit.
         is_full: True while the disk is full, and persistent messages are refused.
+        spool_bytes: disk space that spooled messages take.
+        spool_bytes_max: limit of that space; 0: there is no spool.
+        is_spool_full: True while the spool takes no more messages.
     """
 
     connections: int
@@ -33,6 +36,9 @@ class Totals:
     memory_bytes: int
     memory_bytes_max: int
     is_full: bool
+    spool_bytes: int
+    spool_bytes_max: int
+    is_spool_full: bool
 
 
 class ClientView(Protocol):

@@ -348,10 +348,10 @@ class MessageSpool(Protocol):
         """
         ...
 
-    def read_page(self, places: Sequence[int], bytes_max: int) -> Page:
+    def read_page(self, places: Sequence[int], bytes_max: int) -> Sequence[Message | None]:
         """Return messages from the first place on until they take `bytes_max` bytes or more. Blocks for a few reads.
 
-        A message that cannot be read back is left out, and logged. All messages stay until `release`.
+        None stands for a message that cannot be read back, which is logged. All messages stay until `release`.
 
         Raises:
             StoreUnavailable: the spool is closed.

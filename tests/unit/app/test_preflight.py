@@ -92,3 +92,9 @@ def test_without_create_store_no_new_scheduler_store_is_begun(tmp_path, made):
     jobs.mkdir(exist_ok=True)
     (jobs / "db-1.log").touch()
     preflight.check(Config(**settings))
+
+
+def test_a_spool_directory_that_is_missing_is_refused(tmp_path):
+    gone = tmp_path / "gone"
+    with pytest.raises(ConfigError, match=f"spool_directory: {gone} is not a directory that this user can write to"):
+        preflight.check(Config(store="memory:", spool_directory=str(gone), stomp="0", openwire="0"))

@@ -20,6 +20,9 @@ def test_totals_count_what_waits_and_what_is_in_flight(world: World) -> None:
         memory_bytes=used,
         memory_bytes_max=0,
         is_full=False,
+        spool_bytes=0,
+        spool_bytes_max=0,
+        is_spool_full=False,
     )
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.core import paged_out_index as module
-from pybroker.broker.core.paged_out_index import SEQUENCE_MAX, MessageRef, PagedOutIndex
+from pybroker.broker.core.paged_out_index import IN_STORE, SEQUENCE_MAX, MessageRef, PagedOutIndex
 from pybroker.broker.domain.destination import queue, topic
 
 A, B = topic("A"), topic("B")
@@ -16,6 +16,7 @@ OPERATIONS = st.lists(
         st.integers(0, 40),
         st.sampled_from([A, A, B]),
         st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 1)]),
+        st.booleans(),
     ),
     max_size=60,
 )
@@ -31,8 +32,10 @@ def test_it_behaves_like_a_sorted_dict(operations, run_max, recovered, delivered
 
 
 def _compare(operations, recovered, *, delivered):
-    index = PagedOutIndex()
+    released: list[int] = []
+    index = PagedOutIndex(released.append)
     model: dict[Any, Any] = {}
+    places: set[int] = set()
     taken: list[Any] = []
 
     def recover(count, *, seen):
@@ -43,16 +46,26 @@ def _compare(operations, recovered, *, delivered):
             model[sequence] = MessageRef(sequence, name, A, int(seen or sequence == start), 0)
 
     recover(recovered, seen=delivered)
-    for what, number, place, marks in operations:
+
+    def spooled(ref):
+        """Return the reference as the index has it for a message in the spool."""
+        places.add(len(places))
+        return ref._replace(message_id="", place=len(places) - 1)
+
+    for what, number, place, marks, is_spooled in operations:
         waiting = [model[sequence] for sequence in sorted(model)]
         match what:
             case "put" if number not in model and all(ref.sequence != number for ref in taken):
-                model[number] = MessageRef(number, f"m{number}", place, *marks)
+                ref = MessageRef(number, f"m{number}", place, *marks)
+                model[number] = spooled(ref) if is_spooled else ref
                 index.insert(model[number])
             case "extend":
                 start = max([*model, *[ref.sequence for ref in taken], index.last]) + 1
                 new = [MessageRef(start + 2 * each, f"e{start + 2 * each}", place) for each in range(number % 5 + 1)]
-                index.extend(place, [ref.sequence for ref in new], [ref.message_id for ref in new])
+                if is_spooled:
+                    new = [spooled(ref) for ref in new]
+                its_places = [ref.place for ref in new] if is_spooled else None
+                index.extend(place, [ref.sequence for ref in new], [ref.message_id for ref in new], its_places)
                 model |= {ref.sequence: ref for ref in new}
             case "take":
                 index.remove_first(number % 5)
@@ -67,6 +80,8 @@ def _compare(operations, recovered, *, delivered):
                 assert index.after(number - 1, 4) == expected[:4]
             case "return" if taken:  # it comes back from a consumer, and is left to the store again
                 ref = taken.pop(number % len(taken))._replace(redelivery_count=marks[0], strikes=marks[1])
+                if ref.place != IN_STORE or is_spooled:
+                    ref = spooled(ref)
                 model[ref.sequence] = ref
                 index.insert(ref)
             case "recover":
@@ -75,9 +90,15 @@ def _compare(operations, recovered, *, delivered):
         assert index.after(-1, 1000) == waiting
         assert index.count == len(waiting)
         assert index.first == (waiting[0].sequence if waiting else SEQUENCE_MAX)
-        assert set(index.delivered()) == {ref.message_id for ref in waiting if ref.redelivery_count}
-        wanted = {(ref.destination, ref.message_id) for ref in waiting[::3]}
-        assert index.find(wanted) == waiting[::3]
+        stored = [ref for ref in waiting if ref.place == IN_STORE]
+        assert set(index.delivered()) == {ref.message_id for ref in stored if ref.redelivery_count}
+        wanted = {(ref.destination, ref.message_id) for ref in stored[::3]}
+        assert index.find(wanted) == stored[::3]
+        assert sorted(released) == sorted(places - {ref.place for ref in waiting})
+        assert index.has_places >= (len(stored) < len(waiting))
+    while index.release_next():
+        pass
+    assert sorted(released) == sorted(places)
 
 
 def test_a_recovery_does_not_look_at_the_ids():
