@@ -49,7 +49,7 @@ _DESCRIPTORS_MAX = 65_536
 _PR_SET_PDEATHSIG = 1
 _EXIT_ORPHANED = 1
 
-_PRELOADED = ("pybroker.broker.app.serve", "pybroker.broker.core.selector.parser", "uvloop")
+_PRELOADED = ("pybroker.broker.app.serve", "uvloop")
 """Modules that `pybroker start` imports after its start."""
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -24,7 +24,6 @@ from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, Role, RoleEvent, decide
-from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
@@ -41,9 +40,6 @@ _BIND_SECONDS = 5.0
 """The time limit for binding the ports of a new master: a killed one's are free milliseconds after its lock."""
 
 _BIND_RETRY_SECONDS = 0.005
-
-_SELECTORS_SECONDS = 1.0
-"""The delay before the selectors' parser is loaded: waiting clients connect to a new master first."""
 
 _REPORT_SECONDS = 10.0
 """The interval of log lines with counts, such as of dead letters."""
@@ -182,7 +178,6 @@ class Node:
     async def _wait_for_lock(self) -> None:
         try:
             if not self._lock.try_acquire():
-                compile_selector("TRUE")  # see `_load_selectors`; a standby has time for it
                 _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
                 if not await self._stand_by():
                     return
@@ -304,7 +299,6 @@ class Node:
             self._every(_REPORT_SECONDS, term.broker.report),
             self._every(log_limits.PERIOD_SECONDS, logs.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
-            _load_selectors(),
         ]
         if self._has_stood_by and config.is_in_directory:
             tasks.append(asyncio.to_thread(schedulers.warn, config))  # an ActiveMQ may have been the last master
@@ -423,12 +417,6 @@ def _without_garbage_collection() -> Generator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-async def _load_selectors() -> None:
-    """Load the selectors' parser in a thread: on the loop it would delay all clients for 0.1 s."""
-    await asyncio.sleep(_SELECTORS_SECONDS)
-    await asyncio.to_thread(compile_selector, "TRUE")
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:

@@ -252,27 +252,6 @@ def test_a_periodic_task_that_fails_ends_the_term(live, member, monkeypatch):
     assert member.store.end == "abandoned"
 
 
-def test_a_new_master_loads_what_selectors_need_beside_its_loop(live, member, monkeypatch):
-    monkeypatch.setattr(node_module, "_SELECTORS_SECONDS", 0)
-    threads: list[threading.Thread] = []
-    loaded = threading.Event()
-
-    def compile_selector(text: str) -> None:
-        threads.append(threading.current_thread())
-        loaded.set()
-
-    monkeypatch.setattr(node_module, "compile_selector", compile_selector)
-
-    async def scenario() -> None:
-        await member.until(Role.MASTER)
-        assert await asyncio.to_thread(loaded.wait, SECONDS)
-        member.node.stop()
-
-    assert live(member, scenario) is None
-    assert threads != [threading.main_thread()]
-    assert len(threads) == 1
-
-
 def test_new_master_cleans_up_at_growing_intervals(live, member, monkeypatch):
     monkeypatch.setattr(node_module, "_CLEANUP_SECONDS", 0.01)
     times: list[float] = []

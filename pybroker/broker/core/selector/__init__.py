@@ -3,7 +3,8 @@
 | module | idea |
 | --- | --- |
 | `selector` | the door: `compile_selector`, `Selector`, limits, and where ActiveMQ and JMS part ways |
-| `parser` | text to tree, with `grammar.lark` |
+| `lexer` | text to tokens |
+| `parser` | tokens to tree; its docstring has the grammar |
 | `diagnosis` | describes the error in a text that is not a selector |
 | `tree` | the condition as values |
 | `compiler` | tree to nested functions |

@@ -20,6 +20,8 @@ Each search is charged to the `WorkLimit` of the evaluation. When that is used u
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pybroker.errors import PybrokerError
+
 STEPS_MAX: Final = 10_000_000
 """Steps that all LIKEs of one evaluation may take together; a step is a character searched, about a nanosecond. Without
 a limit, a selector of 400 LIKEs takes half a second for one message with a text of 1 MB."""
@@ -70,7 +72,7 @@ class WorkLimit:
         return self.steps >= 0
 
 
-class _WorkDone(Exception):
+class _WorkDone(PybrokerError):
     """The work limit is used up within a search."""
 
 
@@ -86,8 +88,8 @@ def matcher(pattern: str, escape: str, limit: WorkLimit) -> Callable[[str], bool
     first, *others = _segments(pattern, escape)
     if not others:
         return _whole(first)
-    *middle, last = others
-    if not (searched := [segment for segment in middle if segment.size]):
+    *searched, last = others
+    if not searched:
         return _ends(first, last)
     limit.is_needed = True
     if len(searched) == 1 and searched[0].is_literal and not first.size and not last.size:
@@ -151,7 +153,7 @@ class _PatternSegment:
         """Create a segment of `literals`, each at its distance from the beginning; all else is wildcards."""
         self.size = size
         self._literals = literals
-        self._distance, self.literal = max(reversed(literals), key=lambda each: len(each[1]), default=(0, ""))
+        self._distance, self.literal = max(reversed(literals), key=_literal_size) if literals else (0, "")
         self.is_literal = len(self.literal) == size
         self._characters: list[tuple[int, str]] | None = (
             None  # with their distances; made for the first search by masks
@@ -222,7 +224,7 @@ class _PatternSegment:
 
 
 def _segments(pattern: str, escape: str) -> list[_PatternSegment]:
-    """Return the segments between the `%`: one more than there are `%`."""
+    """Return the segments before, between and behind the `%`; only the first and the last one may be empty."""
     segments: list[_PatternSegment] = []
     literals: list[tuple[int, str]] = []
     literal: list[str] = []
@@ -243,7 +245,8 @@ def _segments(pattern: str, escape: str) -> list[_PatternSegment]:
             size += 1
         elif character == _ANY_NUMBER:
             end_literal()
-            segments.append(_PatternSegment(literals, size))
+            if size or not segments:  # the same for several in a row as for one
+                segments.append(_PatternSegment(literals, size))
             literals, size = [], 0
         elif character == _ANY_ONE:
             end_literal()
@@ -253,6 +256,10 @@ def _segments(pattern: str, escape: str) -> list[_PatternSegment]:
             size += 1
     end_literal()
     return [*segments, _PatternSegment(literals, size)]
+
+
+def _literal_size(literal: tuple[int, str]) -> int:
+    return len(literal[1])
 
 
 def _distinct_first(literals: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:

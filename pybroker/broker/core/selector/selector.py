@@ -32,22 +32,22 @@ Where ActiveMQ 5.17.2 does otherwise than JMS 1.1, JMS is followed:
 import logging
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.selector.compiler import compile_condition
+from pybroker.broker.core.selector.fields import Condition
 from pybroker.broker.core.selector.like import STEPS_MAX, WorkLimit
+from pybroker.broker.core.selector.parser import parse
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import view
 
-if TYPE_CHECKING:
-    from pybroker.broker.core.selector.fields import Condition
-
 _log = logging.getLogger(__name__)
 
 TEXT_MAX: Final = 8192
-"""Characters in a selector. Parsing one of this length holds up the event loop for some 50 ms."""
+"""Characters in a selector. To compile one of this length takes some 5 ms, to evaluate it some 0.3 ms."""
 
 CACHED: Final = 1024
 """Compiled selectors that are cached, because clients subscribe again and again with the same few texts."""
@@ -67,7 +67,7 @@ class Selector:
 
     __slots__ = ("_condition", "_limit", "text")
 
-    def __init__(self, text: str, condition: "Condition", limit: WorkLimit | None) -> None:
+    def __init__(self, text: str, condition: Condition, limit: WorkLimit | None) -> None:
         """Create a selector; `limit` is None if its evaluation is cheap for every message."""
         self.text = text
         self._condition = condition
@@ -137,10 +137,6 @@ def compile_selector(text: str) -> Selector:
     """
     if len(text) > TEXT_MAX:
         raise InvalidSelector(f"the selector has {len(text)} characters, at most {TEXT_MAX} are allowed")
-    # Imported with the first selector, because it takes as long to import as half of the core: lark, and the grammar.
-    from pybroker.broker.core.selector.compiler import compile_condition
-    from pybroker.broker.core.selector.parser import parse
-
     condition = text.removeprefix(CONVERT_PREFIX)
     limit = WorkLimit()
     compiled = compile_condition(parse(condition), convert=condition != text, limit=limit)
