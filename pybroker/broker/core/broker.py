@@ -263,21 +263,23 @@ class BrokerCore(Host):
 
     # ------------------------------------------------------------ messages
 
-    def send(self, message: Message) -> None:
-        """Send a message outside client transactions."""
+    def send(self, message: Message) -> bool:
+        """Send a message outside client transactions; False if its destination has one of the same id."""
         target = self._plain.get(message.destination)
         if target is None:
             routed = self.route(message)
             if len(routed) > 1 and message.persistent:
                 self._send_together(routed)
-                return
+                return True
         else:
             routed = ((target, message),)
+        is_new = True
         for target, copy in routed:
             if copy.expiration and copy.is_expired(self.clock()):
                 self.dead_letters.expire(copy)
-            else:
-                target.send(copy)
+            elif not target.send(copy):
+                is_new = False
+        return is_new
 
     def _send_due(self, message: Message) -> None:
         """Send the message of a job that is due.
@@ -321,12 +323,11 @@ class BrokerCore(Host):
         """Return True if a message would be scheduled, without regard to limits."""
         return self.scheduler is not None and is_scheduled(message) and self.scheduler.is_for(message)
 
-    def accept(self, message: Message) -> None:
-        """Send or schedule a client's message outside transactions."""
+    def accept(self, message: Message) -> bool:
+        """Send or schedule a client's message outside transactions; see `Host`."""
         if self.scheduler is not None and is_scheduled(message) and self.scheduler.accepts(message):
-            self.scheduler.schedule(message)
-        else:
-            self.send(message)
+            return self.scheduler.schedule(message)
+        return self.send(message)
 
     def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
         """Return the target of a message that a transaction schedules, with the copy that it gets."""

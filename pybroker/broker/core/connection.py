@@ -50,25 +50,27 @@ class BrokerConnection(Owner):
 
     # ------------------------------------------------------------ messages
 
-    def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> None:
-        """Route a message, now or at its transaction's commit."""
+    def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> bool:
+        """Route a message, now or at its transaction's commit; see `ConnectionPort`."""
+        is_new = True
         host = self._host
         usage = host.admit(message)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
         if transaction is None:
-            host.accept(message)
+            is_new = host.accept(message)
         elif host.schedules(message):
-            self.transaction(transaction).add_send(*host.route_scheduled(message))
+            is_new = self.transaction(transaction).add_send(*host.route_scheduled(message))
         else:
             sending = self.transaction(transaction)
             for target, copy in host.route(message):
-                sending.add_send(target, copy)
+                is_new &= sending.add_send(target, copy)
         if is_answer_held:
             self._full[usage] = message.destination
         if message.persistent and not self._throttled and host.is_behind:
             self._throttled = True
             self._throttle.pause_reading()
             host.when_durable(self._unthrottle)
+        return is_new
 
     def _press(self, usage: Usage, message: Message, transaction: TransactionId | None, *, answered: bool) -> bool:
         """Apply flow control to a message for which there is no space, by the rules of `usage`.

@@ -68,7 +68,7 @@ OnExpired = Callable[[Message], None]
 class DeadLetterTarget(Protocol):
     """A destination that accepts messages."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message) -> object:
         """Store and dispatch a message."""
         ...
 

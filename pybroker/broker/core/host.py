@@ -44,8 +44,11 @@ class Host(metaclass=ABCMeta):
         """
 
     @abstractmethod
-    def accept(self, message: Message) -> None:
+    def accept(self, message: Message) -> bool:
         """Send or schedule a message, outside of any transaction.
+
+        Returns:
+            False if its destination has a message of the same id, and it was not added.
 
         Raises:
             RequestError: the message cannot be sent or scheduled.

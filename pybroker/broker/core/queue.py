@@ -113,12 +113,13 @@ class Queue(StoredSource):
         """Return True if a message must survive a crash."""
         return message.persistent and not self._is_temporary
 
-    def send(self, message: Message) -> None:
-        """Store a message if it is persistent, and enqueue it, unless the store has one of the same id."""
+    def send(self, message: Message) -> bool:
+        """Store a message if it is persistent, and enqueue it; False if the store has one of the same id."""
         if not (message.persistent and not self._is_temporary) or self._store.add(message):
             self.gate.admit(message)
-        else:
-            _log.info("%s is on %s already", message.message_id, self.destination)
+            return True
+        _log.info("%s is on %s already", message.message_id, self.destination)
+        return False
 
     def enqueue(self, message: Message, redelivery_count: int = 0) -> None:
         """Deliver a message to a consumer with capacity that accepts it, or append it to the queue."""

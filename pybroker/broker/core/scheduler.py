@@ -192,24 +192,27 @@ class Scheduler:
         except (MalformedOpenWire, InvalidSchedule):
             return False
 
-    def schedule(self, message: Message) -> None:
+    def schedule(self, message: Message) -> bool:
         """Schedule a message that `accepts` has accepted, its delay beginning now, or carry out a scheduler command.
 
         A job is durable after the job store's `when_durable`.
+
+        Returns:
+            False if the message is scheduled already.
 
         Raises:
             RequestError: the message has no valid scheduling properties, or the job store cannot hold it.
         """
         if is_management(message):
             self._manage(message)
-            return
+            return True
         wanted = timetable(view(message).properties)
         if wanted is None:
             raise InvalidSchedule("the message has no timetable")
         job_id = self._free_id(message)
         if job_id is None:
             _log.info("%s to %s is scheduled already", message.message_id, message.destination)
-            return
+            return False
         now = self._clock()
         self._add(
             Job(
@@ -224,6 +227,7 @@ class Scheduler:
             )
         )
         self._arm()
+        return True
 
     # ------------------------------------------------------------ firing
 

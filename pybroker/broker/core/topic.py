@@ -57,15 +57,20 @@ class Topic(CoveredTopic):
         """Return True if a message must survive a crash, provided that there are durable subscriptions."""
         return message.persistent and not self.destination.is_temporary
 
-    def send(self, message: Message) -> None:
-        """Store a message if it is persistent and has durable subscribers; publish it unless it is stored already."""
+    def send(self, message: Message) -> bool:
+        """Store a message if it is persistent and has durable subscribers; publish it.
+
+        Returns:
+            False if the store has one of the same id, and nothing was done.
+        """
         if not self.durables:
             if self.stores(message):  # confirmed without a record; but a new master may have a durable subscription
                 self._store.require_fence()
         elif message.persistent and not self._store.add(message):
             _log.info("%s is on %s already", message.message_id, self.destination)
-            return
+            return False
         self.gate.admit(message)
+        return True
 
     def publish(self, message: Message) -> None:
         """Pass a message to every subscription."""

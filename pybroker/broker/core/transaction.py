@@ -83,16 +83,19 @@ class BrokerTransaction:
         self._unkept: dict[Destination, list[Message]] = {}
         """Messages sent to topics that had no durable subscription at that time; they are not in the store."""
 
-    def add_send(self, target: SendTarget, message: Message) -> None:
+    def add_send(self, target: SendTarget, message: Message) -> bool:
         """Add a send, unless the message is already in the transaction or stored at its destination.
 
         A failover client that got no answer to its PREPARE sends the whole branch again.
+
+        Returns:
+            False if its destination has a message of the same id.
 
         Raises:
             TransactionError: the transaction is prepared, and does not contain the message.
         """
         if (message.destination, message.message_id) in self._sent:
-            return
+            return True
         self._check_open()
         is_stored = target.stores(message)
         if is_stored:
@@ -102,10 +105,11 @@ class BrokerTransaction:
                 self._keep(self._unkept.pop(message.destination, ()), self.id)
             if not self._store.add(message, self.id):
                 _log.info("%s is on %s already", message.message_id, message.destination)
-                return
+                return False
             self._in_store = True
         send = self._uncommitted.add(target, message, is_stored=is_stored)
         self._enqueue_at_commit(target, message, send)
+        return True
 
     def add_acknowledgements(self, consumer: BrokerConsumer, references: Sequence[Reference]) -> None:
         """Add acknowledgements; the consumer appends the removals to the store."""

@@ -500,7 +500,7 @@ class ConnectionPort(Protocol):
     connection_id: str
     client_id: str
 
-    def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> None:
+    def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> bool:
         """Route a message: store it if it is persistent, and dispatch it. Durable only after `when_durable`.
 
         Args:
@@ -508,6 +508,10 @@ class ConnectionPort(Protocol):
             transaction: the transaction with whose commit the send takes effect; None: at once.
             answered: True if the client waits for an answer, which `when_accepted` delays while there is no space. If
                 False, the client is slowed down by not reading its connection.
+
+        Returns:
+            False if its destination has a message of the same id, and it was not added: it is a repetition, or the
+            other message has taken its id.
 
         Raises:
             RequestError: it cannot be sent; `ResourceLimit`: there is no space for it.

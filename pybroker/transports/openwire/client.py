@@ -84,6 +84,9 @@ OBJECTS_MAX: Final = 50_000
 
 _NEVER: Final = float("inf")
 
+_RECONNECT_VERSION: Final = 6
+"""The first version in which a client says that it was connected before."""
+
 XA_OK, XA_RDONLY = 0, 3
 
 _SETTLING: Final = frozenset((AckType.STANDARD, AckType.INDIVIDUAL))
@@ -157,6 +160,7 @@ class OpenWireClient:
         self.pulling: dict[ConsumerId, OpenWireConsumer] = {}
         self._connection = connection
         self._peer = peer
+        self._may_repeat = reconnected or is_bridge or peer.wire.version < _RECONNECT_VERSION
         self._connection_id = connection.connection_id
         self._is_bridge = is_bridge
         self._reconnected = reconnected
@@ -270,7 +274,9 @@ class OpenWireClient:
         ):
             _log.info("%s was repeated after a failover: it is stored already", message.message_id)
         else:
-            self._connection.send(message, transaction, answered=response_required or producer.window)
+            is_new = self._connection.send(message, transaction, answered=response_required or producer.window)
+            if not is_new and not self._may_repeat:
+                raise RequestError(f"{message.destination} has another message of the id {message.message_id}")
             if self._restored.open and transaction is not None:
                 self._restored.sent(transaction, producer_id.session_id, command_id)
         if response_required:

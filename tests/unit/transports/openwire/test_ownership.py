@@ -153,6 +153,59 @@ def test_connected_client_becomes_no_bridge(world: World) -> None:
     assert client.refused(client.message(ORDERS, message_id=foreign))[0] == "java.lang.IllegalStateException"
 
 
+# ---------------------------------------------------------------- ids that are taken
+
+
+def take_first_id(world: World, text: str) -> None:
+    """Let a peer that says it is a bridge store a message under the id that `c1` uses first."""
+    taken = OpenWireMessageId(None, ProducerId("ID:c1", 1, 1), 1)
+    assert of_kind(bridge_of(world).send(ORDERS, text, message_id=taken), ExceptionResponse) == []
+
+
+@pytest.mark.parametrize("version", [6, 12])
+def test_taken_id_is_refused_and_not_answered_as_stored(world: World, version: int) -> None:
+    take_first_id(world, "forged")
+    client = world.client("c1", offer=_offer(version))
+    name, text = client.refused(client.message(ORDERS, "mine"))
+    assert (name, text) == (
+        "javax.jms.JMSException",
+        "queue://ORDERS has another message of the id ID:c1:1:1:1",
+    )
+    assert of_kind(client.send(ORDERS, "next"), ExceptionResponse) == []
+    assert world.waiting(ORDERS) == ["forged", "next"]
+
+
+def test_taken_id_dooms_its_transaction(world: World) -> None:
+    take_first_id(world, "forged")
+    client = world.client("c1")
+    transaction = LocalTransactionId(client.id, 1)
+    ends: dict[str, Any] = {"connection_id": ConnectionId(client.id), "transaction_id": transaction}
+    client.answer(TransactionInfo(**ends, type=TransactionType.BEGIN), Response)
+    client.send(ORDERS, "mine", transaction_id=transaction, response_required=False)
+    commit = TransactionInfo(**ends, type=TransactionType.COMMIT_ONE_PHASE)
+    assert client.refused(commit)[0] == "javax.jms.TransactionRolledBackException"
+
+
+@pytest.mark.parametrize(
+    ("version", "failover_reconnect"), [(5, False), (12, True)], ids=["before version 6", "came again"]
+)
+def test_what_a_client_may_have_sent_before_is_a_repetition(
+    world: World, version: int, failover_reconnect: bool
+) -> None:
+    take_first_id(world, "sent before")  # by the client to another broker, say
+    client = world.client("c1", offer=_offer(version), failover_reconnect=failover_reconnect)
+    assert of_kind(client.send(ORDERS, "sent before"), ExceptionResponse) == []
+    assert world.waiting(ORDERS) == ["sent before"]
+
+
+def test_bridge_may_forward_a_message_again(world: World) -> None:
+    take_first_id(world, "once")
+    bridge = bridge_of(world, "ID:again")
+    taken = OpenWireMessageId(None, ProducerId("ID:c1", 1, 1), 1)
+    assert of_kind(bridge.send(ORDERS, "once", message_id=taken), ExceptionResponse) == []
+    assert world.waiting(ORDERS) == ["once"]
+
+
 # ---------------------------------------------------------------- connection ids
 
 
@@ -222,14 +275,17 @@ def test_owners_are_forgotten_in_the_order_of_their_last_claim(monkeypatch: pyte
     assert len(owners._recent) + len(owners._older) <= 20
 
 
-def bridge_of(world: World) -> OpenWireClient:
+def bridge_of(world: World, connection_id: str = "ID:bridge") -> OpenWireClient:
     """Return a connected bridge, which sends loose and uncached as Java's does."""
     bridge = world.new_client()
     bridge.request(BrokerInfo(broker_name="b2", network_connection=True))
     info = ConnectionInfo(
-        command_id=bridge.next_id(), response_required=True, connection_id=ConnectionId("ID:bridge"), client_id="bridge"
+        command_id=bridge.next_id(),
+        response_required=True,
+        connection_id=ConnectionId(connection_id),
+        client_id=connection_id,
     )
-    bridge.id = "ID:bridge"
+    bridge.id = connection_id
     bridge.request(info)
     bridge.open_session()
     return bridge
