@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = {"compiled", "report", "workload", "driver", "fast_fill", "journal_generator"}
+SHARED = {"compiled", "report", "workload", "driver", "fast_fill", "growth", "in_process", "journal_generator"}
 SCRIPTS = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED)
 
 
