@@ -10,10 +10,15 @@ In two cases ActiveMQ delivers a message to no consumer, and this class delivers
 * The owner's selector refuses the message. Another consumer gets it, and the owner keeps the group.
 * The owner is not the exclusive consumer. The exclusive consumer gets the message, and becomes the owner.
 
+A message is offered to consumers in their order, until one has capacity. So that not every message passes thousands of
+consumers whose windows are full, or that pull and do not pull now, a large set parks them: it removes them from the
+order until they have capacity again, when they return to their place in it. A small set parks none.
+
 Source: ActiveMQ 5.17, `Queue.addSubscription`, `Queue.removeSubscription`, `QueueDispatchSelector`.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.groups import MessageGroups
@@ -25,13 +30,23 @@ _PRIORITY_MAX = 127
 """An exclusive consumer of this priority replaces even an exclusive consumer of the same priority."""
 
 
+PARKING_MIN: Final = 64
+"""A set with more consumers numbers them, and may park some. With half as many it parks none any more."""
+
+_PASSED_MAX: Final = 16
+"""Consumers without capacity that a message may pass before they are parked. The return of one takes a few
+microseconds, as long as passing so many."""
+
+
 class ConsumerSet:
     """The consumers of one queue.
 
     Attributes:
-        all: the consumers, in the order in which messages are offered.
+        all: all consumers.
         exclusive: the consumer that gets all messages, if there is an exclusive one.
-        eligible: the consumers that may get messages now: the exclusive one, or all.
+        eligible: the consumers that may get messages now, in the order in which messages are offered: the exclusive
+            one, or all that are not parked.
+        parked: consumers without capacity that were removed from the order; `unpark` returns one to it.
         groups: the message groups; None until the queue has a message that belongs to one.
         accepts_any: True while every eligible consumer accepts every message. The oldest message then goes to the first
             consumer with capacity, and if a message waits, no consumer has capacity.
@@ -40,27 +55,48 @@ class ConsumerSet:
     __slots__ = (
         "_are_equal",
         "_is_exclusive_default",
+        "_next_number",
+        "_numbers",
+        "_selective_count",
         "_takes_turns",
+        "_turns",
         "accepts_any",
         "all",
         "eligible",
         "exclusive",
         "groups",
+        "parked",
     )
 
     def __init__(self, policy: DestinationPolicy) -> None:
-        self.all: list[BrokerConsumer] = []
-        self.eligible = self.all
+        self.all: dict[BrokerConsumer, None] = {}
+        self._turns: list[BrokerConsumer] = []
+        self.eligible = self._turns
+        self.parked: dict[BrokerConsumer, None] = {}
         self.exclusive: BrokerConsumer | None = None
         self.groups: MessageGroups | None = None
         self.accepts_any = True
         self._takes_turns = not policy.strict_order_dispatch
         self._is_exclusive_default = policy.all_consumers_exclusive_by_default
         self._are_equal = True
+        self._selective_count = 0
+        self._numbers: dict[BrokerConsumer, int] | None = None
+        """The place of each consumer among those of its priority, lowest first; None in a small set, where the list has
+        them all."""
+        self._next_number = 0
 
     def add(self, consumer: BrokerConsumer) -> None:
         """Add a consumer, behind the others of its priority."""
-        self.all.insert(bisect_right(self.all, _rank(consumer), key=_rank), consumer)
+        if self.all and consumer.request.priority != next(iter(self.all)).request.priority:
+            self._are_equal = False
+        self.all[consumer] = None
+        self._selective_count += consumer.is_selective
+        self._turns.insert(bisect_right(self._turns, _rank(consumer), key=_rank), consumer)
+        if self._numbers is not None:
+            self._number(consumer, self._numbers)
+        elif len(self.all) > PARKING_MIN:
+            self._numbers = {each: number for number, each in enumerate(self._turns)}
+            self._next_number = len(self.all)
         if self._wants_all(consumer):
             priority = consumer.request.priority
             if self.exclusive is None or priority >= _PRIORITY_MAX or priority > self.exclusive.request.priority:
@@ -69,15 +105,34 @@ class ConsumerSet:
 
     def remove(self, consumer: BrokerConsumer) -> bool:
         """Remove a consumer; return True if others may now get messages that only it could get before."""
-        self.all.remove(consumer)
+        del self.all[consumer]
+        self._selective_count -= consumer.is_selective
+        if consumer in self.parked:
+            del self.parked[consumer]
+        else:
+            del self._turns[self._index(consumer)]
+        if self._numbers is not None:
+            del self._numbers[consumer]
+            if 2 * len(self.all) <= PARKING_MIN:
+                for parked in [*self.parked]:
+                    self.unpark(parked)
+                self._numbers = None
+        if not self.all:
+            self._are_equal = True
         frees = consumer is self.exclusive
         if frees:
-            self.exclusive = next((each for each in self.all if self._wants_all(each)), None)
+            self.exclusive = self._first_exclusive()
         if self.groups is not None:
             self.groups.leave(consumer)
             frees |= self.groups.reopened is not None
         self._recompute()
         return frees
+
+    def unpark(self, consumer: BrokerConsumer) -> None:
+        """Return a consumer that has capacity again to its place in the order; do nothing if it is not parked."""
+        if consumer in self.parked:
+            del self.parked[consumer]
+            self._turns.insert(bisect_right(self._turns, self._place(consumer), key=self._place), consumer)
 
     def ensure_groups(self) -> MessageGroups:
         """Return the message groups, which are created for the first message that belongs to one."""
@@ -91,16 +146,26 @@ class ConsumerSet:
         message = reference.message
         if message.group_id is not None and self.groups is not None:
             return self._choose_for_group(reference, self.groups)
+        chosen: BrokerConsumer | None = None
+        visited = passed = 0
         for consumer in self.eligible:
-            if consumer.has_capacity and consumer.accepts(message, reference.redelivery_count):
-                return consumer
-        return None
+            visited += 1
+            if not consumer.has_capacity:
+                passed += 1
+            elif consumer.accepts(message, reference.redelivery_count):
+                chosen = consumer
+                break
+        if passed > _PASSED_MAX:
+            self._park(visited)
+        return chosen
 
     def first_with_capacity(self) -> BrokerConsumer | None:
         """Return the first consumer with capacity."""
         for consumer in self.eligible:
             if len(consumer.outstanding) < consumer.window:
                 return consumer
+            if self._numbers is not None:
+                return self._first_of_many()
         return None
 
     def record_group_delivery(self, message: Message, consumer: BrokerConsumer) -> bool:
@@ -113,14 +178,21 @@ class ConsumerSet:
 
     def rotate(self, consumer: BrokerConsumer) -> None:
         """Move a consumer that got a message behind the others of its priority."""
-        consumers = self.all
-        if len(consumers) == 1 or not self._takes_turns or self.exclusive is not None:
+        turns = self._turns
+        if len(self.all) == 1 or not self._takes_turns or self.exclusive is not None:
             return
-        consumers.remove(consumer)
-        if self._are_equal:
-            consumers.append(consumer)
+        if self._numbers is not None:
+            if consumer in self.parked:
+                self._number(consumer, self._numbers)
+                return
+            del turns[self._index(consumer)]
+            self._number(consumer, self._numbers)
         else:
-            consumers.insert(bisect_right(consumers, _rank(consumer), key=_rank), consumer)
+            turns.remove(consumer)
+        if self._are_equal:
+            turns.append(consumer)
+        else:
+            turns.insert(bisect_right(turns, _rank(consumer), key=_rank), consumer)
 
     def _choose_for_group(self, reference: Reference, groups: MessageGroups) -> BrokerConsumer | None:
         message, count = reference.message, reference.redelivery_count
@@ -131,21 +203,77 @@ class ConsumerSet:
             groups.passed_over(message, reference.sequence)
             return None
         best: BrokerConsumer | None = None
+        best_count = visited = passed = 0
         for consumer in self.eligible:
-            if best is not None and _rank(consumer) > _rank(best):
+            visited += 1
+            if best is not None and (not best_count or _rank(consumer) > _rank(best)):
                 break
-            is_better = best is None or groups.count(consumer) < groups.count(best)
-            if is_better and consumer.has_capacity and consumer.accepts(message, count):
-                best = consumer
+            if not consumer.has_capacity:
+                passed += 1
+            elif (best is None or groups.count(consumer) < best_count) and consumer.accepts(message, count):
+                best, best_count = consumer, groups.count(consumer)
+        if passed > _PASSED_MAX:
+            self._park(visited)
         return best
+
+    # ------------------------------------------------------------ many consumers
+
+    def _first_of_many(self) -> BrokerConsumer | None:
+        """Return the first consumer with capacity, and park those before it."""
+        chosen: BrokerConsumer | None = None
+        passed = 0
+        for consumer in self.eligible:
+            if len(consumer.outstanding) < consumer.window:
+                chosen = consumer
+                break
+            passed += 1
+        if passed > _PASSED_MAX:
+            self._park(passed)
+        return chosen
+
+    def _park(self, visited: int) -> None:
+        """Remove those without capacity among the first consumers of a large set from the order."""
+        if self._numbers is None or self.exclusive is not None:
+            return
+        turns = self._turns
+        first = turns[:visited]
+        self.parked.update({consumer: None for consumer in first if not consumer.has_capacity})
+        turns[:visited] = [consumer for consumer in first if consumer.has_capacity]
+
+    def _number(self, consumer: BrokerConsumer, numbers: dict[BrokerConsumer, int]) -> None:
+        """Give a consumer the last place of its priority."""
+        numbers[consumer] = self._next_number
+        self._next_number += 1
+
+    def _place(self, consumer: BrokerConsumer) -> tuple[int, int]:
+        """Return the place of a consumer in the order of a large set."""
+        return _rank(consumer), 0 if self._numbers is None else self._numbers[consumer]
+
+    def _index(self, consumer: BrokerConsumer) -> int:
+        """Return the index of a consumer that is not parked."""
+        turns = self._turns
+        if turns[0] is consumer:
+            return 0
+        if self._numbers is None:
+            return turns.index(consumer)
+        return bisect_left(turns, self._place(consumer), key=self._place)
+
+    # ------------------------------------------------------------ private
 
     def _wants_all(self, consumer: BrokerConsumer) -> bool:
         return consumer.request.exclusive or self._is_exclusive_default
 
+    def _first_exclusive(self) -> BrokerConsumer | None:
+        """Return the first consumer in the order that is exclusive, parked ones included."""
+        if not self.parked:
+            return next((each for each in self._turns if self._wants_all(each)), None)
+        return min((each for each in self.all if self._wants_all(each)), key=self._place, default=None)
+
     def _recompute(self) -> None:
-        self.eligible = self.all if self.exclusive is None else [self.exclusive]
-        self._are_equal = not self.all or _rank(self.all[0]) == _rank(self.all[-1])
-        self.accepts_any = self.groups is None and not any(consumer.is_selective for consumer in self.eligible)
+        exclusive = self.exclusive
+        self.eligible = self._turns if exclusive is None else [exclusive]
+        is_selective = self._selective_count > 0 if exclusive is None else exclusive.is_selective
+        self.accepts_any = self.groups is None and not is_selective
 
 
 def _rank(consumer: BrokerConsumer) -> int:

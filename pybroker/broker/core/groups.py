@@ -71,6 +71,8 @@ class MessageGroups:
 
     def leave(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer as the owner of its groups."""
+        if consumer not in self._counts:
+            return
         for group_id in [group_id for group_id, owner in self._owners.items() if owner is consumer]:
             self._release(group_id)
 

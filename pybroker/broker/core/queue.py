@@ -15,7 +15,7 @@ that the search may still find. The states of a search are defined in `search`.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
@@ -95,7 +95,7 @@ class Queue(StoredSource):
         return self._next_sequence
 
     @property
-    def consumers(self) -> Sequence[BrokerConsumer]:
+    def consumers(self) -> Collection[BrokerConsumer]:
         """The consumers of the queue, without browsers."""
         return self.consumer_set.all
 
@@ -182,9 +182,11 @@ class Queue(StoredSource):
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver waiting messages to one consumer that got capacity, or to all consumers with capacity."""
+        consumer_set = self.consumer_set
+        if consumer_set.parked and consumer is not None:
+            consumer_set.unpark(consumer)
         if not self.pending.count:
             return
-        consumer_set = self.consumer_set
         if consumer is not None and consumer_set.exclusive not in (None, consumer):
             return
         takes_any = consumer_set.accepts_any
