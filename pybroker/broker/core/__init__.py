@@ -13,7 +13,7 @@ broker                                                the parts put together; co
               consumer  deadletter  gate  observers  pending  retained_history  scheduled  usage  virtual
                 cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
                 search  selector  transaction_states
-                  containment
+                  containment  destination_map
 ```
 
 Three pairs of classes use each other. To keep the imports free of cycles, the lower module of each pair defines a base

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
+from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
@@ -38,7 +39,7 @@ class Destinations:
         plain: destinations whose messages are not forwarded. Most are plain, and are found here by one look-up.
         router: routes the messages of all other destinations.
         queue_patterns: consumers of patterns, which are attached to new queues that match.
-        topic_patterns: consumers of patterns, whose subscriptions join new topics that match.
+        topic_patterns: the subscriptions of consumers of patterns, which join new topics that match.
         free_space: called before a client creates a destination, with the number of destinations.
     """
 
@@ -50,15 +51,17 @@ class Destinations:
         self.router: Final[Router[Queue | Topic]] = Router(
             definitions, self.queues, self.target, declare=runtime.store.declare
         )
+        self._queue_names: Final[NameMap[Queue]] = NameMap()
+        self._topic_names: Final[NameMap[Topic]] = NameMap()
         self.durables: Final = Durables(
-            self.topics,
+            self._topic_names,
             store=runtime.store,
             dead_letters=runtime.dead_letters,
             clock=runtime.clock,
             policy=runtime.policy,
         )
-        self.queue_patterns: Final[dict[BrokerConsumer, None]] = {}
-        self.topic_patterns: Final[dict[BrokerConsumer, TopicSubscription]] = {}
+        self.queue_patterns: Final[PatternMap[BrokerConsumer]] = PatternMap()
+        self.topic_patterns: Final[PatternMap[TopicSubscription]] = PatternMap()
         self.free_space: Callable[[int], None] = _nothing
         self._runtime = runtime
         self._destinations_max = destinations_max
@@ -78,11 +81,11 @@ class Destinations:
 
     def queues_of(self, request: ConsumerRequest) -> list[Queue]:
         """Return the existing queues that match a consumer's request."""
-        return _matching(request, self.queues)
+        return _matching(request, self.queues, self._queue_names)
 
     def topics_of(self, request: ConsumerRequest) -> list[Topic]:
         """Return the existing topics that match a consumer's request."""
-        return _matching(request, self.topics)
+        return _matching(request, self.topics, self._topic_names)
 
     def owner(self, destination: Destination) -> Owner | None:
         """Return the owner of a temporary destination; None for a permanent one."""
@@ -120,9 +123,9 @@ class Destinations:
                 policy=policy,
                 usage=Usage(policy.memory_limit, runtime.usage),
             )
-            for consumer in self.queue_patterns:
-                if consumer.request.wants(destination):
-                    queue.attach(consumer)
+            self._queue_names.add(destination, queue)
+            for consumer in self.queue_patterns.covering(destination):
+                queue.attach(consumer)
             self.router.queue_added(destination)
             owner = self._owner_id(destination)
             runtime.observers.announce(lambda observer: observer.destination_added(destination, owner))
@@ -140,9 +143,9 @@ class Destinations:
                 policy=policy,
                 usage=Usage(policy.memory_limit, runtime.usage),
             )
-            for consumer, subscription in self.topic_patterns.items():
-                if consumer.request.wants(destination):
-                    subscription.join(topic)
+            self._topic_names.add(destination, topic)
+            for subscription in self.topic_patterns.covering(destination):
+                subscription.join(topic)
             self.durables.topic_added(topic)
             owner = self._owner_id(destination)
             runtime.observers.announce(lambda observer: observer.destination_added(destination, owner))
@@ -192,9 +195,11 @@ class Destinations:
         self._owners.pop(destination, None)
         self.plain.pop(destination, None)
         if (topic := self.topics.pop(destination, None)) is not None:
+            self._topic_names.remove(destination)
             topic.gate.redirect(self._send_late)
             topic.close()
         if (queue := self.queues.pop(destination, None)) is not None:
+            self._queue_names.remove(destination)
             queue.gate.redirect(self._send_late)
             queue.close()
             self.router.queue_removed(destination)
@@ -230,8 +235,9 @@ class Destinations:
             )
 
 
-def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind]) -> list[_Kind]:
+def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind], names: NameMap[_Kind]) -> list[_Kind]:
     """Return the existing destinations that match a consumer's request."""
     if not request.composite and not request.destination.is_pattern:
         return [existing[request.destination]] if request.destination in existing else []
-    return [kind for destination, kind in existing.items() if request.wants(destination)]
+    found = {kind: None for destination in request.destinations for kind in names.covered_by(destination)}
+    return list(found)

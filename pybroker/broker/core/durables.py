@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pybroker.broker.core.consumer import BrokerConsumer, Matcher, matcher
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durable import Durable, on_topic
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.topic import Topic
-from pybroker.broker.domain.destination import Destination, is_advisory, matches
+from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -21,7 +22,7 @@ class Durables(Mapping[str, Durable]):
     """The durable subscriptions of one broker, by their keys in the store.
 
     Args:
-        topics: all topics, a live view; `topic_added` is called for each new one.
+        topics: all topics by name, a live view; `topic_added` is called for each new one.
         store: keeps the subscriptions.
         dead_letters: gets messages that expire, or cannot be delivered.
         clock: milliseconds since the epoch.
@@ -30,7 +31,7 @@ class Durables(Mapping[str, Durable]):
 
     def __init__(
         self,
-        topics: Mapping[Destination, Topic],
+        topics: NameMap[Topic],
         *,
         store: MessageStore,
         dead_letters: DeadLetters,
@@ -38,6 +39,7 @@ class Durables(Mapping[str, Durable]):
         policy: Callable[[Destination], DestinationPolicy],
     ) -> None:
         self._by_key: dict[str, Durable] = {}
+        self._by_destination: PatternMap[Durable] = PatternMap()
         self._topics = topics
         self._store = store
         self._dead_letters = dead_letters
@@ -114,6 +116,7 @@ class Durables(Mapping[str, Durable]):
             clock=self._clock,
             policy=self._policy(info.subscribed_destination),
         )
+        self._by_destination.add(info.subscribed_destination, durable)
         return durable
 
     def cover(self, durable: Durable, *, retroactive: bool = False) -> None:
@@ -121,24 +124,18 @@ class Durables(Mapping[str, Durable]):
 
         As in ActiveMQ, a new retroactive subscription gets the messages that these topics still store for others.
         """
-        wanted = durable.info.subscribed_destination
-        if wanted.is_pattern:
-            for topic in self._topics.values():
-                self._cover(durable, topic, retroactive=retroactive)
-        elif wanted in self._topics:  # a look-up, not a loop: there may be thousands of topics and of subscriptions
-            self._cover(durable, self._topics[wanted], retroactive=retroactive)
+        for topic in self._topics.covered_by(durable.info.subscribed_destination):
+            self._cover(durable, topic, retroactive=retroactive)
 
     def topic_added(self, topic: Topic) -> None:
         """Have all subscriptions that match a new topic cover it."""
-        for durable in self._by_key.values():
+        for durable in self._by_destination.covering(topic.destination):
             self._cover(durable, topic)
 
     # ------------------------------------------------------------ private
 
     def _cover(self, durable: Durable, topic: Topic, *, retroactive: bool = False) -> None:
-        wanted, destination = durable.info.subscribed_destination, topic.destination
-        if wanted.type is not destination.type or not matches(wanted.name, destination.name):
-            return
+        destination = topic.destination
         if not durable.is_on(destination) and not is_advisory(
             destination
         ):  # advisories are not kept for absent clients
@@ -150,6 +147,7 @@ class Durables(Mapping[str, Durable]):
     def _drop(self, durable: Durable) -> None:
         info = durable.info
         del self._by_key[info.key]
+        self._by_destination.remove(info.subscribed_destination, durable)
         durable.close()
         for topic in durable.topics:
             self._store.unsubscribe(topic.destination, info.key)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pybroker.broker.domain.destination import Destination, DestinationType, covers, matches, queue
+from pybroker.broker.core.destination_map import PatternMap
+from pybroker.broker.domain.destination import Destination, DestinationType, covers, queue
 from pybroker.broker.domain.subscription import BROWSER_PREFETCH, DURABLE_PREFETCH, QUEUE_PREFETCH, TOPIC_PREFETCH
 
 # ---------------------------------------------------------------- what a topic keeps for retroactive consumers
@@ -270,15 +271,16 @@ class PolicyMap:
     def __init__(self, entries: Iterable[PolicyEntry] = (), default: DestinationPolicy | None = None) -> None:
         self._default = default or DestinationPolicy()
         self._policies = {entry.destination: entry.policy for entry in entries}
-        self._patterns = sorted(destination for destination in self._policies if destination.is_pattern)
+        self._patterns: PatternMap[Destination] = PatternMap()
+        for pattern in sorted(destination for destination in self._policies if destination.is_pattern):
+            self._patterns.add(pattern, pattern)
 
     def for_destination(self, destination: Destination) -> DestinationPolicy:
-        """Return the policy of a destination. Compares it with every pattern, so callers should keep the result."""
+        """Return the policy of a destination; callers that need it for each message should keep it."""
         exact = self._policies.get(destination)
         if exact is not None:
             return exact
-        kind, name = destination
-        candidates = [pattern for pattern in self._patterns if pattern.type is kind and matches(pattern.name, name)]
+        candidates = self._patterns.covering(destination)
         if not candidates:
             return self._default
         return self._policies[next(entry for entry in candidates if not _has_narrower(entry.name, candidates))]

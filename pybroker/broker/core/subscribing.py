@@ -46,10 +46,12 @@ class Subscribing:
 
     def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer from the consumers of patterns, and the advisory topics that only it listened to."""
-        self._destinations.queue_patterns.pop(consumer, None)
-        self._destinations.topic_patterns.pop(consumer, None)
+        for destination in consumer.request.destinations:
+            self._destinations.queue_patterns.remove(destination, consumer)
         for source in consumer.sources:
             if isinstance(source, TopicSubscription):
+                for destination in consumer.request.destinations:
+                    self._destinations.topic_patterns.remove(destination, source)
                 for topic in source.topics:
                     if is_advisory(topic.destination) and not topic.is_in_use:
                         self._destinations.drop(topic.destination)
@@ -79,7 +81,8 @@ class Subscribing:
             prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_prefetch),
         )
         if self._create(request):
-            self._destinations.queue_patterns[consumer] = None
+            for destination in request.destinations:
+                self._destinations.queue_patterns.add(destination, consumer)
         for queue in self._destinations.queues_of(request):
             queue.attach(consumer)
         return consumer
@@ -98,7 +101,8 @@ class Subscribing:
             paging=runtime.usage.paging,
         )
         if self._create(request):
-            self._destinations.topic_patterns[consumer] = subscription
+            for destination in request.destinations:
+                self._destinations.topic_patterns.add(destination, subscription)
         for topic in self._destinations.topics_of(request):
             subscription.join(topic)
         self._advisories.publish_existing(consumer, subscription)

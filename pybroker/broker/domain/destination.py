@@ -148,7 +148,7 @@ def matches(pattern: str, name: str) -> bool:
     `*` stands for exactly one level, a last `>` for any number of levels including none: `A.>` covers `A`,
     `A.B` and `A.B.C`. Several at the end count as one, as in ActiveMQ. Inside a level both characters are literal.
     """
-    wanted, is_open = _levels(pattern)
+    wanted, is_open = pattern_levels(pattern)
     levels = name.split(".")
     if is_open:
         if len(levels) < len(wanted):
@@ -164,8 +164,8 @@ def covers(wide: str, narrow: str) -> bool:
 
     `*.>` and `>` both cover everything; of them, `*.>` counts as the narrower one.
     """
-    wide_levels, wide_is_open = _levels(wide)
-    narrow_levels, narrow_is_open = _levels(narrow)
+    wide_levels, wide_is_open = pattern_levels(wide)
+    narrow_levels, narrow_is_open = pattern_levels(narrow)
     if wide_is_open:
         if len(narrow_levels) < len(wide_levels):
             return False
@@ -176,14 +176,14 @@ def covers(wide: str, narrow: str) -> bool:
 
 def patterns_overlap(one: str, other: str) -> bool:
     """Return True if there is a name that both patterns cover."""
-    ours, ours_are_open = _levels(one)
-    theirs, theirs_are_open = _levels(other)
+    ours, ours_are_open = pattern_levels(one)
+    theirs, theirs_are_open = pattern_levels(other)
     if (len(ours) < len(theirs) and not ours_are_open) or (len(theirs) < len(ours) and not theirs_are_open):
         return False
     return all(our == their or "*" in (our, their) for our, their in zip(ours, theirs, strict=False))
 
 
-def _levels(pattern: str) -> tuple[list[str], bool]:
+def pattern_levels(pattern: str) -> tuple[list[str], bool]:
     """Return the levels of a pattern without a final `>`, and True if it had one, so that further levels may follow."""
     levels = pattern.split(".")
     is_open = levels[-1] == ">"
