@@ -4,6 +4,9 @@ Output gathers per connection and leaves in one write per turn of the event loop
 zero, so `pause_writing` means exactly "the kernel takes no more", and `written` is called when all output has left the
 process: only then does a session acknowledge what needs no answer from the client.
 
+Input is processed as it is read, or waits in the `fair_queue`; while it waits, the peer is not read. What came before
+the peer's end is processed before the session is lost.
+
 A close lingers: the output is sent, the sending side shut, and the peer's bytes are read and dropped for a moment.
 Closing at once with unread bytes would make the kernel send a reset, and the peer would lose the ERROR with the cause.
 
@@ -22,6 +25,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.transports.fair_queue import CHUNK_BYTES
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.output_memory import LARGE_BYTES, OutputMemory
 from pybroker.transports.session import Link, Session
@@ -116,6 +120,12 @@ class SocketConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self._registry = registry
+        self._fair = registry.turn.input
+        self.virtual_finish = 0.0
+        self._is_waiting = False  # input waits in the fair queue, or until the peer is read
+        self._is_parked = False  # it waits until the peer is read
+        self._is_lost = False  # the connection ended while input waited
+        self._chunks: list[bytes] = []  # received while input waited
         self._make_session = make_session
         self._refusal = refusal
         self._transport: asyncio.Transport
@@ -145,6 +155,11 @@ class SocketConnection(asyncio.Protocol):
         """The time since which the peer is read; None while it is not."""
         return self._reading_since
 
+    @property
+    def is_input_waiting(self) -> bool:
+        """True while received input waits for a slice."""
+        return self._is_waiting
+
     def write(self, data: bytes) -> None:
         """Queue bytes."""
         if self._state is not _OPEN:
@@ -168,6 +183,7 @@ class SocketConnection(asyncio.Protocol):
         self._state = ConnectionState.LINGERING
         self._linger_seconds = _LINGER_SECONDS if linger_seconds is None else linger_seconds
         self.release_frame()
+        self._chunks.clear()
         self._loop.call_soon(self._lost)
         if has_left:
             self._shut()
@@ -202,6 +218,13 @@ class SocketConnection(asyncio.Protocol):
             self._reading_since = self._loop.time()
             if self._is_readable():
                 self._transport.resume_reading()
+        elif self._read_holds == 1 and self._is_parked:
+            self._is_parked = False
+            self._fair.add(self)
+
+    def is_slice_over(self) -> bool:
+        """Return True if other connections should go first."""
+        return self._fair.is_slice_over()
 
     def reserve_frame(self, size: int, received: int) -> None:
         """Reserve memory for a large frame of which only a part has come, and do not read on without it."""
@@ -241,9 +264,19 @@ class SocketConnection(asyncio.Protocol):
             self._begin()
 
     def data_received(self, data: bytes) -> None:
-        """Pass the chunk to the session."""
-        if self._state is _OPEN and self._session is not None:
-            self._session.receive(data)
+        """Pass the chunk to the session, or have it wait."""
+        session = self._session
+        if self._state is not _OPEN or session is None:
+            return
+        fair = self._fair
+        fair.credit -= len(data) + CHUNK_BYTES
+        if fair.credit < 0 or self._is_waiting:
+            self._receive_measured(data)
+        elif session.receive(data):
+            fair.end(self)
+            self._wait_for_slice()
+        elif fair.is_measuring:
+            fair.end(self)
 
     def pause_writing(self) -> None:
         """React to a kernel that takes no more."""
@@ -269,15 +302,42 @@ class SocketConnection(asyncio.Protocol):
             self._loop.call_soon(self._shut)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """React to the end of the connection."""
+        """React to the end of the connection, once what came before is processed."""
+        is_open = self._state is _OPEN
         self._state = ConnectionState.GONE
         self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
         self._cancel_timer()
         self._drop()
-        self._registry.forget(self)
-        self._lost()
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if is_open and self._is_waiting:
+            self._is_lost = True
+            if self._is_parked:
+                self._is_parked = False
+                self._fair.add(self)
+        else:
+            self._end()
+
+    # ------------------------------------------------------------ fair queue
+
+    def proceed(self) -> bool:
+        """Process one slice of the input that waits; return True if it has to wait for another one."""
+        try:
+            is_left = self._proceed()
+        except Exception as error:
+            context = {"message": f"{self.peer}: its input failed", "exception": error, "protocol": self}
+            self._loop.call_exception_handler(context)
+            self.abort()
+            return False
+        if not is_left and self._is_waiting and not self._is_parked:
+            self._is_waiting = False
+            self._on_input_processed()
+        return is_left
+
+    def drop_input(self) -> None:
+        """Drop the input that waits."""
+        self._chunks.clear()
+        if self._is_lost:
+            self._is_lost = False
+            self._loop.call_soon(self._end)
 
     # ------------------------------------------------------------ server
 
@@ -288,7 +348,8 @@ class SocketConnection(asyncio.Protocol):
         self.close()
 
     def abort(self) -> None:
-        """Abort the connection; the session's `lost` is called in the next turn."""
+        """Abort the connection, and drop its input; the session's `lost` is called in the next turn."""
+        self.drop_input()
         self._state = ConnectionState.GONE
         self.ending = self.ending or "aborted by the broker"
         self._cancel_timer()
@@ -304,6 +365,57 @@ class SocketConnection(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._session = self._make_session(self)
+
+    def _end(self) -> None:
+        self._registry.forget(self)
+        self._lost()
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def _receive_measured(self, data: bytes) -> None:
+        """Pass the chunk to the session if there is time left for it in this turn, or have it wait."""
+        fair = self._fair
+        if self._is_waiting or not fair.begin(self):
+            self._chunks.append(data)
+            self._wait_for_slice()
+        elif self._session is not None:
+            is_left = self._session.receive(data)
+            fair.end(self)
+            if is_left:
+                self._wait_for_slice()
+
+    def _wait_for_slice(self) -> None:
+        """Stop reading, and wait for a slice."""
+        if not self._is_waiting and self._state is _OPEN:
+            self._is_waiting = True
+            self.pause_reading()
+            self._fair.add(self)
+
+    def _proceed(self) -> bool:
+        """Process frames that are left, then chunks; return True if the slice ended before all were processed."""
+        chunks = self._chunks
+        is_first = True
+        while self._session is not None and (self._state is _OPEN or self._is_lost):
+            if self._read_holds > 1 and not self._is_lost:
+                self._is_parked = True  # `resume_reading` adds it again
+                return False
+            if is_first:
+                is_first = False
+                if self._session.proceed():
+                    return True
+            elif not chunks:
+                return False
+            elif self._fair.is_slice_over() or self._session.receive(chunks.pop(0)):
+                return True
+        return False
+
+    def _on_input_processed(self) -> None:
+        """Read on, or end, after all input that waited was processed."""
+        if self._is_lost:
+            self._is_lost = False
+            self._end()
+        else:
+            self.resume_reading()
 
     def _is_readable(self) -> bool:
         """Return True if reading may be paused; a connection that lingers is read to the end."""

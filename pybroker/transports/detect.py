@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.transports.connection import MakeSession, ReplaceableLink
-from pybroker.transports.session import Session
+from pybroker.transports.session import INPUT_WAIT_SECONDS, Session
 
 _log = logging.getLogger(__name__)
 
@@ -73,20 +73,24 @@ class Detector(Session):
         self._head = b""
         link.wake_at(link.time() + seconds)
 
-    def receive(self, chunk: bytes) -> None:
+    def receive(self, chunk: bytes) -> bool:
         """Detect the protocol. Bytes of an incomplete opening are kept, at most a dozen."""
         head = self._head + chunk if self._head else chunk
         detected = detect(head)
         if detected is DetectedProtocol.UNDECIDED:
             self._head = _without_gap(head)
-            return
+            return False
         make_session = self._sessions.get(detected)
         if make_session is None:
             self._close(_unsupported(detected, head))
-            return
+            return False
         session = make_session(self._link)
         self._link.become(session)
-        session.receive(head)
+        return session.receive(head)
+
+    def proceed(self) -> bool:
+        """Do nothing: the detected protocol's session has the frames."""
+        return False
 
     def written(self) -> None:
         """Do nothing: nothing was written."""
@@ -99,6 +103,9 @@ class Detector(Session):
 
     def on_timer(self) -> None:
         """Close the connection of a peer that has not sent enough."""
+        if self._link.is_input_waiting:
+            self._link.wake_at(self._link.time() + INPUT_WAIT_SECONDS)
+            return
         self._close(f"its first bytes did not show a protocol within {self._seconds:g} seconds")
 
     def give_up(self, error: BrokerError) -> None:

@@ -133,12 +133,14 @@ class Server:
     def abort(self) -> None:
         """Close the listeners and abort every connection at once, without its unsent bytes."""
         self.close_listeners()
+        self.turn.input.close()
         for connection in [*self.connections, *self._refused]:
             connection.abort()
         self._handshakes.close()
 
     def hold(self) -> None:
-        """Stop reading from every peer."""
+        """Stop reading from every peer, and drop the input that waits."""
+        self.turn.input.close()
         for connection in self.connections:
             connection.pause_reading()
 

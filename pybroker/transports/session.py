@@ -4,10 +4,13 @@ One session serves one connection. It is sans-I/O: it takes chunks, calls the br
 (`close`, `wake_at`) to its link. The only asyncio implementation of `Link` is in `connection`; tests use a fake.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.ports import Throttle
+
+INPUT_WAIT_SECONDS: Final = 1.0
+"""The time after which a session looks again whether a peer has begun, if its input waits for a slice."""
 
 
 class Link(Throttle, Protocol):
@@ -21,6 +24,11 @@ class Link(Throttle, Protocol):
     @property
     def reading_since(self) -> float | None:
         """The time since which the peer is read without a break, by `time`; None while it is not read."""
+        ...
+
+    @property
+    def is_input_waiting(self) -> bool:
+        """True while received input waits for a slice; see `fair_queue`."""
         ...
 
     @property
@@ -38,6 +46,10 @@ class Link(Throttle, Protocol):
 
     def time(self) -> float:
         """Monotonic seconds."""
+        ...
+
+    def is_slice_over(self) -> bool:
+        """Return True if other connections should go first; asked between frames, see `fair_queue`."""
         ...
 
     def wake_at(self, when: float | None) -> None:
@@ -61,8 +73,16 @@ class Link(Throttle, Protocol):
 class Session(Protocol):
     """A conversation with one peer."""
 
-    def receive(self, chunk: bytes) -> None:
-        """Process received bytes. For a violation the peer gets an error, and the link closes."""
+    def receive(self, chunk: bytes) -> bool:
+        """Process received bytes. For a violation the peer gets an error, and the link closes.
+
+        Returns:
+            True if complete frames may be left, because the slice is over: then `proceed` follows, before other bytes.
+        """
+        ...
+
+    def proceed(self) -> bool:
+        """Continue with the frames that are left, if any; returns as `receive`."""
         ...
 
     def written(self) -> None:

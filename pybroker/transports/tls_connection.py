@@ -134,9 +134,18 @@ class TlsConnection(SocketConnection):
                 self._hold()  # TLS 1.3 answers every KeyUpdate, however many come
         if plaintext:
             super().data_received(plaintext)
+        if (self._channel.is_ended or self._is_ended) and not self._is_waiting:
+            self._close_in_next_turn()
+
+    def _close_in_next_turn(self) -> None:
+        """Close as when the peer of a plain connection closes, which the loop sees a turn after its last bytes."""
+        self._loop.call_soon(self._transport.close)
+
+    def _on_input_processed(self) -> None:
+        """Close, if the peer's end came behind the input that waited."""
+        super()._on_input_processed()
         if self._channel.is_ended or self._is_ended:
-            # As when the peer of a plain connection closes, which the loop sees a turn after its last bytes.
-            self._loop.call_soon(self._transport.close)
+            self._close_in_next_turn()
 
     def _fail(self, error: Exception) -> None:
         """Log the error, send its alert, and close."""

@@ -1,12 +1,15 @@
-"""The end of a turn of the event loop: first deferred work, then writes to disk, then output.
+"""The end of a turn of the event loop: first writes to disk, then output, then what has to wait for its turn.
 
 ```text
-sockets that are ready -> sessions, the core  |  deferred work  |  commits: what was appended goes to disk  |  output
+sockets that are ready -> sessions, the core  |  commits: appended records to disk  |  output  |  queued input, deferred
                     one turn of the loop      |  its end: one callback of the loop for all of it
 ```
 
 A short write is done within the turn, and the responses that it allows leave with the same turn's output. They leave
 first, that is newest first: a client waits for them, while a dispatch is early by definition.
+
+Input of connections that send much waits in the `fair_queue`. What it and deferred work append and send goes with the
+end of the next turn, so that there is one commit a turn, and responses do not wait for either.
 
 Deferred work is what is too long for one turn: searches, sweeps, fan-out. It is done in pieces. Each turn has a limit
 of time and of pieces for all of them together; the rest waits for the next turn, first in first out. A piece that has
@@ -19,19 +22,25 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from pybroker.transports.fair_queue import FairQueue
+
 Callback = Callable[[], None]
 
 DEFERRED_SECONDS: Final = 0.005
-"""The limit to the time of deferred work in a turn: a client waits for it and for as much input, every turn again."""
+"""The limit to the time of deferred work in a turn: a client waits for it, and for as much queued input."""
 
 DEFERRED_PIECES: Final = 20
 """The limit to the pieces of deferred work in a turn: each may leave output, which is sent at the end of the turn."""
 
 
 class Turn:
-    """Callbacks for the end of the turn."""
+    """Callbacks for the end of the turn.
 
-    __slots__ = ("_commits", "_deferred", "_is_scheduled", "_loop", "_monotonic", "_output")
+    Attributes:
+        input: the input that waits.
+    """
+
+    __slots__ = ("_commits", "_deferred", "_is_scheduled", "_loop", "_monotonic", "_output", "input")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Begin with nothing to do; `monotonic` returns seconds, exact within a turn, unlike the time of some loops."""
@@ -41,6 +50,7 @@ class Turn:
         self._commits: list[Callback] = []
         self._output: list[Callback] = []
         self._is_scheduled = False
+        self.input = FairQueue(monotonic, self._schedule)
 
     def commit(self, callback: Callback) -> None:
         """Call back at the turn's end, before any output, to write to disk."""
@@ -73,12 +83,13 @@ class Turn:
             self._finish()
 
     def _end(self) -> None:
+        self._is_scheduled = False
+        self._finish()
+        is_left = self.input.run()
         if self._deferred:
             self._continue_deferred()
-        self._is_scheduled = False
-        if self._deferred:
+        if is_left or self._deferred:
             self._schedule()
-        self._finish()
 
     def _continue_deferred(self) -> None:
         """Run pieces up to the limits, also those that they defer in turn."""

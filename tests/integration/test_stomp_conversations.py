@@ -150,6 +150,7 @@ class FakeLink:
     def __init__(self) -> None:
         self.output = bytearray()
         self.closed = False
+        self.is_input_waiting = False
 
     def write(self, data: bytes) -> None:
         self.output += data
@@ -174,6 +175,9 @@ class FakeLink:
 
     def release_frame(self) -> None:
         """Do nothing, as above."""
+
+    def is_slice_over(self) -> bool:
+        return False
 
 
 class StompClient:

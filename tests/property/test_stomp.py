@@ -113,6 +113,7 @@ class Link:
         self.closed = False
         self.output = bytearray()
         self.reading_since = 0.0
+        self.is_input_waiting = False
 
     def write(self, data: bytes) -> None:
         assert not self.closed
@@ -138,6 +139,9 @@ class Link:
 
     def release_frame(self) -> None:
         """Do nothing, as above."""
+
+    def is_slice_over(self) -> bool:
+        return False
 
 
 def new_session() -> tuple[StompSession, Link]:

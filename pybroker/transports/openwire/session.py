@@ -29,13 +29,14 @@ from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
 from pybroker.broker.domain.ports import BrokerPort
 from pybroker.transports.client_log import ClientLog
+from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.ownership import ConnectionOwners, is_returning_bridge
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.openwire.states import TRANSITIONS, OpenWireEvent, OpenWireState
-from pybroker.transports.session import Link, Session
+from pybroker.transports.session import INPUT_WAIT_SECONDS, Link, Session
 
 _log = logging.getLogger(__name__)
 
@@ -145,10 +146,10 @@ class OpenWireSession(Session):
 
     # ------------------------------------------------------------ Session
 
-    def receive(self, chunk: bytes) -> None:
-        """Carry out every frame that the chunk completes."""
+    def receive(self, chunk: bytes) -> bool:
+        """Carry out the frames that the chunk completes."""
         if self._state is _CLOSED:
-            return
+            return False
         if self._inactivity is not None:
             self._inactivity.has_read = True
         frames = self._frames
@@ -156,32 +157,11 @@ class OpenWireSession(Session):
         if self._has_reserved and not frames.unfinished:
             self._has_reserved = False
             self._link.release_frame()
-        try:
-            while frames.advance():
-                data, start, stop = frames.data, frames.start, frames.stop
-                client = self._verbatim
-                data_type = data[start]
-                if client is not None and _MESSAGE_MIN <= data_type <= _MESSAGE_MAX:
-                    client.message(data, start, stop)
-                elif client is not None and data_type == _ACK and (count := client.acknowledge(data, start, stop)):
-                    frames.skip(count - 1)
-                else:
-                    self._frame(data, start, stop)
-                    if self._is_over():
-                        return
-        except BrokerError as error:
-            self._close_with_error(error)
-        else:
-            client = self._client
-            if client is not None:
-                client.end_of_chunk()
-                if client.must_reconnect:
-                    self._force_reconnect()
-                elif client.pulling or self._wakes_for_pull:
-                    self._schedule()
-            if frames.unfinished > UNRESERVED_BYTES and frames.received > UNRESERVED_BYTES:
-                self._has_reserved = True
-                self._link.reserve_frame(frames.unfinished, frames.received)
+        return self._carry_out(frames)
+
+    def proceed(self) -> bool:
+        """Carry out the frames that are left."""
+        return self._state is not _CLOSED and self._carry_out(self._frames)
 
     def written(self) -> None:
         """Resume delivery if the peer was slow."""
@@ -207,7 +187,9 @@ class OpenWireSession(Session):
         """Close if the peer is silent for too long, send a KeepAliveInfo, and answer pulls that found nothing."""
         now = self._link.time()
         self._wakes_at = 0.0  # a loop may be early: then the same time is scheduled again
-        if self._state is OpenWireState.NEGOTIATING:
+        if self._state is OpenWireState.NEGOTIATING and self._link.is_input_waiting:
+            self._link.wake_at(now + INPUT_WAIT_SECONDS)
+        elif self._state is OpenWireState.NEGOTIATING:
             self._close_with_error(
                 ProtocolError(f"no WireFormatInfo within {self._settings.connect_seconds:g} seconds")
             )
@@ -239,6 +221,45 @@ class OpenWireSession(Session):
         self._disconnect()
 
     # ------------------------------------------------------------ frames
+
+    def _carry_out(self, frames: FrameReader) -> bool:
+        """Carry out complete frames until the slice is over; return True if any may be left."""
+        left, is_left = FRAMES_PER_CLOCK, False
+        try:
+            while frames.advance():
+                data, start, stop = frames.data, frames.start, frames.stop
+                client = self._verbatim
+                data_type = data[start]
+                if client is not None and _MESSAGE_MIN <= data_type <= _MESSAGE_MAX:
+                    client.message(data, start, stop)
+                elif client is not None and data_type == _ACK and (count := client.acknowledge(data, start, stop)):
+                    frames.skip(count - 1)
+                else:
+                    self._frame(data, start, stop)
+                    if self._is_over():
+                        return False
+                    left = 1  # such a command may take long
+                left -= 1
+                if not left:
+                    if frames.stop < len(frames.data) and self._link.is_slice_over():
+                        is_left = True
+                        break
+                    left = FRAMES_PER_CLOCK
+        except BrokerError as error:
+            self._close_with_error(error)
+            return False
+        else:
+            client = self._client
+            if client is not None:
+                client.end_of_chunk()
+                if client.must_reconnect:
+                    self._force_reconnect()
+                elif client.pulling or self._wakes_for_pull:
+                    self._schedule()
+            if frames.unfinished > UNRESERVED_BYTES and frames.received > UNRESERVED_BYTES:
+                self._has_reserved = True
+                self._link.reserve_frame(frames.unfinished, frames.received)
+            return is_left and not self._is_over()
 
     def _frame(self, chunk: bytes, start: int, stop: int) -> None:
         """Decode a frame, and carry it out."""

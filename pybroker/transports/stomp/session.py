@@ -6,7 +6,7 @@ tolerance. Where ActiveMQ closes without a frame, an ERROR gives the cause.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from pybroker import __version__
@@ -16,8 +16,9 @@ from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_
 from pybroker.broker.domain.stomp.errors import StompProtocolError, StompRequestError, describe
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.client_log import ClientLog
+from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
-from pybroker.transports.session import Link, Session
+from pybroker.transports.session import INPUT_WAIT_SECONDS, Link, Session
 from pybroker.transports.stomp.client import StompClient
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
 from pybroker.transports.stomp.heartbeat import HeartBeat, negotiate
@@ -60,6 +61,8 @@ class StompSession(Session):
         self._clock = clock
         self._server = server
         self._decoder = FrameDecoder(limits)
+        self._frames: Iterator[Frame] = iter(())
+        """The frames of the last chunk that are left."""
         self._decoder.body_bytes_max = min(limits.body_bytes, limits.unconnected_body_bytes)
         self._decoder.head_bytes_max = min(limits.head_bytes, limits.unconnected_head_bytes)
         self._has_reserved = False
@@ -79,27 +82,41 @@ class StompSession(Session):
 
     # ------------------------------------------------------------ Session
 
-    def receive(self, chunk: bytes) -> None:
-        """Carry out every frame that the chunk completes."""
+    def receive(self, chunk: bytes) -> bool:
+        """Carry out the frames that the chunk completes."""
         if not self._handlers:
-            return
+            return False
         if self._heart_beat is not None:
             self._heart_beat.received(self._link.time())
+        self._frames = self._decoder.feed(chunk)
+        return self.proceed()
+
+    def proceed(self) -> bool:
+        """Carry out complete frames until the slice is over; return True if any may be left."""
+        if not self._handlers:
+            return False
         decoder = self._decoder
+        left = FRAMES_PER_CLOCK
         try:
-            for frame in decoder.feed(chunk):
+            for frame in self._frames:
                 if self._has_reserved:  # for this frame, which is complete
                     self._has_reserved = False
                     self._link.release_frame()
                 self._obey(frame)
                 if not self._handlers:
-                    return
+                    return False
+                left -= 1
+                if not left:
+                    if self._link.is_slice_over():
+                        return True
+                    left = FRAMES_PER_CLOCK
         except StompProtocolError as error:
             self._close_with_error(error)
         else:
             if decoder.received > UNRESERVED_BYTES:
                 self._has_reserved = True
                 self._link.reserve_frame(decoder.unfinished, decoder.received)
+        return False
 
     def written(self) -> None:
         """Acknowledge messages in mode auto, and resume delivery if the peer was slow."""
@@ -121,7 +138,9 @@ class StompSession(Session):
     def on_timer(self) -> None:
         """Send a heart-beat, or close if the peer is silent for too long."""
         now = self._link.time()
-        if self._state is StompState.OPENED:
+        if self._state is StompState.OPENED and self._link.is_input_waiting:
+            self._link.wake_at(now + INPUT_WAIT_SECONDS)
+        elif self._state is StompState.OPENED:
             self._close_with_error(
                 StompProtocolError(
                     f"No CONNECT within {self._limits.connect_seconds:g} seconds",

@@ -40,6 +40,7 @@ class Link:
         self.session: object = None
         self.wake: float | None = None
         self.is_closed = False
+        self.is_input_waiting = False
 
     def time(self) -> float:
         return 100.0
@@ -61,8 +62,9 @@ class Real:
         self.spoken = spoken
         self.received = b""
 
-    def receive(self, chunk: bytes) -> None:
+    def receive(self, chunk: bytes) -> bool:
         self.received += chunk
+        return False
 
 
 def detector(*spoken: DetectedProtocol) -> tuple[Detector, Link]:

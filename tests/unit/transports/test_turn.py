@@ -104,13 +104,20 @@ class Clock:
         return self.now
 
 
-def test_deferred_work_precedes_the_commit_and_the_output_of_its_turn(loop: Loop) -> None:
-    def act(turn: Turn, log: list[str]) -> None:
+def test_deferred_work_follows_the_output_and_commits_with_the_next_turn(loop: Loop) -> None:
+    log: list[str] = []
+
+    async def live() -> None:
+        turn = Turn(loop)
         turn.output(lambda: log.append("output"))
         turn.commit(lambda: log.append("commit"))
         turn.defer(lambda: (turn.commit(lambda: log.append("its commit")), log.append("piece"), None)[2])
+        await asyncio.sleep(0)
+        loop.call_soon(turn.commit, lambda: log.append("other commit"))
+        await asyncio.sleep(0)
+        assert log == ["commit", "output", "piece", "its commit"]
 
-    assert run_turn(loop, act) == ["piece", "commit", "its commit", "output"]
+    loop.run_until_complete(live())
 
 
 def test_deferred_work_beyond_the_time_limit_continues_in_the_next_turn(loop: Loop) -> None:
@@ -180,7 +187,7 @@ def test_error_in_a_piece_is_reported_and_the_others_run(loop: Loop) -> None:
         turn.defer(lambda: log.append("piece"))
         turn.output(lambda: log.append("output"))
 
-    assert run_turn(loop, act) == ["piece", "output"]
+    assert run_turn(loop, act) == ["output", "piece"]
     assert len(reported) == 1
 
 

@@ -23,8 +23,12 @@ class Session:
         self.has_handed_over = False
         self.error: BrokerError | None = None
 
-    def receive(self, chunk: bytes) -> None:
+    def receive(self, chunk: bytes) -> bool:
         self.received += chunk
+        return False
+
+    def proceed(self) -> bool:
+        return False
 
     def written(self) -> None:
         self.is_slow = False

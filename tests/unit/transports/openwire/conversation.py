@@ -104,6 +104,8 @@ class FakeLink:
         self.reading_since: float | None = 0.0
         self.holds = 0
         self.reserved = 0
+        self.is_slice_spent = False
+        self.is_input_waiting = False
 
     def write(self, data: bytes) -> None:
         if not self.closed:
@@ -132,6 +134,9 @@ class FakeLink:
 
     def release_frame(self) -> None:
         self.reserved = 0
+
+    def is_slice_over(self) -> bool:
+        return self.is_slice_spent
 
 
 class OpenWireClient:

@@ -42,6 +42,8 @@ class FakeLink:
         self.reading_since: float | None = self.now
         self.write_paused_beyond: int | None = None
         self.reserved = 0
+        self.is_slice_spent = False
+        self.is_input_waiting = False
         self.session: StompSession
 
     def write(self, data: bytes) -> None:
@@ -70,6 +72,9 @@ class FakeLink:
 
     def release_frame(self) -> None:
         self.reserved = 0
+
+    def is_slice_over(self) -> bool:
+        return self.is_slice_spent
 
 
 @dataclass(eq=False)

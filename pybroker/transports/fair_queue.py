@@ -1,0 +1,192 @@
+"""Fair queueing of input: limits for what one connection, and all of them together, use of a turn of the event loop.
+
+A connection with little input is processed as it is read. One that has used its slice stops reading, and its other
+frames wait here with its virtual time advanced by what it used; so does a chunk that comes when the turn's time is
+used up. At the end of each turn, those with the lowest virtual time are processed for a slice each:
+
+```text
+socket --chunk--> session -------------------------------> all frames carried out
+                     |  slice or turn over: reading pauses      ^
+                     +--> heap by virtual start --slice-- end of a turn
+                              ^                    |
+                              +--- frames left ----+
+```
+
+This is start-time fair queueing (Goyal, Vin, Cheng 1996): a slice starts at the later of the queue's virtual time and
+the connection's finish, and the queue's virtual time is the start of the slice in service. So a connection that did
+little overtakes those that did much, and saves no claim up while it does nothing.
+
+The clock is not read for a few small chunks (`UNMEASURED_BYTES`): reading it for each would cost 1 % of a message.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+SLICE_SECONDS: Final = 0.001
+"""The time after which a connection's other frames wait: a hundred messages, so that the queue costs little."""
+
+DIRECT_SECONDS: Final = 0.005
+"""The limit to the time for input that is processed as it is read, in each turn of the event loop."""
+
+QUEUED_SECONDS: Final = 0.005
+"""The limit to the time for input that waits here, in each turn. It has a share of its own, because many connections
+with little input would starve those with much."""
+
+UNMEASURED_BYTES: Final = 32 << 10
+"""The input of all connections that is processed in a turn before the clock is read."""
+
+CHUNK_BYTES: Final = 1 << 10
+"""What each chunk counts for in addition to its bytes: at most 32 chunks are unmeasured."""
+
+FRAMES_PER_CLOCK: Final = 8
+"""The number of frames, all usual ones, for which a session asks `is_slice_over` once."""
+
+
+class InputOwner(Protocol):
+    """A connection, as far as its waiting input is concerned.
+
+    Attributes:
+        virtual_finish: the virtual time at which its last slice ended.
+    """
+
+    virtual_finish: float
+
+    def proceed(self) -> bool:
+        """Process one slice of the input that waits; return True if it has to wait for another one."""
+        ...
+
+    def drop_input(self) -> None:
+        """Drop the input that waits."""
+        ...
+
+
+class FairQueue:
+    """The waiting input of all connections of a server.
+
+    Attributes:
+        credit: the input that may still be processed in this turn without a look at the clock; see `CHUNK_BYTES`.
+        is_measuring: True while a slice has a beginning, and needs an `end`.
+    """
+
+    __slots__ = (
+        "_begun_at",
+        "_entries",
+        "_finish_max",
+        "_is_closed",
+        "_monotonic",
+        "_number",
+        "_schedule",
+        "_slice_ends_at",
+        "_turn_ends_at",
+        "_virtual",
+        "credit",
+        "is_measuring",
+    )
+
+    def __init__(self, monotonic: Callable[[], float], schedule: Callable[[], None]) -> None:
+        """Begin with an empty queue.
+
+        Args:
+            monotonic: seconds, exact within a turn.
+            schedule: requests that `run` is called at the end of this turn.
+        """
+        self.credit: int = UNMEASURED_BYTES
+        self.is_measuring = False
+        self._monotonic = monotonic
+        self._schedule = schedule
+        self._entries: list[tuple[float, int, InputOwner]] = []
+        self._number = 0
+        self._virtual = 0.0
+        self._finish_max = 0.0
+        self._begun_at = 0.0
+        self._slice_ends_at = 0.0
+        self._turn_ends_at = 0.0
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def begin(self, owner: InputOwner) -> bool:
+        """Begin a slice for input that was just read; False if it has to wait.
+
+        It waits if the turn's time is used up, or if the connection has used more than others that wait: one that
+        waits, or may be read many times in one turn, used at most a slice.
+        """
+        now = self._monotonic()
+        self._begin_turn(now)
+        if now >= self._turn_ends_at:
+            return False
+        if owner.virtual_finish > self._virtual + (0.0 if self._entries else SLICE_SECONDS):
+            return False
+        self._begin_slice(now)
+        return True
+
+    def is_slice_over(self) -> bool:
+        """Return True if the connection in service should let others go first. The first question begins its slice."""
+        now = self._monotonic()
+        if self.is_measuring:
+            return now >= self._slice_ends_at
+        self._begin_turn(now)
+        self._begin_slice(now)
+        return False
+
+    def end(self, owner: InputOwner) -> None:
+        """End the slice of a connection, and advance its virtual time by what it used."""
+        now = self._charge(owner)
+        if now >= self._turn_ends_at:
+            self.credit = 0  # whatever comes in this turn asks `begin`
+
+    def add(self, owner: InputOwner) -> None:
+        """Append a connection: `proceed` is called when those with a lower virtual time have had their slices."""
+        if self._is_closed:
+            owner.drop_input()
+            return
+        self._number += 1
+        heappush(self._entries, (max(self._virtual, owner.virtual_finish), self._number, owner))
+        self._schedule()
+
+    def run(self) -> bool:
+        """Process waiting input at the end of a turn, up to the limit; return True if some still waits."""
+        self.credit = UNMEASURED_BYTES
+        self._turn_ends_at = 0.0
+        entries = self._entries
+        if entries:
+            now = self._monotonic()
+            stop = now + QUEUED_SECONDS
+            while entries and now < stop:
+                start, _, owner = heappop(entries)
+                self._virtual = max(self._virtual, start)
+                self._begin_slice(now)
+                is_left = owner.proceed()
+                now = self._charge(owner)
+                if is_left:
+                    self.add(owner)
+        if not entries:
+            self._virtual = max(self._virtual, self._finish_max)
+        return bool(entries)
+
+    def close(self) -> None:
+        """Drop all that waits and will wait: the server stops, and what was not processed counts as not read."""
+        self._is_closed = True
+        entries, self._entries = self._entries, []
+        for _, _, owner in entries:
+            owner.drop_input()
+
+    def _begin_turn(self, now: float) -> None:
+        if not self._turn_ends_at:
+            self._turn_ends_at = now + DIRECT_SECONDS
+            self._schedule()
+
+    def _begin_slice(self, now: float) -> None:
+        self.is_measuring = True
+        self._begun_at = now
+        self._slice_ends_at = now + SLICE_SECONDS
+
+    def _charge(self, owner: InputOwner) -> float:
+        now = self._monotonic()
+        self.is_measuring = False
+        owner.virtual_finish = finish = max(self._virtual, owner.virtual_finish) + now - self._begun_at
+        if finish > self._finish_max:
+            self._finish_max = finish
+        return now
