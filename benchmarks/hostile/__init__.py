@@ -8,6 +8,6 @@ attacker  attacker, target    prepares every frame, then runs one attack
 bystander bystander           sends and receives, round after round, and records each wait
 ```
 
-Attacks, by theme: `floods`, `selectors`, `bodies`, `growth`, `memory`, `backpressure`, `identity`, `logs`.
-`attacks` has the registry. `verdict` judges the waits.
+Attacks, by theme: `floods`, `selectors`, `bodies`, `growth`, `memory`, `backpressure`, `identity`, `logs`,
+`acknowledgements`. `attacks` has the registry. `verdict` judges the waits.
 """

@@ -25,13 +25,14 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--openwire", type=int, required=True)
     parser.add_argument("--stomp", type=int, required=True)
+    parser.add_argument("--tls", type=int, default=0, help="port of a STOMP listener with TLS")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     os.nice(_NICENESS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.disable()  # prepared frames are many and live until the end
-    target = Target(openwire_port=options.openwire, stomp_port=options.stomp, quick=options.quick)
+    target = Target(openwire_port=options.openwire, stomp_port=options.stomp, tls_port=options.tls, quick=options.quick)
     attack = all_attacks()[options.name]
     outcome = asyncio.run(_outcome(attack.run(target)))
     seconds = time.monotonic() - target.began_at if target.began_at else 0.0

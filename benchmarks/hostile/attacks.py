@@ -7,7 +7,17 @@ from typing import Final
 
 from benchmarks.hostile.target import Target
 
-THEMES: Final = ("floods", "selectors", "bodies", "growth", "memory", "backpressure", "identity", "logs")
+THEMES: Final = (
+    "floods",
+    "selectors",
+    "bodies",
+    "growth",
+    "memory",
+    "backpressure",
+    "identity",
+    "logs",
+    "acknowledgements",
+)
 """Modules of this package that declare attacks."""
 
 MEMORY_LIMIT_MB: Final = 128
@@ -29,6 +39,8 @@ class Attack:
         quick: it belongs to the short form.
         seconds_max: time after which it is ended, still under way.
         extra: further arguments of `pybroker start`.
+        fills: it uses up `connections_max`, so that connections of others are refused meanwhile.
+        tls: the broker has a STOMP listener with TLS as well.
     """
 
     name: str
@@ -39,6 +51,8 @@ class Attack:
     quick: bool
     seconds_max: float
     extra: Sequence[str]
+    fills: bool
+    tls: bool
 
 
 _REGISTRY: dict[str, Attack] = {}
@@ -51,6 +65,8 @@ def attack(
     quick: bool = False,
     seconds_max: float = PATIENCE_SECONDS,
     extra: Sequence[str] = (),
+    fills: bool = False,
+    tls: bool = False,
 ) -> Callable[[Run], Run]:
     """Register the decorated function, whose docstring's first line says what it does."""
 
@@ -67,6 +83,8 @@ def attack(
             quick=quick,
             seconds_max=seconds_max,
             extra=extra,
+            fills=fills,
+            tls=tls,
         )
         return run
 

@@ -7,7 +7,8 @@ both clients run, ends on a line of standard input, and prints what it measured 
 machine's monotonic clock:
 
 ```text
-{"waits": {step: [[began, seconds], ...]}, "late": [[at, seconds], ...], "errors": [text, ...]}
+{"waits": {step: [[began, seconds], ...]}, "late": [[at, seconds], ...], "errors": [text, ...],
+ "refused": connections}
 ```
 
 A step under way at the end counts with the time that it has taken so far.
@@ -34,6 +35,8 @@ QUEUE: Final = "BYSTANDER"
 _PAUSE_SECONDS: Final = 0.004
 """Between rounds: enough of them to meet any freeze, too few to be a load."""
 _PATIENCE_SECONDS: Final = 180.0
+_CONNECT_SECONDS: Final = 20.0
+"""For a connection that is accepted and then not served."""
 _STEP_SECONDS: Final = 0.005
 _LATE_SECONDS: Final = 0.002
 _ROUNDS_PER_CONNECTION: Final = 10
@@ -47,6 +50,7 @@ class Record:
         self.waits: dict[str, list[tuple[float, float]]] = {}
         self.late: list[tuple[float, float]] = []
         self.errors: list[str] = []
+        self.refused = 0
         self.under_way: dict[str, float] = {}
         self.is_over = False
 
@@ -54,16 +58,18 @@ class Record:
     def step(self, name: str) -> Iterator[None]:
         """Measure a step."""
         began = self.under_way[name] = time.monotonic()
-        yield
-        self.waits.setdefault(name, []).append((began, time.monotonic() - began))
-        del self.under_way[name]
+        try:
+            yield
+        finally:
+            self.waits.setdefault(name, []).append((began, time.monotonic() - began))
+            del self.under_way[name]
 
     def end(self) -> dict[str, Any]:
         """Return everything, with steps under way as if they ended now."""
         self.is_over, now = True, time.monotonic()
         for name, began in list(self.under_way.items()):
             self.waits.setdefault(name, []).append((began, now - began))
-        return {"waits": self.waits, "late": self.late, "errors": self.errors}
+        return {"waits": self.waits, "late": self.late, "errors": self.errors, "refused": self.refused}
 
 
 class OpenWireBystander:
@@ -170,9 +176,11 @@ class StompBystander:
         """Do one round."""
         self._rounds += 1
         if self._rounds % _ROUNDS_PER_CONNECTION == 0:
-            with record.step("stomp connect"):
-                other = self._connected()
-            other.close()
+            try:
+                with record.step("stomp connect"):
+                    self._connected().close()
+            except (OSError, RuntimeError):
+                record.refused += 1
         with record.step("stomp send and receive"):
             self._socket.sendall(self._send)
             kinds = {self._next()[:7], self._next()[:7]}
@@ -181,6 +189,7 @@ class StompBystander:
 
     def _connected(self) -> socket.socket:
         made = _connect(self._port)
+        made.settimeout(_CONNECT_SECONDS)
         made.sendall(b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0")
         answer = b""
         while b"\0" not in answer:
@@ -190,6 +199,7 @@ class StompBystander:
             answer += chunk
         if not answer.startswith(b"CONNECTED"):
             raise RuntimeError(f"refused: {answer[:200]!r}")
+        made.settimeout(_PATIENCE_SECONDS)
         return made
 
     def _expect(self, kind: bytes) -> None:

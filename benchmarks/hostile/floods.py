@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
+from collections.abc import Sequence
 
 from benchmarks.hostile.attacks import attack
 from benchmarks.hostile.target import FORMAT, OpenWire, Refused, Stomp, Target, common, queue, topic
@@ -62,27 +64,51 @@ async def keepalive_unread(target: Target) -> str:
 @attack("flood-begin-rollback", quick=True)
 async def begin_rollback(target: Target) -> str:
     """Transactions that begin and roll back, for 4 s."""
-    connection = wire.ConnectionId("c")
-    local = LocalTransactionId("c", 1)
-    frames = b"".join(
-        FORMAT.encode_frame(wire.TransactionInfo(connection_id=connection, transaction_id=local, type=int(kind)))
-        for kind in (wire.TransactionType.BEGIN, wire.TransactionType.ROLLBACK)
-    )
-    return await _openwire_flood(target, frames)
+    await target.begin()
+    client = await target.openwire()
+    local = LocalTransactionId(client.id, 1)
+    kinds = (wire.TransactionType.BEGIN, wire.TransactionType.ROLLBACK)
+    return await _own_flood(target, client, [client.transaction(kind, local) for kind in kinds])
 
 
 @attack("flood-remove-info", quick=True)
 async def remove_info(target: Target) -> str:
     """RemoveInfo of a consumer that does not exist, for 4 s."""
+    await target.begin()
+    client = await target.openwire()
+    return await _own_flood(target, client, [wire.RemoveInfo(object_id=wire.ConsumerId(client.id, 1, 9))])
+
+
+@attack("flood-remove-info-foreign")
+async def remove_info_foreign(target: Target) -> str:
+    """RemoveInfo of a consumer of another connection, which is refused, for 4 s."""
     return await _openwire_flood(target, FORMAT.encode_frame(wire.RemoveInfo(object_id=wire.ConsumerId("x", 1, 1))))
 
 
 @attack("flood-sessions")
 async def sessions(target: Target) -> str:
-    """The same SessionInfo and RemoveInfo, for 4 s."""
-    session = wire.SessionId("x", 5)
-    frames = FORMAT.encode_frame(wire.SessionInfo(session_id=session))
-    return await _openwire_flood(target, frames + FORMAT.encode_frame(wire.RemoveInfo(object_id=session)))
+    """A session, a producer and a consumer that begin and end, for 4 s."""
+    await target.begin()
+    client = await target.openwire()
+    session, producer = wire.SessionId(client.id, 5), wire.ProducerId(client.id, 5, 1)
+    consumer = client.consumer(queue("FLOOD.SESSION"))
+    commands = [
+        wire.SessionInfo(session_id=session),
+        wire.ProducerInfo(producer_id=producer),
+        consumer,
+        wire.RemoveInfo(object_id=consumer.consumer_id),
+        wire.RemoveInfo(object_id=producer),
+        wire.RemoveInfo(object_id=session),
+    ]
+    return await _own_flood(target, client, commands)
+
+
+async def _own_flood(target: Target, client: OpenWire, commands: Sequence[wire.DataStructure]) -> str:
+    """Send commands of a client, which have its own ids, again and again."""
+    frames = b"".join(map(FORMAT.encode_frame, commands))
+    data = _chunk(frames)
+    count = await client.flood(data, target.sized(_SECONDS, 1))
+    return _outcome(client, count * len(data) // len(frames) * len(commands))
 
 
 @attack("flood-sends", quick=True)
@@ -197,7 +223,7 @@ async def garbage_connects(target: Target) -> str:
     return f"{count:,} connections"
 
 
-@attack("connections-5000")
+@attack("connections-5000", fills=True)
 async def connections(target: Target) -> str:
     """5,000 connections at once, beyond `connections_max`, while the bystander's stay."""
     await target.begin()
@@ -217,3 +243,128 @@ async def connections(target: Target) -> str:
         writer.transport.abort()
     await asyncio.sleep(0.5)
     return f"{len(made):,} opened, {refused:,} refused"
+
+
+def _tls_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+@attack("tls-handshakes", tls=True)
+async def tls_handshakes(target: Target) -> str:
+    """TLS connections that come and go, 100 at a time, for 4 s."""
+    if not target.tls_port:
+        return "no TLS listener"
+    context = _tls_context()
+    await target.begin()
+    until, count = time.monotonic() + target.sized(_SECONDS, 1), 0
+
+    async def run() -> None:
+        nonlocal count
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(10):
+                    _, writer = await asyncio.open_connection("127.0.0.1", target.tls_port, ssl=context)
+                writer.transport.abort()
+                count += 1
+
+    await asyncio.gather(*(run() for _ in range(100)))
+    return f"{count:,} handshakes"
+
+
+@attack("tls-records", tls=True)
+async def tls_records(target: Target) -> str:
+    """A TLS connection that sends a record for each byte, for 4 s."""
+    if not target.tls_port:
+        return "no TLS listener"
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = _tls_context().wrap_bio(incoming, outgoing)
+    reader, writer = await asyncio.open_connection("127.0.0.1", target.tls_port)
+    while True:
+        try:
+            tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            writer.write(outgoing.read())
+            incoming.write(await reader.read(1 << 16))
+    for byte in b"CONNECT\naccept-version:1.2\nhost:h\n\n\0" + b"\n" * 200_000:
+        tls.write(bytes((byte,)))
+    data = outgoing.read()
+    await target.begin()
+    async with asyncio.timeout(target.sized(_SECONDS, 1)):
+        writer.write(data)
+        await writer.drain()
+    return f"{len(data):,} bytes of records"
+
+
+@attack("tls-half-open", tls=True, fills=True)
+async def tls_half_open(target: Target) -> str:
+    """1,500 connections to the TLS port that begin no handshake, or break off in the middle of one."""
+    if not target.tls_port:
+        return "no TLS listener"
+    await target.begin()
+    made = []
+    for number in range(target.sized(1500, 300)):
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", target.tls_port)
+            writer.write(b"\x16\x03\x01\x02\x00" if number % 2 else b"")
+            made.append(writer)
+    await asyncio.sleep(1)
+    return f"{len(made):,} opened"
+
+
+@attack("flood-20-connections")
+async def twenty_connections(target: Target) -> str:
+    """20 connections that flood at the same time, each with another command, STOMP and OpenWire, for 4 s."""
+    frames = (wire.KeepAliveInfo(response_required=True), wire.FlushCommand(), wire.RemoveInfo(object_id=None))
+    await target.begin()
+    jobs = []
+    for number in range(10):
+        client, stomp = await target.openwire(), await target.stomp()
+        command = FORMAT.encode_frame(frames[number % len(frames)])
+        jobs.append(client.flood(_chunk(command), target.sized(_SECONDS, 1)))
+        frame = b"SEND\ndestination:/topic/F\n\nx\0" if number % 2 else b"ACK\nid:none\n\n\0"
+        jobs.append(stomp.flood(_chunk(frame), target.sized(_SECONDS, 1)))
+    counts = await asyncio.gather(*jobs)
+    return f"{sum(counts)} MB"
+
+
+@attack("flood-900-connections")
+async def nine_hundred_connections(target: Target) -> str:
+    """900 connections that each send 500 small messages at the same moment."""
+    await target.begin()
+    data = b"SEND\ndestination:/topic/FLOOD\n\nx\0" * 500
+    clients = [await target.stomp() for _ in range(target.sized(900, 100))]
+    for client in clients:
+        await client.write(data)
+    await asyncio.gather(*(each.request(b"SEND\ndestination:/topic/F\nreceipt:r\n\nx\0", 40) for each in clients))
+    return f"{500 * len(clients):,} messages"
+
+
+@attack("flood-pulls")
+async def pulls(target: Target) -> str:
+    """MessagePulls of one consumer with prefetch 0, each with a time-out of a millisecond, for 4 s."""
+    await target.begin()
+    client = await target.openwire()
+    consumer = await client.consume(queue("FLOOD.PULL"), prefetch=0)
+    pull = wire.MessagePull(consumer_id=consumer, destination=queue("FLOOD.PULL"), timeout=1)
+    count = await client.flood(_chunk(FORMAT.encode_frame(pull)), target.sized(_SECONDS, 1))
+    return f"{count} MB; {client.messages:,} answers; {common(client.errors)}"
+
+
+@attack("flood-consumer-control")
+async def consumer_control(target: Target) -> str:
+    """ConsumerControl that changes a prefetch again and again over 20,000 waiting messages, for 4 s."""
+    await target.begin()
+    client = await target.openwire()
+    await client.write(client.messages_to(queue("FLOOD.CONTROL"), target.sized(20_000, 2_000), text="x"))
+    consumer = await client.consume(queue("FLOOD.CONTROL"), prefetch=1)
+    data = b"".join(
+        FORMAT.encode_frame(
+            wire.ConsumerControl(consumer_id=consumer, destination=queue("FLOOD.CONTROL"), prefetch=number % 5)
+        )
+        for number in range(5000)
+    )
+    count = await client.flood(data, target.sized(_SECONDS, 1))
+    return f"{count * 5000:,} frames; {common(client.errors)}"

@@ -1,6 +1,7 @@
 """Work that could grow with the square of what one client creates: destinations, consumers, browsers, jobs."""
 
 import asyncio
+import time
 
 from benchmarks.hostile.attacks import attack
 from benchmarks.hostile.target import FORMAT, OpenWire, Target, common, message, queue, topic
@@ -241,8 +242,6 @@ async def expiry_at_once(target: Target) -> str:
     await target.begin()
     client = await target.openwire()
     count = target.sized(200_000, 10_000)
-    import time
-
     data = client.messages_to(_QUEUE, count, text="x", persistent=True, expiration=int(time.time() * 1000) + 20_000)
     await _send(client, data, 50)
     await asyncio.sleep(max(0.0, 20.5 - (time.monotonic() - target.began_at)))
@@ -394,4 +393,85 @@ async def composite_consumers(target: Target) -> str:
     failures = await client.requests(client.consumer(queue(names), prefetch=1) for _ in range(target.sized(200, 20)))
     await _send(client, client.messages_to(queue(names), 20, text="x"))
     await client.close()
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("virtual-topic")
+async def virtual_topic(target: Target) -> str:
+    """2,000 queues of one virtual topic, and 50 messages to it: each is stored in every queue."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(2_000, 200)
+    names = [queue(f"Consumer.C{n}.VirtualTopic.HOSTILE") for n in range(count)]
+    failures = await client.requests(client.consumer(name, prefetch=1) for name in names)
+    data = client.messages_to(topic("VirtualTopic.HOSTILE"), target.sized(50, 5), text="x", persistent=True)
+    await _send(client, data, 50)
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("composite-small")
+async def composite_small(target: Target) -> str:
+    """5,000 small messages to a composite of 256 queues: 1,280,000 copies."""
+    await target.begin()
+    client = await target.openwire()
+    names = queue(",".join(f"HOSTILE.C.{n}" for n in range(256)))
+    sent = 0
+    for _ in range(target.sized(50, 2)):
+        await client.write(client.messages_to(names, 100, text="x"))
+        try:
+            await client.settle(5)
+        except TimeoutError:
+            return f"waits after {sent:,}; {common(client.errors)}"
+        sent += 100
+    return common(client.errors) or f"{sent:,} accepted"
+
+
+@attack("scheduler-browse")
+async def scheduler_browse(target: Target) -> str:
+    """50,000 scheduled messages, which are browsed 20 times and then removed."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(50_000, 2_000)
+    await _send(client, client.messages_to(_QUEUE, count, text="x", values={"AMQ_SCHEDULED_DELAY": 3_600_000}))
+    answers = wire.Destination(_TEMPORARY, f"{client.id}:1")
+    await client.request(
+        wire.DestinationInfo(connection_id=wire.ConnectionId(client.id), destination=answers, operation_type=0)
+    )
+    await client.consume(answers, prefetch=32_000)
+    management = topic("ActiveMQ.Scheduler.Management")
+    browse = client.messages_to(management, 20, values={"AMQ_SCHEDULER_ACTION": "BROWSE"}, text="", reply_to=answers)
+    await _send(client, browse, 50)
+    await client.messages_reach(20 * count, 10)
+    await _send(client, client.messages_to(management, 1, values={"AMQ_SCHEDULER_ACTION": "REMOVEALL"}, text=""), 50)
+    return f"{client.messages:,} received; {common(client.errors)}"
+
+
+@attack("priorities-interleaved")
+async def priorities_interleaved(target: Target) -> str:
+    """100,000 persistent messages of all priorities that expire, and 100 consumers that pull one each."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(100_000, 5_000)
+    soon = int(time.time() * 1000) + 10_000
+    for number in range(10):
+        data = client.messages_to(_QUEUE, count // 10, text="x", persistent=True, priority=number, expiration=soon)
+        await client.write(data)
+    await client.settle(60)
+    infos = [client.consumer(_QUEUE, prefetch=0) for _ in range(100)]
+    failures = await client.requests(infos)
+    for info in infos:
+        client.start(wire.MessagePull(consumer_id=info.consumer_id, destination=_QUEUE, timeout=-1))
+    await client.settle(30)
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("retained-topic-consumers")
+async def topic_consumers_slow(target: Target) -> str:
+    """500 topic consumers with a window of 1 that acknowledge nothing, and 50,000 messages: old ones are dropped."""
+    await target.begin()
+    client, producer = await target.openwire(), await target.openwire()
+    failures = await client.requests(
+        client.consumer(topic("HOSTILE.SLOW"), prefetch=1) for _ in range(target.sized(500, 50))
+    )
+    await _send(producer, producer.messages_to(topic("HOSTILE.SLOW"), target.sized(50_000, 2_000), text="x"), 50)
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"

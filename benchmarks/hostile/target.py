@@ -44,14 +44,15 @@ class Target:
     """A broker under attack.
 
     Attributes:
-        openwire_port, stomp_port: on 127.0.0.1.
+        openwire_port, stomp_port, tls_port: on 127.0.0.1; the last is 0 without TLS.
         quick: the short form: fewer and smaller.
         harm: what the attack found besides waits and memory; each line fails it.
     """
 
-    def __init__(self, *, openwire_port: int, stomp_port: int, quick: bool) -> None:
+    def __init__(self, *, openwire_port: int, stomp_port: int, tls_port: int, quick: bool) -> None:
         self.openwire_port = openwire_port
         self.stomp_port = stomp_port
+        self.tls_port = tls_port
         self.quick = quick
         self.harm: list[str] = []
         self.began_at = 0.0
@@ -309,7 +310,7 @@ class Stomp(_Client):
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(reader, writer)
         self.receipts = 0
-        self.bytes_read = 0
+        self.last_ack = b""
         self._connected = False
 
     async def connect(self, headers: str) -> None:
@@ -336,7 +337,6 @@ class Stomp(_Client):
     async def _read(self) -> None:
         rest = b""
         while chunk := await self._reader.read(1 << 18):
-            self.bytes_read += len(chunk)
             *frames, rest = (rest + chunk).split(b"\0")
             for frame in frames:
                 self._received(frame.lstrip(b"\n"))
@@ -347,6 +347,9 @@ class Stomp(_Client):
     def _received(self, frame: bytes) -> None:
         if frame.startswith(b"MESSAGE"):
             self.messages += 1
+            head, found, _ = frame.partition(b"\nack:")[2].partition(b"\n")
+            if found:
+                self.last_ack = head
         elif frame.startswith(b"RECEIPT"):
             self.receipts += 1
         elif frame.startswith(b"CONNECTED"):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -90,12 +91,30 @@ def _start(attack: Attack, broker_name: str, folder: Path, variables: Mapping[st
     if broker_name == ACTIVEMQ:
         return start_activemq(folder)
     extra = ["--memory-limit", f"{attack.memory_limit_mb}mb", *attack.extra]
+    if attack.tls:
+        extra += ["--stomp-ssl", "0", "--tls-certificate", str(_certificate(folder))]
     return start_pybroker(folder, Protocol.OPENWIRE, extra=extra, variables=variables)
+
+
+def _certificate(folder: Path) -> Path:
+    """Return a file with a certificate and its key, of RSA, whose handshakes cost a server most."""
+    file = folder / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-keyout", str(file), "-out", f"{file}.crt"], check=True, capture_output=True)
+    with file.open("ab") as joined:
+        joined.write(Path(f"{file}.crt").read_bytes())
+    return file
+
+
+def _tls_port(log: Path) -> list[str]:
+    """Return the attacker's arguments for the port of the TLS listener, which the log names; none without one."""
+    found = re.search(r"stomp\+ssl://127\.0\.0\.1:(\d+)", log.read_text())
+    return ["--tls", found[1]] if found else []
 
 
 def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Trial:
     ports = ["--openwire", str(broker.ports[Protocol.OPENWIRE]), "--stomp", str(broker.ports[Protocol.STOMP])]
-    arguments = [attack.name, *ports, *(["--quick"] if quick else [])]
+    arguments = [attack.name, *ports, *_tls_port(log), *(["--quick"] if quick else [])]
     with _Child("attacker", arguments) as attacker, _Child("bystander", ports) as bystander:
         attacker.answer(_PREPARE_SECONDS)
         bystander.answer(_PREPARE_SECONDS)
@@ -127,10 +146,14 @@ def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Tria
             peak_mb=samples.peak_mb,
             limit_mb=attack.memory_limit_mb,
             log_kb=log_kb,
-            errors=measured["errors"],
+            errors=measured["errors"] + _refusals(attack, measured["refused"]),
             harm=result["harm"],
         ),
     )
+
+
+def _refusals(attack: Attack, refused: int) -> list[str]:
+    return [f"{refused} connections refused"] if refused and not attack.fills else []
 
 
 class _Child:

@@ -1,0 +1,115 @@
+"""Acknowledgements: ranges, transactions, rejections, and consumers that leave with a window full of messages."""
+
+from benchmarks.hostile.attacks import attack
+from benchmarks.hostile.target import FORMAT, OpenWire, Target, common, queue
+from pybroker.broker.domain.openwire import commands as wire
+
+_QUEUE = queue("HOSTILE.ACKS")
+
+
+async def _filled(target: Target, count: int) -> OpenWire:
+    """Return a client that has sent so many persistent messages."""
+    producer = await target.openwire()
+    await producer.write(producer.messages_to(_QUEUE, count, text="x", persistent=True))
+    await producer.settle(60)
+    return producer
+
+
+def _ack(
+    consumer: wire.ConsumerId, producer: OpenWire, kind: wire.AckType, *, last: int, count: int
+) -> wire.MessageAck:
+    return wire.MessageAck(
+        destination=_QUEUE,
+        consumer_id=consumer,
+        ack_type=int(kind),
+        first_message_id=wire.OpenWireMessageId(None, producer.producer, last - count + 1),
+        last_message_id=wire.OpenWireMessageId(None, producer.producer, last),
+        message_count=count,
+    )
+
+
+@attack("ack-range")
+async def ack_range(target: Target) -> str:
+    """A window of 32,000 messages that one acknowledgement consumes, twice."""
+    await target.begin()
+    count = target.sized(32_000, 2_000)
+    producer, client = await _filled(target, 2 * count), await target.openwire()
+    consumer = await client.consume(_QUEUE, prefetch=count)
+    failures = []
+    for number in (1, 2):
+        await client.messages_reach(number * count, 20)
+        failures += await client.requests(
+            [_ack(consumer, producer, wire.AckType.STANDARD, last=number * count, count=count)]
+        )
+    return f"{client.messages:,} received; {common(failures)}"
+
+
+@attack("ack-poison")
+async def ack_poison(target: Target) -> str:
+    """20,000 messages that one acknowledgement rejects, so that all move to the dead letter queue."""
+    await target.begin()
+    count = target.sized(20_000, 2_000)
+    producer, client = await _filled(target, count), await target.openwire()
+    consumer = await client.consume(_QUEUE, prefetch=count)
+    await client.messages_reach(count, 20)
+    failures = await client.requests([_ack(consumer, producer, wire.AckType.POISON, last=count, count=count)])
+    await client.settle(60)
+    return f"{client.messages:,} received; {common(failures) or 'rejected'}"
+
+
+@attack("ack-reversed")
+async def ack_reversed(target: Target) -> str:
+    """20,000 messages of a window acknowledged one by one, the last first."""
+    await target.begin()
+    count = target.sized(20_000, 2_000)
+    producer, client = await _filled(target, count), await target.openwire()
+    consumer = await client.consume(_QUEUE, prefetch=count)
+    await client.messages_reach(count, 20)
+    data = b"".join(
+        FORMAT.encode_frame(_ack(consumer, producer, wire.AckType.INDIVIDUAL, last=number, count=1))
+        for number in range(count, 0, -1)
+    )
+    await client.write(data)
+    await client.settle(60)
+    return f"{client.messages:,} received; {common(client.errors) or 'acknowledged'}"
+
+
+@attack("ack-delivered-flood")
+async def ack_delivered(target: Target) -> str:
+    """DELIVERED and REDELIVERED acknowledgements of a window of 20,000, again and again for 4 s."""
+    await target.begin()
+    count = target.sized(20_000, 2_000)
+    producer, client = await _filled(target, count), await target.openwire()
+    consumer = await client.consume(_QUEUE, prefetch=count)
+    await client.messages_reach(count, 20)
+    data = b"".join(
+        FORMAT.encode_frame(_ack(consumer, producer, kind, last=count, count=count))
+        for kind in (wire.AckType.DELIVERED, wire.AckType.REDELIVERED)
+    )
+    sent = await client.flood(data * 100, target.sized(4, 1))
+    return f"{200 * sent:,} frames; {common(client.errors)}"
+
+
+@attack("stomp-cumulative-ack")
+async def stomp_cumulative(target: Target) -> str:
+    """30,000 messages to a STOMP subscription in mode client, acknowledged all at once."""
+    await _stomp_answers(target, b"ACK")
+    return "acknowledged"
+
+
+@attack("stomp-cumulative-nack")
+async def stomp_nack(target: Target) -> str:
+    """30,000 messages to a STOMP subscription in mode client, rejected all at once."""
+    await _stomp_answers(target, b"NACK")
+    return "rejected"
+
+
+async def _stomp_answers(target: Target, command: bytes) -> None:
+    await target.begin()
+    count = target.sized(30_000, 2_000)
+    producer, client = await _filled(target, count), await target.stomp()
+    headers = f"activemq.prefetchSize:{count}\n"
+    await client.subscribe(f"/queue/{_QUEUE.name}", headers=headers, ack="client")
+    await client.messages_reach(count, 30)
+    await client.request(command + b"\nid:" + client.last_ack + b"\nreceipt:r\n\n\0", 60)
+    await producer.settle(60)
