@@ -55,6 +55,10 @@ class ResourceLimit(RequestError):
     """A limit on memory, disk space or numbers is reached."""
 
 
+class TooManyValues(RequestError):
+    """A message's properties have more values than the limit."""
+
+
 class TransactionError(RequestError):
     """A transaction that is unknown, already begun, or in the wrong state for the request."""
 

@@ -34,7 +34,7 @@ class Message:
         group_sequence: its position in the group (`JMSXGroupSeq`): 1 begins the group again, below 0 closes it.
         payload_size: its size in ActiveMQ, by which clients count too: 1024 + content + properties.
         size: bytes that it counts for in memory limits: `data`, the texts decoded from it, and its Python objects.
-        decoded: a cache of the decoded `data`, used by `openwire.message.view`.
+        decoded: the decoded `data` for a short time, see `openwire.decoded_cache`; None otherwise.
     """
 
     message_id: str

@@ -43,6 +43,7 @@ from pybroker.broker.domain.openwire.layout import HEAD
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import stored
 from pybroker.broker.domain.openwire.routing import routing
+from pybroker.broker.domain.openwire.spotting import PAYLOAD_SIZE_UNCHECKED, check_properties
 from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.broker.domain.subscription import (
     BROWSER_PREFETCH,
@@ -264,6 +265,8 @@ class OpenWireClient:
     def _send(self, arrival: Arrival, command_id: int, response_required: bool) -> None:
         message, producer_id, sequence, transaction = arrival
         producer = self._producers.get(producer_id)
+        if message.payload_size > PAYLOAD_SIZE_UNCHECKED:
+            check_properties(message)
         if producer is None:
             raise WrongState(f"Cannot send message to a producer that has not been registered: {producer_id}")
         if (

@@ -13,6 +13,7 @@ from pybroker.broker.domain.errors import (
     InvalidSelector,
     RequestError,
     ResourceLimit,
+    TooManyValues,
     TransactionError,
     UnknownTransaction,
 )
@@ -53,6 +54,7 @@ _CLASSES: tuple[tuple[type[BrokerError], str], ...] = (
     (DestinationDoesNotExist, "org.apache.activemq.DestinationDoesNotExistException"),
     (InvalidDestination, "javax.jms.InvalidDestinationException"),
     (InvalidSchedule, "javax.jms.MessageFormatException"),
+    (TooManyValues, "javax.jms.MessageFormatException"),
     (InvalidSelector, "javax.jms.InvalidSelectorException"),
     (InvalidClientId, "javax.jms.InvalidClientIDException"),
     (ResourceLimit, "javax.jms.ResourceAllocationException"),

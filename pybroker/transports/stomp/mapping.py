@@ -402,7 +402,7 @@ class MessageWriter:
             text = held if type(held) is str else java_text(held)
             lines += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
         rendered = (self._form, lines + "\n", body)
-        if not message.destination.is_queue:
+        if not message.destination.is_queue and len(body) <= message.size:  # what the cache of fields counts
             fields.rendered = rendered
         return rendered
 

@@ -115,7 +115,18 @@ def test_more_booleans_than_a_stream_may_have_are_refused() -> None:
 
     with pytest.raises(UnencodableOpenWire, match="booleans"):
         encoded(value, tight=True)
-    assert WireFormat().decode(encoded(value)) == value
+
+
+@ENCODINGS
+def test_arrays_of_a_frame_have_a_common_limit(tight: bool) -> None:
+    for extra in (False, True):
+        paths = (BrokerInfo(peer_broker_infos=(None,) * 19_998),) * 2 + (None,) * (2 + extra)
+        frame = encoded(BrokerInfo(peer_broker_infos=paths), tight=tight)
+        if extra:
+            with pytest.raises(MalformedOpenWire, match="more than 40000 elements"):
+                WireFormat(tight=tight).decode(frame)
+        else:
+            assert WireFormat(tight=tight).decode(frame) == BrokerInfo(peer_broker_infos=paths)
 
 
 @pytest.mark.parametrize("head", ["40", "7f", "81", "c1", "80ffff", "c0", "80", "02ff"])

@@ -33,6 +33,7 @@ from pybroker.broker.domain.openwire.body import (
     inflate,
     inflate_bytes_message,
 )
+from pybroker.broker.domain.openwire.decoded_cache import keep
 from pybroker.broker.domain.openwire.ids import ConsumerId as ConsumerId
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId as OpenWireMessageId
 from pybroker.broker.domain.openwire.ids import ProducerId as ProducerId
@@ -49,7 +50,7 @@ from pybroker.broker.domain.openwire.loose import (
 from pybroker.broker.domain.openwire.routing import clamped_priority
 from pybroker.broker.domain.openwire.routing import routing as routing
 from pybroker.broker.domain.openwire.shapes import read_structure
-from pybroker.broker.domain.openwire.values import Value, decode_map, decode_stream, encode_map
+from pybroker.broker.domain.openwire.values import DECODED_VALUES_MAX, Value, decode_map, decode_stream, encode_map
 from pybroker.broker.domain.transaction import TransactionId
 
 
@@ -125,7 +126,7 @@ class OpenWireMessage:
     def properties(self) -> Mapping[str, Value]:
         """The properties, decoded at the first access. Raises `MalformedOpenWire` if they do not decode."""
         if self._properties is None:
-            self._properties = decode_map(self.marshalled_properties or b"")
+            self._properties = decode_map(self.marshalled_properties or b"", DECODED_VALUES_MAX)
         return self._properties
 
     @property
@@ -318,7 +319,7 @@ def _blob_fields(fields: OpenWireMessage) -> bytes:
 
 
 def to_message(fields: OpenWireMessage) -> Message:
-    """Encode a message for the broker. `fields` become the message's view: do not change them afterwards.
+    """Encode a message for the broker. `fields` may become the message's view: do not change them afterwards.
 
     Raises:
         UnencodableOpenWire: as `encode`; also if the message id or the destination is missing.
@@ -326,7 +327,7 @@ def to_message(fields: OpenWireMessage) -> Message:
     if fields.message_id is None or fields.destination is None:
         raise UnencodableOpenWire("a message without message id or destination")
     producer = fields.producer_id
-    return Message(
+    message = Message(
         message_id=str(fields.message_id),
         destination=fields.destination,
         data=encode(fields),
@@ -337,19 +338,21 @@ def to_message(fields: OpenWireMessage) -> Message:
         group_id=fields.group_id,
         group_sequence=fields.group_sequence if fields.group_id is not None else 0,
         payload_size=fields.payload_size,
-        decoded=fields,
     )
+    keep(message, fields, len(fields.marshalled_properties or b""))
+    return message
 
 
 def view(message: Message) -> OpenWireMessage:
-    """Return a message's fields, decoded once and shared: the caller changes a copy only.
+    """Return a message's fields, which are shared: the caller changes a copy only. A small cache keeps them.
 
     Raises:
         MalformedOpenWire: the message's data do not decode.
     """
     fields = message.decoded
     if not isinstance(fields, OpenWireMessage):
-        fields = message.decoded = decode(message.data)
+        fields = decode(message.data)
+        keep(message, fields, len(fields.marshalled_properties or b""))
     return fields
 
 

@@ -16,6 +16,7 @@ from pybroker.broker.domain.big_endian import BYTE_AND_INT, INT, LONG
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire import ids
+from pybroker.broker.domain.openwire.decoded_cache import keep
 from pybroker.broker.domain.openwire.layout import BROKER_FIELDS, DELIVERY, HEAD, MIDDLE, SEQUENCES
 from pybroker.broker.domain.openwire.loose import NULL, PRESENT, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
@@ -130,7 +131,7 @@ class MessageTemplate:
             data = self._encode(fields, (sequence, broker_sequence), content)
         except StructError as error:
             raise UnencodableOpenWire(f"a number out of its range: {error}") from error
-        return Message(
+        message = Message(
             message_id=self._id_prefix + str(sequence),
             destination=self._destination,
             data=data,
@@ -141,8 +142,9 @@ class MessageTemplate:
             group_id=group_id,
             group_sequence=group_sequence if group_id is not None else 0,
             payload_size=fields.payload_size,
-            decoded=fields,
         )
+        keep(message, fields, len(fields.marshalled_properties or b""))
+        return message
 
     def _encode(self, fields: OpenWireMessage, sequences: tuple[int, int], content: bytes) -> bytes:
         head = self._heads.get(fields.type) if fields.transaction_id is None else None

@@ -66,6 +66,15 @@ Value: TypeAlias = bool | int | float | str | bytes | Mapping[str, "Value"] | Se
 NESTING_MAX: Final = 32
 """Maps and lists inside one another; deeper ones only serve to exhaust the stack."""
 
+PROPERTY_VALUES_MAX: Final = 10_000
+"""Values that the properties of a message may have when it is sent, those in maps and lists included."""
+
+DECODED_VALUES_MAX: Final = 100_000
+"""Values that the broker decodes of properties. A store may have messages that were sent before there was a limit; the
+properties of those with more values than this do not decode. To decode so many takes 50 ms."""
+
+_UNLIMITED: Final = 2**62
+
 BIG_STRING_UNITS: Final = 8191
 """The number of UTF-16 units from which on Java tags a string as big."""
 
@@ -110,18 +119,34 @@ def encode_map(entries: Mapping[str, Value]) -> bytes:
     return bytes(out)
 
 
-def decode_map(data: bytes) -> dict[str, Value]:
+def decode_map(data: bytes, values_max: int = _UNLIMITED) -> dict[str, Value]:
     """Decode properties or a map body; zero bytes and Java's null map are an empty map.
 
+    Args:
+        data: the bytes.
+        values_max: the limit to values, those in maps and lists included.
+
     Raises:
-        MalformedOpenWire: it is no primitive map, or bytes are left over.
+        MalformedOpenWire: it is no primitive map, has too many values, or bytes are left over.
     """
     if not data:
         return {}
-    reader = Reader(data)
+    reader = _ValueReader(data, values_max)
     entries = _read_map(reader, NESTING_MAX)
     reader.end()
     return entries
+
+
+def has_more_values(data: bytes, values_max: int) -> bool:
+    """Return True if a map has more values than a limit. It stops there, decodes nothing and judges nothing else."""
+    reader = _ValueReader(data, values_max)
+    try:
+        _skip_map(reader, NESTING_MAX)
+    except _TooManyValues:
+        return True
+    except MalformedOpenWire:
+        return False
+    return False
 
 
 def encode_stream(values: Iterable[Value]) -> bytes:
@@ -138,7 +163,7 @@ def decode_stream(data: bytes) -> list[Value]:
     Raises:
         MalformedOpenWire: the bytes are no values.
     """
-    reader = Reader(data)
+    reader = _ValueReader(data, _UNLIMITED)
     values: list[Value] = []
     while reader.remaining:
         values.append(_read_value(reader, NESTING_MAX))
@@ -230,11 +255,37 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 # ---------------------------------------------------------------- reading
 
 
-def _read_map(reader: Reader, levels: int) -> dict[str, Value]:
-    count = reader.integer()
-    if count == -1:
-        return {}
-    _check_count(count, reader.remaining // _MAP_ENTRY_BYTES_MIN)
+class _TooManyValues(MalformedOpenWire):
+    """A map with more values than the limit."""
+
+
+class _ValueReader(Reader):
+    """Reads values up to a limit.
+
+    Attributes:
+        values_left: the number of values that may still come.
+    """
+
+    __slots__ = ("values_left",)
+
+    def __init__(self, data: bytes, values_max: int) -> None:
+        super().__init__(data)
+        self.values_left = values_max
+
+    def count(self, value_bytes_min: int) -> int:
+        """Read the number of values of a map or list; -1 for Java's null map."""
+        count = self.integer()
+        space = self.remaining // value_bytes_min
+        if not -1 <= count <= space:
+            raise MalformedOpenWire(f"a map or list of {count} where {space} at most have space")
+        self.values_left -= count
+        if self.values_left < 0:
+            raise _TooManyValues("a map or list with more values than the limit")
+        return count
+
+
+def _read_map(reader: _ValueReader, levels: int) -> dict[str, Value]:
+    count = reader.count(_MAP_ENTRY_BYTES_MIN)
     entries: dict[str, Value] = {}
     for _ in range(count):
         name = reader.mutf8()
@@ -242,7 +293,7 @@ def _read_map(reader: Reader, levels: int) -> dict[str, Value]:
     return entries
 
 
-def _read_value(reader: Reader, levels: int) -> Value:
+def _read_value(reader: _ValueReader, levels: int) -> Value:
     tag = reader.unsigned_byte()
     if tag == _STRING:
         return decode_mutf8(reader.take(reader.unsigned_short()))
@@ -251,15 +302,14 @@ def _read_value(reader: Reader, levels: int) -> Value:
     return _DECODERS[tag](reader, levels)
 
 
-def _read_nested_map(reader: Reader, levels: int) -> Value:
+def _read_nested_map(reader: _ValueReader, levels: int) -> Value:
     _check_depth(levels, MalformedOpenWire)
     return _read_map(reader, levels - 1)
 
 
-def _read_list(reader: Reader, levels: int) -> Value:
+def _read_list(reader: _ValueReader, levels: int) -> Value:
     _check_depth(levels, MalformedOpenWire)
-    count = reader.integer()
-    _check_count(count, reader.remaining)
+    count = _list_count(reader)
     return [_read_value(reader, levels - 1) for _ in range(count)]
 
 
@@ -272,7 +322,14 @@ def _read_char(reader: Reader, _: int) -> Value:
     return Char(chr(reader.unpack(UNSIGNED_SHORT)[0]))
 
 
-_DECODERS: tuple[Callable[[Reader, int], Value], ...] = (
+def _list_count(reader: _ValueReader) -> int:
+    count = reader.count(1)
+    if count < 0:
+        raise MalformedOpenWire("a list of -1 values")
+    return count
+
+
+_DECODERS: tuple[Callable[[_ValueReader, int], Value], ...] = (
     lambda _reader, _: None,
     lambda reader, _: reader.boolean(),
     lambda reader, _: Byte(reader.byte()),
@@ -290,9 +347,35 @@ _DECODERS: tuple[Callable[[Reader, int], Value], ...] = (
 )
 
 
-def _check_count(count: int, space: int) -> None:
-    if not 0 <= count <= space:
-        raise MalformedOpenWire(f"a map or list of {count} where {space} at most have space")
+_WIDTHS: Final = {
+    _NULL: 0, _BOOLEAN: 1, _BYTE: 1, _CHAR: 2, _SHORT: 2, _INT: 4, _LONG: 8, _DOUBLE: 8, _FLOAT: 4,
+}  # fmt: skip
+
+
+def _skip_map(reader: _ValueReader, levels: int) -> None:
+    for _ in range(reader.count(_MAP_ENTRY_BYTES_MIN)):
+        reader.take(reader.unsigned_short())
+        _skip_value(reader, levels)
+
+
+def _skip_value(reader: _ValueReader, levels: int) -> None:
+    tag = reader.unsigned_byte()
+    width = _WIDTHS.get(tag)
+    if width is not None:
+        reader.take(width)
+    elif tag == _STRING:
+        reader.take(reader.unsigned_short())
+    elif tag in (_BYTES, _BIG_STRING):
+        reader.take(max(reader.integer(), 0))
+    elif tag in (_MAP, _LIST):
+        _check_depth(levels, MalformedOpenWire)
+        if tag == _MAP:
+            _skip_map(reader, levels - 1)
+        else:
+            for _ in range(_list_count(reader)):
+                _skip_value(reader, levels - 1)
+    else:
+        raise MalformedOpenWire(f"unknown tag {tag} of a value at offset {reader.offset - 1}")
 
 
 def _check_depth(levels: int, error: type[MalformedOpenWire] | type[UnencodableOpenWire]) -> None:

@@ -20,12 +20,19 @@ from typing import Final
 
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
-from pybroker.broker.domain.openwire.values import decode_map, encode_map
+from pybroker.broker.domain.openwire.values import Value, decode_map, encode_map, has_more_values
 from pybroker.transports.stomp.transformation.advisory import tree_of_command
 from pybroker.transports.stomp.transformation.java_object import read_object, write_object
 from pybroker.transports.stomp.transformation.json_text import from_json, to_json
 from pybroker.transports.stomp.transformation.map_values import map_of, tree_of, value_of
-from pybroker.transports.stomp.transformation.tree import BODY_BYTES_MAX, Element, NotTransformable, check_size
+from pybroker.transports.stomp.transformation.tree import (
+    BODY_BYTES_MAX,
+    NODES_MAX,
+    Element,
+    NotTransformable,
+    check_count,
+    check_size,
+)
 from pybroker.transports.stomp.transformation.xml_text import from_xml, to_xml
 
 TRANSFORMATION: Final = "transformation"
@@ -92,8 +99,14 @@ def _tree(fields: OpenWireMessage) -> Element:
     except MalformedOpenWire as error:
         raise NotTransformable(str(error)) from error
     if fields.type is MessageType.MAP:
-        return tree_of(decode_map(body))
+        return tree_of(_map_of(body))
     return tree_of(read_object(body) if body else None)
+
+
+def _map_of(body: bytes) -> dict[str, Value]:
+    if has_more_values(body, NODES_MAX):
+        check_count(NODES_MAX + 1)
+    return decode_map(body)
 
 
 # ---------------------------------------------------------------- SEND

@@ -12,8 +12,8 @@ from pybroker.broker.domain.errors import BrokerError
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 """The limit to a body's bytes, as text or in its stored form."""
-NODES_MAX: Final = 30_000
-"""The limit to the elements of a body: a map has three per entry, so 10,000 entries, which take 0.1 s."""
+NODES_MAX: Final = 18_000
+"""The limit to the elements of a body: a map has three per entry, so 6,000 entries, which take 50 ms."""
 DEPTH_MAX: Final = 66
 """The limit to nesting: OpenWire allows 32 nested maps, which have an element for each entry too."""
 

@@ -1,6 +1,7 @@
 # mypy: disable-error-code="union-attr"
 """Violations end in an exception the client knows, or in a closed connection; no other client notices."""
 
+import dataclasses
 import logging
 
 import pytest
@@ -14,6 +15,7 @@ from pybroker.broker.domain.openwire.commands import (
     ConnectionId,
     ConsumerId,
     ConsumerInfo,
+    ExceptionResponse,
     ProducerInfo,
     RemoveInfo,
     Response,
@@ -21,6 +23,7 @@ from pybroker.broker.domain.openwire.commands import (
     TransactionType,
 )
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, broker_offer
+from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.openwire import client as openwire_client
@@ -88,6 +91,19 @@ def test_limit_that_was_agreed_on_holds(world: World) -> None:
     client.send_commands(client.message(ORDERS, "x" * 2000))
     assert client.link.closed
     assert world.waiting(ORDERS) == []
+
+
+@pytest.mark.parametrize("version", [9, 12], ids=["decoded", "verbatim"])
+def test_message_of_too_many_property_values_is_refused(world: World, version: int) -> None:
+    """It is not stored, the client gets JMS's exception, and its connection goes on."""
+    client = world.client(offer=dataclasses.replace(broker_offer(), version=version))
+    values = encode_map({"list": [None] * 20_000})
+    (answer,) = client.send(ORDERS, "bad", marshalled_properties=values)
+    assert isinstance(answer, ExceptionResponse)
+    assert answer.exception is not None
+    assert answer.exception.class_name == "javax.jms.MessageFormatException"
+    client.send(ORDERS, "good")
+    assert texts(client.consume(ORDERS)) == ["good"]
 
 
 def test_our_own_limit_holds(world: World) -> None:

@@ -327,10 +327,7 @@ def _cached(nested: Read, spec: Spec) -> Read:
 def _read_array(element: Read, source: LooseSource) -> tuple[Any, ...] | None:
     if not source.boolean():
         return None
-    count = source.short()
-    if not 0 <= count <= source.count_max():
-        raise MalformedOpenWire(f"an array of {count} elements at offset {source.offset}")
-    return tuple([element(source) for _ in range(count)])
+    return tuple([element(source) for _ in range(source.elements())])
 
 
 def _fixed_bytes(size: int) -> Read:

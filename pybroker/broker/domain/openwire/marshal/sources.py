@@ -24,21 +24,27 @@ NESTING_MAX: Final = 16
 """Structures inside one another. An advisory about a message in a transaction takes six."""
 
 
+ELEMENTS_MAX: Final = 40_000
+"""Elements of all arrays of one frame. An array has at most 32,767: of brokers, of destinations, of transactions."""
+
+
 class LooseSource(Reader):
     """A frame in loose encoding.
 
     Attributes:
         cache: what the peer has cached; None when caching is off.
+        elements_left: how many elements of arrays may still come.
         levels: how much deeper structures may nest.
     """
 
-    __slots__ = ("cache", "levels")
+    __slots__ = ("cache", "elements_left", "levels")
 
     def __init__(self, data: bytes, cache: ReadCache | None = None) -> None:
         """Start at the data type."""
         super().__init__(data)
         self.cache = cache
         self.levels = NESTING_MAX
+        self.elements_left = ELEMENTS_MAX
 
     def begin(self) -> None:
         """Get ready for the fields, after the data type."""
@@ -54,6 +60,16 @@ class LooseSource(Reader):
     def count_max(self) -> int:
         """The maximum number of nullable elements in the bytes left."""
         return len(self.data) - self.offset
+
+    def elements(self) -> int:
+        """Read the number of elements of an array."""
+        count = self.short()
+        if not 0 <= count <= self.count_max():
+            raise MalformedOpenWire(f"an array of {count} elements at offset {self.offset}")
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise MalformedOpenWire(f"arrays of more than {ELEMENTS_MAX} elements in one frame")
+        return count
 
     def deeper(self) -> None:
         """Enter a nested structure."""
