@@ -303,6 +303,9 @@ class SimTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Do nothing: whatever the kernel does not accept is too much."""
 
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self._unsent))
+
     def _unstall(self) -> None:
         self._is_stalled = False
         self._flush()

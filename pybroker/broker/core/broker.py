@@ -10,6 +10,7 @@ reads the clock that it was given.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Final
 
 from pybroker.broker.core.administration import Administration
 from pybroker.broker.core.advisory import Advisories
@@ -30,13 +31,13 @@ from pybroker.broker.core.scheduling_queue import SchedulingQueue, to_scheduling
 from pybroker.broker.core.subscribing import Subscribing
 from pybroker.broker.core.takeover import RecoveryLoader, seen
 from pybroker.broker.core.topic import Topic
-from pybroker.broker.core.transaction import BrokerTransaction
+from pybroker.broker.core.transaction import UNCHECKED_BYTES, BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition
 from pybroker.broker.domain.admin import Admin
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit
+from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit, TransactionError
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
@@ -44,6 +45,8 @@ from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
+
+_XID_BYTES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,8 @@ class BrokerCore(Host):
         self._jobs: JobStore | None = None
         self.limits = limits or Limits()
         self.usage = Usage(self.limits.memory_bytes_max)
+        self._counted = self.usage if self.limits.memory_bytes_max > UNCHECKED_BYTES else None
+        """The memory in which transactions are counted; a limit below what each may hold is one for messages alone."""
         self.usage.paging.later = defer
         self.usage.paging.spool = spool
         if monotonic is not None:
@@ -146,7 +151,8 @@ class BrokerCore(Host):
     def load(self, recovery: Recovery) -> None:
         """Take over the contents of the store, after the caller has called `MessageStore.recover` in a thread."""
         self.id = recovery.broker_id or self.id
-        RecoveryLoader(self.store, self.destinations, self.scheduling_queue, self.branches).perform(recovery)
+        loader = RecoveryLoader(self.store, self.destinations, self.scheduling_queue, self.branches, self._counted)
+        loader.perform(recovery)
 
     def open_scheduler(
         self,
@@ -234,6 +240,11 @@ class BrokerCore(Host):
         """True when more bytes are unwritten than the limit, and producers must be slowed down."""
         scheduled = 0 if self._jobs is None else self._jobs.unwritten_bytes
         return self.store.unwritten_bytes + scheduled > self.limits.unwritten_bytes_max
+
+    @property
+    def is_overrun(self) -> bool:
+        """True when the messages and transactions in memory take twice the limit."""
+        return self._counted is not None and self._counted.is_overrun
 
     @property
     def is_full(self) -> bool:
@@ -394,7 +405,9 @@ class BrokerCore(Host):
 
     def begin(self, transaction_id: TransactionId, owner: Owner) -> BrokerTransaction:
         """Begin a transaction of one connection."""
-        begun = BrokerTransaction(transaction_id, self.store, owner)
+        if isinstance(transaction_id, XATransactionId):
+            _check_branch(transaction_id)
+        begun = BrokerTransaction(transaction_id, self.store, owner, usage=self._counted)
         if isinstance(transaction_id, XATransactionId):
             self.branches[transaction_id] = begun
         return begun
@@ -473,3 +486,14 @@ class BrokerCore(Host):
 
     def _expired(self, message: Message) -> None:
         self._observers.announce(lambda observer: observer.message_expired(message))
+
+
+def _check_branch(branch: XATransactionId) -> None:
+    """Check the lengths of a branch's id, of which all tables have a copy (X/Open: `MAXGTRIDSIZE`, `MAXBQUALSIZE`).
+
+    Raises:
+        TransactionError: one is too long.
+    """
+    longest = max(len(branch.global_transaction_id), len(branch.branch_qualifier))
+    if longest > _XID_BYTES_MAX:
+        raise TransactionError(f"an XID with a part of {longest} bytes, where {_XID_BYTES_MAX} are allowed")

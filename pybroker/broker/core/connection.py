@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 TRANSACTIONS_MAX = 10_000
 """Open transactions of one connection; a JMS session has one at a time."""
 
+_UNCHECKED_TRANSACTIONS = 100
+"""Open transactions that a connection may have whatever memory is in use: a consumer may free some only by a commit."""
+
 
 class BrokerConnection(Owner):
     """The connection of one client; implements `ConnectionPort`."""
@@ -218,6 +221,10 @@ class BrokerConnection(Owner):
         if self._found(transaction) is None:
             if len(self.transactions) >= TRANSACTIONS_MAX:
                 raise TransactionError(f"the connection has {TRANSACTIONS_MAX} open transactions already")
+            if len(self.transactions) >= _UNCHECKED_TRANSACTIONS and self._host.is_overrun:
+                raise ResourceLimit(
+                    f"Usage Manager Memory Limit reached: the connection has {len(self.transactions)} open transactions"
+                )
             self.transactions[transaction] = self._host.begin(transaction, self)
         return transaction
 

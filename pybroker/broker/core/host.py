@@ -88,6 +88,11 @@ class Host(metaclass=ABCMeta):
     def is_behind(self) -> bool:
         """True when more bytes are unwritten than the limit, and producers must be slowed down."""
 
+    @property
+    @abstractmethod
+    def is_overrun(self) -> bool:
+        """True when the messages and transactions in memory take twice the limit."""
+
     @abstractmethod
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything accepted so far is durable."""

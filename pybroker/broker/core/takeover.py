@@ -19,6 +19,7 @@ from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE, SchedulingQueue
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
+from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.ports import MessageStore, PreparedAck, PreparedTransaction, Recovery, SubscriptionBacklog
@@ -36,6 +37,7 @@ class RecoveryLoader:
         destinations: the broker's destinations, still empty.
         scheduling_queue: gets the messages that former masters committed and did not schedule.
         branches: the broker's XA transactions, still empty.
+        usage: the broker's memory, which counts recovered branches, and refuses none; None: they are not counted.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class RecoveryLoader:
         destinations: Destinations,
         scheduling_queue: SchedulingQueue,
         branches: MutableMapping[XATransactionId, BrokerTransaction],
+        usage: Usage | None,
     ) -> None:
         self._store = store
         self._destinations = destinations
         self._scheduling_queue = scheduling_queue
         self._branches = branches
+        self._usage = usage
 
     def perform(self, recovery: Recovery) -> None:
         """Create the destinations, subscriptions and transactions of a recovery; called once."""
@@ -84,7 +88,8 @@ class RecoveryLoader:
         locked = self._lock({settled for branch in prepared for settled in branch.acknowledged})
         for branch in prepared:
             _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
-            transaction = self._branches[branch.transaction_id] = BrokerTransaction(branch.transaction_id, self._store)
+            transaction = BrokerTransaction(branch.transaction_id, self._store, usage=self._usage)
+            self._branches[branch.transaction_id] = transaction
             transaction.recover(
                 [
                     (self._target(place), message or PagedOutMessage(place, message_id))

@@ -24,12 +24,22 @@ from pybroker.broker.core.transaction_states import TRANSITIONS, TransactionEven
 from pybroker.broker.core.uncommitted import SendTarget, UncommittedMessages, UncommittedSend
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import CommitFailed, TransactionError
+from pybroker.broker.domain.errors import CommitFailed, ResourceLimit, TransactionError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 
 _log = logging.getLogger(__name__)
+
+OPERATION_BYTES: Final = 600
+"""The memory of one operation without the message: closure, ids, entries of tables here and in the store. Measured with
+300,000 sends and 300,000 acknowledgements."""
+
+TRANSACTION_BYTES: Final = 4096
+"""The memory of a transaction without operations, with its entries in tables here and in the store."""
+
+UNCHECKED_BYTES: Final = 1 << 20
+"""What each transaction may hold although the broker's memory is full, or a 64th of the limit if that is more."""
 
 OPERATIONS_MAX = 1_000_000
 """Operations of one transaction. Their ids are in memory until it ends, and so many of them are surely a mistake."""
@@ -55,7 +65,9 @@ class BrokerTransaction:
 
     __slots__ = (
         "_acknowledged",
+        "_acknowledged_bytes",
         "_at_commit",
+        "_counted",
         "_doom",
         "_gates",
         "_in_store",
@@ -63,12 +75,28 @@ class BrokerTransaction:
         "_store",
         "_uncommitted",
         "_unkept",
+        "_usage",
         "id",
         "owner",
         "state",
     )
 
-    def __init__(self, transaction_id: TransactionId, store: MessageStore, owner: Owner | None = None) -> None:
+    def __init__(
+        self,
+        transaction_id: TransactionId,
+        store: MessageStore,
+        owner: Owner | None = None,
+        *,
+        usage: Usage | None = None,
+    ) -> None:
+        """Begin it.
+
+        Args:
+            transaction_id: its id.
+            store: keeps its operations.
+            owner: see the attribute.
+            usage: the broker's memory, in which it is counted; None: it is not counted, as it ends at once.
+        """
         self.id = transaction_id
         self.owner = owner
         self.state = _ACTIVE
@@ -82,6 +110,12 @@ class BrokerTransaction:
         self._uncommitted = UncommittedMessages(store)
         self._unkept: dict[Destination, list[Message]] = {}
         """Messages sent to topics that had no durable subscription at that time; they are not in the store."""
+        self._usage = usage
+        self._counted = 0
+        """Bytes that are counted for the transaction and its operations, without messages."""
+        self._acknowledged_bytes = 0
+        """Bytes of the acknowledged messages, which their destinations count until the commit."""
+        self._count(TRANSACTION_BYTES)
 
     def add_send(self, target: SendTarget, message: Message) -> bool:
         """Add a send, unless the message is already in the transaction or stored at its destination.
@@ -97,6 +131,8 @@ class BrokerTransaction:
         if (message.destination, message.message_id) in self._sent:
             return True
         self._check_open()
+        self._check_memory()
+        self._count(OPERATION_BYTES)
         is_stored = target.stores(message)
         if is_stored:
             if not target.is_kept_now:
@@ -114,7 +150,10 @@ class BrokerTransaction:
     def add_acknowledgements(self, consumer: BrokerConsumer, references: Sequence[Reference]) -> None:
         """Add acknowledgements; the consumer appends the removals to the store."""
         self._check_open()
+        self._check_memory()
+        self._count(OPERATION_BYTES * len(references))
         for reference in references:
+            self._acknowledged_bytes += reference.message.size
             self._in_store |= reference.message.persistent
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged.setdefault(consumer, []).extend(references)
@@ -124,6 +163,7 @@ class BrokerTransaction:
     ) -> None:
         """Restore a prepared transaction from the store; the acknowledged references are locked already."""
         self._enter(TransactionEvent.RECOVER)
+        self._count(OPERATION_BYTES * (len(sends) + len(acknowledged)))
         self._in_store = True
         for target, message in sends:
             self._enqueue_at_commit(target, message, UncommittedSend(target, message))
@@ -177,6 +217,7 @@ class BrokerTransaction:
             return True
         if not self._at_commit:
             self._enter(TransactionEvent.PREPARE_NOTHING)
+            self._release()
             return False
         if self._in_store:
             self._keep_late(self.id)
@@ -220,7 +261,7 @@ class BrokerTransaction:
         if self._in_store:
             self._store.rollback(self.id)
         self.state = after
-        self._uncommitted.end()
+        self._release()
         reinstate(self._acknowledged)
 
     def _enqueue_at_commit(self, target: SendTarget, message: Message | PagedOutMessage, send: UncommittedSend) -> None:
@@ -254,7 +295,35 @@ class BrokerTransaction:
 
     def _on_disk(self) -> None:
         self._enter(_ON_DISK)
+        self._release()
+
+    def _count(self, size: int) -> None:
+        if self._usage is not None:
+            self._counted += size
+            self._usage.acquire(size)
+
+    def _release(self) -> None:
+        """Release the memory of the transaction, which has ended."""
         self._uncommitted.end()
+        counted, self._counted = self._counted, 0
+        if self._usage is not None and counted:
+            self._usage.release(counted)
+
+    def _check_memory(self) -> None:
+        """Check that the transaction may grow: always, until the broker's memory is full and it holds much of that.
+
+        Raises:
+            ResourceLimit: it may not.
+        """
+        usage = self._usage
+        if usage is None or not usage.limit or usage.used < usage.limit:
+            return
+        held = self._counted + self._acknowledged_bytes
+        if held > max(UNCHECKED_BYTES, usage.limit >> 6):
+            raise ResourceLimit(
+                f"Usage Manager Memory Limit reached: {self.id} holds {held} bytes for what it sent and acknowledged. "
+                "Commit more often, or raise the limit."
+            )
 
     def _check_open(self) -> None:
         """Check that an operation may be added."""

@@ -24,7 +24,7 @@ from pybroker.broker.domain.transaction import TransactionId
 _JMS = "javax.jms.JMSException"
 _ILLEGAL_STATE = "java.lang.IllegalStateException"
 _XA = "javax.transaction.xa.XAException"
-XA_ROLLED_BACK, XA_UNKNOWN, XA_WRONG_STATE = 100, -4, -6
+XA_ROLLED_BACK, XA_NO_RESOURCES, XA_UNKNOWN, XA_WRONG_STATE = 100, -3, -4, -6
 
 _TEXT_MAX = 1000
 """The limit to the characters of a message, which may quote names as long as a frame's longest string."""
@@ -76,4 +76,6 @@ def throwable(error: BrokerError, *, xa: bool = False) -> Throwable:
 def _xa_code(error: BrokerError) -> int:
     if isinstance(error, UnknownTransaction):
         return XA_UNKNOWN
+    if isinstance(error, ResourceLimit):
+        return XA_NO_RESOURCES
     return XA_ROLLED_BACK if isinstance(error, CommitFailed) else XA_WRONG_STATE
