@@ -50,7 +50,8 @@ _QUIET_SECONDS: Final = 1.5
 _AHEAD: Final = 8_000
 """Messages that a producer may be ahead of its consumer."""
 _BLOCK: Final = 500
-_PREFETCH: Final = 4_000
+_PREFETCH: Final = 10_000
+"""More than a producer is ahead, so that a topic drops nothing."""
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _MARKER: Final = "CONNECTION-0000000000000"
 _LONG: Final = struct.Struct(">q")

@@ -12,6 +12,8 @@ BUSY_LATE_MS: Final = 20.0
 """A machine whose own lateness reached this is a busy one."""
 MEMORY_ABOVE_LIMIT_MB: Final = 100.0
 """What the process may have resident above `memory_limit`."""
+STALL_SECONDS: Final = 0.1
+"""A bystander that is not scheduled for so long shares the reason with the broker: a machine that stood still."""
 LOG_KB_MAX: Final = 512.0
 """What one attack may write into the log; a minute of rate-limited lines is a small part of that."""
 
@@ -69,11 +71,14 @@ def lateness(began: float, seconds: float, *, late: Spans, delays: Spans) -> flo
     """Return how much of a wait the machine is to blame for.
 
     That is what the broker waited for a processor in that time, and what the bystander did once the answer was there.
-    Of the bystander's own lateness counts the one that lasted to the end of the wait.
+    Of the bystander's own lateness counts the one that lasted to the end of the wait, and each so long that the whole
+    machine must have stood still, which no counter of the broker shows.
     """
     end = began + seconds
     total = sum(max(0.0, min(end, at + span) - max(began, at)) for at, span in delays)
-    total += max((end - max(began, at) for at, span in late if at <= end <= at + span), default=0.0)
+    for at, span in late:
+        if at <= end <= at + span or span >= STALL_SECONDS:
+            total += max(0.0, min(end, at + span) - max(began, at))
     return min(total, seconds)
 
 

@@ -14,7 +14,17 @@ from tests.pace import in_time
 SECONDS_MAX = 0.5
 """The longest wait of an unrelated client."""
 
-ATTACKS = ("client-id-taken",)
+ATTACKS = (
+    "flood-keepalive",
+    "flood-sends",
+    "like-long-text",
+    "selector-deep",
+    "queues-advisories",
+    "frames-unfinished",
+    "backlog-non-persistent",
+    "ids-used-first",
+    "log-refused-commands",
+)
 
 
 @pytest.mark.alone

@@ -15,7 +15,8 @@ def waits(own_ms: float, late_ms: float = 0.0) -> Waits:
     [
         ([], [], 0.0),
         ([], [(0.0, 0.5), (10.1, 0.2), (10.9, 5.0)], 0.3),  # before it, within it, and across its end
-        ([(10.2, 0.3)], [], 0.0),  # the bystander had nothing to do at that time
+        ([(10.2, 0.03)], [], 0.0),  # the bystander had nothing to do at that time
+        ([(10.2, 0.3)], [], 0.3),  # the machine stood still
         ([(10.6, 0.9)], [], 0.4),  # the answer came, and was not noticed
         ([(9.0, 5.0)], [(9.0, 5.0)], 1.0),  # never more than the wait
     ],
