@@ -6,10 +6,13 @@ subscribers, is in memory once and is counted once.
 
 ```text
  total <= share        nothing: a peer may leave `UNREAD_BYTES_MAX` unread
- share < total         peers that leave output unread are not read either, and a peer that has taken none of it for
-                       a period of `STALLED_SECONDS` is closed
- 2 * share < total     peers are closed at once, the one first that has taken nothing for longest
+ share < total         peers that leave output unread are not read either, and a peer that takes none of it for
+                       `STALLED_SECONDS` is closed
+ 2 * share < total     the same after `STALLED_SECONDS_MIN`
 ```
+
+A peer that takes something is never closed, nor is the only one: one message may be larger than the share, and if its
+reader were closed, the message would be delivered again until it is a dead letter.
 
 Source: ActiveMQ's `AbortSlowConsumerStrategy` closes slow consumers too, and counts messages instead of memory.
 """
@@ -20,8 +23,11 @@ from typing import Final, Protocol
 
 _log = logging.getLogger(__name__)
 
-STALLED_SECONDS: Final = 10.0
-"""The period in which a peer has to take a part of its output while the share is exceeded."""
+STALLED_SECONDS: Final = 10
+"""The time in which a peer has to take a part of its output while the share is exceeded."""
+
+STALLED_SECONDS_MIN: Final = 2
+"""The same above twice the share: a client that reads takes something even while it decodes a large message."""
 
 LARGE_BYTES: Final = 64 << 10
 """The length from which a piece of output may be shared by connections; shorter ones are counted for each."""
@@ -51,17 +57,17 @@ class _Unread:
     Attributes:
         counted: bytes that belong to this connection alone.
         pieces: large pieces that other connections may write, too.
-        judged: the unread bytes at the end of the last period; -1: it began in this one.
-        recorded: the unread bytes at the last `update`.
+        judged: the unread bytes at the last look; -1: there was none yet.
+        stalled_seconds: for how long nothing was taken, by these looks.
     """
 
-    __slots__ = ("counted", "judged", "pieces", "recorded")
+    __slots__ = ("counted", "judged", "pieces", "stalled_seconds")
 
     def __init__(self) -> None:
         self.counted = 0
         self.pieces: list[bytes] = []
         self.judged = -1
-        self.recorded = 0
+        self.stalled_seconds = 0
 
 
 class OutputMemory:
@@ -89,10 +95,9 @@ class OutputMemory:
         self._acquire = acquire
         self._release = release
         self._call_later = call_later
-        self._unread: dict[SlowReader, _Unread] = {}  # those first that took something the longest time ago
+        self._unread: dict[SlowReader, _Unread] = {}
         self._shared: dict[int, int] = {}  # connections by the identity of a large piece, which one of them holds
         self._is_timed = False
-        self._is_relieving = False
 
     @property
     def is_full(self) -> bool:
@@ -122,7 +127,6 @@ class OutputMemory:
         counted = max(0, size - sum(map(len, unread.pieces)))
         added += counted - unread.counted
         unread.counted = counted
-        unread.recorded = size
         self._count(added)
         if self.is_full:
             self._arm()
@@ -152,41 +156,24 @@ class OutputMemory:
     # ------------------------------------------------------------ slow readers
 
     def _arm(self) -> None:
-        if self._call_later is None:
-            return
-        if self.total > 2 * self.bytes_max and not self._is_relieving:
-            # Not at once: this may be called by the transport of one of the connections to be closed.
-            self._is_relieving = True
-            self._call_later(0, self._relieve)
-        if not self._is_timed:
+        if self._call_later is not None and not self._is_timed:
             self._is_timed = True
-            self._call_later(STALLED_SECONDS, self._judge)
-
-    def _relieve(self) -> None:
-        """Close slow readers until twice the share is enough, those first that have taken nothing for longest."""
-        self._is_relieving = False
-        for reader, unread in list(self._unread.items()):
-            if self.total <= 2 * self.bytes_max:
-                return
-            if reader.unsent_bytes >= unread.recorded:
-                self._close(reader)
-        for reader in list(self._unread):
-            if self.total <= 2 * self.bytes_max:
-                return
-            self._close(reader)
+            self._call_later(1, self._judge)
 
     def _judge(self) -> None:
-        """Close the connections whose peers took nothing in a whole period."""
+        """Close the connections whose peers have taken nothing for too long; called every second."""
         self._is_timed = False
         for reader, unread in list(self._unread.items()):
-            if not self.is_full:
-                return
             before, unread.judged = unread.judged, reader.unsent_bytes
             if 0 <= before <= unread.judged:
-                self._close(reader)
-            elif before >= 0:  # it took something, and is the last in order
-                del self._unread[reader]
-                self._unread[reader] = unread
+                unread.stalled_seconds += 1
+            else:
+                unread.stalled_seconds = 0
+        for reader, unread in sorted(self._unread.items(), key=_stalled_seconds, reverse=True):
+            patience = STALLED_SECONDS if self.total <= 2 * self.bytes_max else STALLED_SECONDS_MIN
+            if not self.is_full or unread.stalled_seconds < patience or len(self._unread) == 1:
+                break
+            self._close(reader)
         if self.is_full:
             self._arm()
 
@@ -200,3 +187,7 @@ class OutputMemory:
         )
         self.end(reader)
         reader.abort()
+
+
+def _stalled_seconds(item: tuple[SlowReader, _Unread]) -> int:
+    return item[1].stalled_seconds

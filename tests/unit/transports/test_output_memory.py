@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.transports.output_memory import STALLED_SECONDS, OutputMemory
+from pybroker.transports.output_memory import STALLED_SECONDS, STALLED_SECONDS_MIN, OutputMemory
 
 MB = 1 << 20
 
@@ -19,12 +19,12 @@ class Timers:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.calls.append((seconds, callback))
 
-    def run(self, seconds: float) -> None:
-        """Run the callbacks that were to be called after so many seconds."""
-        due = [each for each in self.calls if each[0] == seconds]
-        self.calls = [each for each in self.calls if each[0] != seconds]
-        for _, callback in due:
-            callback()
+    def run(self, seconds: int) -> None:
+        """Let so many seconds pass, in each of which no more than one callback is due."""
+        for _ in range(seconds):
+            due, self.calls = self.calls, []
+            for _, callback in due:
+                callback()
 
 
 class Reader:
@@ -107,10 +107,10 @@ def test_reader_that_takes_nothing_is_closed_above_the_share(world: World, caplo
     moving.leave(6 * MB)
     assert world.memory.is_full
     world.timers.run(STALLED_SECONDS)
-    assert not stalled.is_aborted  # not for a whole period yet
+    assert not stalled.is_aborted  # not for the whole time yet
     moving.unsent_bytes -= 1
     with caplog.at_level(logging.WARNING):
-        world.timers.run(STALLED_SECONDS)
+        world.timers.run(1)
     assert (stalled.is_aborted, moving.is_aborted) == (True, False)
     assert caplog.messages == [
         f"127.0.0.1:50312 closed: it leaves {6 * MB} bytes unread, and all such connections together {12 * MB} of the "
@@ -124,29 +124,36 @@ def test_only_as_many_are_closed_as_exceed_the_share(world: World) -> None:
     readers = world.readers(4)
     for reader in readers:
         reader.leave(4 * MB)
-    world.timers.run(STALLED_SECONDS)
-    world.timers.run(STALLED_SECONDS)
+    world.timers.run(STALLED_SECONDS + 1)
     assert [reader.is_aborted for reader in readers] == [True, True, False, False]
 
 
-def test_above_twice_the_share_the_longest_stalled_go_at_once(world: World) -> None:
+def test_above_twice_the_share_stalled_readers_are_closed_sooner(world: World) -> None:
     readers = world.readers(4)
     for reader in readers:
         reader.leave(6 * MB)
+    world.timers.run(1)
     readers[0].unsent_bytes -= 1  # takes something
-    assert not any(reader.is_aborted for reader in readers)  # not within the call of a transport
-    world.timers.run(0)
+    world.timers.run(STALLED_SECONDS_MIN)
     assert [reader.is_aborted for reader in readers] == [False, True, False, False]
     assert world.counted == 18 * MB
 
 
-def test_readers_that_take_too_little_are_closed_in_the_end(world: World) -> None:
-    readers = world.readers(2)
-    for reader in readers:
-        reader.leave(15 * MB)
+def test_only_reader_that_leaves_output_unread_is_not_closed(world: World) -> None:
+    [reader] = world.readers(1)
+    reader.leave(30 * MB)
+    world.timers.run(2 * STALLED_SECONDS)
+    assert not reader.is_aborted
+
+
+def test_reader_that_takes_something_is_never_closed(world: World) -> None:
+    reader, _ = readers = world.readers(2)
+    for each in readers:
+        each.leave(30 * MB)
+    for _ in range(2 * STALLED_SECONDS):
         reader.unsent_bytes -= 1
-    world.timers.run(0)
-    assert [reader.is_aborted for reader in readers] == [True, False]
+        world.timers.run(1)
+    assert not reader.is_aborted
 
 
 def test_without_a_limit_nothing_is_counted() -> None:
