@@ -13,7 +13,7 @@ Run from the root of the checkout: `python -m benchmarks.scale`, or `python -m b
 import gc
 from collections.abc import Callable
 from math import log10
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Final
 
 from benchmarks.growth import ROWS, Growth, Turns
@@ -73,21 +73,22 @@ def least(work: Callable[[Bench, int], Turns], n: int, repeats: int) -> tuple[fl
 def timed(turns: Turns, bench: Bench) -> tuple[float, float]:
     """Run a row; return its time after the preparation, and the longest turn, in seconds.
 
-    The collector of cyclic garbage is off: a full collection takes as long as everything that the process holds.
+    Times are those of the processor, without what else runs on the machine. The collector of garbage is off: a full
+    collection takes as long as everything that the process holds.
     """
     next(turns)
     bench.run_deferred()
     gc.collect()
     gc.disable()
     try:
-        longest, begin = 0.0, perf_counter()
+        longest, begin = 0.0, process_time()
         last = begin
         for _ in turns:
-            now = perf_counter()
+            now = process_time()
             longest = max(longest, now - last)
             if bench.has_deferred:
                 longest = max(longest, bench.run_deferred())
-                now = perf_counter()
+                now = process_time()
             last = now
         return max(last - begin, 1e-9), longest
     finally:

@@ -40,6 +40,14 @@ class Administration:
         """Return all queues and topics."""
         return self._destinations
 
+    def temporaries(self) -> Iterable[Destination]:
+        """Return the temporary destinations that clients own."""
+        return self._destinations.temporaries
+
+    def exists(self, destination: Destination) -> bool:
+        """Return True if there is such a queue or topic."""
+        return self._destinations.existing(destination) is not None
+
     def owner(self, destination: Destination) -> str | None:
         """Return the connection id of a temporary destination's owner; None for a permanent destination."""
         owner = self._destinations.owner(destination)

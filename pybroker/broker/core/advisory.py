@@ -9,20 +9,23 @@ ActiveMQ.Advisory.Expired.Queue.NAME    .MessageDLQd.Queue.NAME    the message, 
 ```
 
 A JMS client needs those about temporary destinations: it sends to no temporary destination without an advisory of its
-creation. A new subscriber gets advisories about what exists already, which no other subscriber gets again. Without a
-listener no advisory is made. There are no advisories about advisory topics.
+creation. A new subscriber gets advisories about what exists already, which no other subscriber gets again: a piece at
+once, and the others in later turns of the event loop, each as the subscriber reads. What is gone by then has no
+advisory. Without a listener no advisory is made. There are no advisories about advisory topics.
 
 Source: ActiveMQ 5.17, `AdvisoryBroker`, `AdvisorySupport`; OpenWire, the commands that are their subjects.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.destination_map import NameMap, PatternMap
+from pybroker.broker.core.paging import PIECE_SECONDS, Paging
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.domain.admin import Admin, ClientView, ConsumerView
 from pybroker.broker.domain.destination import (
@@ -64,6 +67,12 @@ _KINDS: Final = {
     DestinationType.TEMP_QUEUE: "TempQueue",
     DestinationType.TEMP_TOPIC: "TempTopic",
 }
+
+EXISTING_PIECE: Final = 25
+"""Advisories about what exists that one piece of work makes, some 30 us each, beside the clock that ends it."""
+
+EXISTING_WAITING_MAX: Final = 1000
+"""Advisories about what exists are made once fewer wait for their subscriber, so that its pace limits their memory."""
 
 _Advisory = tuple[str, DataStructure, Mapping[str, Value]]
 """The contents of an advisory: the end of its topic's name, the command it carries, and its own properties."""
@@ -107,29 +116,41 @@ class Advisories(Observer):
 
     Args:
         broker: the broker that is observed.
-        admin: its connections, destinations, producers and consumers.
+        admin: its destinations and the counts of their consumers.
         topics: its topics, a live view.
+        paging: defers the advisories about what exists to later turns of the event loop.
     """
 
-    def __init__(self, broker: OriginBroker, admin: Admin, topics: Mapping[Destination, Topic]) -> None:
+    def __init__(self, broker: OriginBroker, admin: Admin, topics: Mapping[Destination, Topic], paging: Paging) -> None:
         self._broker = broker
         self._admin = admin
         self._topics = topics
+        self._paging = paging
         self._sequence = 0
         self._producer_id = ProducerId(broker.run_id, 0, 0)
         self._producer_counts: Counter[Destination] = Counter()
-        self._listeners: dict[ConsumerView, TopicSubscription] = {}
+        self._listeners: PatternMap[TopicSubscription] = PatternMap()
         """Consumers of patterns that cover advisory topics. They get advisories even if the topic does not exist."""
+        self._subscriptions: dict[ConsumerView, TopicSubscription] = {}
+        """The subscriptions of these consumers."""
+        self._connections: dict[ClientView, None] = {}
+        self._consumers: _Index[ConsumerView] = _Index()
+        self._producers: _Index[tuple[ProducerId, Destination]] = _Index()
+        self._unfinished: deque[_Existing] = deque()
+        """New subscribers that have not got all advisories about what exists, in turns."""
+        self._is_deferred = False
 
     # ------------------------------------------------------------ events
 
     def connection_added(self, connection: ClientView) -> None:
         """Publish that a client has connected."""
+        self._connections[connection] = None
         if self._has_listener("Connection"):
             self._publish("Connection", _connection_info(connection))
 
     def connection_removed(self, connection: ClientView) -> None:
         """Publish that a client has disconnected."""
+        self._connections.pop(connection, None)
         if self._has_listener("Connection"):
             self._publish("Connection", RemoveInfo(object_id=ConnectionId(connection.connection_id)))
 
@@ -143,16 +164,25 @@ class Advisories(Observer):
 
     def consumer_added(self, consumer: ConsumerView) -> None:
         """Publish that a consumer has subscribed."""
+        if not is_advisory(consumer.request.destination):
+            self._consumers.add(_consumer_subject(consumer), consumer)
         self._publish_consumer(consumer, consumer_info)
 
     def consumer_removed(self, consumer: ConsumerView) -> None:
         """Publish that a consumer has closed, and remove it from the listeners."""
-        self._listeners.pop(consumer, None)
+        subscription = self._subscriptions.pop(consumer, None)
+        if subscription is not None:
+            for each in consumer.request.destinations:
+                self._listeners.remove(each, subscription)
+        if not is_advisory(consumer.request.destination):
+            self._consumers.remove(_consumer_subject(consumer), consumer)
         self._publish_consumer(consumer, lambda left: RemoveInfo(object_id=consumer_id(left)))
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
         """Publish that a producer was added."""
         self._producer_counts[destination] += 1
+        if not is_advisory(destination):
+            self._producers.add(_producer_subject(destination), (producer_id, destination))
         self._publish_producer(destination, ProducerInfo(producer_id=producer_id, destination=destination))
 
     def producer_removed(self, producer_id: ProducerId, destination: Destination) -> None:
@@ -160,6 +190,8 @@ class Advisories(Observer):
         self._producer_counts[destination] -= 1
         if not self._producer_counts[destination]:
             del self._producer_counts[destination]
+        if not is_advisory(destination):
+            self._producers.remove(_producer_subject(destination), (producer_id, destination))
         self._publish_producer(destination, RemoveInfo(object_id=producer_id))
 
     def message_expired(self, message: Message) -> None:
@@ -178,12 +210,12 @@ class Advisories(Observer):
 
     def _publish_consumer(self, consumer: ConsumerView, about: Callable[[ConsumerView], DataStructure]) -> None:
         destination = consumer.request.destination
-        subject = f"Consumer.{_domain(destination)}.{_name(destination)}"
+        subject = _consumer_subject(consumer)
         if not is_advisory(destination) and self._has_listener(subject):
             self._publish(subject, about(consumer), {"consumerCount": self._admin.consumer_count(destination)})
 
     def _publish_producer(self, destination: Destination, about: DataStructure) -> None:
-        subject = f"Producer.{_domain(destination)}.{_name(destination)}"
+        subject = _producer_subject(destination)
         if not is_advisory(destination) and self._has_listener(subject):
             self._publish(subject, about, {"producerCount": self._producer_counts[destination]})
 
@@ -206,65 +238,88 @@ class Advisories(Observer):
 
     def publish_existing(self, consumer: BrokerConsumer, subscription: TopicSubscription) -> None:
         """Send a new consumer the advisories that it subscribes to, about what exists already."""
-        wanted = [each for each in consumer.request.destinations if is_advisory(each)]
-
-        def wants(subject: str) -> bool:
-            return any(matches(each.name, ADVISORY_PREFIX + subject) for each in wanted)
-
-        def may_want(subjects: str) -> bool:
-            return any(patterns_overlap(each.name, ADVISORY_PREFIX + subjects) for each in wanted)
-
         if any(
             each.is_pattern and patterns_overlap(each.name, ADVISORY_PREFIX + ">")
             for each in consumer.request.destinations
         ):
-            self._listeners[consumer] = subscription
-        if not wanted:
-            return
-        # Only matching entries are iterated over: after a failover, thousands of clients subscribe.
-        advisories = chain(
-            self._existing_connections() if wants("Connection") else (),
-            self._existing_destinations({kind for kind, subject in _KINDS.items() if wants(subject)}),
-            self._existing_producers() if may_want("Producer.>") else (),
-            self._existing_consumers() if may_want("Consumer.>") else (),
-        )
-        for subject, about, properties in advisories:
-            if wants(subject):
-                try:
-                    message = self._message(subject, about, properties, consumer_id(consumer))
-                except Exception as error:  # as in `_publish`
-                    contain(error, "making an advisory")
-                else:
-                    subscription.publish(message)
+            self._subscriptions[consumer] = subscription
+            for each in consumer.request.destinations:
+                self._listeners.add(each, subscription)
+        wanted = [each for each in consumer.request.destinations if is_advisory(each)]
+        if wanted:
+            existing = _Existing(consumer, subscription, self._existing(wanted))
+            if self._publish_piece(existing):
+                self._unfinished.append(existing)
+                self._defer()
 
-    def _existing_connections(self) -> Iterator[_Advisory]:
-        for connection in self._admin.connections():
-            yield "Connection", _connection_info(connection), {}
+    def _publish_piece(self, existing: "_Existing") -> bool:
+        """Send some advisories to a new subscriber; return True if there may be more."""
+        if existing.subscription.is_closed:
+            return False
+        paging = self._paging
+        ends_at, left = paging.monotonic() + PIECE_SECONDS, EXISTING_PIECE
+        for subject, about, properties in existing.advisories:
+            try:
+                message = self._message(subject, about, properties, consumer_id(existing.consumer))
+            except Exception as error:  # as in `_publish`
+                contain(error, "making an advisory")
+            else:
+                existing.subscription.publish(message)
+            left -= 1
+            if paging.later is not None and (left <= 0 or paging.monotonic() >= ends_at):
+                return True
+        return False
 
-    def _existing_destinations(self, kinds: Collection[DestinationType]) -> Iterator[_Advisory]:
-        for destination in self._admin.destinations() if kinds else ():
-            if destination.type in kinds and not is_advisory(destination):
+    def _defer(self) -> None:
+        if self._unfinished and not self._is_deferred:
+            self._is_deferred = self._paging.defer(self._continue)
+
+    def _continue(self) -> None:
+        """Send some advisories to the next new subscriber that reads what it has got."""
+        self._is_deferred = False
+        existing = self._unfinished.popleft()
+        subscription = existing.subscription
+        if subscription.waiting_count >= EXISTING_WAITING_MAX:
+            subscription.when_drained = partial(self._resume, existing)
+        elif self._publish_piece(existing):
+            self._unfinished.append(existing)
+        self._defer()
+
+    def _resume(self, existing: "_Existing") -> None:
+        self._unfinished.append(existing)
+        self._defer()
+
+    def _existing(self, wanted: Sequence[Destination]) -> Iterator[_Advisory]:
+        """Yield the advisories about what exists when they are yielded, of what existed at the first.
+
+        Only what matches is iterated over: after a failover, thousands of clients subscribe.
+        """
+
+        def wants(subject: str) -> bool:
+            return any(matches(each.name, ADVISORY_PREFIX + subject) for each in wanted)
+
+        if wants("Connection"):
+            for connection in [*self._connections]:
+                if connection in self._connections:
+                    yield "Connection", _connection_info(connection), {}
+        kinds = {kind for kind, subject in _KINDS.items() if wants(subject)}
+        for destination in self._destinations(kinds):
+            if destination.type in kinds and not is_advisory(destination) and self._admin.exists(destination):
                 owner = self._admin.owner(destination)
                 yield _KINDS[destination.type], _destination_info(destination, owner, DestinationOperation.ADD), {}
+        for subject, (producer_id, target) in self._producers.matching(wanted):
+            count = {"producerCount": self._producer_counts[target]}
+            yield subject, ProducerInfo(producer_id=producer_id, destination=target), count
+        for subject, consumer in self._consumers.matching(wanted):
+            count = {"consumerCount": self._admin.consumer_count(consumer.request.destination)}
+            yield subject, consumer_info(consumer), count
 
-    def _existing_producers(self) -> Iterator[_Advisory]:
-        for connection in self._admin.connections():
-            for producer_id, target in connection.producers.items():
-                if target is not None and not is_advisory(target):
-                    about = ProducerInfo(producer_id=producer_id, destination=target)
-                    yield (
-                        f"Producer.{_domain(target)}.{_name(target)}",
-                        about,
-                        {"producerCount": self._producer_counts[target]},
-                    )
-
-    def _existing_consumers(self) -> Iterator[_Advisory]:
-        for connection in self._admin.connections():
-            for consumer in connection.consumers:
-                target = consumer.request.destination
-                if not is_advisory(target):
-                    count = {"consumerCount": self._admin.consumer_count(target)}
-                    yield f"Consumer.{_domain(target)}.{_name(target)}", consumer_info(consumer), count
+    def _destinations(self, kinds: Collection[DestinationType]) -> list[Destination]:
+        """Return the destinations that exist now; only temporary ones if no others are wanted, as by JMS clients."""
+        if not kinds:
+            return []
+        is_all = DestinationType.QUEUE in kinds or DestinationType.TOPIC in kinds
+        return [*(self._admin.destinations() if is_all else self._admin.temporaries())]
 
     # ------------------------------------------------------------ private
 
@@ -274,7 +329,7 @@ class Advisories(Observer):
         existing = self._topics.get(where)
         if existing is not None:
             return existing.is_in_use
-        return any(listener.request.wants(where) for listener in self._listeners)
+        return bool(self._listeners.covering(where))
 
     def _publish(self, subject: str, about: DataStructure, properties: Mapping[str, Value] | None = None) -> None:
         """Send an advisory to its listeners. No topic is created for it, or the number of topics would grow forever."""
@@ -287,9 +342,8 @@ class Advisories(Observer):
         if existing is not None:
             existing.send(message)
             return
-        for listener, subscription in list(self._listeners.items()):
-            if listener.request.wants(message.destination):
-                subscription.publish(message)
+        for subscription in self._listeners.covering(message.destination):
+            subscription.publish(message)
 
     def _message(
         self, subject: str, about: DataStructure, properties: Mapping[str, Value], target: ConsumerId | None
@@ -314,6 +368,59 @@ class Advisories(Observer):
             broker_in_time=now,
         )
         return routing(stored(message))
+
+
+class _Existing(NamedTuple):
+    """A new subscriber, and the advisories about what exists that it has yet to get."""
+
+    consumer: BrokerConsumer
+    subscription: TopicSubscription
+    advisories: Iterator[_Advisory]
+
+
+_MemberT = TypeVar("_MemberT")
+
+
+class _Subject(Generic[_MemberT]):
+    """What one advisory topic is about: the consumers, or producers, of one destination."""
+
+    __slots__ = ("members", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[_MemberT, None] = {}
+
+
+class _Index(Generic[_MemberT]):
+    """Consumers, or producers, by the advisory topic about them."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[str, _Subject[_MemberT]] = {}
+        self._names: NameMap[_Subject[_MemberT]] = NameMap()
+
+    def add(self, name: str, member: _MemberT) -> None:
+        """Add a member to a subject."""
+        subject = self._subjects.get(name)
+        if subject is None:
+            subject = self._subjects[name] = _Subject(name)
+            self._names.add(_topic(name), subject)
+        subject.members[member] = None
+
+    def remove(self, name: str, member: _MemberT) -> None:
+        """Remove a member from a subject; do nothing if it has no such member."""
+        subject = self._subjects.get(name)
+        if subject is not None:
+            subject.members.pop(member, None)
+            if not subject.members:
+                del self._subjects[name]
+                self._names.remove(_topic(name))
+
+    def matching(self, wanted: Sequence[Destination]) -> Iterator[tuple[str, _MemberT]]:
+        """Yield what these patterns of advisory topics cover; members that are removed in between are left out."""
+        for subject in dict.fromkeys(subject for each in wanted for subject in self._names.covered_by(each)):
+            for member in [*subject.members]:
+                if member in subject.members:
+                    yield subject.name, member
 
 
 def consumer_id(consumer: ConsumerView) -> ConsumerId:
@@ -352,6 +459,15 @@ def _destination_info(
         destination=destination,
         operation_type=operation,
     )
+
+
+def _consumer_subject(consumer: ConsumerView) -> str:
+    destination = consumer.request.destination
+    return f"Consumer.{_domain(destination)}.{_name(destination)}"
+
+
+def _producer_subject(destination: Destination) -> str:
+    return f"Producer.{_domain(destination)}.{_name(destination)}"
 
 
 def _domain(destination: Destination) -> str:

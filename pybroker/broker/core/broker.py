@@ -131,7 +131,7 @@ class BrokerCore(Host):
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
         self.admin: Admin = Administration(self.destinations, self._clients, self.usage, lambda: self.is_full)
-        advisories = Advisories(self, self.admin, self.topics)
+        advisories = Advisories(self, self.admin, self.topics, self.usage.paging)
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
         self._inactive = InactiveDestinations(self._runtime, self.destinations, self, self.limits.destinations_max)

@@ -87,6 +87,11 @@ class Destinations:
         """Return the existing topics that match a consumer's request."""
         return _matching(request, self.topics, self._topic_names)
 
+    @property
+    def temporaries(self) -> Iterable[Destination]:
+        """The temporary destinations of clients."""
+        return self._owners
+
     def owner(self, destination: Destination) -> Owner | None:
         """Return the owner of a temporary destination; None for a permanent one."""
         return self._owners.get(destination)

@@ -93,6 +93,8 @@ class TopicSubscription(DeliverySource):
 
     Attributes:
         dropped: number of dropped messages.
+        is_closed: True once its consumer has closed.
+        when_drained: called once when no more messages wait.
     """
 
     __slots__ = (
@@ -107,6 +109,8 @@ class TopicSubscription(DeliverySource):
         "_topics",
         "_waiting",
         "dropped",
+        "is_closed",
+        "when_drained",
     )
 
     def __init__(
@@ -120,6 +124,8 @@ class TopicSubscription(DeliverySource):
         discarded: Discarded | None = None,
     ) -> None:
         self.dropped = 0
+        self.is_closed = False
+        self.when_drained: Callable[[], None] | None = None
         self._consumer = consumer
         self._waiting = overflow(policy.message_eviction_strategy)
         self._next_sequence = 0
@@ -138,6 +144,11 @@ class TopicSubscription(DeliverySource):
         return self._consumer
 
     @property
+    def waiting_count(self) -> int:
+        """The number of messages that wait for the consumer."""
+        return len(self._waiting)
+
+    @property
     def topics(self) -> Iterable[Topic]:
         """The topics that it subscribes to."""
         return self._topics.values()
@@ -152,6 +163,8 @@ class TopicSubscription(DeliverySource):
 
     def detach(self, consumer: BrokerConsumer) -> None:
         """Leave the topics, and drop the waiting messages."""
+        self.is_closed = True
+        self.when_drained = None
         while len(self._waiting):
             self._drop(self._waiting.popleft().message)
         for topic in self._topics.values():
@@ -195,6 +208,9 @@ class TopicSubscription(DeliverySource):
                 reference.state = _DISPATCHED
                 self._consumer.offer(reference)
             self._drop(message)
+        if self.when_drained is not None and not waiting:
+            drained, self.when_drained = self.when_drained, None
+            drained()
 
     def forget(
         self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""

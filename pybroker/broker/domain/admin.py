@@ -99,6 +99,14 @@ class Admin(Protocol):
         """Return all queues and topics, including advisory topics and temporary destinations."""
         ...
 
+    def temporaries(self) -> Iterable[Destination]:
+        """Return the temporary destinations that clients own."""
+        ...
+
+    def exists(self, destination: Destination) -> bool:
+        """Return True if there is such a queue or topic."""
+        ...
+
     def owner(self, destination: Destination) -> str | None:
         """Return the connection id of a temporary destination's owner; None for a permanent destination."""
         ...
