@@ -395,10 +395,15 @@ class Pending:
         if not references:
             return
         items, head = self._items, self._head
+        start = bisect_left(items, references[0].sequence, lo=head, key=_sequence)
+        stop = bisect_left(items, references[-1].sequence, lo=start, key=_sequence)
+        between = sorted(items[start:stop] + references, key=_sequence)
+        if start - head > len(items) - stop:
+            items[start:stop] = between
+            return
         # Usually these are the oldest. They take the slots before the head, so that the rest of the list need not move.
-        stop = bisect_left(items, references[-1].sequence, lo=head, key=_sequence)
         self._head = max(0, head - len(references))
-        items[self._head : stop] = sorted(items[head:stop] + references, key=_sequence)
+        items[self._head : stop] = items[head:start] + between
 
     def _page(self, paged_out: PagedOutIndex, after: int, before: int) -> list[MessageRef]:
         """Return the next page of paged-out messages between two sequence numbers."""
