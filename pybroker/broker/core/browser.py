@@ -1,21 +1,20 @@
 """The backlog of a queue browser: shows waiting and outstanding messages once, and consumes none.
 
-Messages in memory are shown from a snapshot, taken when the browser subscribes. Paged-out messages are read page by
-page: the browser sees those that still wait when it reads the page, and none that arrived after it subscribed. After a
-page without a match, the browser continues in the event loop's next turn. If a page cannot be read now, the browser
-waits: it gets the end of the queue only after all messages.
+A browser walks through the queue page by page, and keeps only its place in it: it sees the messages that are still
+there when it reads their page, and none that arrived after it subscribed. After a page, it continues in a later turn of
+the event loop. If a page cannot be read now, the browser waits: it gets the end of the queue only after all messages.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 
 from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
-from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
@@ -92,43 +91,48 @@ class _View:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._held = sorted([*queue.in_flight(), *queue.pending.in_memory()], key=_sequence)
         self._end = queue.next_sequence
-        self._is_paged = queue.pending.is_paged
         self._last = -1
 
     def __iter__(self) -> Iterator[Reference]:
-        held = (reference for reference in self._held if reference.sequence > self._last)
-        for reference in merge(held, self._waiting(), key=_sequence) if self._is_paged else held:
-            if reference.sequence != self._last:  # skips a message that is in the snapshot and still waits
-                self._last = reference.sequence
-                yield reference
-
-    def _waiting(self) -> Iterator[Reference]:
-        """Yield waiting messages, reading one page at a time because the queue changes in between.
+        """Yield references oldest first, a page at a time because the queue changes in between.
 
         If a page cannot be read whole, its messages before the error are yielded first.
+
+        Raises:
+            StoreUnavailable: a page cannot be read.
         """
-        after, failure = self._last, None
-        while failure is None:
-            page: list[Reference] = []
+        is_last = False
+        while not is_last:
+            waiting: list[Reference] = []
+            failure: StoreUnavailable | None = None
             space = PAGE_BYTES_MAX
             try:
-                for reference in islice(self._page(after), PAGE_MAX):
-                    page.append(reference)
+                for reference in self._waiting():
+                    waiting.append(reference)
                     space -= len(reference.message.data)
-                    if space <= 0:
+                    if space <= 0 or len(waiting) == PAGE_MAX:
                         break
+                else:
+                    is_last = True
             except StoreUnavailable as error:
                 failure = error
-            if not page and failure is None:
-                return
-            yield from page
-            after = page[-1].sequence if page else after
-        raise failure
+            stop = self._end if is_last else 1 + (waiting[-1].sequence if waiting else self._last)
+            # Looked for with each page: what waited at the time of the last one may be outstanding by now.
+            waiting += self._queue.outstanding_between(self._last, stop)
+            waiting.sort(key=_sequence)
+            for reference in waiting:
+                self._last = reference.sequence
+                if reference.state is not ReferenceState.SETTLED:
+                    yield reference
+            if failure is not None:
+                raise failure
 
-    def _page(self, after: int) -> Iterator[Reference]:
-        for reference in merge(*(level.scan(after) for level in self._queue.pending.levels), key=_sequence):
+    def _waiting(self) -> Iterator[Reference]:
+        """Yield the waiting messages behind the last one shown that were there when the browser subscribed."""
+        levels = self._queue.pending.levels
+        scans = [level.scan(self._last) for level in levels]
+        for reference in scans[0] if len(scans) == 1 else merge(*scans, key=_sequence):
             if reference.sequence >= self._end:
                 return
             yield reference

@@ -172,6 +172,15 @@ class Queue(StoredSource):
         held = (ref for consumer in self.consumer_set.all for ref in consumer.outstanding if ref.source is self)
         return sorted(held, key=lambda reference: reference.sequence)
 
+    def outstanding_between(self, after: int, before: int) -> list[Reference]:
+        """Return the outstanding messages behind a sequence number and before another, in any order."""
+        return [
+            reference
+            for consumer in self.consumer_set.all
+            for reference in consumer.outstanding
+            if after < reference.sequence < before and reference.source is self
+        ]
+
     def close(self) -> None:
         """Drop all messages and release their memory: the queue is deleted."""
         self.paging.backlogs.discard(self)
