@@ -57,6 +57,7 @@ class Bench:
             limits=Limits(destinations_max=10_000_000),
             policies=PolicyMap(default=policy),
             defer=self._deferred.append,
+            monotonic=process_time,
         )
         broker.recover()
         return broker

@@ -107,6 +107,11 @@ class Pending:
         """The parts of the backlog in dispatch order: this one only."""
         return (self,)
 
+    @property
+    def parts(self) -> "tuple[Pending, ...]":
+        """The parts of the backlog, without reading any: this one only."""
+        return (self,)
+
     def append(self, reference: Reference) -> None:
         """Add the newest reference."""
         self._items.append(reference)
@@ -157,10 +162,12 @@ class Pending:
                     yield reference
             after = end if refs else after
 
-    def in_memory(self) -> Iterator[Reference]:
-        """Iterate over the references that are in memory; removals are allowed during it."""
-        items = self._items
-        return (items[index] for index in range(self._head, len(items)) if items[index].state is _PENDING)
+    def in_memory(self, after: int = -1) -> Iterator[Reference]:
+        """Iterate over the references in memory behind a sequence number; removals are allowed during it."""
+        items, start = self._items, self._head
+        if after >= 0:
+            start = bisect_left(items, after + 1, lo=start, key=_sequence)
+        return (items[index] for index in range(start, len(items)) if items[index].state is _PENDING)
 
     def remove(self, reference: Reference, state: ReferenceState) -> None:
         """Remove a waiting reference, in memory or paged out, and move it to another state."""
@@ -506,6 +513,11 @@ class PrioritizedPending:
         """
         recovered = self._recovered_part()
         return self._levels if recovered is None else (recovered, *self._levels)
+
+    @property
+    def parts(self) -> tuple[Pending, ...]:
+        """The parts of the backlog, without reading any: recovered messages if there are some, and each priority."""
+        return self._all()
 
     def append(self, reference: Reference) -> None:
         """Add the newest reference of its priority."""

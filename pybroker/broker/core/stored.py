@@ -19,7 +19,15 @@ from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paged_out_index import IN_STORE, SEQUENCE_MAX, MessageRef, PagedOutIndex
-from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, SPOOL_PIECE_BYTES, Paging, severity
+from pybroker.broker.core.paging import (
+    CLOCK_MASK,
+    PAGE_BYTES_MAX,
+    PAGE_MAX,
+    PIECE_SECONDS,
+    SPOOL_PIECE_BYTES,
+    Paging,
+    severity,
+)
 from pybroker.broker.core.pending import Pending, pending
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
@@ -34,6 +42,13 @@ _log = logging.getLogger(__name__)
 
 _SETTLED: Final = ReferenceState.SETTLED
 
+EXPIRY_PIECE: Final = 2000
+"""Messages in memory that a sweep for expired ones checks before it continues in a later turn of the event loop, in
+less than a millisecond."""
+
+EXPIRED_COST: Final = 80
+"""An expired message, which may become a dead letter, counts for so many."""
+
 _NEVER = 2**63
 """Later than every expiration."""
 
@@ -46,6 +61,7 @@ class StoredSource(DeliverySource):
     __slots__ = (
         "_clock",
         "_dead_letters",
+        "_expiring",
         "_is_paging_out",
         "_is_spooling",
         "_may_exceed",
@@ -84,6 +100,8 @@ class StoredSource(DeliverySource):
         self._next_stored_expiry = _NEVER
         """No paged-out message expires before this time."""
         self._scanned: dict[Pending, int] | None = None
+        self._expiring: dict[Pending, int] | None = None
+        """By level, the sequence number up to which a sweep has checked what is in memory; None: no sweep runs."""
         """The position of the scan for expired paged-out messages, by level; None: no scan is running."""
         self._page_out_at = _NEVER
         """Memory usage above which messages are paged out: the watermark, or more if the last page-out left more."""
@@ -115,16 +133,15 @@ class StoredSource(DeliverySource):
     def remove_expired(self) -> None:
         """Remove expired messages that wait; look for them only if one may have expired.
 
-        Messages in memory are all checked at once, paged-out ones in a slow scan over several calls (see `paging`).
+        Messages in memory are checked in pieces, in later turns of the event loop; paged-out ones in a slow scan over
+        several calls (see `paging`).
         """
         now = self._clock()
         self._recompute_watermark()
-        if now > self._next_expiry:
+        if now > self._next_expiry and self._expiring is None:
             self._next_expiry = _NEVER
-            for reference in self.pending.in_memory():
-                if not self.drop_if_expired(reference):
-                    self._record_expiry(reference.message)
-            self.pending.compact()
+            self._expiring = {}
+            self._continue_expiry()
         if self._scanned is None and now > self._next_stored_expiry and self.pending.is_paged:
             self._next_stored_expiry = _NEVER
             self._scanned = {}
@@ -135,6 +152,29 @@ class StoredSource(DeliverySource):
             self.dispatch()  # the store may have been unavailable at the last dispatch
         if self.paging.waiting:
             self.paging.retry_waiting()
+
+    def _continue_expiry(self) -> None:
+        """Continue to check the messages in memory, for at most a piece."""
+        checked = self._expiring
+        if checked is None:
+            return
+        left, ends_at = EXPIRY_PIECE, self.paging.monotonic() + PIECE_SECONDS
+        for level in self.pending.parts:
+            for reference in level.in_memory(checked.get(level, -1)):
+                if self.drop_if_expired(reference):
+                    left -= EXPIRED_COST
+                else:
+                    self._record_expiry(reference.message)
+                    left -= 1
+                if left <= 0 or (not left & CLOCK_MASK and self.paging.monotonic() > ends_at):
+                    checked[level] = reference.sequence
+                    if self.paging.defer(self._continue_expiry):
+                        self.pending.compact()
+                        return
+                    left = EXPIRY_PIECE
+            checked[level] = SEQUENCE_MAX
+        self._expiring = None
+        self.pending.compact()
 
     def _continue_scan(self) -> None:
         """Continue the scan for expired messages that are paged out."""
@@ -311,7 +351,9 @@ class StoredSource(DeliverySource):
 
     def _leave_memory(self, references: Sequence[Reference]) -> None:
         if references:
-            self._next_stored_expiry = min(self._next_stored_expiry, self._next_expiry)
+            # While a sweep is running, the expirations of what it has not checked yet are not known.
+            next_expiry = self._next_expiry if self._expiring is None else -1
+            self._next_stored_expiry = min(self._next_stored_expiry, next_expiry)
         self.count_out(references)
 
     def _spool(self, front_bytes: int, before: int) -> None:
