@@ -25,6 +25,8 @@ from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 
 _CONSUMED: Final = RemovalReason.CONSUMED
+_LOOKED_AT_MAX: Final = 64
+"""Outstanding deliveries among which one is searched by its message id, before all are indexed by it."""
 _delivery: Final = attrgetter("delivery")
 
 
@@ -91,7 +93,9 @@ class BrokerConsumer:
     """
 
     __slots__ = (
+        "_by_id",
         "_granted",
+        "_indexed_to",
         "_matches",
         "_pulled",
         "closed",
@@ -117,6 +121,10 @@ class BrokerConsumer:
         self.started = False
         self.closed = False
         self._granted = 0
+        self._by_id: dict[str, list[Reference]] | None = None
+        """Outstanding deliveries by message id, for a client that settles far from the order of delivery; else None."""
+        self._indexed_to = 0
+        """The number of the last delivery that is in `_by_id`."""
         self._pulled = 0
         self._matches = matcher(request.selector)
         self.is_selective = self._matches is not None or request.no_local
@@ -156,6 +164,7 @@ class BrokerConsumer:
 
     def reinstate(self, references: list[Reference]) -> None:
         """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""
+        self._by_id = None
         self.outstanding = OrderedDict.fromkeys(sorted([*references, *self.outstanding], key=_delivery))
         self.resize()
 
@@ -191,7 +200,9 @@ class BrokerConsumer:
     def outstanding_through(self, first_id: str | None, last_id: str) -> Sequence[Reference]:
         """Return the outstanding deliveries from one message id to another, in the order of delivery."""
         if first_id == last_id:
-            for reference in self.outstanding:
+            for looked_at, reference in enumerate(self.outstanding):
+                if looked_at == _LOOKED_AT_MAX:
+                    return self._indexed(last_id)
                 if reference.message.message_id == last_id:
                     return (reference,)
             return ()
@@ -222,6 +233,9 @@ class BrokerConsumer:
         if transaction is not None:
             self.connection.add_acknowledgements(self, references, transaction)
         outstanding, connection_id = self.outstanding, self.connection.connection_id
+        if self._by_id is not None:
+            for reference in references:
+                self._unindex(reference)
         for reference in references:
             del outstanding[reference]
             source = reference.source
@@ -280,6 +294,7 @@ class BrokerConsumer:
             raise RequestError("Cannot Nack a message on a Queue Browser Subscription.")
         if reference := self._held(delivery):
             del self.outstanding[reference]
+            self._unindex(reference)
             reference.source.reject(reference, cause)
             self._settled(1)
 
@@ -287,6 +302,7 @@ class BrokerConsumer:
         """Settle a delivery that the client found expired."""
         if reference := self._held(delivery):
             del self.outstanding[reference]
+            self._unindex(reference)
             reference.source.expire(reference)
             self._settled(1)
 
@@ -294,6 +310,7 @@ class BrokerConsumer:
         """Return a delivery to its position in the backlog, to be delivered again."""
         if reference := self._held(delivery):
             del self.outstanding[reference]
+            self._unindex(reference)
             reference.source.restore((), (reference,))
             self._settled(1)
 
@@ -316,6 +333,7 @@ class BrokerConsumer:
         else:
             seen, unseen = self.split(references)
         self.outstanding.clear()
+        self._by_id = None
         _restore(seen, unseen)
 
     # ------------------------------------------------------------ private
@@ -323,6 +341,31 @@ class BrokerConsumer:
     def _held(self, delivery: Delivery) -> Reference | None:
         """Return a delivery as the reference that it is, None if it is not outstanding."""
         return delivery if isinstance(delivery, Reference) and delivery in self.outstanding else None
+
+    def _indexed(self, message_id: str) -> Sequence[Reference]:
+        """Return the oldest outstanding delivery of a message by the index, to which those made since are added."""
+        index = self._by_id
+        if index is None:
+            index = self._by_id = {}
+            self._indexed_to = 0
+        added = list(takewhile(lambda reference: reference.delivery > self._indexed_to, reversed(self.outstanding)))
+        for reference in reversed(added):
+            index.setdefault(reference.message.message_id, []).append(reference)
+        self._indexed_to = self.connection.delivery_count
+        return index.get(message_id, ())[:1]
+
+    def _unindex(self, reference: Reference) -> None:
+        """Remove a delivery that is settled from the index, if there is one and it contains the delivery."""
+        index = self._by_id
+        if index is None or reference.delivery > self._indexed_to:
+            return
+        message_id = reference.message.message_id
+        same = index[message_id]
+        same.remove(reference)
+        if not same:
+            del index[message_id]
+        if not index:
+            self._by_id = None
 
     def _settled(self, count: int) -> None:
         """Take back what was granted for settled deliveries, and use their capacity in the window."""
