@@ -85,6 +85,8 @@ class Load:
         in_flight: messages that consumers were sent and have not acknowledged.
         is_full: the store has no space, and persistent messages are refused.
         spool_bytes: disk space that spooled messages take.
+        loop_lag_ms: the longest turn of the event loop in the last minute, in milliseconds.
+        loop_lag_cause: what that turn did.
     """
 
     connections: int
@@ -92,6 +94,8 @@ class Load:
     in_flight: int
     is_full: bool
     spool_bytes: int = 0
+    loop_lag_ms: int = 0
+    loop_lag_cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

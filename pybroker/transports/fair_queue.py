@@ -16,7 +16,8 @@ This is start-time fair queueing (Goyal, Vin, Cheng 1996): a slice starts at the
 the connection's finish, and the queue's virtual time is the start of the slice in service. So a connection that did
 little overtakes those that did much, and saves no claim up while it does nothing.
 
-The clock is not read for a few small chunks (`UNMEASURED_BYTES`): reading it for each would cost 1 % of a message.
+The clock is read for the first chunk of a turn, and not for a few small ones after it (`UNMEASURED_BYTES`): reading it
+for each would cost 1 % of a message.
 """
 
 from collections.abc import Callable
@@ -47,8 +48,11 @@ class InputOwner(Protocol):
     """A connection, as far as its waiting input is concerned.
 
     Attributes:
+        peer: the other end, for logs.
         virtual_finish: the virtual time at which its last slice ended.
     """
+
+    peer: str
 
     virtual_finish: float
 
@@ -65,23 +69,30 @@ class FairQueue:
     """The waiting input of all connections of a server.
 
     Attributes:
-        credit: the input that may still be processed in this turn without a look at the clock; see `CHUNK_BYTES`.
+        credit: the input that may still be processed in this turn without a look at the clock, see `CHUNK_BYTES`; 0
+            before the turn's first input.
         is_measuring: True while a slice has a beginning, and needs an `end`.
+        begun_at: monotonic seconds at which this turn's first input came; 0 if none has.
+        longest_seconds: the longest slice of this turn.
+        longest_owner: the connection that had it.
     """
 
     __slots__ = (
-        "_begun_at",
         "_entries",
         "_finish_max",
         "_is_closed",
         "_monotonic",
         "_number",
         "_schedule",
+        "_slice_began_at",
         "_slice_ends_at",
         "_turn_ends_at",
         "_virtual",
+        "begun_at",
         "credit",
         "is_measuring",
+        "longest_owner",
+        "longest_seconds",
     )
 
     def __init__(self, monotonic: Callable[[], float], schedule: Callable[[], None]) -> None:
@@ -91,15 +102,18 @@ class FairQueue:
             monotonic: seconds, exact within a turn.
             schedule: requests that `run` is called at the end of this turn.
         """
-        self.credit: int = UNMEASURED_BYTES
+        self.credit: int = 0
         self.is_measuring = False
+        self.begun_at = 0.0
+        self.longest_seconds = 0.0
+        self.longest_owner: InputOwner | None = None
         self._monotonic = monotonic
         self._schedule = schedule
         self._entries: list[tuple[float, int, InputOwner]] = []
         self._number = 0
         self._virtual = 0.0
         self._finish_max = 0.0
-        self._begun_at = 0.0
+        self._slice_began_at = 0.0
         self._slice_ends_at = 0.0
         self._turn_ends_at = 0.0
         self._is_closed = False
@@ -116,6 +130,7 @@ class FairQueue:
         now = self._monotonic()
         self._begin_turn(now)
         if now >= self._turn_ends_at:
+            self.credit = 0
             return False
         if owner.virtual_finish > self._virtual + (0.0 if self._entries else SLICE_SECONDS):
             return False
@@ -148,8 +163,8 @@ class FairQueue:
 
     def run(self) -> bool:
         """Process waiting input at the end of a turn, up to the limit; return True if some still waits."""
-        self.credit = UNMEASURED_BYTES
-        self._turn_ends_at = 0.0
+        self.credit = 0
+        self.begun_at = 0.0
         entries = self._entries
         if entries:
             now = self._monotonic()
@@ -174,19 +189,25 @@ class FairQueue:
             owner.drop_input()
 
     def _begin_turn(self, now: float) -> None:
-        if not self._turn_ends_at:
+        if not self.begun_at:
+            self.begun_at = now
             self._turn_ends_at = now + DIRECT_SECONDS
+            self.credit = UNMEASURED_BYTES
             self._schedule()
 
     def _begin_slice(self, now: float) -> None:
         self.is_measuring = True
-        self._begun_at = now
+        self._slice_began_at = now
         self._slice_ends_at = now + SLICE_SECONDS
 
     def _charge(self, owner: InputOwner) -> float:
         now = self._monotonic()
         self.is_measuring = False
-        owner.virtual_finish = finish = max(self._virtual, owner.virtual_finish) + now - self._begun_at
+        used = now - self._slice_began_at
+        if used > self.longest_seconds:
+            self.longest_seconds = used
+            self.longest_owner = owner
+        owner.virtual_finish = finish = max(self._virtual, owner.virtual_finish) + used
         if finish > self._finish_max:
             self._finish_max = finish
         return now

@@ -14,6 +14,8 @@ end of the next turn, so that there is one commit a turn, and responses do not w
 Deferred work is what is too long for one turn: searches, sweeps, fan-out. It is done in pieces. Each turn has a limit
 of time and of pieces for all of them together; the rest waits for the next turn, first in first out. A piece that has
 more to do defers itself again, and so continues behind all others, in this turn or a later one.
+
+How long a turn lasts, and what it does, is measured for `loop_lag`.
 """
 
 import asyncio
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pybroker.transports.fair_queue import FairQueue
+from pybroker.transports.loop_lag import TICK_SECONDS, WARNING_SECONDS, LongTurn, LoopLag
 
 Callback = Callable[[], None]
 
@@ -38,9 +41,10 @@ class Turn:
 
     Attributes:
         input: the input that waits.
+        lag: the longest turns.
     """
 
-    __slots__ = ("_commits", "_deferred", "_is_scheduled", "_loop", "_monotonic", "_output", "input")
+    __slots__ = ("_commits", "_deferred", "_is_scheduled", "_loop", "_monotonic", "_output", "input", "lag")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Begin with nothing to do; `monotonic` returns seconds, exact within a turn, unlike the time of some loops."""
@@ -51,6 +55,7 @@ class Turn:
         self._output: list[Callback] = []
         self._is_scheduled = False
         self.input = FairQueue(monotonic, self._schedule)
+        self.lag = LoopLag()
 
     def commit(self, callback: Callback) -> None:
         """Call back at the turn's end, before any output, to write to disk."""
@@ -71,25 +76,83 @@ class Turn:
         """Call back in the loop's thread, from another thread; its output leaves right after."""
         self._loop.call_soon_threadsafe(self._posted, callback)
 
+    def measure(self, name: str, task: Callback) -> None:
+        """Run a periodic task, and record how long it took."""
+        begun = self._monotonic()
+        try:
+            task()
+        finally:
+            now = self._monotonic()
+            self.lag.record(now, now - begun, [(name, now - begun)])
+
+    async def watch(self) -> None:
+        """Look for turns that nothing else measures, until cancelled."""
+        while True:
+            due = self._monotonic() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            now = self._monotonic()
+            self.lag.tick(now, now - due)
+
+    def longest(self) -> LongTurn:
+        """Return the longest turn of the last minute."""
+        return self.lag.last_minute(self._monotonic())
+
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._end)
 
     def _posted(self, callback: Callback) -> None:
+        begun = self._monotonic()
         try:
             callback()
         finally:
-            self._finish()
+            self._write_commits()
+            self._write_output()
+            now = self._monotonic()
+            if now - begun > self.lag.longest or now - begun >= WARNING_SECONDS:
+                self.lag.record(now, now - begun, [("confirmations of a commit", now - begun)])
 
     def _end(self) -> None:
         self._is_scheduled = False
-        self._finish()
-        is_left = self.input.run()
+        fair = self.input
+        begun = fair.begun_at
+        read = committed = self._monotonic()
+        if self._commits:
+            self._write_commits()
+            committed = self._monotonic()
+        written = committed
+        if self._output:
+            self._write_output()
+            written = self._monotonic()
+        is_waiting = len(fair) > 0
+        is_left = fair.run()
+        processed = self._monotonic() if is_waiting else written
+        ended = processed
         if self._deferred:
             self._continue_deferred()
+            ended = self._monotonic()
         if is_left or self._deferred:
             self._schedule()
+        seconds = ended - (begun or read)
+        if seconds > self.lag.longest or seconds >= WARNING_SECONDS:
+            input_seconds = processed - written + (read - begun if begun else 0.0)
+            parts = (
+                (self._input_name(input_seconds), input_seconds),
+                ("commit", committed - read),
+                ("output", written - committed),
+                ("deferred work", ended - processed),
+            )
+            self.lag.record(ended, seconds, parts)
+        fair.longest_seconds = 0.0
+        fair.longest_owner = None
+
+    def _input_name(self, seconds: float) -> str:
+        """Return whose input took so many seconds: the connection that took most of them, if one did."""
+        fair = self.input
+        if fair.longest_owner is None or 2 * fair.longest_seconds < seconds:
+            return "input of several connections"
+        return f"input of {fair.longest_owner.peer}"
 
     def _continue_deferred(self) -> None:
         """Run pieces up to the limits, also those that they defer in turn."""
@@ -100,11 +163,13 @@ class Turn:
             if not deferred or monotonic() >= deadline:
                 return
 
-    def _finish(self) -> None:
+    def _write_commits(self) -> None:
         while self._commits:
             commits, self._commits = self._commits, []
             for commit in commits:
                 self._run(commit)
+
+    def _write_output(self) -> None:
         output, self._output = self._output, []
         for flush in reversed(output):
             self._run(flush)

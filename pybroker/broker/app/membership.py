@@ -163,6 +163,8 @@ def _load(totals: Totals | None) -> Load | None:
         in_flight=totals.in_flight,
         is_full=totals.is_full,
         spool_bytes=totals.spool_bytes,
+        loop_lag_ms=round(totals.loop_lag_seconds * 1000),
+        loop_lag_cause=totals.loop_lag_cause,
     )
 
 

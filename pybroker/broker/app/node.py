@@ -12,7 +12,8 @@ import logging
 import math
 import socket
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pybroker.broker.app import log_limits, logs, schedulers, wiring
@@ -131,7 +132,11 @@ class Node:
 
     def totals(self) -> Totals | None:
         """Return the broker's counts; None unless it serves."""
-        return self._term.broker.admin.totals() if self.role is Role.MASTER and self._term is not None else None
+        term = self._term
+        if self.role is not Role.MASTER or term is None:
+            return None
+        lag = term.server.turn.longest()
+        return replace(term.broker.admin.totals(), loop_lag_seconds=lag.seconds, loop_lag_cause=lag.cause)
 
     def stop(self) -> None:
         """Request an orderly end; a second request does not wait for clients."""
@@ -299,6 +304,7 @@ class Node:
             self._every(_REPORT_SECONDS, term.broker.report),
             self._every(log_limits.PERIOD_SECONDS, logs.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
+            term.server.turn.watch(),
         ]
         if self._has_stood_by and config.is_in_directory:
             tasks.append(asyncio.to_thread(schedulers.warn, config))  # an ActiveMQ may have been the last master
@@ -315,7 +321,8 @@ class Node:
         try:
             while True:
                 await asyncio.sleep(delay)
-                task()
+                if self._term is not None:
+                    self._term.server.turn.measure(f"periodic task {getattr(task, '__name__', '')}", task)
                 delay = min(2 * delay, seconds)
         except Exception as error:
             _log.exception("a periodic task failed")
@@ -337,7 +344,7 @@ class Node:
         if term.broker.scheduler is None:
             return
         try:
-            term.broker.scheduler.fire(self._machine.clock())
+            term.server.turn.measure("scheduled delivery", partial(term.broker.scheduler.fire, self._machine.clock()))
         except Exception as error:  # as for the other periodic tasks
             _log.exception("the scheduler failed")
             self._store_failed(error)

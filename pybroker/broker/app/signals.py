@@ -43,7 +43,8 @@ def _summarise(node: Node) -> None:
         _log.info("SIGUSR1: %s", state)
         return
     _log.info(
-        "SIGUSR1: %s; %s, %s, %s waiting, %d in flight, %.1f of %.1f MB of memory, %.1f MB spooled%s%s",
+        "SIGUSR1: %s; %s, %s, %s waiting, %d in flight, %.1f of %.1f MB of memory, %.1f MB spooled, "
+        "loop lag %.0f ms%s%s%s",
         state,
         counted(held.connections, "connection"),
         counted(held.destinations, "destination"),
@@ -52,6 +53,8 @@ def _summarise(node: Node) -> None:
         held.memory_bytes / 2**20,
         held.memory_bytes_max / 2**20,
         held.spool_bytes / 2**20,
+        held.loop_lag_seconds * 1000,
+        f" ({held.loop_lag_cause})" if held.loop_lag_cause else "",
         "; the store is FULL" if held.is_full else "",
         "; the spool is FULL" if held.is_spool_full else "",
     )

@@ -127,8 +127,12 @@ def _answer(status: Status) -> str:
     return f"no pybroker is master, but {who} holds {status.lock}: an ActiveMQ, or a member that is stepping back"
 
 
+_LAG_SHOWN_MS = 100
+"""The length of a turn of the event loop from which `status` says what it did; `--json` always does."""
+
+
 def _describe_load(status: Status) -> list[str]:
-    """Return a line about the master's load, and one about a full disk."""
+    """Return a line about the master's load, one about a long turn, and one about a full disk."""
     load = status.master.member.load if status.master and status.master.member else None
     if load is None:
         return []
@@ -136,8 +140,10 @@ def _describe_load(status: Status) -> list[str]:
     spooled = f"{load.spool_bytes / 2**20:,.0f} MB spooled, " if load.spool_bytes else ""
     lines = [
         f"  {counted(load.waiting, 'message')} waiting, {load.in_flight:,} in flight, {spooled}"
-        f"{counted(load.connections, 'connection')}, {free}"
+        f"{counted(load.connections, 'connection')}, {free}, loop lag {load.loop_lag_ms:,} ms"
     ]
+    if load.loop_lag_ms >= _LAG_SHOWN_MS:
+        lines.append(f"  LOOP LAG: in the last minute clients waited {load.loop_lag_ms:,} ms for {load.loop_lag_cause}")
     if load.is_full:
         lines.append("  STORE FULL: persistent messages are refused until consumers, or you, have freed space")
     return lines

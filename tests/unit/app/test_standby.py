@@ -16,7 +16,7 @@ from pybroker.broker.app.status import Status, describe
 from pybroker.store.journal import id_cache
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import data_file_name
-from pybroker.store.members import Followed, MemberRecord, MemberRole, MemberStatus
+from pybroker.store.members import Followed, Load, MemberRecord, MemberRole, MemberStatus
 from tests.unit.store.states import add, append, batch, write_file
 
 SECONDS = 20.0
@@ -185,3 +185,34 @@ def test_standby_lists_long_queues_before_it_reports_warm(
     messages = follower.state.destinations[queue].messages
     assert follower.id_cache._ids == {queue: list(messages)}
     assert len(messages) == 1200
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "lines"),
+    [
+        (4, []),
+        (1_250, ["  LOOP LAG: in the last minute clients waited 1,250 ms for input of 10.0.0.1:5 1250 ms"]),
+    ],
+)
+def test_status_shows_the_loop_lag_and_the_cause_of_a_long_turn(milliseconds: int, lines: list[str]) -> None:
+    load = Load(
+        connections=1,
+        waiting=2,
+        in_flight=3,
+        is_full=False,
+        loop_lag_ms=milliseconds,
+        loop_lag_cause="input of 10.0.0.1:5 1250 ms",
+    )
+    member = replace(STANDBY, role=MemberRole.MASTER, followed=None, load=load)
+    status = Status(
+        store="/s",
+        lock="/s/lock",
+        locked=True,
+        holder_pid=None,
+        members=[MemberStatus(name="b", alive=True, member=member)],
+        now_ms=member.updated_ms,
+    )
+    described = describe(status)
+    assert described[1].endswith(f", loop lag {milliseconds:,} ms")
+    assert described[2:-1] == lines
+    assert status.as_json()["members"][0]["load"]["loop_lag_ms"] == milliseconds

@@ -32,7 +32,7 @@ class Owner:
 
     def __init__(self, world: "World", name: str, frames: int = 0) -> None:
         self.world = world
-        self.name = name
+        self.name = self.peer = name
         self.frames = frames
         self.virtual_finish = 0.0
         self.is_dropped = False
@@ -120,10 +120,16 @@ def test_turn_has_a_limit_whoever_waits(world: World) -> None:
     assert world.clock.now - begun < QUEUED_SECONDS + SLICE_SECONDS + TICK
 
 
-def test_little_input_is_processed_without_a_look_at_the_clock(world: World) -> None:
-    assert not world.queue.run()
+def test_only_the_first_input_of_a_turn_is_measured_if_there_is_little(world: World) -> None:
+    assert world.queue.credit == 0
+    owner = world.owner("a")
+    assert world.queue.begin(owner)
+    world.queue.end(owner)
     assert world.queue.credit == UNMEASURED_BYTES
-    assert world.clock.reads == 0
+    reads = world.clock.reads
+    assert not world.queue.run()
+    assert world.queue.credit == 0
+    assert world.clock.reads == reads, "and nothing waits"
 
 
 def test_input_waits_once_the_time_of_its_turn_is_used_up(world: World) -> None:
