@@ -17,6 +17,7 @@ THEMES: Final = (
     "identity",
     "logs",
     "acknowledgements",
+    "extremes",
 )
 """Modules of this package that declare attacks."""
 
