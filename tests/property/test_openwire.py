@@ -29,6 +29,7 @@ from pybroker.broker.domain.openwire.objects import (
     encode_ack,
     encode_subscription_info,
 )
+from pybroker.broker.domain.openwire.property_index import PropertyIndex
 from pybroker.broker.domain.openwire.shapes import skip_structure
 from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.broker.domain.openwire.throwables import StackFrame, Throwable
@@ -250,6 +251,15 @@ def test_maps_decode_to_what_was_encoded(entries: dict[str, Any]) -> None:
     assert with_types(decode_map(encode_map(entries))) == with_types(entries)
 
 
+@given(st.dictionaries(java_text, values, max_size=5))
+def test_each_value_of_a_map_is_found_by_its_name(entries: dict[str, Any]) -> None:
+    data = encode_map(entries)
+    index = PropertyIndex(data)
+    for name, value in decode_map(data).items():
+        assert with_types(index.get(name)) == with_types(value)
+    assert index.get("a name that none has") is None
+
+
 @given(st.lists(values, max_size=5))
 def test_streams_decode_to_what_was_encoded(elements: list[Any]) -> None:
     assert with_types(decode_stream(encode_stream(elements))) == with_types(elements)
@@ -312,7 +322,7 @@ def test_a_template_agrees_with_encoding(
 
 # ---------------------------------------------------------------- damage
 
-READERS = [decode, routing, decode_ack, decode_subscription_info, decode_map, decode_stream]
+READERS = [decode, routing, decode_ack, decode_subscription_info, decode_map, decode_stream, PropertyIndex]
 
 
 @pytest.mark.parametrize("data", golden_messages(), ids=lambda data: f"type{data[0]}-{len(data)}")

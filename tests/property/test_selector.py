@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.core.selector.compiler import compile_condition
 from pybroker.broker.core.selector.parser import parse
+from pybroker.broker.core.selector.subject import Subject
 from pybroker.broker.core.selector.tree import (
     And,
     Arithmetic,
@@ -288,7 +289,11 @@ def quoted(text: str) -> str:
 
 
 def evaluate(node: Node, message: dict[str, Any]) -> bool | None:
-    return compile_condition(node)(OpenWireMessage(type=MessageType.TEXT, marshalled_properties=encode_map(message)))
+    return compile_condition(node)(subject(message))
+
+
+def subject(message: dict[str, Any]) -> Subject:
+    return Subject(OpenWireMessage(type=MessageType.TEXT, marshalled_properties=encode_map(message)))
 
 
 @settings(max_examples=500)
@@ -306,14 +311,13 @@ def test_what_is_written_is_what_is_read(node, style):
 def test_conversion_leaves_messages_without_text_alone(node, message):
     if any(isinstance(value, str) for value in message.values()) or re.search("'", spell(node, random.Random(0))):
         return
-    fields = OpenWireMessage(type=MessageType.TEXT, marshalled_properties=encode_map(message))
+    fields = subject(message)
     assert compile_condition(node, convert=True)(fields) is compile_condition(node)(fields)
 
 
 @given(conditions(2), messages)
 def test_a_converting_condition_is_three_valued(node, message):
-    fields = OpenWireMessage(type=MessageType.TEXT, marshalled_properties=encode_map(message))
-    assert compile_condition(node, convert=True)(fields) in (True, False, None)
+    assert compile_condition(node, convert=True)(subject(message)) in (True, False, None)
 
 
 WORDS = """

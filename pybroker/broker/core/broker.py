@@ -28,6 +28,7 @@ from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.broker.core.scheduling_queue import SchedulingQueue, to_scheduling_queue
+from pybroker.broker.core.selector import forget_message
 from pybroker.broker.core.subscribing import Subscribing
 from pybroker.broker.core.takeover import RecoveryLoader, seen
 from pybroker.broker.core.topic import Topic
@@ -220,6 +221,7 @@ class BrokerCore(Host):
     def report(self) -> None:
         """Log the counts of events of single messages since the last report; called every few seconds."""
         self.dead_letters.aggregator.report()
+        forget_message()  # it may be large
 
     def quiesce(self) -> None:
         """Stop all deliveries before clients are disconnected: messages that one returns must not go to the next."""

@@ -10,10 +10,11 @@
 | `compiler` | tree to nested functions |
 | `comparison` | what `=`, `<` and their kin make of two values |
 | `arithmetic` | what `+` and its kin make of two values |
+| `subject` | the message of an evaluation |
 | `fields` | names to header fields and properties |
 | `like` | LIKE patterns |
 """
 
-from pybroker.broker.core.selector.selector import Selector, compile_selector
+from pybroker.broker.core.selector.selector import Selector, compile_selector, forget_message
 
-__all__ = ["Selector", "compile_selector"]
+__all__ = ["Selector", "compile_selector", "forget_message"]

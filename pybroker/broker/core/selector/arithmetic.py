@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from pybroker.broker.core.selector.fields import Value
-from pybroker.broker.domain.openwire.message import OpenWireMessage
+from pybroker.broker.core.selector.subject import Subject
 
 _LONG_MIN = -(2**63)
 _LONG_MASK = 2**64 - 1
@@ -19,9 +19,9 @@ def arithmetic(operator: str, left: Value, right: Value) -> Value:
     """Return the function that computes `left operator right`."""
     compute = _OPERATIONS[operator]
 
-    def value(message: OpenWireMessage) -> float | None:
-        a = left(message)
-        b = right(message)
+    def value(subject: Subject) -> float | None:
+        a = left(subject)
+        b = right(subject)
         if (type(a) is int or type(a) is float) and (type(b) is int or type(b) is float):
             return compute(a, b)
         return None
@@ -32,8 +32,8 @@ def arithmetic(operator: str, left: Value, right: Value) -> Value:
 def signed(operator: str, operand: Value) -> Value:
     """Return the function that computes `operator operand` for a unary plus or minus."""
 
-    def value(message: OpenWireMessage) -> float | None:
-        number = operand(message)
+    def value(subject: Subject) -> float | None:
+        number = operand(subject)
         if type(number) is int or type(number) is float:
             return with_sign(operator, number)
         return None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pybroker.broker.core.selector.fields import Condition, Value
-from pybroker.broker.domain.openwire.message import OpenWireMessage
+from pybroker.broker.core.selector.subject import Subject
 
 Test = Callable[[Any, Any], bool]
 Decision = Callable[[object, object], bool | None]
@@ -42,7 +42,7 @@ _LONG = range(-(2**63), 2**63)
 def compare(symbol: str, left: Value, right: Value, *, convert: bool) -> Condition:
     """Return the condition `left symbol right`; with `convert`, a string is read as what the other side is."""
     decide = _converting_decision(symbol) if convert else _decision(symbol)
-    return lambda message: decide(left(message), right(message))
+    return lambda subject: decide(left(subject), right(subject))
 
 
 def compare_with_constant(symbol: str, value: Value, constant: float | str) -> Condition:
@@ -50,12 +50,12 @@ def compare_with_constant(symbol: str, value: Value, constant: float | str) -> C
     test = _TESTS[symbol]
     kind = type(constant)
     if kind not in _comparable_types(symbol):
-        return lambda message: None if value(message) is None else False
+        return lambda subject: None if value(subject) is None else False
     if isinstance(constant, int | float) and not isinstance(constant, bool):
         return _compare_with_number(test, value, constant)
 
-    def condition(message: OpenWireMessage) -> bool | None:
-        found = value(message)
+    def condition(subject: Subject) -> bool | None:
+        found = value(subject)
         if type(found) is kind:
             return test(found, constant)
         return None if found is None else False
@@ -72,8 +72,8 @@ def _compare_with_number(test: Test, value: Value, constant: float) -> Condition
     exact = constant if type(constant) is int else None
     approximate = float(constant)
 
-    def condition(message: OpenWireMessage) -> bool | None:
-        found = value(message)
+    def condition(subject: Subject) -> bool | None:
+        found = value(subject)
         if type(found) is int:
             return test(float(found), approximate) if exact is None else test(found, exact)
         if type(found) is float:

@@ -16,6 +16,7 @@ from pybroker.broker.core.selector import arithmetic, like
 from pybroker.broker.core.selector.comparison import compare, compare_with_constant, mirrored
 from pybroker.broker.core.selector.fields import Condition, Value, field
 from pybroker.broker.core.selector.like import WorkLimit
+from pybroker.broker.core.selector.subject import Subject
 from pybroker.broker.core.selector.tree import (
     And,
     Arithmetic,
@@ -31,7 +32,6 @@ from pybroker.broker.core.selector.tree import (
     Or,
     Signed,
 )
-from pybroker.broker.domain.openwire.message import OpenWireMessage
 
 
 def compile_condition(node: Node, *, convert: bool = False, limit: WorkLimit | None = None) -> Condition:
@@ -77,7 +77,7 @@ class _Compiler(NamedTuple):
     def _value(self, node: Node) -> Value:
         match node:
             case Literal(constant):
-                return lambda message: constant
+                return lambda subject: constant
             case Identifier(name):
                 return field(name)
             case Signed(operator, operand):
@@ -117,10 +117,10 @@ def _conjunction(conditions: Sequence[Condition]) -> Condition:
     if len(conditions) == 2:
         return _both(*conditions)
 
-    def condition(message: OpenWireMessage) -> bool | None:
+    def condition(subject: Subject) -> bool | None:
         result: bool | None = True
         for operand in conditions:
-            truth = operand(message)
+            truth = operand(subject)
             if truth is False:
                 return False
             if truth is None:
@@ -131,22 +131,22 @@ def _conjunction(conditions: Sequence[Condition]) -> Condition:
 
 
 def _both(first: Condition, second: Condition) -> Condition:
-    def condition(message: OpenWireMessage) -> bool | None:
-        truth = first(message)
+    def condition(subject: Subject) -> bool | None:
+        truth = first(subject)
         if truth:
-            return second(message)
+            return second(subject)
         if truth is None:
-            return False if second(message) is False else None
+            return False if second(subject) is False else None
         return False
 
     return condition
 
 
 def _disjunction(conditions: Sequence[Condition]) -> Condition:
-    def condition(message: OpenWireMessage) -> bool | None:
+    def condition(subject: Subject) -> bool | None:
         result: bool | None = False
         for operand in conditions:
-            truth = operand(message)
+            truth = operand(subject)
             if truth:
                 return True
             if truth is None:
@@ -157,8 +157,8 @@ def _disjunction(conditions: Sequence[Condition]) -> Condition:
 
 
 def _inversion(operand: Condition) -> Condition:
-    def condition(message: OpenWireMessage) -> bool | None:
-        truth = operand(message)
+    def condition(subject: Subject) -> bool | None:
+        truth = operand(subject)
         return None if truth is None else not truth
 
     return condition
@@ -166,21 +166,21 @@ def _inversion(operand: Condition) -> Condition:
 
 def _null_test(value: Value, negated: bool) -> Condition:
     if negated:
-        return lambda message: value(message) is not None
-    return lambda message: value(message) is None
+        return lambda subject: value(subject) is not None
+    return lambda subject: value(subject) is None
 
 
 def _membership(value: Value, choices: frozenset[str], negated: bool) -> Condition:
-    def condition(message: OpenWireMessage) -> bool | None:
-        found = value(message)
+    def condition(subject: Subject) -> bool | None:
+        found = value(subject)
         return None if found is None else (type(found) is str and found in choices) is not negated
 
     return condition
 
 
 def _likeness(value: Value, is_like: Callable[[str], bool | None], negated: bool) -> Condition:
-    def condition(message: OpenWireMessage) -> bool | None:
-        found = value(message)
+    def condition(subject: Subject) -> bool | None:
+        found = value(subject)
         if isinstance(found, str):
             truth = is_like(found)
             return None if truth is None else truth is not negated
@@ -192,8 +192,8 @@ def _likeness(value: Value, is_like: Callable[[str], bool | None], negated: bool
 def _truth(value: Value) -> Condition:
     """Return the condition of a value alone: TRUE if it is the boolean true, FALSE if it is of another type."""
 
-    def condition(message: OpenWireMessage) -> bool | None:
-        found = value(message)
+    def condition(subject: Subject) -> bool | None:
+        found = value(subject)
         return None if found is None else found is True
 
     return condition

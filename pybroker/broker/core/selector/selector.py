@@ -30,7 +30,6 @@ Where ActiveMQ 5.17.2 does otherwise than JMS 1.1, JMS is followed:
 """
 
 import logging
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -39,10 +38,10 @@ from pybroker.broker.core.selector.compiler import compile_condition
 from pybroker.broker.core.selector.fields import Condition
 from pybroker.broker.core.selector.like import STEPS_MAX, WorkLimit
 from pybroker.broker.core.selector.parser import parse
+from pybroker.broker.core.selector.subject import SubjectCache
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.message import view
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +55,8 @@ CONVERT_PREFIX: Final = "convert_string_expressions:"
 """The prefix that ActiveMQ's STOMP transport adds to selectors, because STOMP's properties are all strings."""
 
 _LOGGED_CHARACTERS: Final = 72
+
+_subjects: Final = SubjectCache()
 
 
 class Selector:
@@ -90,10 +91,7 @@ class Selector:
         if limit is not None:
             limit.steps = STEPS_MAX
         try:
-            fields = view(message)
-            if redelivery_count:
-                fields = replace(fields, redelivery_counter=redelivery_count)
-            truth = self._condition(fields)
+            truth = self._condition(_subjects.get(message, redelivery_count))
             if limit is not None and limit.steps < 0:
                 _unfinished.record(self.text, message)
             return truth is True
@@ -104,6 +102,11 @@ class Selector:
         except Exception as error:  # caused by the message; its sender and the consumers must not be affected
             contain(error, "evaluating a selector", message)
             return False
+
+
+def forget_message() -> None:
+    """Free the last message that a selector was evaluated on."""
+    _subjects.clear()
 
 
 class _UnfinishedLog:

@@ -146,6 +146,14 @@ class Reader:
         """Read a nullable byte sequence."""
         return self.take(self.integer()) if self.boolean() else None
 
+    def skip_byte_sequence(self) -> None:
+        """Skip a nullable byte sequence, without a copy of it."""
+        if self.boolean():
+            size = self.integer()
+            if not 0 <= size <= self.remaining:
+                raise _cut_short(size, self.offset, self.data)
+            self.offset += size
+
     def end(self) -> None:
         """Make sure that nothing is left."""
         if self.offset != len(self.data):

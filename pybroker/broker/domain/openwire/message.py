@@ -189,8 +189,12 @@ def encode(fields: OpenWireMessage) -> bytes:
         raise UnencodableOpenWire(f"a number out of its range: {error}") from error
 
 
-def decode(data: bytes) -> OpenWireMessage:
+def decode(data: bytes, *, with_content: bool = True) -> OpenWireMessage:
     """Decode a message from its data type on; nothing may be left over.
+
+    Args:
+        data: the message.
+        with_content: False to leave the content out, which may be large.
 
     Raises:
         MalformedOpenWire: it is no message.
@@ -212,7 +216,10 @@ def decode(data: bytes) -> OpenWireMessage:
         message.original_destination = ids.read_destination(reader)
     message.message_id = ids.read_message_id(reader)
     _read_headers(reader, message)
-    message.content = reader.byte_sequence()
+    if with_content:
+        message.content = reader.byte_sequence()
+    else:
+        reader.skip_byte_sequence()
     message.marshalled_properties = reader.byte_sequence()
     _read_broker_fields(reader, message)
     reader.end()

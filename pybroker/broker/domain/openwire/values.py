@@ -149,6 +149,13 @@ def has_more_values(data: bytes, values_max: int) -> bool:
     return False
 
 
+def decode_value(data: bytes, place: int) -> Value:
+    """Decode the value that begins with its tag at a place. Raises `MalformedOpenWire` if it is none."""
+    reader = _ValueReader(data, _UNLIMITED)
+    reader.offset = place
+    return _read_value(reader, NESTING_MAX)
+
+
 def encode_stream(values: Iterable[Value]) -> bytes:
     """Encode a stream body. Raises `UnencodableOpenWire` as `encode_map` does."""
     out = bytearray()
