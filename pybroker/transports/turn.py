@@ -21,7 +21,7 @@ How long a turn lasts, and what it does, is measured for `loop_lag`.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from pybroker.transports.fair_queue import FairQueue
@@ -31,6 +31,15 @@ Callback = Callable[[], None]
 
 DEFERRED_SECONDS: Final = 0.005
 """The limit to the time of deferred work in a turn: a client waits for it, and for as much queued input."""
+
+OUTPUT_SECONDS: Final = 0.005
+"""The limit to the time for the output of a turn; what is left, of a fan-out to thousands, has as much in the next."""
+
+_OUTPUTS_UNMEASURED: Final = 64
+"""Connections with output in a turn, up to which the clock is not read for it: less than a millisecond."""
+
+_CLOCK_MASK: Final = 15
+"""With more, the clock is read for every sixteenth."""
 
 DEFERRED_PIECES: Final = 20
 """The limit to the pieces of deferred work in a turn: each may leave output, which is sent at the end of the turn."""
@@ -44,7 +53,7 @@ class Turn:
         lag: the longest turns.
     """
 
-    __slots__ = ("_commits", "_deferred", "_is_scheduled", "_loop", "_monotonic", "_output", "input", "lag")
+    __slots__ = ("_commits", "_deferred", "_is_scheduled", "_late", "_loop", "_monotonic", "_output", "input", "lag")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Begin with nothing to do; `monotonic` returns seconds, exact within a turn, unlike the time of some loops."""
@@ -53,6 +62,8 @@ class Turn:
         self._deferred: deque[Callback] = deque()
         self._commits: list[Callback] = []
         self._output: list[Callback] = []
+        self._late: deque[Callback] = deque()
+        """The output that earlier turns had no time for, oldest first."""
         self._is_scheduled = False
         self.input = FairQueue(monotonic, self._schedule)
         self.lag = LoopLag()
@@ -122,7 +133,7 @@ class Turn:
             self._write_commits()
             committed = self._monotonic()
         written = committed
-        if self._output:
+        if self._output or self._late:
             self._write_output()
             written = self._monotonic()
         is_waiting = len(fair) > 0
@@ -171,8 +182,28 @@ class Turn:
 
     def _write_output(self) -> None:
         output, self._output = self._output, []
-        for flush in reversed(output):
-            self._run(flush)
+        late = self._late
+        if not late and len(output) <= _OUTPUTS_UNMEASURED:
+            for flush in reversed(output):
+                self._run(flush)
+            return
+        output.reverse()
+        late.extend(output[self._run_some(output) :])
+        for _ in range(self._run_some(late)):
+            late.popleft()
+        if late:
+            self._schedule()
+
+    def _run_some(self, callbacks: Iterable[Callback]) -> int:
+        """Run callbacks until `OUTPUT_SECONDS` are over; return how many."""
+        deadline = self._monotonic() + OUTPUT_SECONDS
+        count = 0
+        for callback in callbacks:
+            self._run(callback)
+            count += 1
+            if not count & _CLOCK_MASK and self._monotonic() >= deadline:
+                break
+        return count
 
     def _run(self, callback: Callback) -> None:
         """Run one callback; a bug in it must not keep the others from running."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.transports.turn import DEFERRED_PIECES, DEFERRED_SECONDS, Turn
+from pybroker.transports.turn import DEFERRED_PIECES, DEFERRED_SECONDS, OUTPUT_SECONDS, Turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -204,3 +204,54 @@ def test_posted_callback_does_not_extend_the_time_of_deferred_work(loop: Loop) -
 
     loop.run_until_complete(live())
     assert log == ["posted", "piece"]
+
+
+def test_output_to_thousands_is_divided_and_that_of_the_next_turn_goes_first(loop: Loop) -> None:
+    clock, log = Clock(), list[str]()
+
+    def flush(name: str) -> None:
+        clock.now += 0.00005
+        log.append(name)
+
+    async def live() -> int:
+        turn = Turn(loop, clock)
+        for number in range(2000):
+            turn.output(partial(flush, str(number)))
+        begun = clock.now
+        await asyncio.sleep(0)
+        assert clock.now - begun < 2 * OUTPUT_SECONDS + 0.002
+        first = len(log)
+        turn.output(partial(flush, "response"))
+        await asyncio.sleep(0)
+        assert log[first] == "response"
+        turns = 2
+        while len(log) < 2001:
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert loop.run_until_complete(live()) < 2000 * 0.00005 / OUTPUT_SECONDS + 3
+    assert sorted(log) == sorted([*map(str, range(2000)), "response"]), "each once"
+    rest = [int(each) for each in log if each != "response"]
+    assert rest == sorted(rest, reverse=True)
+
+
+def test_output_that_is_written_while_late_output_is_goes_with_the_next_turn(loop: Loop) -> None:
+    clock, log = Clock(), list[int]()
+
+    async def live() -> None:
+        turn = Turn(loop, clock)
+
+        def flush(number: int) -> None:
+            clock.now += 0.0005
+            log.append(number)
+            if number < 100:
+                turn.output(partial(flush, number + 100))
+
+        for number in range(100):
+            turn.output(partial(flush, number))
+        for _ in range(300):
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(live())
+    assert sorted(log) == list(range(200))
