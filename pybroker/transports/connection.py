@@ -30,6 +30,7 @@ from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.output_memory import LARGE_BYTES, OutputMemory
 from pybroker.transports.session import Link, Session
 from pybroker.transports.turn import Turn
+from pybroker.transports.work_thread import WorkThread
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +90,11 @@ class Registry(Protocol):
     @property
     def turn(self) -> Turn:
         """The callbacks for the end of the loop's turn."""
+        ...
+
+    @property
+    def work_thread(self) -> WorkThread:
+        """The thread for work of long duration."""
         ...
 
 
@@ -237,6 +243,10 @@ class SocketConnection(asyncio.Protocol):
         if self._holds_frame:
             self._holds_frame = False
             self._registry.frames.end(self)
+
+    def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run work of long duration in a thread, and then call `done` in the loop's thread."""
+        self._registry.work_thread.run(work, done)
 
     def become(self, session: Session) -> None:
         """Replace the session, from the next event on."""

@@ -20,6 +20,7 @@ from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.tls_connection import TlsConnection
 from pybroker.transports.turn import Turn
+from pybroker.transports.work_thread import WorkThread
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class Server:
         self.connections_max = connections_max
         self._loop = asyncio.get_running_loop()
         self.turn = turn or Turn(self._loop)
+        self.work_thread = WorkThread(self.turn.post)
         self.frames = frames or FrameMemory()
         self.unread = unread or OutputMemory()
         self._listeners: dict[socket.socket, ListenerProtocol] = {}
@@ -137,6 +139,7 @@ class Server:
         for connection in [*self.connections, *self._refused]:
             connection.abort()
         self._handshakes.close()
+        self.work_thread.close()
 
     def hold(self) -> None:
         """Stop reading from every peer, and drop the input that waits."""

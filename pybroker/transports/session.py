@@ -4,6 +4,7 @@ One session serves one connection. It is sans-I/O: it takes chunks, calls the br
 (`close`, `wake_at`) to its link. The only asyncio implementation of `Link` is in `connection`; tests use a fake.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from pybroker.broker.domain.errors import BrokerError
@@ -67,6 +68,14 @@ class Link(Throttle, Protocol):
 
     def release_frame(self) -> None:
         """Release what was reserved, as the frame is complete."""
+        ...
+
+    def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run work of long duration in a thread, and then call `done` here, unless the server has closed by then.
+
+        The work must not raise an exception, nor touch what the event loop uses. The interpreter must be free most of
+        the time: it may run code that releases its lock, and short pieces of other code.
+        """
         ...
 
 

@@ -7,7 +7,7 @@ their order on each connection. Where we answer otherwise on purpose, `DEVIATION
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,6 +169,11 @@ class FakeLink:
 
     def resume_reading(self) -> None:
         """The test itself feeds the session."""
+
+    def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Do it at once."""
+        work()
+        done()
 
     def reserve_frame(self, size: int, received: int) -> None:
         """Do nothing: this link has all memory."""

@@ -54,8 +54,21 @@ class StompClient:
         next_sequence: Callable[[], int],
         write: Callable[[bytes], None],
         flow: Flow,
+        in_thread: Callable[[Callable[[], None], Callable[[], None]], None],
     ) -> None:
-        """Create a client without subscriptions and transactions; `write` sends frames, as `flow` allows."""
+        """Create a client without subscriptions and transactions.
+
+        Args:
+            connection: the core's.
+            version: of STOMP.
+            limits: to what the peer may have.
+            clock: milliseconds since the epoch.
+            next_sequence: numbers messages.
+            write: sends frames.
+            flow: is paused while too many of them wait.
+            in_thread: runs a function in a thread, then another one here.
+        """
+        self._in_thread = in_thread
         self._connection = connection
         self._version = version
         self._escape = ESCAPERS[version]
@@ -90,6 +103,10 @@ class StompClient:
         self._give_up_unwritable()
         for subscription, delivery in sent.items():
             subscription.consumer.acknowledge_through(delivery)
+
+    def resume_rendering(self) -> None:
+        """Render a long body that has waited until the peer had read what was written before."""
+        self._outbox.advance()
 
     def close(self) -> None:
         """Close subscriptions and connection; unacknowledged messages go back to the core. Harmless when repeated."""
@@ -182,6 +199,7 @@ class StompClient:
             self._version,
             subscription_id=headers.get("id"),
             transformation=headers.get("transformation"),
+            body_bytes_max=self._limits.body_bytes,
         )
         return StompSubscription(
             serial=self._subscription_count + 1,
@@ -192,6 +210,7 @@ class StompClient:
             writer=writer,
             outbox=self._outbox,
             unwritable=self._report_unwritable,
+            in_thread=self._in_thread,
         )
 
     def _admit(self, subscription: StompSubscription) -> None:

@@ -1,11 +1,11 @@
 """Backpressure of a STOMP connection: pauses the core's deliveries while output piles up.
 
-It may pile up in two places, and deliveries resume when both have space again:
+It may pile up in two places, and deliveries resume when both have space again, and no body is being rendered:
 
 ```text
 core --deliver--> outbox --write--> link --> peer
-                    |                 |
-                 RECEIPT            LINK
+                  |    |              |
+            RECEIPT    RENDERING    LINK
 ```
 """
 
@@ -19,6 +19,7 @@ class BackpressureReason(enum.Enum):
 
     LINK = "the peer reads too slowly"
     RECEIPT = "many bytes wait behind a receipt that is not due yet"
+    RENDERING = "a long body is rendered in a thread"
 
 
 class Flow:
@@ -29,6 +30,11 @@ class Flow:
     def __init__(self) -> None:
         self._connection: ConnectionPort | None = None
         self._reasons: set[BackpressureReason] = set()
+
+    @property
+    def is_link_free(self) -> bool:
+        """True while the peer reads all that is written."""
+        return BackpressureReason.LINK not in self._reasons
 
     def attach(self, connection: ConnectionPort) -> None:
         """Control a connection; it is paused at once if there is a reason already."""

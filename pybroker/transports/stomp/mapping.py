@@ -18,11 +18,12 @@ clients see no difference. Maps and objects are read from text, and rendered as 
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, is_advisory, parse
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
-from pybroker.broker.domain.openwire.body import encode_text_utf8
+from pybroker.broker.domain.openwire.body import BODY_BYTES_MAX, encode_text_utf8, inflates_within
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, view
@@ -305,10 +306,52 @@ _TEXT = MessageType.TEXT
 """Module constants: looking a member up in its enum costs as much as a header, once per message and consumer."""
 
 
+INLINE_BYTES_MAX: Final = 1 << 20
+"""Bodies of up to so many bytes are rendered at once, in some milliseconds; longer ones in a thread."""
+
+_INFLATION_MAX: Final = 1032
+"""Bytes that one byte of a zlib stream can become."""
+
+_Body = tuple[bytes, dict[str, str]]
+"""A frame's body, and the headers that describe its form."""
+
+
+class SlowBody:
+    """A body that takes long to render.
+
+    Attributes:
+        fields: the message.
+    """
+
+    __slots__ = ("_error", "_made", "_message", "_writer", "fields")
+
+    def __init__(self, writer: "MessageWriter", message: Message, fields: OpenWireMessage) -> None:
+        self.fields = fields
+        self._writer = writer
+        self._message = message
+        self._made: _Body | None = None
+        self._error: Exception | None = None
+
+    def render(self) -> None:
+        """Render it; in a thread. An error is kept for `rendered`."""
+        try:
+            self._made = self._writer.body(self._message, self.fields)
+        except Exception as error:  # of any kind, it concerns this message
+            self._error = error
+
+    def rendered(self) -> _Body:
+        """Return the body and its headers, after `render`. Raises the error of `render`."""
+        if self._error is not None:
+            raise self._error
+        assert self._made is not None, "it is rendered first"
+        return self._made
+
+
 class MessageWriter:
     """Renders messages for one subscription."""
 
     __slots__ = (
+        "_body_bytes_max",
         "_escape",
         "_form",
         "_heads",
@@ -321,7 +364,13 @@ class MessageWriter:
     )
 
     def __init__(
-        self, names: DestinationNames, version: Version, *, subscription_id: str | None, transformation: str | None
+        self,
+        names: DestinationNames,
+        version: Version,
+        *,
+        subscription_id: str | None,
+        transformation: str | None,
+        body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
         """Create a writer.
 
@@ -330,7 +379,9 @@ class MessageWriter:
             version: the STOMP version, for its escapes.
             subscription_id: the `subscription` header; None for none.
             transformation: the form of maps, objects and advisories; see `transformation.bodies`.
+            body_bytes_max: the limit to an inflated body.
         """
+        self._body_bytes_max = body_bytes_max
         self._names = names
         self._version = version
         self._escape = ESCAPERS[version]
@@ -341,8 +392,8 @@ class MessageWriter:
         self._heads: dict[Destination, str] = {}
         self._property_names: dict[str, str] = {}
 
-    def write(self, delivery: Delivery, ack: str | None = None) -> bytes:
-        """Return the MESSAGE frame of a delivery.
+    def write(self, delivery: Delivery, ack: str | None = None) -> bytes | SlowBody:
+        """Return the MESSAGE frame of a delivery, or the body that has to be rendered first, as it may take long.
 
         Args:
             delivery: the delivery.
@@ -353,12 +404,28 @@ class MessageWriter:
         """
         message = delivery.message
         fields = view(message)
+        if (fields.compressed or len(message.data) > INLINE_BYTES_MAX) and _is_slow(fields):
+            return SlowBody(self, message, fields)
+        return b"".join(self._pieces(delivery, fields, ack))
+
+    def write_rendered(self, delivery: Delivery, slow: SlowBody, ack: str | None = None) -> tuple[bytes, ...]:
+        """Return the MESSAGE frame of a delivery whose body is rendered now, in pieces.
+
+        Raises:
+            MalformedOpenWire: the message's bytes do not decode.
+        """
+        return self._pieces(delivery, slow.fields, ack, slow.rendered())
+
+    def _pieces(
+        self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, made: _Body | None = None
+    ) -> tuple[bytes, ...]:
+        message = delivery.message
         rendered = fields.rendered
         if rendered is None or rendered[0] is not self._form:
             properties = fields.properties
             if not _STANDARD.isdisjoint(properties):
-                return self._write_overridden(delivery, fields, ack)
-            rendered = self._render(message, fields, properties)
+                return (self._write_overridden(delivery, fields, ack, made),)
+            rendered = self._render(message, fields, properties, made)
         _, lines, body = rendered
         head = self._heads.get(message.destination) or self._head(message.destination)
         if ack is not None:
@@ -367,7 +434,7 @@ class MessageWriter:
             head += "redelivered:true\n"
         for name, value in self._own_headers(fields).items():
             head += f"{name}:{self._escape(value)}\n"
-        return b"".join(((head + lines).encode(errors="replace"), body, FRAME_END))
+        return (head + lines).encode(errors="replace"), body, FRAME_END
 
     def end_of_browsing(self, destination: str) -> bytes:
         """Return the frame that ends a browse."""
@@ -377,7 +444,7 @@ class MessageWriter:
         return encode_frame("MESSAGE", headers, b"", self._version)
 
     def _render(
-        self, message: Message, fields: OpenWireMessage, properties: Mapping[str, Value]
+        self, message: Message, fields: OpenWireMessage, properties: Mapping[str, Value], made: _Body | None
     ) -> tuple[object, str, bytes]:
         """Return the form, the last lines of the head, and the body: the same for all consumers of that form.
 
@@ -385,10 +452,12 @@ class MessageWriter:
         """
         escape = self._escape
         headers: dict[str, str] = {}
-        if fields.type is _TEXT and self._transformation is None:
-            body = _body_of(fields)
+        if made is not None:
+            body, headers = made
+        elif fields.type is _TEXT and self._transformation is None:
+            body = _body_of(fields, self._body_bytes_max)
         else:
-            body, headers = self._body(message, fields)
+            body, headers = self.body(message, fields)
         lines = (
             f"message-id:{escape(message.message_id)}\n"
             f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
@@ -406,13 +475,15 @@ class MessageWriter:
             fields.rendered = rendered
         return rendered
 
-    def _write_overridden(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None) -> bytes:
+    def _write_overridden(
+        self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, made: _Body | None
+    ) -> bytes:
         """Render with properties that override standard headers, as in ActiveMQ.
 
         They cannot override headers that the client needs to acknowledge and to read the frame.
         """
         message = delivery.message
-        body, added = self._body(message, fields)
+        body, added = made or self.body(message, fields)
         headers = {
             "destination": self._names.write(message.destination),
             "message-id": message.message_id,
@@ -444,17 +515,22 @@ class MessageWriter:
             headers["original-destination"] = self._names.write(fields.original_destination)
         return headers
 
-    def _body(self, message: Message, fields: OpenWireMessage) -> tuple[bytes, dict[str, str]]:
-        """Return a frame's body, and the headers that describe its form."""
-        kind, requested = fields.type, self._transformation
+    def body(self, message: Message, fields: OpenWireMessage) -> _Body:
+        """Return a frame's body, and the headers that describe its form; may run in a thread.
+
+        Raises:
+            MalformedOpenWire: it does not decode.
+        """
+        kind, requested, limit = fields.type, self._transformation, self._body_bytes_max
         if kind is _BYTES:
-            return fields.body_bytes(), {}
+            return fields.body_bytes(limit), {}
         if requested is not None:
-            return bodies.render(fields, requested) or (_body_of(fields), {bodies.TRANSFORMATION: requested})
+            transformed = bodies.render(fields, requested, limit)
+            return transformed or (_body_of(fields, limit), {bodies.TRANSFORMATION: requested})
         if kind is _TEXT:
-            return _body_of(fields), {}
+            return _body_of(fields, limit), {}
         if _is_advisory(message, fields) and fields.properties.get(bodies.TRANSFORMATION) is None:
-            rendered = bodies.render(fields, None)
+            rendered = bodies.render(fields, None, limit)
             if rendered is not None:
                 return rendered
         if fields.content and not self._saw_bodiless:
@@ -513,15 +589,27 @@ def _optional_headers(fields: OpenWireMessage, body: bytes, headers: dict[str, s
     return headers
 
 
-def _body_of(fields: OpenWireMessage) -> bytes:
+def _is_slow(fields: OpenWireMessage) -> bool:
+    """Return True if the body may take long to render: a long text, or what is long when it is inflated."""
+    content = fields.content
+    if content is None:
+        return False
+    if not fields.compressed:
+        return fields.type is _TEXT and len(content) > INLINE_BYTES_MAX
+    return len(content) * _INFLATION_MAX > INLINE_BYTES_MAX and not inflates_within(
+        content, INLINE_BYTES_MAX, is_bytes_message=fields.type is _BYTES
+    )
+
+
+def _body_of(fields: OpenWireMessage, limit: int) -> bytes:
     """Return a body that is not transformed: text as UTF-8, nothing for the other types."""
     if fields.type is not _TEXT:
         return b""
     try:
-        return fields.text_utf8() or b""
+        return fields.text_utf8(limit) or b""
     except MalformedOpenWire:
         # ActiveMQ stores a STOMP client's text without decoding it. If it was no UTF-8, it is sent unchanged.
-        return fields.body_bytes()[_TEXT_LENGTH_BYTES:]
+        return fields.body_bytes(limit)[_TEXT_LENGTH_BYTES:]
 
 
 _TEXT_LENGTH_BYTES = 4

@@ -3,6 +3,10 @@
 ActiveMQ answers first, and simple clients take the next frame for the receipt that they wait for. So a receipt gets a
 slot when its frame is carried out, and MESSAGEs that the core delivers before it is due, because it waits for the disk,
 queue up behind it. Above a limit the core is paused. Queued messages count as written only after they are.
+
+A message whose body takes long to render has a slot too. Its rendering is started when the slot is the first of the
+queue and the peer has read what was written before, so a connection has one such body in memory, and later messages
+wait behind it.
 """
 
 from collections import deque
@@ -41,6 +45,27 @@ class ReceiptSlot:
         self.frame: bytes | None = None
 
 
+class MessageSlot:
+    """The position of a MESSAGE in the output that is rendered later.
+
+    Attributes:
+        recipient: its subscription.
+        settles: the delivery that is acknowledged once the frame has left; None for none.
+        start: starts the rendering.
+        is_started: True after `start` was called.
+        pieces: the frame; None until it is rendered. Empty: it cannot be rendered.
+    """
+
+    __slots__ = ("is_started", "pieces", "recipient", "settles", "start")
+
+    def __init__(self, recipient: Recipient, settles: Delivery | None, start: "Callable[[MessageSlot], None]") -> None:
+        self.recipient = recipient
+        self.settles = settles
+        self.start = start
+        self.is_started = False
+        self.pieces: tuple[bytes, ...] | None = None
+
+
 class Outbox:
     """The queue of a connection's frames.
 
@@ -48,14 +73,15 @@ class Outbox:
         sent: by subscription in mode auto, the last delivery written and not yet acknowledged.
     """
 
-    __slots__ = ("_flow", "_queue", "_waiting_bytes", "_write", "sent")
+    __slots__ = ("_flow", "_queue", "_slot_count", "_waiting_bytes", "_write", "sent")
 
     def __init__(self, write: Callable[[bytes], None], flow: Flow) -> None:
         """Create an empty outbox; `write` sends frames, and `flow` is paused while too many wait."""
         self._write = write
         self._flow = flow
         self._waiting_bytes = 0
-        self._queue: deque[ReceiptSlot | tuple[bytes, Recipient, Delivery | None]] = deque()
+        self._slot_count = 0
+        self._queue: deque[ReceiptSlot | MessageSlot | tuple[bytes, Recipient, Delivery | None]] = deque()
         self.sent: dict[Recipient, Delivery] = {}
 
     def take_sent(self) -> dict[Recipient, Delivery]:
@@ -75,6 +101,24 @@ class Outbox:
     def fill(self, slot: ReceiptSlot, frame: bytes) -> None:
         """Write a receipt that is due (empty: none), and the messages behind it."""
         slot.frame = frame
+        self.advance()
+
+    def reserve_message(
+        self, recipient: Recipient, settles: Delivery | None, start: Callable[[MessageSlot], None]
+    ) -> None:
+        """Queue a slot for a MESSAGE; `start` begins to render it, and `complete` ends that."""
+        self._queue.append(MessageSlot(recipient, settles, start))
+        self._slot_count += 1
+        self._flow.pause(BackpressureReason.RENDERING)
+        self.advance()
+
+    def complete(self, slot: MessageSlot, pieces: tuple[bytes, ...]) -> None:
+        """Write a MESSAGE that is rendered (empty: it cannot be), and what is behind it."""
+        slot.pieces = pieces
+        self.advance()
+
+    def advance(self) -> None:
+        """Write what need not wait. Called when the peer has read what was written, too."""
         queue = self._queue
         while queue:
             head = queue[0]
@@ -84,12 +128,21 @@ class Outbox:
                 queue.popleft()
                 if head.frame:
                     self._write(head.frame)
+            elif isinstance(head, MessageSlot):
+                if not self._has_ended(head):
+                    break
+                if queue and queue[0] is head:  # else it was completed, and written, while it was started
+                    queue.popleft()
+                    self._slot_count -= 1
+                    self._write_slot(head)
             else:
                 queue.popleft()
                 self._waiting_bytes -= len(head[0])
                 self._write_message(*head)
         if self._waiting_bytes <= WAITING_BYTES_MAX:
             self._flow.resume(BackpressureReason.RECEIPT)
+        if not self._slot_count:
+            self._flow.resume(BackpressureReason.RENDERING)
 
     def message(self, frame: bytes, recipient: Recipient, settles: Delivery | None = None) -> None:
         """Write a MESSAGE, behind earlier receipts; `settles` is acknowledged once the frame has left."""
@@ -107,3 +160,21 @@ class Outbox:
         if settles is not None:
             self.sent[recipient] = settles
         self._write(frame)
+
+    def _has_ended(self, slot: MessageSlot) -> bool:
+        """Start to render a message, unless it waits for the peer; return True if that is done or of no use."""
+        if not slot.is_started:
+            if slot.recipient.closed:
+                return True
+            if self._flow.is_link_free:
+                slot.is_started = True
+                slot.start(slot)
+        return slot.pieces is not None
+
+    def _write_slot(self, slot: MessageSlot) -> None:
+        if slot.recipient.closed or not slot.pieces:
+            return
+        if slot.settles is not None:
+            self.sent[slot.recipient] = slot.settles
+        for piece in slot.pieces:  # not joined, which would copy a long body
+            self._write(piece)

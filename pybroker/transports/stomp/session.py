@@ -125,6 +125,8 @@ class StompSession(Session):
         if self._client is not None:
             self._client.acknowledge_sent()
         self._flow.resume(BackpressureReason.LINK)
+        if self._client is not None:
+            self._client.resume_rendering()
 
     def handed_over(self) -> None:
         """Count all deliveries so far as possibly received, if the connection ends."""
@@ -219,6 +221,7 @@ class StompSession(Session):
             next_sequence=self._broker.next_sequence,
             write=self._write,
             flow=self._flow,
+            in_thread=self._link.in_thread,
         )
         answer = {"version": version.value, "heart-beat": str(intervals), "session": client_id, "server": self._server}
         request_id = headers.get("request-id", headers.get("receipt"))

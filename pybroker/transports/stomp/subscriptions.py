@@ -12,6 +12,7 @@ ack:client-individual               acknowledged by the client, one by one
 import enum
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, parts_to_consume
@@ -19,8 +20,8 @@ from pybroker.broker.domain.stomp.frames import Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, Unacknowledged
-from pybroker.transports.stomp.mapping import MessageWriter
-from pybroker.transports.stomp.outbox import Outbox, Recipient
+from pybroker.transports.stomp.mapping import MessageWriter, SlowBody
+from pybroker.transports.stomp.outbox import MessageSlot, Outbox, Recipient
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class StompSubscription(Recipient):
     __slots__ = (
         "_ack_prefix",
         "_cumulative",
+        "_in_thread",
         "_outbox",
         "_unwritable",
         "_writer",
@@ -125,6 +127,7 @@ class StompSubscription(Recipient):
         writer: MessageWriter,
         outbox: Outbox,
         unwritable: Callable[["StompSubscription", Delivery, Exception], None],
+        in_thread: Callable[[Callable[[], None], Callable[[], None]], None],
     ) -> None:
         """Create a subscription; the core's consumer is set later.
 
@@ -137,6 +140,7 @@ class StompSubscription(Recipient):
             writer: renders messages for this subscription.
             outbox: queues frames.
             unwritable: called with a message that cannot be rendered.
+            in_thread: runs a function in a thread, then another one here.
         """
         super().__init__()
         self.serial = serial
@@ -150,6 +154,7 @@ class StompSubscription(Recipient):
         self._writer = writer
         self._outbox = outbox
         self._unwritable = unwritable
+        self._in_thread = in_thread
 
     @property
     def deliver(self) -> Callable[[Delivery], None]:
@@ -162,7 +167,10 @@ class StompSubscription(Recipient):
         except Exception as error:  # of any kind, it concerns this message: only that is used here
             self._unwritable(self, delivery, error)
             return
-        self._outbox.message(frame, self, delivery)
+        if isinstance(frame, bytes):
+            self._outbox.message(frame, self, delivery)
+        else:
+            self._outbox.reserve_message(self, delivery, partial(self._render, delivery, frame, None, 0))
 
     def _deliver_tracked(self, delivery: Delivery, /) -> None:
         serial = self.unacknowledged.add(delivery)
@@ -173,7 +181,26 @@ class StompSubscription(Recipient):
             self.unacknowledged.take(serial)
             self._unwritable(self, delivery, error)
             return
-        self._outbox.message(frame, self)
+        if isinstance(frame, bytes):
+            self._outbox.message(frame, self)
+        else:
+            self._outbox.reserve_message(self, None, partial(self._render, delivery, frame, ack, serial))
+
+    def _render(self, delivery: Delivery, body: SlowBody, ack: str | None, serial: int, slot: MessageSlot) -> None:
+        """Render a body in a thread, and then write the message; `serial` is its number if it is tracked."""
+
+        def done() -> None:
+            pieces: tuple[bytes, ...] = ()
+            if not self.closed:
+                try:
+                    pieces = self._writer.write_rendered(delivery, body, ack)
+                except Exception as error:  # as above
+                    if serial:
+                        self.unacknowledged.take(serial)
+                    self._unwritable(self, delivery, error)
+            self._outbox.complete(slot, pieces)
+
+        self._in_thread(body.render, done)
 
     def browsed(self) -> None:
         """Send the end of a browsed queue."""

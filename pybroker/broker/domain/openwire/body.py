@@ -109,6 +109,16 @@ def inflate_bytes_message(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
     return body
 
 
+def inflates_within(content: bytes, limit: int, *, is_bytes_message: bool) -> bool:
+    """Return True if a compressed content is at most so many bytes, or does not inflate."""
+    if is_bytes_message:
+        return len(content) < INT.size or INT.unpack_from(content)[0] <= limit
+    try:
+        return len(zlib.decompressobj().decompress(content, limit + 1)) <= limit
+    except zlib.error:
+        return True
+
+
 def _text_bytes(content: bytes) -> bytes:
     encoded = content[INT.size :]
     if len(content) < INT.size or INT.unpack_from(content)[0] != len(encoded):

@@ -150,9 +150,13 @@ class OpenWireMessage:
         """Return a text message's text, which may be null. Raises `MalformedOpenWire` if it does not decode."""
         return None if self.content is None else decode_text(self.body_bytes())
 
-    def text_utf8(self) -> bytes | None:
-        """Return a text message's text in standard UTF-8, which for plain ASCII is its very bytes."""
-        return None if self.content is None else decode_text_utf8(self.body_bytes())
+    def text_utf8(self, limit: int = BODY_BYTES_MAX) -> bytes | None:
+        """Return a text message's text in standard UTF-8, which for plain ASCII is its very bytes.
+
+        Raises:
+            MalformedOpenWire: it does not decode, or decompresses to more than `limit` bytes.
+        """
+        return None if self.content is None else decode_text_utf8(self.body_bytes(limit))
 
     def map(self) -> dict[str, Value]:
         """Return a map message's body. Raises `MalformedOpenWire` if the content does not decode."""

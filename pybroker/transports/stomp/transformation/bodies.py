@@ -18,6 +18,7 @@ ActiveMQ closes the connection if it fails to render an object, and in mode auto
 from collections.abc import Mapping
 from typing import Final
 
+from pybroker.broker.domain.openwire.body import BODY_BYTES_MAX as INFLATED_BYTES_MAX
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.values import Value, decode_map, encode_map, has_more_values
@@ -56,12 +57,15 @@ _KINDS: Final[Mapping[MessageType, str]] = {
 # ---------------------------------------------------------------- MESSAGE
 
 
-def render(fields: OpenWireMessage, requested: str | None) -> tuple[bytes, dict[str, str]] | None:
+def render(
+    fields: OpenWireMessage, requested: str | None, body_bytes_max: int = INFLATED_BYTES_MAX
+) -> tuple[bytes, dict[str, str]] | None:
     """Return a message's body in the requested form, and its headers; None if it is not to be transformed.
 
     Args:
         fields: the message.
         requested: the header of SUBSCRIBE; None without one.
+        body_bytes_max: the limit to an inflated body.
 
     Raises:
         MalformedOpenWire: the message's content does not decode.
@@ -81,7 +85,7 @@ def render(fields: OpenWireMessage, requested: str | None) -> tuple[bytes, dict[
     try:
         tree = _tree(fields)
     except NotTransformable as error:
-        body = fields.body_bytes()
+        body = fields.body_bytes(body_bytes_max)
         headers |= {ERROR: str(error), "content-length": str(len(body))}
         return body, headers
     text = to_json(tree) if form.endswith("json") else to_xml(tree)

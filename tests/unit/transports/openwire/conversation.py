@@ -1,6 +1,6 @@
 """An OpenWire client and a link without sockets, to hold conversations with a session over the real core."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pybroker.broker.core.broker import BrokerCore
@@ -128,6 +128,10 @@ class FakeLink:
         self.holds -= 1
         if not self.holds:
             self.reading_since = self.now
+
+    def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        work()
+        done()
 
     def reserve_frame(self, size: int, received: int) -> None:
         self.reserved = size

@@ -67,6 +67,10 @@ class FakeLink:
     def resume_reading(self) -> None:
         self.reading_since = self.now
 
+    def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        work()
+        done()
+
     def reserve_frame(self, size: int, received: int) -> None:
         self.reserved = size
 

@@ -2,11 +2,12 @@
 """Frames retain their order behind a receipt, and only so many wait there."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
-from pybroker.transports.stomp.flow import Flow
-from pybroker.transports.stomp.outbox import WAITING_BYTES_MAX, Outbox
+from pybroker.transports.stomp.flow import BackpressureReason, Flow
+from pybroker.transports.stomp.outbox import WAITING_BYTES_MAX, MessageSlot, Outbox
 from tests.compiled import interpreted
 
 pytestmark = interpreted
@@ -33,6 +34,7 @@ class Box:
     written: list[bytes]
     connection: Connection
     subscription: Subscription
+    flow: Flow
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def box() -> Box:
     written: list[bytes] = []
     flow, connection = Flow(), Connection()
     flow.attach(connection)
-    return Box(Outbox(written.append, flow), written, connection, Subscription())
+    return Box(Outbox(written.append, flow), written, connection, Subscription(), flow)
 
 
 def test_messages_stand_behind_each_receipt_before_them(box: Box) -> None:
@@ -89,3 +91,44 @@ def test_only_what_was_written_is_acknowledged_once(box: Box) -> None:
     box.outbox.fill(place, b"r")
     assert box.outbox.take_sent() == {box.subscription: "delivery"}
     assert box.outbox.take_sent() == {}
+
+
+def test_a_slow_message_is_started_once_the_peer_has_read(box: Box) -> None:
+    """One long body is in memory at a time: the next one is rendered when the one before it has left."""
+    started: list[MessageSlot] = []
+    box.outbox.reserve_message(box.subscription, None, started.append)
+    box.outbox.reserve_message(box.subscription, None, started.append)
+    box.outbox.message(b"3", box.subscription)
+    assert box.connection.paused
+    assert len(started) == 1
+    box.flow.pause(BackpressureReason.LINK)
+    box.outbox.complete(started[0], (b"1", b"one"))
+    assert (box.written, len(started)) == ([b"1", b"one"], 1)
+    box.flow.resume(BackpressureReason.LINK)
+    box.outbox.advance()
+    assert len(started) == 2
+    assert box.connection.paused
+    box.outbox.complete(started[1], ())
+    assert box.written == [b"1", b"one", b"3"]
+    assert not box.connection.paused
+
+
+def test_a_slow_message_of_an_ended_subscription_is_not_started(box: Box) -> None:
+    started: list[MessageSlot] = []
+    receipt = box.outbox.reserve()
+    box.outbox.reserve_message(box.subscription, None, started.append)
+    box.subscription.closed = True
+    box.outbox.fill(receipt, b"receipt")
+    assert (box.written, started) == ([b"receipt"], [])
+    assert not box.connection.paused
+
+
+def complete_with(outbox: Outbox, piece: bytes, slot: MessageSlot) -> None:
+    outbox.complete(slot, (piece,))
+
+
+def test_a_slow_message_may_be_complete_at_once(box: Box) -> None:
+    for name in (b"1", b"2"):
+        box.outbox.reserve_message(box.subscription, None, partial(complete_with, box.outbox, name))
+    assert box.written == [b"1", b"2"]
+    assert not box.connection.paused

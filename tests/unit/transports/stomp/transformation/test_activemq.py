@@ -42,6 +42,7 @@ def names() -> DestinationNames:
 def written(names: DestinationNames, data: bytes, transformation: str | None) -> Frame:
     writer = MessageWriter(names, Version.V1_2, subscription_id="1", transformation=transformation)
     frame = writer.write(Delivery(to_message(decode(data)), 0))
+    assert isinstance(frame, bytes)
     # The decoder reads a client's frames, in which a length counts on SEND alone.
     decoder = FrameDecoder(StompLimits())
     decoder.version = Version.V1_2

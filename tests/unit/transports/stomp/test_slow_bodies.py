@@ -1,0 +1,161 @@
+"""Bodies that take long to render are rendered in a thread: in order, one at a time, and when the peer reads."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.body import encode_text
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message
+from pybroker.broker.domain.stomp.frames import StompLimits
+from pybroker.transports.stomp.mapping import INLINE_BYTES_MAX
+
+PRODUCER = ProducerId("ID:java-1-2-0:1", 1, 1)
+LONG = INLINE_BYTES_MAX + 1
+
+
+class Thread:
+    """Keeps the work until a test does it."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], None], Callable[[], None]]] = []
+
+    def __call__(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        self.jobs.append((work, done))
+
+    def finish(self) -> None:
+        work, done = self.jobs.pop(0)
+        work()
+        done()
+
+
+def message(number: int, content: bytes, *, kind: MessageType = MessageType.TEXT, compressed: bool = False) -> Message:
+    return to_message(
+        OpenWireMessage(
+            type=kind,
+            message_id=OpenWireMessageId(None, PRODUCER, number),
+            producer_id=PRODUCER,
+            destination=queue("q"),
+            persistent=True,
+            content=content,
+            compressed=compressed,
+        )
+    )
+
+
+def inflating(number: int, size: int = LONG, kind: MessageType = MessageType.TEXT) -> Message:
+    """Return a small message that inflates to a body of that size."""
+    if kind is MessageType.BYTES:
+        return message(number, size.to_bytes(4) + zlib.compress(b"b" * size), kind=kind, compressed=True)
+    return message(number, zlib.compress(encode_text("t" * size)), kind=kind, compressed=True)
+
+
+@pytest.fixture
+def thread() -> Thread:
+    return Thread()
+
+
+def subscribed(connect: Any, thread: Thread, mode: str = "auto") -> Any:
+    peer = connect("1.1")
+    peer.session._client._in_thread = thread
+    peer.send(f"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:{mode}\n\n^")
+    return peer
+
+
+def ids(frames: list[str]) -> list[str]:
+    """Return the last digit of each message id."""
+    return [line[-1] for frame in frames for line in frame.splitlines() if line.startswith("message-id:")]
+
+
+@pytest.mark.parametrize("kind", [MessageType.TEXT, MessageType.BYTES])
+def test_later_messages_wait_for_a_body_that_is_inflated(
+    connect: Any, broker: Any, thread: Thread, kind: MessageType
+) -> None:
+    peer = subscribed(connect, thread)
+    for each in (message(1, encode_text("a")), inflating(2, kind=kind), message(3, encode_text("b"))):
+        broker.route(each)
+    assert ids(peer.receive()) == ["1"]
+    assert len(thread.jobs) == 1
+    peer.session.written()
+    assert [each[-1] for each in broker.acknowledged] == ["1"], "what is rendered has not left"
+    thread.finish()
+    frames = peer.receive()
+    assert ids(frames) == ["2", "3"]
+    assert len(frames[0]) > LONG
+    peer.session.written()
+    assert [each[-1] for each in broker.acknowledged] == ["1", "2", "3"]
+
+
+def test_one_body_at_a_time_is_rendered(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread, "client")
+    for number in range(1, 4):
+        broker.route(inflating(number))
+    for number in range(1, 4):
+        assert len(thread.jobs) == 1
+        thread.finish()
+        assert ids(peer.receive()) == [str(number)]
+    assert thread.jobs == []
+
+
+def test_no_body_is_rendered_for_a_peer_that_does_not_read(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    peer.session.pause_writing()
+    broker.route(inflating(1))
+    assert thread.jobs == [], "the core may not even deliver it"
+    peer.session.written()
+    thread.finish()
+    assert ids(peer.receive()) == ["1"]
+
+
+def test_a_long_text_is_rendered_in_a_thread(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    broker.route(message(1, encode_text("\U0001f600" * (INLINE_BYTES_MAX // 6 + 1))))
+    assert peer.receive() == []
+    thread.finish()
+    assert "\U0001f600" * 1000 in peer.receive()[0]
+
+
+@pytest.mark.parametrize("mode", ["auto", "client"])
+def test_a_body_that_inflates_beyond_the_frame_limit_is_rejected(
+    connect: Any, broker: Any, thread: Thread, mode: str
+) -> None:
+    peer = subscribed(connect, thread, mode)
+    limit = StompLimits().body_bytes
+    broker.route(
+        message(1, (limit + 1).to_bytes(4) + zlib.compress(b"b" * 100), kind=MessageType.BYTES, compressed=True)
+    )
+    broker.route(message(2, (LONG).to_bytes(4) + zlib.compress(b"cut"), kind=MessageType.BYTES, compressed=True))
+    broker.route(message(3, encode_text("good")))
+    while thread.jobs:
+        thread.finish()
+    first, *others = peer.receive()
+    assert "cannot be rendered" in first
+    assert ids(others)[-1:] == ["3"]
+    peer.session.written()
+    assert [message_id[-1] for message_id, _ in broker.rejected] == ["1", "2"]
+    assert not peer.link.closed
+
+
+def test_a_subscription_that_ends_meanwhile_gets_nothing(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    broker.route(inflating(1))
+    broker.route(message(2, encode_text("b")))
+    peer.send("UNSUBSCRIBE\nid:1\n\n^")
+    thread.finish()
+    assert peer.receive() == []
+    assert len(broker.queues[queue("q")]) == 2
+    peer.send("SUBSCRIBE\nid:2\ndestination:/queue/q\nack:auto\n\n^")
+    thread.finish()
+    assert ids(peer.receive()) == ["1", "2"]
+
+
+def test_a_connection_that_ends_meanwhile_gets_nothing(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    broker.route(inflating(1))
+    peer.session.lost()
+    thread.finish()
+    assert len(broker.queues[queue("q")]) == 1
