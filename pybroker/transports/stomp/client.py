@@ -20,7 +20,7 @@ from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, parse_ack_id
 from pybroker.transports.stomp.destinations import DestinationNames
 from pybroker.transports.stomp.flow import Flow
-from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
+from pybroker.transports.stomp.mapping import MessageReader, MessageWriter, SlowText
 from pybroker.transports.stomp.outbox import Outbox, ReceiptSlot
 from pybroker.transports.stomp.subscriptions import StompAckMode, StompSubscription, consumer_request
 
@@ -103,6 +103,10 @@ class StompClient:
         self._give_up_unwritable()
         for subscription, delivery in sent.items():
             subscription.consumer.acknowledge_through(delivery)
+
+    def use(self, text: SlowText) -> None:
+        """Take the text of the next SEND, which is the one that it was encoded for."""
+        self._reader.encoded = text
 
     def resume_rendering(self) -> None:
         """Render a long body that has waited until the peer had read what was written before."""

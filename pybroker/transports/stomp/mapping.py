@@ -32,7 +32,7 @@ from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.ports import Clock
 from pybroker.broker.domain.stomp.codec import FRAME_END, encode_frame
 from pybroker.broker.domain.stomp.errors import StompRequestError
-from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name, shortened
+from pybroker.broker.domain.stomp.frames import ESCAPERS, Frame, Version, readable_name, shortened
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.destinations import DestinationNames, cache_entry, names_a_destination
 from pybroker.transports.stomp.java_text import java_text
@@ -40,6 +40,9 @@ from pybroker.transports.stomp.transformation import bodies
 from pybroker.transports.stomp.transformation.tree import NotTransformable
 
 _log = logging.getLogger(__name__)
+
+INLINE_BYTES_MAX: Final = 1 << 20
+"""Bodies of up to so many bytes are converted at once, in some milliseconds; longer ones in a thread."""
 
 _LONG = (-(2**63), 2**63 - 1)
 _INTEGER = (-(2**31), 2**31 - 1)
@@ -153,10 +156,50 @@ _PRODUCER_VALUE = 1
 """ActiveMQ's number of the one producer of a STOMP connection: `<connection id>:-1:1:<n>`."""
 
 
-class MessageReader:
-    """Converts the SEND frames of one connection to messages of one producer."""
+class SlowText:
+    """A long text of a SEND frame, which takes long to encode.
 
-    __slots__ = ("_clock", "_names", "_next_sequence", "_producer_id", "_sequence", "_templates")
+    Attributes:
+        is_done: True after `encode`.
+        body: the text in standard UTF-8.
+        content: the same in OpenWire's form; None before, and if the body is no UTF-8.
+    """
+
+    __slots__ = ("body", "content", "is_done")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.content: bytes | None = None
+        self.is_done = False
+
+    def encode(self) -> None:
+        """Encode it; in a thread."""
+        try:
+            self.content = encode_text_utf8(self.body)
+        except UnicodeDecodeError:
+            self.content = None  # the reader finds that again, and answers
+        finally:
+            self.is_done = True
+
+
+def is_slow_text(frame: Frame) -> bool:
+    """Return True if the body of a SEND becomes a text that takes long to encode."""
+    headers, body = frame.headers, frame.body
+    if len(body) <= INLINE_BYTES_MAX:
+        return False
+    requested = headers.get("amq-msg-type")
+    is_text = "content-length" not in headers if requested is None else requested.strip().lower() == "text"
+    return is_text and not body.isascii()
+
+
+class MessageReader:
+    """Converts the SEND frames of one connection to messages of one producer.
+
+    Attributes:
+        encoded: the text of the next SEND, if it was encoded before.
+    """
+
+    __slots__ = ("_clock", "_names", "_next_sequence", "_producer_id", "_sequence", "_templates", "encoded")
 
     def __init__(
         self, connection_id: str, names: DestinationNames, clock: Clock, next_sequence: Callable[[], int]
@@ -167,6 +210,7 @@ class MessageReader:
         self._next_sequence = next_sequence
         self._sequence = 0
         self._templates: dict[str, MessageTemplate] = {}
+        self.encoded: SlowText | None = None
 
     def read(self, headers: Mapping[str, str], body: bytes, transaction: TransactionId | None) -> Message:
         """Return the message of a SEND frame.
@@ -178,6 +222,8 @@ class MessageReader:
         fields = self._fields(headers)
         if bodies.TRANSFORMATION in headers and "content-length" not in headers:
             kind, content = _transformed(fields.properties, headers, body)
+        elif self.encoded is not None:
+            kind, content = self._encoded(headers, body)
         else:
             kind, content = _body(headers, body)
         self._sequence += 1
@@ -200,6 +246,12 @@ class MessageReader:
             transaction_id=transaction,
             broker_in_time=now,
         )
+
+    def _encoded(self, headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
+        encoded, self.encoded = self.encoded, None
+        if encoded is not None and encoded.body is body and encoded.content is not None:
+            return MessageType.TEXT, encoded.content
+        return _body(headers, body)
 
     def _template(self, headers: Mapping[str, str]) -> MessageTemplate:
         text = headers.get("destination", "")
@@ -306,9 +358,6 @@ _TEXT = MessageType.TEXT
 """Module constants: looking a member up in its enum costs as much as a header, once per message and consumer."""
 
 
-INLINE_BYTES_MAX: Final = 1 << 20
-"""Bodies of up to so many bytes are rendered at once, in some milliseconds; longer ones in a thread."""
-
 _INFLATION_MAX: Final = 1032
 """Bytes that one byte of a zlib stream can become."""
 
@@ -335,6 +384,7 @@ class SlowBody:
     def render(self) -> None:
         """Render it; in a thread. An error is kept for `rendered`."""
         try:
+            _ = self.fields.properties  # decoded here, and kept for `rendered`
             self._made = self._writer.body(self._message, self.fields)
         except Exception as error:  # of any kind, it concerns this message
             self._error = error
@@ -590,7 +640,9 @@ def _optional_headers(fields: OpenWireMessage, body: bytes, headers: dict[str, s
 
 
 def _is_slow(fields: OpenWireMessage) -> bool:
-    """Return True if the body may take long to render: a long text, or what is long when it is inflated."""
+    """Return True if it may take long to render: long properties, a long text, or what is long when it is inflated."""
+    if len(fields.marshalled_properties or b"") > INLINE_BYTES_MAX:
+        return True
     content = fields.content
     if content is None:
         return False

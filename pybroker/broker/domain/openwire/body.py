@@ -17,10 +17,9 @@ from pybroker.broker.domain.openwire.loose import (
     MalformedOpenWire,
     Reader,
     decode_mutf8,
-    decoded_mutf8_slices,
     encode_mutf8,
 )
-from pybroker.broker.domain.openwire.mutf8 import encoded_slices
+from pybroker.broker.domain.openwire.mutf8 import SLICE_BYTES, check_utf8, encoded_slices, utf8_slices
 
 BODY_BYTES_MAX: Final = 100 * 1024 * 1024
 """Limit of the uncompressed size of a body: the largest frame that ActiveMQ accepts by default."""
@@ -40,7 +39,7 @@ def encode_text_utf8(text: bytes) -> bytes:
     """
     if text.isascii() and b"\x00" not in text:
         return INT.pack(len(text)) + text
-    text.decode()
+    check_utf8(text)
     encoded = b"".join(encoded_slices(text))
     return INT.pack(len(encoded)) + encoded
 
@@ -60,14 +59,17 @@ def decode_text_utf8(content: bytes) -> bytes:
     Raises:
         MalformedOpenWire: the content is cut short or no UTF-8.
     """
+    if len(content) > SLICE_BYTES:
+        # Whatever it is, in slices: a thread that does this holds the interpreter for a moment only.
+        _check_text_length(content)
+        if all(content[at : at + SLICE_BYTES].isascii() for at in range(INT.size, len(content), SLICE_BYTES)):
+            return content[INT.size :]
+        try:
+            return b"".join(utf8_slices(content, INT.size))
+        except UnicodeDecodeError as error:
+            raise MalformedOpenWire(f"a string that is not UTF-8: {error.reason}") from error
     encoded = _text_bytes(content)
-    if encoded.isascii():
-        return encoded
-    try:
-        encoded.decode()
-    except UnicodeDecodeError:
-        return b"".join([piece.encode("utf-8", "replace") for piece in decoded_mutf8_slices(encoded)])
-    return encoded
+    return encoded if encoded.isascii() else decode_mutf8(encoded).encode("utf-8", "replace")
 
 
 def inflate(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
@@ -120,7 +122,11 @@ def inflates_within(content: bytes, limit: int, *, is_bytes_message: bool) -> bo
 
 
 def _text_bytes(content: bytes) -> bytes:
-    encoded = content[INT.size :]
-    if len(content) < INT.size or INT.unpack_from(content)[0] != len(encoded):
-        raise MalformedOpenWire(f"a text of {len(encoded)} bytes, which is not what its length says")
-    return encoded
+    _check_text_length(content)
+    return content[INT.size :]
+
+
+def _check_text_length(content: bytes) -> None:
+    length = len(content) - INT.size
+    if length < 0 or INT.unpack_from(content)[0] != length:
+        raise MalformedOpenWire(f"a text of {max(length, 0)} bytes, which is not what its length says")

@@ -10,7 +10,8 @@ from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
-from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
+from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.transports.stomp.mapping import INLINE_BYTES_MAX
 
@@ -33,7 +34,14 @@ class Thread:
         done()
 
 
-def message(number: int, content: bytes, *, kind: MessageType = MessageType.TEXT, compressed: bool = False) -> Message:
+def message(
+    number: int,
+    content: bytes,
+    *,
+    kind: MessageType = MessageType.TEXT,
+    compressed: bool = False,
+    properties: dict[str, Any] | None = None,
+) -> Message:
     return to_message(
         OpenWireMessage(
             type=kind,
@@ -43,6 +51,7 @@ def message(number: int, content: bytes, *, kind: MessageType = MessageType.TEXT
             persistent=True,
             content=content,
             compressed=compressed,
+            marshalled_properties=encode_map(properties) if properties else None,
         )
     )
 
@@ -119,6 +128,14 @@ def test_a_long_text_is_rendered_in_a_thread(connect: Any, broker: Any, thread: 
     assert "\U0001f600" * 1000 in peer.receive()[0]
 
 
+def test_long_properties_are_decoded_in_a_thread(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    broker.route(message(1, encode_text("a"), properties={"p": "\U0001f600" * INLINE_BYTES_MAX}))
+    assert peer.receive() == []
+    thread.finish()
+    assert "\np:\U0001f600\U0001f600" in peer.receive()[0]
+
+
 @pytest.mark.parametrize("mode", ["auto", "client"])
 def test_a_body_that_inflates_beyond_the_frame_limit_is_rejected(
     connect: Any, broker: Any, thread: Thread, mode: str
@@ -159,3 +176,70 @@ def test_a_connection_that_ends_meanwhile_gets_nothing(connect: Any, broker: Any
     peer.session.lost()
     thread.finish()
     assert len(broker.queues[queue("q")]) == 1
+
+
+TEXT = "\U0001f600" * (INLINE_BYTES_MAX // 4 + 1)
+
+
+def sending(connect: Any, thread: Thread) -> Any:
+    peer = connect("1.1")
+    peer.link.in_thread = thread
+    return peer
+
+
+@pytest.mark.parametrize("headers", ["", "amq-msg-type:text\ncontent-length:{}\n"])
+def test_a_long_text_that_is_sent_is_encoded_in_a_thread(
+    connect: Any, broker: Any, thread: Thread, headers: str
+) -> None:
+    peer = sending(connect, thread)
+    body = TEXT.encode()
+    head = "SEND\ndestination:/queue/q\n" + headers.format(len(body)) + "\n"
+    chunk = head.encode() + body + b"\0" + b"SEND\ndestination:/queue/q\n\nsecond\0"
+    assert peer.session.receive(chunk)
+    assert peer.link.reading_since is None, "the peer is not read meanwhile"
+    assert peer.session.proceed(), "nothing goes on before it is encoded"
+    assert broker.received == []
+    thread.finish()
+    assert peer.link.reading_since is not None
+    assert not peer.session.proceed()
+    assert [view(each).text() for each in broker.received] == [TEXT, "second"]
+    assert thread.jobs == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ("", b"a" * LONG),
+        (f"content-length:{4 * LONG}\n", "\U0001f600".encode() * LONG),
+        (f"amq-msg-type:bytes\ncontent-length:{4 * LONG}\n", "\U0001f600".encode() * LONG),
+    ],
+)
+def test_other_long_bodies_are_sent_at_once(
+    connect: Any, broker: Any, thread: Thread, headers: str, body: bytes
+) -> None:
+    peer = sending(connect, thread)
+    assert not peer.session.receive(f"SEND\ndestination:/queue/q\n{headers}\n".encode() + body + b"\0")
+    assert len(broker.received) == 1
+    assert thread.jobs == []
+
+
+def test_a_long_text_that_is_no_utf8_becomes_bytes(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = sending(connect, thread)
+    body = TEXT.encode() + b"\xff"
+    assert peer.session.receive(b"SEND\ndestination:/queue/q\n\n" + body + b"\0")
+    thread.finish()
+    assert not peer.session.proceed()
+    [sent] = broker.received
+    assert view(sent).type is MessageType.BYTES
+    assert view(sent).content == body
+
+
+def test_a_connection_that_ends_while_a_text_is_encoded_sends_nothing(
+    connect: Any, broker: Any, thread: Thread
+) -> None:
+    peer = sending(connect, thread)
+    peer.session.receive(b"SEND\ndestination:/queue/q\n\n" + TEXT.encode() + b"\0")
+    peer.session.lost()
+    thread.finish()
+    assert not peer.session.proceed()
+    assert broker.received == []
