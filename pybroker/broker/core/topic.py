@@ -1,9 +1,13 @@
 """A topic: delivers each message to all subscriptions that exist at that moment, and its history to retroactive ones.
 
-A topic stores persistent messages only while it has durable subscriptions (see `durable`).
+A topic stores persistent messages only while it has durable subscriptions (see `durable`). These get a message at once.
+If a topic has very many others, a message goes to some of them in each turn of the event loop, and messages published
+meanwhile wait behind it, so that each subscription gets them in their order. Until the last subscription has it, the
+message counts for the memory of the topic.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -26,6 +30,9 @@ _log = logging.getLogger(__name__)
 _DISPATCHED: Final = ReferenceState.DISPATCHED
 _SETTLED: Final = ReferenceState.SETTLED
 
+FAN_OUT_PIECE: Final = 500
+"""Subscriptions that get a message in one turn of the event loop: one to two milliseconds."""
+
 Discarded = Callable[["TopicSubscription", Message], None]
 """A callback for each message that is dropped because its consumer is slow."""
 
@@ -33,13 +40,22 @@ Discarded = Callable[["TopicSubscription", Message], None]
 class Topic(CoveredTopic):
     """One topic."""
 
-    __slots__ = ("_store", "gate", "subscriptions")
+    __slots__ = ("_direct", "_is_deferred", "_receivers", "_served", "_store", "_under_way", "gate", "subscriptions")
 
     def __init__(
         self, destination: Destination, *, store: MessageStore, clock: Clock, policy: DestinationPolicy, usage: Usage
     ) -> None:
         super().__init__(destination, clock=clock, policy=policy, usage=usage)
-        self.subscriptions: list[TopicSubscription] = []
+        self.subscriptions: dict[TopicSubscription, None] = {}
+        self._receivers: tuple[TopicSubscription, ...] | None = None
+        """The subscriptions, for all messages published between two changes of them; None after a change."""
+        self._direct: tuple[TopicSubscription, ...] | None = None
+        """The same while they are few and no message is under way, so that a message goes to all of them; else None."""
+        self._under_way: deque[tuple[Message, tuple[TopicSubscription, ...]]] = deque()
+        """Messages that some of their subscriptions do not have yet, oldest first."""
+        self._served = 0
+        """The number of subscriptions that have the oldest of them."""
+        self._is_deferred = False
         self.gate = Gate(self.publish, store, usage.paging)
         self._store = store
 
@@ -75,14 +91,67 @@ class Topic(CoveredTopic):
     def publish(self, message: Message) -> None:
         """Pass a message to every subscription."""
         message = self.history.add(message)
-        for subscription in self.subscriptions:
-            subscription.publish(message)
+        direct = self._direct
+        if direct is None:
+            self._fan_out(message)
+        else:
+            for subscription in direct:
+                subscription.publish(message)
         for durable in self.durables:
             durable.publish(message)
 
+    def join(self, subscription: "TopicSubscription") -> None:
+        """Add a subscription, which gets the messages published from now on."""
+        self.subscriptions[subscription] = None
+        self._receivers = self._direct = None
+
+    def leave(self, subscription: "TopicSubscription") -> None:
+        """Remove a subscription, which gets no further message, also none that is under way."""
+        self.subscriptions.pop(subscription, None)
+        self._receivers = self._direct = None
+
     def close(self) -> None:
         """Release the memory of its messages: the topic is deleted."""
+        self._under_way.clear()
+        self._served = 0
         self.usage.close()
+
+    def _fan_out(self, message: Message) -> None:
+        """Pass a message to the subscriptions, in pieces if they are many, and behind the messages under way."""
+        receivers = self._receivers
+        if receivers is None:
+            receivers = self._receivers = tuple(self.subscriptions)
+        if len(receivers) <= FAN_OUT_PIECE and not self._under_way:
+            self._direct = receivers
+            for subscription in receivers:
+                subscription.publish(message)
+            return
+        self._under_way.append((message, receivers))
+        self.held.acquire(message)
+        if len(self._under_way) == 1:
+            self._continue()
+
+    def _continue(self) -> None:
+        """Pass messages that are under way to further subscriptions, for at most a piece."""
+        under_way = self._under_way
+        while under_way:
+            message, receivers = under_way[0]
+            start = self._served
+            self._served = stop = start + FAN_OUT_PIECE
+            for subscription in receivers[start:stop]:
+                if not subscription.is_closed:
+                    subscription.publish(message)
+            if stop >= len(receivers) and under_way:
+                under_way.popleft()
+                self._served = 0
+                self.held.release(message)
+            if under_way and (self._is_deferred or self.usage.paging.defer(self._on_turn)):
+                self._is_deferred = True
+                return
+
+    def _on_turn(self) -> None:
+        self._is_deferred = False
+        self._continue()
 
 
 class TopicSubscription(DeliverySource):
@@ -159,7 +228,7 @@ class TopicSubscription(DeliverySource):
         if topic.is_retroactive_for(self._consumer):
             for message in topic.history:
                 self.publish(message)
-        topic.subscriptions.append(self)
+        topic.join(self)
 
     def detach(self, consumer: BrokerConsumer) -> None:
         """Leave the topics, and drop the waiting messages."""
@@ -168,7 +237,7 @@ class TopicSubscription(DeliverySource):
         while len(self._waiting):
             self._drop(self._waiting.popleft().message)
         for topic in self._topics.values():
-            topic.subscriptions.remove(self)
+            topic.leave(self)
 
     def publish(self, message: Message) -> None:
         """Deliver a message if the consumer has capacity, otherwise append it; ignore it if it does not match."""
@@ -182,6 +251,8 @@ class TopicSubscription(DeliverySource):
             if not message.expiration or not message.is_expired(self._clock()):
                 reference.state = _DISPATCHED
                 consumer.offer(reference)
+            return
+        if self.is_closed:  # by what an earlier subscription of this message did
             return
         waiting.append(reference)
         self._hold(message)
