@@ -9,6 +9,7 @@ from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.selector import SelectorQuota
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
@@ -35,6 +36,7 @@ class BrokerConnection(Owner):
         super().__init__(connection_id, client_id, is_held=host.is_stopping)
         self.closed = False
         self.consumers: dict[BrokerConsumer, None] = {}
+        self._selector_quota = SelectorQuota()
         self.temporaries: dict[Destination, None] = {}
         self.producers: dict[ProducerId, Destination | None] = {}
         self._host = host
@@ -162,13 +164,20 @@ class BrokerConnection(Owner):
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
     ) -> BrokerConsumer:
         """Add a consumer, which gets no deliveries before its `start`."""
-        consumer = self._host.subscribe(self, request, deliver, browsed)
+        self._selector_quota.acquire(request.selector)
+        try:
+            consumer = self._host.subscribe(self, request, deliver, browsed)
+        except BaseException:
+            self._selector_quota.release(request.selector)
+            raise
         self.consumers[consumer] = None
         return consumer
 
     def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer."""
-        self.consumers.pop(consumer, None)
+        if consumer in self.consumers:
+            del self.consumers[consumer]
+            self._selector_quota.release(consumer.request.selector)
         self._host.forget(consumer)
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:

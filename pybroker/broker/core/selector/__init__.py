@@ -13,8 +13,10 @@
 | `subject` | the message of an evaluation |
 | `fields` | names to header fields and properties |
 | `like` | LIKE patterns |
+| `quota` | what the selectors of one connection may take |
 """
 
+from pybroker.broker.core.selector.quota import SelectorQuota
 from pybroker.broker.core.selector.selector import Selector, compile_selector, forget_message
 
-__all__ = ["Selector", "compile_selector", "forget_message"]
+__all__ = ["Selector", "SelectorQuota", "compile_selector", "forget_message"]
