@@ -27,7 +27,9 @@ ENTRY_BYTES_MAX: Final = CACHE_BYTES_MAX // 8
 PROPERTY_FACTOR: Final = 40
 """Bytes of a decoded property for each of its marshalled bytes: a name of one letter and a null are 4, and take 150."""
 
-_entries: deque[tuple[Message, int]] = deque()
+# Two queues: a queue of pairs would cost an object for each message.
+_messages: Final[deque[Message]] = deque()
+_sizes: Final[deque[int]] = deque()
 _used = [0]
 
 
@@ -44,12 +46,12 @@ def keep(message: Message, fields: object, property_bytes: int) -> None:
         message.decoded = None
         return
     message.decoded = fields
-    _entries.append((message, size))
+    _messages.append(message)
+    _sizes.append(size)
     _used[0] += size
     while _used[0] > CACHE_BYTES_MAX:
-        oldest, size = _entries.popleft()
-        oldest.decoded = None
-        _used[0] -= size
+        _messages.popleft().decoded = None
+        _used[0] -= _sizes.popleft()
 
 
 def used_bytes() -> int:
