@@ -167,7 +167,9 @@ class Pending:
         items, start = self._items, self._head
         if after >= 0:
             start = bisect_left(items, after + 1, lo=start, key=_sequence)
-        return (items[index] for index in range(start, len(items)) if items[index].state is _PENDING)
+        for index in range(start, len(items)):  # a generator expression would be a list of them all once compiled
+            if (reference := items[index]).state is _PENDING:
+                yield reference
 
     def remove(self, reference: Reference, state: ReferenceState) -> None:
         """Remove a waiting reference, in memory or paged out, and move it to another state."""
