@@ -166,6 +166,11 @@ class SocketConnection(asyncio.Protocol):
         """True while received input waits for a slice."""
         return self._is_waiting
 
+    @property
+    def is_connected(self) -> bool:
+        """True once its client was admitted by the broker."""
+        return self._session is not None and self._session.is_connected
+
     def write(self, data: bytes) -> None:
         """Queue bytes."""
         if self._state is not _OPEN:

@@ -73,6 +73,11 @@ class Detector(Session):
         self._head = b""
         link.wake_at(link.time() + seconds)
 
+    @property
+    def is_connected(self) -> bool:
+        """False: its protocol is not known yet."""
+        return False
+
     def receive(self, chunk: bytes) -> bool:
         """Detect the protocol. Bytes of an incomplete opening are kept, at most a dozen."""
         head = self._head + chunk if self._head else chunk

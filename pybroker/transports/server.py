@@ -17,6 +17,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports.connection import MakeSession, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.handshakes import Handshakes
+from pybroker.transports.newcomers import Newcomers
 from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.tls_connection import TlsConnection
 from pybroker.transports.turn import Turn
@@ -86,6 +87,7 @@ class Server:
         self,
         *,
         connections_max: int,
+        unconnected_max: int = 0,
         turn: Turn | None = None,
         frames: FrameMemory | None = None,
         unread: OutputMemory | None = None,
@@ -103,6 +105,8 @@ class Server:
         self._arrivals: set[asyncio.Task[None]] = set()
         # Half of the connections: the other half stays for clients of plain listeners.
         self._handshakes = Handshakes(self._loop, limit=max(1, connections_max // 2))
+        # By default half of the connections, so that the rest stays for clients of other addresses.
+        self._newcomers = Newcomers(unconnected_max or max(1, connections_max // 2))
         self._refused: dict[SocketConnection, None] = {}
         self._refusal_count = 0
 
@@ -165,10 +169,18 @@ class Server:
         if self._is_closed:
             connection.abort()
             return False
-        if len(self.connections) < self.connections_max:
+        if len(self.connections) >= self.connections_max:
+            self._log_refusal(connection)
+        elif not self._newcomers.add(connection):
+            _log.warning(
+                "refused %s: %d connections of its address have not sent a CONNECT or ConnectionInfo yet, raise "
+                "unconnected_max if that is too few",
+                connection.peer,
+                self._newcomers.limit,
+            )
+        else:
             self.connections[connection] = None
             return True
-        self._log_refusal(connection)
         if len(self._refused) < _REFUSED_MAX:
             self._refused[connection] = None
             connection.refuse()
@@ -178,7 +190,9 @@ class Server:
 
     def forget(self, connection: SocketConnection) -> None:
         """Remove a connection that is gone."""
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            self._newcomers.remove(connection)
         self._refused.pop(connection, None)
 
     def _log_refusal(self, connection: SocketConnection) -> None:

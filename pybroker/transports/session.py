@@ -82,6 +82,11 @@ class Link(Throttle, Protocol):
 class Session(Protocol):
     """A conversation with one peer."""
 
+    @property
+    def is_connected(self) -> bool:
+        """True while the peer is a client that the broker has admitted."""
+        ...
+
     def receive(self, chunk: bytes) -> bool:
         """Process received bytes. For a violation the peer gets an error, and the link closes.
 

@@ -297,6 +297,14 @@ class Config:
     connections_max: int = _declared(
         whole, 1000, least=1, most=100_000, description="Most client connections at a time."
     )
+    unconnected_max: int = _declared(
+        whole,
+        0,
+        least=0,
+        most=100_000,
+        description="Most connections of one address at a time that have not sent their CONNECT or ConnectionInfo yet; "
+        "`0`: half of `connections_max`.",
+    )
     connect_timeout: float = _declared(
         duration,
         30.0,

@@ -249,6 +249,7 @@ class Node:
             spool=spool,
             server=Server(
                 connections_max=self._config.connections_max,
+                unconnected_max=self._config.unconnected_max,
                 turn=turn,
                 frames=wiring.make_frame_memory(broker),
                 unread=wiring.make_output_memory(broker),

@@ -146,6 +146,11 @@ class OpenWireSession(Session):
 
     # ------------------------------------------------------------ Session
 
+    @property
+    def is_connected(self) -> bool:
+        """True while the peer has a connection."""
+        return self._client is not None
+
     def receive(self, chunk: bytes) -> bool:
         """Carry out the frames that the chunk completes."""
         if self._state is _CLOSED:

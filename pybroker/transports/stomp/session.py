@@ -85,6 +85,11 @@ class StompSession(Session):
 
     # ------------------------------------------------------------ Session
 
+    @property
+    def is_connected(self) -> bool:
+        """True once CONNECT was answered."""
+        return self._client is not None
+
     def receive(self, chunk: bytes) -> bool:
         """Carry out the frames that the chunk completes."""
         if not self._handlers:

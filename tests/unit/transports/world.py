@@ -15,6 +15,8 @@ SECONDS = 10.0
 class Session:
     """A session that records what it receives."""
 
+    is_connected = True
+
     def __init__(self, link: Link) -> None:
         self.link = link
         self.received = b""

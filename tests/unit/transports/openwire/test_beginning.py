@@ -359,3 +359,12 @@ def test_closed_session_keeps_no_part_of_a_frame(world: World) -> None:
     client.session.receive(INT.pack(1_000_000) + bytes(100_000))
     client.session.lost()
     assert (client.session._frames.unfinished, client.session._frames.data) == (0, b"")
+
+
+def test_peer_is_a_client_while_it_has_a_connection(world: World) -> None:
+    peer = world.new_client()
+    assert not peer.session.is_connected
+    peer.connect()
+    assert peer.session.is_connected
+    peer.remove(ConnectionId(peer.id))
+    assert not peer.session.is_connected

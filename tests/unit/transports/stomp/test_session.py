@@ -322,3 +322,10 @@ def test_closed_session_keeps_no_part_of_a_frame(connect: Any) -> None:
     peer.send("SEND\ndestination:/queue/A\n\n" + "x" * 100_000)
     peer.session.lost()
     assert peer.session._decoder.received == 0
+
+
+def test_peer_is_a_client_once_it_has_sent_connect(connect: Any) -> None:
+    peer = connect(None)
+    assert not peer.session.is_connected
+    peer.send("CONNECT\n\n^")
+    assert peer.session.is_connected
