@@ -211,6 +211,7 @@ class Slot:
             expire_interval=0.1,
             disk_reserve=scenario.reserve_bytes,
             memory_limit=scenario.memory_limit,
+            spool_limit=scenario.spool_limit,
             journal_file_max=FILE_BYTES,
             journal_batch_max=FILE_BYTES,
             journal_preallocate=scenario.preallocates,
@@ -286,6 +287,7 @@ class ClusterScenario:
         self.checker = ClientChecker(self.world)
         self.reserve_bytes = random.choice((0, 65536))
         self.memory_limit = random.choice((1 << 30, 65536))
+        self.spool_limit = (0, 1 << 20, 1 << 30)[seed % 3]
         self.preallocates = random.random() < 0.1
         self.schedules = random.random() < 0.4
         """True: some messages are scheduled, and the members' clocks are together, as these need it."""

@@ -37,7 +37,7 @@ from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition
 from pybroker.broker.domain.admin import Admin
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, parts
 from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit, TransactionError
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
@@ -100,7 +100,7 @@ class BrokerCore(Host):
         self._counted = self.usage if self.limits.memory_bytes_max > UNCHECKED_BYTES else None
         """The memory in which transactions are counted; a limit below what each may hold is one for messages alone."""
         self.usage.paging.later = defer
-        self.usage.paging.spool = spool
+        self.usage.paging.spool, self.usage.paging.when_durable = spool, store.when_durable
         if monotonic is not None:
             self.usage.paging.monotonic = monotonic
         self.dead_letters = DeadLetters(
@@ -326,7 +326,15 @@ class BrokerCore(Host):
                 "operator, have freed space."
             )
         target = self._plain.get(message.destination)
-        return self.usage if target is None else target.usage
+        return self._usage_of(message.destination) if target is None else target.usage
+
+    def _usage_of(self, destination: Destination) -> Usage:
+        """Return the usage of the first part of a destination that makes producers wait; the broker's if none does."""
+        for part in parts(destination):
+            target = self.destinations.existing(part)
+            if target is not None and target.usage.is_full:
+                return target.usage
+        return self.usage
 
     def schedules(self, message: Message) -> bool:
         """Return True if a message is to be scheduled; see `Host`."""

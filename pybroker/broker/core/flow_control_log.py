@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from pybroker.broker.core.usage import Usage
+from pybroker.broker.core.usage import FAIR_PERCENT, Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.ports import Clock
 
@@ -49,13 +49,23 @@ class FlowControlLog:
         self._is_logged = True
         self._not_before = now + LOG_INTERVAL_MS
         is_own = usage is not broker and 0 < usage.limit <= usage.used
-        _log.info(
-            "%s waits to send to %s: %s memory limit of %d bytes is reached",
-            self._connection_id,
-            destination,
-            "its" if is_own else "the broker's",
-            usage.limit if is_own else broker.limit,
-        )
+        if is_own or broker.used >= broker.limit:
+            _log.info(
+                "%s waits to send to %s: %s memory limit of %d bytes is reached",
+                self._connection_id,
+                destination,
+                "its" if is_own else "the broker's",
+                usage.limit if is_own else broker.limit,
+            )
+        else:
+            _log.info(
+                "%s waits to send to %s, which takes %d bytes: %d %% of the broker's memory limit of %d bytes are used",
+                self._connection_id,
+                destination,
+                usage.used,
+                FAIR_PERCENT,
+                broker.limit,
+            )
         return partial(self._end, destination, callback)
 
     def _end(self, destination: Destination, callback: Callable[[], None]) -> None:

@@ -96,17 +96,29 @@ class Paging:
         backlogs: all backlogs; a backlog that closes removes itself.
         monotonic: seconds, for `PIECE_SECONDS`; without an event loop it stands still.
         spool: gets the messages that no store has; None: these stay in memory.
+        when_durable: calls back once everything stored so far is on disk; None: no page-out begins before a wait.
         is_paging_out: all backlogs were requested to page out messages, and have not finished.
         waiting: callbacks to run once the store may be readable again.
     """
 
-    __slots__ = ("_scan_left", "_scan_period", "backlogs", "is_paging_out", "later", "monotonic", "spool", "waiting")
+    __slots__ = (
+        "_scan_left",
+        "_scan_period",
+        "backlogs",
+        "is_paging_out",
+        "later",
+        "monotonic",
+        "spool",
+        "waiting",
+        "when_durable",
+    )
 
     def __init__(self) -> None:
         self.later: Callable[[Callable[[], None]], object] | None = None
         self.monotonic: Callable[[], float] = _standing_still
         self.backlogs: set[PageableBacklog] = set()
         self.spool: MessageSpool | None = None
+        self.when_durable: Callable[[Callable[[], None]], None] | None = None
         self.is_paging_out = False
         self.waiting: dict[Callable[[], None], None] = {}
         self._scan_period = 0

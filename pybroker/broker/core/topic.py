@@ -33,6 +33,13 @@ _SETTLED: Final = ReferenceState.SETTLED
 FAN_OUT_PIECE: Final = 500
 """Subscriptions that get a message in one turn of the event loop: one to two milliseconds."""
 
+WAITING_SHARE: Final = 8
+WAITING_BYTES_MIN: Final = 1 << 20
+"""Messages that wait for one slow consumer take at most this part of the broker's memory, or 1 MB if that is more. So a
+consumer of many topics cannot make all their producers wait. A policy without a limit of messages sets none here."""
+
+_NEVER: Final = 2**63
+
 Discarded = Callable[["TopicSubscription", Message], None]
 """A callback for each message that is dropped because its consumer is slow."""
 
@@ -158,7 +165,8 @@ class TopicSubscription(DeliverySource):
     """The backlog of one non-durable topic consumer, which ends with the consumer.
 
     Messages wait here while the consumer's window is full. If more than a limit wait, messages are dropped (ActiveMQ's
-    `pendingMessageLimitStrategy`), so that a slow consumer takes a limited amount of memory.
+    `pendingMessageLimitStrategy`), so that a slow consumer takes a limited amount of memory. The limit is a number of
+    messages, and a share of the broker's memory.
 
     Attributes:
         dropped: number of dropped messages.
@@ -177,6 +185,8 @@ class TopicSubscription(DeliverySource):
         "_paging",
         "_topics",
         "_waiting",
+        "_waiting_bytes",
+        "_waiting_bytes_max",
         "dropped",
         "is_closed",
         "when_drained",
@@ -197,6 +207,8 @@ class TopicSubscription(DeliverySource):
         self.when_drained: Callable[[], None] | None = None
         self._consumer = consumer
         self._waiting = overflow(policy.message_eviction_strategy)
+        self._waiting_bytes = 0
+        self._waiting_bytes_max = _NEVER
         self._next_sequence = 0
         self._dead_letters = dead_letters
         self._clock = clock
@@ -225,6 +237,8 @@ class TopicSubscription(DeliverySource):
     def join(self, topic: Topic) -> None:
         """Subscribe to a topic; a retroactive consumer first gets its history."""
         self._topics[topic.destination] = topic
+        if self._limit >= 0 and (memory := topic.usage.broker.limit):
+            self._waiting_bytes_max = max(memory // WAITING_SHARE, WAITING_BYTES_MIN)
         if topic.is_retroactive_for(self._consumer):
             for message in topic.history:
                 self.publish(message)
@@ -234,6 +248,7 @@ class TopicSubscription(DeliverySource):
         """Leave the topics, and drop the waiting messages."""
         self.is_closed = True
         self.when_drained = None
+        self._waiting_bytes = 0
         while len(self._waiting):
             self._drop(self._waiting.popleft().message)
         for topic in self._topics.values():
@@ -255,11 +270,14 @@ class TopicSubscription(DeliverySource):
         if self.is_closed:  # by what an earlier subscription of this message did
             return
         waiting.append(reference)
+        self._waiting_bytes += message.size
         self._hold(message)
         # The unused window counts too: while a client is paused, its limit is not lower than while it is not.
         space = max(0, consumer.prefetch - len(consumer.outstanding))
         if self._limit >= 0 and len(waiting) > self._limit + space:
-            self._discard()
+            self._discard(f"{self._limit} messages")
+        while self._waiting_bytes > self._waiting_bytes_max and len(waiting) > 1:
+            self._discard(f"{self._waiting_bytes_max} bytes")
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver waiting messages while the consumer has capacity, at most a piece per turn of the event loop."""
@@ -275,6 +293,7 @@ class TopicSubscription(DeliverySource):
                     return
             reference = waiting.popleft()
             message = reference.message
+            self._waiting_bytes -= message.size
             if not message.expiration or not message.is_expired(self._clock()):
                 reference.state = _DISPATCHED
                 self._consumer.offer(reference)
@@ -308,14 +327,15 @@ class TopicSubscription(DeliverySource):
         self._is_deferred = False
         self.dispatch()
 
-    def _discard(self) -> None:
+    def _discard(self, limit: str) -> None:
         message = self._waiting.evict().message
+        self._waiting_bytes -= message.size
         if not self.dropped:
             _log.warning(
-                "consumer of %s on connection %s is too slow: more than %d messages wait, and some are dropped",
+                "consumer of %s on connection %s is too slow: more than %s wait, and some are dropped",
                 self._consumer.request.destination,
                 self._consumer.connection.connection_id,
-                self._limit,
+                limit,
             )
         self.dropped += 1
         self._dead_letters.dead_letter(message, f"TopicSubDiscard. {self._consumer.connection.connection_id}")

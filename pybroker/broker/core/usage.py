@@ -12,7 +12,21 @@ once. A delivery within a window of a non-durable consumer is not counted. The m
 their destinations (see `uncommitted`). The messages that a topic keeps for retroactive consumers are not counted: they
 have limits of their own.
 
-Counting never refuses a message. Only flow control compares usage with limits. These rules keep it free of deadlock:
+Counting never refuses a message. Only flow control compares usage with limits. At the broker's limit the destinations
+that take much of it wait first:
+
+```text
+   used by the broker
+   limit --------------------  every producer waits
+     |      a destination that takes less than its `reserve` goes on
+   80 % ---------------------  producers of destinations that take their reserve or more wait
+   70 % ---------------------  all backlogs page out (`paging`)
+```
+
+So a destination whose messages cannot leave memory stops itself, and the others have a fifth of the limit. The reserve
+of each destination is 1 % of the limit, and 1 MB at least.
+
+These rules keep flow control free of deadlock:
 
 1. An operation that frees memory never waits for memory. Acknowledgements, commits, roll-backs, the end of a
    connection, expiry, and sends by the broker itself (dead letters, advisories, scheduled messages, the messages of a
@@ -22,29 +36,45 @@ Counting never refuses a message. Only flow control compares usage with limits. 
 3. A producer that wants no answer is slowed down by not reading from its connection. This is done only if the
    connection has no consumers, and no transactions that hold memory: otherwise the acknowledgements and commits that
    free memory might not be read. Other connections are read on. What they send without an answer is accepted up to
-   twice the limit, and then refused with `ResourceLimit`.
+   twice the limit of a destination, and up to `OVERRUN_BYTES_MAX` above the broker's, and then refused with
+   `ResourceLimit`.
 4. A send in a transaction waits only while the transaction itself holds no memory: after that, only its own commit
    frees what it holds. Persistent messages are paged out before the commit, so a transaction may be larger than the
    limit. Of messages that cannot be paged out it holds no more than the limit; a further one is refused with
    `ResourceLimit`.
-5. Waiting producers are released in the order of their requests, one at a time, while there is space.
+5. The producers that wait for a destination are released in the order of their requests, one at a time, while there is
+   space. Destinations that wait for the broker's memory take turns, those below their reserve first.
 6. A client may wait for an answer in the thread that would acknowledge, even on another connection, which the broker
-   cannot see. So if no memory was freed for a while, all waiting producers are released, up to twice the limit: see
+   cannot see. So if no memory was freed for a while, all waiting producers are released, up to the same bounds: see
    `release_stalled`.
 
-So for every message that is counted, the broker reads the connection of a consumer that can acknowledge it. Persistent
-messages that wait are paged out, and then not counted, long before a limit is reached: at the `watermark`, see
-`paging`. Producers wait for other messages: non-persistent ones, those outstanding at consumers, and those not yet on
-disk.
+So for every message that is counted, the broker reads the connection of a consumer that can acknowledge it. Messages
+that wait are paged out, to the store or the spool, and then not counted, long before a limit is reached: at the
+`watermark`, see `paging`. Producers wait for other messages: those outstanding at consumers, those not yet on disk, and
+non-persistent ones while there is no spool, or it is full.
 
 Source: ActiveMQ's `MemoryUsage` and producer flow control.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
+from typing import Final
 
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.domain.message import Message
+
+FAIR_PERCENT: Final = 80
+"""Use of the broker's limit at which destinations that take their reserve or more wait: above `HIGH_WATER_PERCENT`, so
+that messages are paged out before."""
+
+RESERVE_BYTES_MIN: Final = 1 << 20
+RESERVE_PERCENT: Final = 1
+
+OVERRUN_BYTES_MAX: Final = 64 << 20
+"""Bytes above the broker's limit at which sends that cannot wait are refused; twice the limit if that is less."""
+
+_NEVER: Final = 2**63
+"""More than any usage."""
 
 
 class Usage:
@@ -54,11 +84,33 @@ class Usage:
         limit: bytes; 0: only the limits above it.
         used: bytes in use.
         watermark: above so many bytes, messages are paged out.
+        fair_limit: of the broker: bytes at which destinations wait that take their reserve or more.
+        reserve: of the broker: bytes that a destination may take up to the limit itself.
         broker: the usage of the whole broker.
         paging: the paging state that all backlogs of the broker share.
     """
 
-    __slots__ = ("_is_serving", "_is_stalled", "_parent", "_waiting", "broker", "limit", "paging", "used", "watermark")
+    __slots__ = (
+        "_blocked",
+        "_heavy",
+        "_is_serving",
+        "_is_serving_blocked",
+        "_is_stalled",
+        "_lane",
+        "_left",
+        "_light",
+        "_of_owners",
+        "_parent",
+        "_waiting",
+        "_was_stalled",
+        "broker",
+        "fair_limit",
+        "limit",
+        "paging",
+        "reserve",
+        "used",
+        "watermark",
+    )
 
     def __init__(self, limit: int = 0, parent: "Usage | None" = None) -> None:
         self.limit = limit
@@ -66,10 +118,26 @@ class Usage:
         self.broker: Usage = self if parent is None else parent.broker
         self.paging: Paging = Paging() if parent is None else parent.paging
         self.watermark = self.paging.watermark(limit, is_broker=parent is None)
+        self.fair_limit = limit * FAIR_PERCENT // 100 if limit else _NEVER
+        # Under a low limit the reserve of 1 MB would be all of it.
+        self.reserve = min(max(RESERVE_BYTES_MIN, limit * RESERVE_PERCENT // 100), limit // 8)
         self._parent = parent
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: OrderedDict[_Waiting, None] = OrderedDict()
+        self._of_owners: dict[object, dict[_Waiting, None]] = {}
         self._is_serving = False
         self._is_stalled = False
+        self._lane: OrderedDict[Usage, None] | None = None
+        """The broker's destinations, light or heavy, among which this one waits for the broker's memory."""
+        self._light: OrderedDict[Usage, None] = OrderedDict()
+        """Of the broker: destinations with waiting producers that take less than their reserve."""
+        self._heavy: OrderedDict[Usage, None] = OrderedDict()
+        """Of the broker: the other destinations with waiting producers."""
+        self._blocked = 0
+        """Of the broker: the number of both."""
+        self._is_serving_blocked = False
+        self._was_stalled = False
+        self._left = 0
+        """Of the broker: bytes that the last page-out left in use."""
 
     def acquire(self, size: int) -> None:
         """Add the size of a message."""
@@ -80,12 +148,15 @@ class Usage:
     def release(self, size: int) -> None:
         """Subtract the size of a message, and release waiting producers for which there is space now."""
         self.used -= size
+        if (parent := self._parent) is None:
+            if self._blocked:
+                self._serve_blocked()
+            return
+        parent.used -= size
         if self._waiting:
             self._serve()
-        if (parent := self._parent) is not None:
-            parent.used -= size
-            if parent._waiting:
-                parent._serve()
+        if parent._blocked:
+            parent._serve_blocked()
 
     @property
     def front_bytes(self) -> int:
@@ -100,16 +171,22 @@ class Usage:
     def recompute_watermark(self) -> None:
         """Set the broker's watermark above what the last page-out left, so that it does not start the next at once."""
         base = self.paging.watermark(self.limit, is_broker=True)
+        self._left = self.used
         self.watermark = max(base, self.used + base // 16)
 
     def request_page_out(self, when_durable: Callable[[Callable[[], None]], None]) -> None:
         """Have all backlogs of the broker page out messages if its usage is above the watermark."""
-        broker, paging = self.broker, self.paging
-        if broker.used > broker.watermark and not paging.is_paging_out:
+        broker = self.broker
+        if broker.used > broker.watermark:
+            broker._page_out(when_durable)
+
+    def _page_out(self, when_durable: Callable[[Callable[[], None]], None]) -> None:
+        paging = self.paging
+        if not paging.is_paging_out:
             paging.is_paging_out = True
             for backlog in list(paging.backlogs):
                 backlog.request_page_out()
-            when_durable(broker._paged_out)
+            when_durable(self._paged_out)
 
     def _paged_out(self) -> None:
         self.paging.is_paging_out = False
@@ -117,20 +194,24 @@ class Usage:
 
     @property
     def full(self) -> "Usage | None":
-        """The usage that has reached its limit: this one, or the broker's; None if neither has."""
+        """The usage that makes producers wait: this one, or the broker's; None if neither does."""
         return self._full()
 
     @property
     def is_full(self) -> bool:
-        """True when the limit is reached, here or in the whole broker."""
-        return self._full() is not None
+        """True when producers have to wait, for this destination or for the whole broker."""
+        if self.limit and self.used >= self.limit:
+            return True
+        broker = self.broker
+        return broker.used >= broker.fair_limit and broker._makes_wait(self)
 
     @property
     def is_overrun(self) -> bool:
-        """True when twice the limit is reached, here or in the whole broker: further messages must be refused."""
-        if self.limit and self.used >= 2 * self.limit:
+        """True when the limit is exceeded so far that further messages must be refused, here or in the whole broker."""
+        broker = self.broker
+        if self is not broker and self.limit and self.used >= 2 * self.limit:
             return True
-        return self._parent is not None and self._parent.is_overrun
+        return bool(broker.limit) and broker.used >= broker.limit + min(broker.limit, OVERRUN_BYTES_MAX)
 
     def when_space(self, callback: Callable[[], None], owner: object = None) -> None:
         """Call back once there is space, after the callbacks that have waited for longer; at once if there are none.
@@ -141,79 +222,164 @@ class Usage:
             callback: what to call.
             owner: identifies the callback for `cancel`.
         """
-        if (blocking := self._full() or self._serving()) is None:
-            callback()
+        if self._waiting or self._full() is not None:
+            self._wait(_Waiting(callback, owner))
         else:
-            blocking._wait(_Waiting(self, callback, owner))
+            callback()
 
     def cancel(self, owner: object) -> None:
-        """Remove the callbacks of an owner, here and in the whole broker."""
-        self._waiting = deque(each for each in self._waiting if each.owner is not owner)
-        if self._parent is not None:
-            self._parent.cancel(owner)
+        """Remove the callbacks of an owner."""
+        for waiting in self._of_owners.pop(owner, ()):
+            del self._waiting[waiting]
+        self._update_lane()
 
     def release_stalled(self) -> None:
-        """Call all waiting callbacks if no memory was freed since the last call of this method; called periodically."""
+        """Call all waiting callbacks if no memory was freed since the last call of this method; called periodically.
+
+        Called for the broker's usage before those of destinations.
+        """
+        is_stalled, self._is_stalled = self._is_stalled, True
         if self._parent is None:
             self.recompute_watermark()
-        if self._waiting and self._is_stalled and not self.is_overrun:
-            last = self._waiting[-1]  # a callback may send again, and have to wait again
+            self._was_stalled = is_stalled
+        elif not (self.limit and self.used >= self.limit):
+            is_stalled = self.broker._was_stalled
+        if self._waiting and is_stalled and not self.is_overrun:
+            last = next(reversed(self._waiting))  # a callback may send again, and have to wait again
             while self._waiting:
-                waiting = self._waiting.popleft()
+                waiting = self._next()
                 waiting.callback()
                 if waiting is last:
                     break
-        self._is_stalled = True
+            self._update_lane()
 
     def close(self) -> None:
         """Subtract everything that is counted here from the broker's usage: the destination is deleted."""
         parent, self._parent = self._parent, None
+        self._leave_lane()
         self.limit = 0
+        self.broker = _UNLIMITED
         self._serve()
         if parent is not None:
             parent.used -= self.used
-            parent._serve()
+            if parent._blocked:
+                parent._serve_blocked()
+
+    # ------------------------------------------------------------ private
+
+    def _makes_wait(self, usage: "Usage") -> bool:
+        """Return True if producers of a destination have to wait for the memory of this broker."""
+        used = self.used
+        if self.limit and used >= self.limit:
+            return True
+        return usage is not self and used >= self.fair_limit and usage.used >= self.reserve
 
     def _full(self) -> "Usage | None":
-        """Return the usage that has reached its limit: this one, or the broker's."""
+        """Return the usage that makes producers wait: this one, or the broker's."""
         if self.limit and self.used >= self.limit:
             return self
-        return self._parent._full() if self._parent is not None else None
-
-    def _serving(self) -> "Usage | None":
-        """Return the usage whose waiting callbacks are being called at this moment, and come first."""
-        if self._waiting:
-            return self
-        return self._parent._serving() if self._parent is not None else None
+        broker = self.broker
+        return broker if broker._makes_wait(self) else None
 
     def _wait(self, waiting: "_Waiting") -> None:
         if not self._waiting:
             self._is_stalled = False  # a stall begins now at the earliest
-        self._waiting.append(waiting)
+        self._waiting[waiting] = None
+        self._of_owners.setdefault(waiting.owner, {})[waiting] = None
+        self._update_lane()
+        if self._lane is not None:
+            self.broker._relieve()
+
+    def _relieve(self) -> None:
+        """Have the backlogs page out before producers wait for long, if the usage of this broker has grown."""
+        when_durable = self.paging.when_durable
+        if when_durable is not None and self.used > self._left + self.limit // 64:
+            self._page_out(when_durable)
+
+    def _next(self) -> "_Waiting":
+        """Remove and return the callback that has waited for longest."""
+        waiting, _ = self._waiting.popitem(last=False)
+        its_owners = self._of_owners[waiting.owner]
+        del its_owners[waiting]
+        if not its_owners:
+            del self._of_owners[waiting.owner]
+        return waiting
 
     def _serve(self) -> None:
+        """Call back while there is space for this destination."""
         self._is_stalled = False
         if self._is_serving:  # called by a callback of the loop below, which continues after it
             return
         self._is_serving = True
         try:
-            while self._waiting and not (self.limit and self.used >= self.limit):
-                waiting = self._waiting.popleft()
-                if (full := waiting.usage._full()) is None:
-                    waiting.callback()
-                else:
-                    full._wait(waiting)
+            while self._waiting and self._full() is None:
+                self._next().callback()
         finally:
             self._is_serving = False
+            self._update_lane()
+
+    def _serve_blocked(self) -> None:
+        """Call back one producer of each destination in turn, while there is space in this broker."""
+        self._is_stalled = False
+        if self._is_serving_blocked:
+            return
+        self._is_serving_blocked = True
+        try:
+            while self._blocked and not (self.limit and self.used >= self.limit):
+                lane = self._light
+                if not lane:
+                    if self.used >= self.fair_limit:
+                        return
+                    lane = self._heavy
+                next(iter(lane))._serve_one()
+        finally:
+            self._is_serving_blocked = False
+
+    def _serve_one(self) -> None:
+        """Call back the first producer if there is space, and go to the end of the lane."""
+        self._leave_lane()
+        if self._is_serving:  # its loop continues, and then updates the lane
+            return
+        self._is_serving = True
+        try:
+            if self._waiting and self._full() is None:
+                self._next().callback()
+        finally:
+            self._is_serving = False
+            self._update_lane()
+
+    def _update_lane(self) -> None:
+        """Enter the lane of the broker in which this destination has to wait, if it does."""
+        broker = self.broker
+        lane = None
+        if self._waiting and not (self is not broker and self.limit and self.used >= self.limit):
+            lane = broker._light if self is broker or self.used < broker.reserve else broker._heavy
+        if lane is not self._lane:
+            self._leave_lane()
+            if lane is not None:
+                if not broker._blocked:
+                    broker._is_stalled = False
+                lane[self] = None
+                self._lane = lane
+                broker._blocked += 1
+
+    def _leave_lane(self) -> None:
+        if self._lane is not None:
+            del self._lane[self]
+            self._lane = None
+            self.broker._blocked -= 1
+
+
+_UNLIMITED: Final = Usage()
+"""The broker's usage for a destination that was deleted."""
 
 
 class _Waiting:
     """A callback that waits for space."""
 
-    __slots__ = ("callback", "owner", "usage")
+    __slots__ = ("callback", "owner")
 
-    def __init__(self, usage: Usage, callback: Callable[[], None], owner: object) -> None:
-        self.usage = usage
+    def __init__(self, callback: Callable[[], None], owner: object) -> None:
         self.callback = callback
         self.owner = owner
 

@@ -1,6 +1,10 @@
 # mypy: disable-error-code="arg-type, misc"
 """Counting memory, and waiting for space."""
 
+from unittest import mock
+
+import pytest
+
 from pybroker.broker.core.usage import SharedUsage, Usage
 from tests.unit.core.backlogs import World, message
 
@@ -70,6 +74,10 @@ class TestWaiting:
         other.when_space(lambda: called.append("other"))
         one.when_space(lambda: called.append("one"))
         one.release(1)
+        assert called == ["other"]
+        one.release(1)
+        assert called == ["other"]
+        one.release(1)
         assert called == ["other", "one"]
 
     def test_callback_waits_on_while_the_other_limit_is_reached(self):
@@ -121,6 +129,151 @@ class TestWaiting:
         assert called == ["here", "elsewhere"]
         gone.release(10)
         assert broker.used == 0
+
+
+class TestFairness:
+    """The broker's limit is 1000 bytes: its fair limit is 800, and a destination's reserve 125."""
+
+    def test_destinations_below_their_reserve_go_on_while_others_wait(self):
+        broker = Usage(1000)
+        heavy, light, new = (Usage(0, broker) for _ in range(3))
+        heavy.acquire(800)
+        light.acquire(124)
+        assert (heavy.is_full, light.is_full, new.is_full, broker.is_full) == (True, False, False, False)
+        assert heavy.full is broker
+        light.acquire(1)
+        assert light.is_full
+        new.acquire(75)
+        assert new.is_full
+        assert broker.is_full
+
+    def test_below_the_fair_limit_a_single_destination_may_take_all(self):
+        broker = Usage(1000)
+        heavy = Usage(0, broker)
+        heavy.acquire(799)
+        assert not heavy.is_full
+
+    def test_freed_memory_is_for_those_below_their_reserve_first(self):
+        broker = Usage(1000)
+        heavy, light = Usage(0, broker), Usage(0, broker)
+        called = []
+        heavy.acquire(1000)
+        heavy.when_space(lambda: called.append("heavy"))
+        light.when_space(lambda: (called.append("light"), light.acquire(10)))
+        light.when_space(lambda: called.append("light again"))
+        heavy.release(5)
+        assert called == ["light"]
+        heavy.release(6)
+        assert called == ["light", "light again"]
+        heavy.release(190)
+        assert called == ["light", "light again"]
+        heavy.release(10)
+        assert called == ["light", "light again", "heavy"]
+
+    def test_destinations_take_turns(self):
+        broker = Usage(1000)
+        one, other, holder = (Usage(0, broker) for _ in range(3))
+        called = []
+
+        def send(name, usage):
+            called.append(name)
+            usage.acquire(10)
+
+        for usage in (one, other):
+            usage.acquire(200)
+        holder.acquire(400)
+        for number in range(3):
+            one.when_space(lambda number=number: send(f"one {number}", one))
+        for number in range(3):
+            other.when_space(lambda number=number: send(f"other {number}", other))
+        for count in range(6):
+            assert len(called) == count
+            holder.release(10)
+        assert called == ["one 0", "other 0", "one 1", "other 1", "one 2", "other 2"]
+
+    def test_destination_that_falls_below_its_reserve_is_served_at_once(self):
+        broker = Usage(1000)
+        mine, holder = Usage(0, broker), Usage(0, broker)
+        called = []
+        holder.acquire(850)
+        mine.acquire(130)
+        mine.when_space(lambda: called.append("mine"))
+        mine.release(6)
+        assert called == ["mine"]
+
+    def test_destination_that_rises_above_its_reserve_waits_with_the_others(self):
+        broker = Usage(1000)
+        mine, holder = Usage(0, broker), Usage(0, broker)
+        called = []
+        holder.acquire(1000)
+        mine.when_space(lambda: called.append("mine"))
+        mine.acquire(200)  # by a commit, say
+        holder.release(300)
+        assert called == []
+        holder.release(101)
+        assert called == ["mine"]
+
+    def test_memory_counted_for_the_broker_alone_serves_destinations(self):
+        broker = Usage(1000)
+        mine, called = Usage(0, broker), []
+        broker.acquire(1000)
+        mine.when_space(lambda: called.append("mine"))
+        broker.when_space(lambda: called.append("a new destination"))
+        broker.release(1)
+        assert called == ["mine", "a new destination"]
+
+    def test_callbacks_of_a_cancelled_owner_are_not_called(self):
+        broker = Usage(1000)
+        mine, called = Usage(0, broker), []
+        mine.acquire(1000)
+        for owner in ("a", "b", "a"):
+            mine.when_space(lambda owner=owner: called.append(owner), owner)
+        mine.cancel("a")
+        mine.cancel("a")
+        mine.release(500)
+        assert called == ["b"]
+        mine.acquire(500)
+        mine.when_space(lambda: called.append("c"), "c")
+        mine.cancel("c")
+        assert (broker._blocked, len(broker._heavy), mine._of_owners) == (0, 0, {})
+
+    def test_callback_that_fails_leaves_the_others_waiting(self):
+        broker = Usage(1000)
+        mine, called = Usage(0, broker), []
+        mine.acquire(1000)
+        mine.when_space(lambda: 1 // 0)
+        mine.when_space(lambda: called.append("next"))
+        with pytest.raises(ZeroDivisionError):
+            mine.release(300)
+        mine.release(1)
+        assert called == ["next"]
+
+    def test_waiting_destinations_do_not_make_a_release_slow(self):
+        broker = Usage(1000)
+        waiting = [Usage(0, broker) for _ in range(2000)]
+        looked_at = []
+        holder = Usage(0, broker)
+        holder.acquire(1000)
+        for usage in waiting:
+            usage.when_space(lambda: holder.acquire(1))
+        with mock.patch.object(Usage, "_full", lambda self: looked_at.append(self)):
+            for _ in range(100):
+                holder.release(1)
+        assert len(looked_at) <= 300
+
+    def test_backlogs_page_out_before_a_producer_waits_for_long(self):
+        broker, asked = Usage(6400), []
+        broker.paging.when_durable = lambda callback: callback()
+        broker.paging.backlogs.add(mock.Mock(request_page_out=lambda: asked.append(broker.used)))
+        mine = Usage(0, broker)
+        mine.acquire(6400)
+        mine.when_space(lambda: None)
+        assert asked == [6400]
+        mine.when_space(lambda: None)
+        assert asked == [6400], "nothing that could leave has come"
+        mine.acquire(101)
+        mine.when_space(lambda: None)
+        assert asked == [6400, 6501]
 
 
 def test_a_shared_message_counts_once():
