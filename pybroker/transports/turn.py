@@ -188,7 +188,8 @@ class Turn:
                 self._run(flush)
             return
         output.reverse()
-        late.extend(output[self._run_some(output) :])
+        done = self._run_some(output)
+        late.extend(output[done:])
         for _ in range(self._run_some(late)):
             late.popleft()
         if late:
