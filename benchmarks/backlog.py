@@ -85,7 +85,7 @@ async def _take_over(directory: Path, count: int) -> Row:
     store = open_store(directory)
     recovery = store.recover()
     broker = BrokerCore("bench", store=store, clock=_clock)
-    broker.usage.paging.call_soon = asyncio.get_running_loop().call_soon
+    broker.usage.paging.later = asyncio.get_running_loop().call_soon
     begun = time.perf_counter()
     broker.load(recovery)
     loaded_ms = (time.perf_counter() - begun) * 1000
@@ -123,7 +123,7 @@ def _row(queue: str, count: int, before: float, *, loaded_ms: float, filled: flo
 def _start(directory: Path) -> tuple[JournalStore, BrokerCore, BrokerConnection]:
     store = open_store(directory)
     broker = BrokerCore("bench", store=store, clock=_clock)
-    broker.usage.paging.call_soon = asyncio.get_running_loop().call_soon
+    broker.usage.paging.later = asyncio.get_running_loop().call_soon
     broker.recover()
     return store, broker, broker.connect("c", "c", Throttle())
 

@@ -474,14 +474,21 @@ def slope(samples: Sequence[Sample], unit: int) -> float:
 
 
 def measure(
-    broker: Broker, store: Path, ports: Ports, make: Callable[[int], list[Work]], *, total: int, together: int
+    broker: Broker,
+    store: Path,
+    ports: Ports,
+    make: Callable[[int], list[Work]],
+    *,
+    total: int,
+    rounds: int,
+    together: int,
 ) -> list[Sample]:
     """Do the work in rounds, and return a sample after each."""
     samples: list[Sample] = []
     done = 0
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         began = time.monotonic()
-        count = run_round(make(total // ROUNDS), ports, together=together)
+        count = run_round(make(total // rounds), ports, together=together)
         seconds = time.monotonic() - began
         done += count
         time.sleep(_QUIET_SECONDS)
@@ -509,7 +516,8 @@ def main() -> int:
     parser.add_argument("--pure", action="store_true", help="measure the checkout as it is, not compiled")
     options = parser.parse_args()
     if options.quick:
-        options.cycles, options.messages = 600, 60_000
+        options.cycles, options.messages = 60, 20_000
+    rounds = 2 if options.quick else ROUNDS
     made = report.Report(options)
     variables = {} if options.pure or options.quick else environment(unpacked())
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="long-run-") as name:
@@ -518,8 +526,10 @@ def main() -> int:
             broker.wait_until_listening()
             ports = Ports(openwire=broker.ports[Protocol.OPENWIRE], stomp=broker.ports[Protocol.STOMP])
             store = folder / "store"
-            cycles = measure(broker, store, ports, cycle_work, total=options.cycles, together=2 * CYCLE_WORKERS)
-            messages = measure(broker, store, ports, message_work, total=options.messages, together=2)
+            cycles = measure(
+                broker, store, ports, cycle_work, total=options.cycles, rounds=rounds, together=2 * CYCLE_WORKERS
+            )
+            messages = measure(broker, store, ports, message_work, total=options.messages, rounds=rounds, together=2)
     rows = [
         _row("cycles", cycles, 100_000, CYCLE_SLOPE_MAX_MB),
         _row("messages", messages, 1_000_000, MESSAGE_SLOPE_MAX_MB),
@@ -534,7 +544,7 @@ def main() -> int:
 
 
 def _row(name: str, samples: Sequence[Sample], unit: int, most: float) -> dict[str, report.Cell]:
-    rest = samples[WARM_ROUNDS:]
+    rest = samples[WARM_ROUNDS:] or samples
     grown = slope(rest, unit)
     return {
         "work": name,

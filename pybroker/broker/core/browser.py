@@ -92,7 +92,7 @@ class _View:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._end = queue.next_sequence
-        self._last = -1
+        self._last: int = -1
 
     def __iter__(self) -> Iterator[Reference]:
         """Yield references oldest first, a page at a time because the queue changes in between.

@@ -268,14 +268,12 @@ class _Parser:
 
     def _read_like(self, operand: _Part, negated: bool) -> _Part:
         pattern = self._expect("STRING")
-        escape = ""
-        if has_escape := self._read_if("ESCAPE"):
-            token = self._expect("STRING")
-            escape = _unquote(token)
-        self._check_follows_relation(*(() if has_escape else ("ESCAPE",)))
+        escaping = self._expect("STRING") if self._read_if("ESCAPE") else None
+        escape = "" if escaping is None else _unquote(escaping)
+        self._check_follows_relation(*(("ESCAPE",) if escaping is None else ()))
         identifier = _require_identifier(operand, "LIKE")
-        if has_escape and len(escape) != 1:
-            raise _InvalidPart(token.position, "expected one character to escape with")
+        if escaping is not None and len(escape) != 1:
+            raise _InvalidPart(escaping.position, "expected one character to escape with")
         return _join(Like(identifier, _unquote(pattern), escape, negated), operand)
 
     def _read_in(self, operand: _Part, negated: bool) -> _Part:
@@ -335,6 +333,8 @@ def _complete(operator: _Operator, part: _Part) -> _Part:
         case level if level == _SIGN:
             whole = _join(Signed(token.text, _require(part, ValueKind.NUMBER).node), part)
             return whole._replace(position=token.position)
+        case _:
+            pass
 
     left, *middle = operands
     if operator.level != _EQUALITY:

@@ -166,7 +166,7 @@ def _with_single_surrogates(one: bytes, other: bytes, units: bytes) -> str:
         (_integer(each) & rest | joined).to_bytes(length, "little").decode("utf-16-le").encode("utf-32-le")
         for each in (one, other)
     )
-    text = array(_WIDE)
+    text = array(_WIDE)  # pyright: ignore[reportDeprecated] - "w" replaces "u" from Python 3.13 on
     text.frombytes((_integer(wide) | _integer(wider)).to_bytes(len(wide), "little"))
     return text.tounicode()
 
