@@ -38,7 +38,7 @@ UNMEASURED_BYTES: Final = 32 << 10
 """The input of all connections that is processed in a turn before the clock is read."""
 
 CHUNK_BYTES: Final = 1 << 10
-"""What each chunk counts for in addition to its bytes: at most 32 chunks are unmeasured."""
+"""The credit that each chunk takes in addition to its bytes: at most 32 chunks are unmeasured."""
 
 FRAMES_PER_CLOCK: Final = 8
 """The number of frames, all usual ones, for which a session asks `is_slice_over` once."""

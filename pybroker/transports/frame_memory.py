@@ -27,7 +27,7 @@ UNRESERVED_BYTES: Final = 32 << 10
 
 PROGRESS_SECONDS: Final = 10.0
 PROGRESS_BYTES: Final = 1 << 20
-"""What a peer has to send of a large frame while others wait: 1 MB in 10 s, which a line of 1 Mbit/s does."""
+"""The bytes that a peer has to send of a large frame while others wait: 1 MB in 10 s, which a line of 1 Mbit/s does."""
 
 
 class FrameHolder(Protocol):

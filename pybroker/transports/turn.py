@@ -39,7 +39,7 @@ _OUTPUTS_UNMEASURED: Final = 64
 """Connections with output in a turn, up to which the clock is not read for it: less than a millisecond."""
 
 _CLOCK_MASK: Final = 15
-"""With more, the clock is read for every sixteenth."""
+"""The number above which the clock is read, for every sixteenth."""
 
 DEFERRED_PIECES: Final = 20
 """The limit to the pieces of deferred work in a turn: each may leave output, which is sent at the end of the turn."""

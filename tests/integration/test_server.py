@@ -210,4 +210,5 @@ def test_a_stampede_of_refused_connections_costs_others_nothing(start, connect, 
                 assert answer.command == "RECEIPT"
     assert broker.terminate() == 0
     broker.wait_for("stopped|stopping")
-    assert sum("refused" in line for line in broker.lines) < 30, "a line per second, not one each"
+    refused = sum("refused" in line for line in broker.lines)
+    assert refused < 150, "600 were: 100 lines at once, then one per second"

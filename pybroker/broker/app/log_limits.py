@@ -36,7 +36,7 @@ _OTHERS: Final[_Cause] = ("", 0, "")
 
 
 class _Allowance:
-    """What may still be used: grows with time up to a burst.
+    """The allowance that is left: grows with time up to a burst.
 
     Attributes:
         left: the amount; below 1 there is none.

@@ -382,7 +382,7 @@ _MemberT = TypeVar("_MemberT")
 
 
 class _Subject(Generic[_MemberT]):
-    """What one advisory topic is about: the consumers, or producers, of one destination."""
+    """The subject of one advisory topic: the consumers, or producers, of one destination."""
 
     __slots__ = ("members", "name")
 

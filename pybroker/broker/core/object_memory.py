@@ -22,7 +22,7 @@ CHARACTER_BYTES: Final = 4
 """The memory of each character of a name or selector, which several tables have, and a selector compiled too."""
 
 UNCHECKED_BYTES: Final = 64 << 10
-"""What each connection may hold in any case: a hundred producers, or a dozen consumers."""
+"""The bytes that each connection may hold in any case: a hundred producers, or a dozen consumers."""
 
 SHARE_MIN: Final = 16 << 20
 """The smallest share, so that a low limit on messages is none on the number of clients."""

@@ -39,7 +39,7 @@ TRANSACTION_BYTES: Final = 4096
 """The memory of a transaction without operations, with its entries in tables here and in the store."""
 
 UNCHECKED_BYTES: Final = 1 << 20
-"""What each transaction may hold although the broker's memory is full, or a 64th of the limit if that is more."""
+"""The bytes that each transaction may hold although memory is full, or a 64th of the limit if that is more."""
 
 OPERATIONS_MAX = 1_000_000
 """Operations of one transaction. Their ids are in memory until it ends, and so many of them are surely a mistake."""

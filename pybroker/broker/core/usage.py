@@ -129,15 +129,15 @@ class Usage:
         self._lane: OrderedDict[Usage, None] | None = None
         """The broker's destinations, light or heavy, among which this one waits for the broker's memory."""
         self._light: OrderedDict[Usage, None] = OrderedDict()
-        """Of the broker: destinations with waiting producers that take less than their reserve."""
+        """The broker's destinations with waiting producers that take less than their reserve."""
         self._heavy: OrderedDict[Usage, None] = OrderedDict()
-        """Of the broker: the other destinations with waiting producers."""
+        """The broker's other destinations with waiting producers."""
         self._blocked = 0
-        """Of the broker: the number of both."""
+        """The number of both."""
         self._is_serving_blocked = False
         self._was_stalled = False
         self._left = 0
-        """Of the broker: bytes that the last page-out left in use."""
+        """The bytes that the broker's last page-out left in use."""
 
     def acquire(self, size: int) -> None:
         """Add the size of a message."""
