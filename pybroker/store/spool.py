@@ -165,9 +165,11 @@ class FileSpool:
         return True
 
     def _segment_for(self, size: int) -> _Segment:
-        """Return the current segment, or a new one if it is full."""
-        if self._segments and (last := self._segments[-1]).length + size <= SEGMENT_BYTES:
-            return last
+        """Return the current segment, or a new one if it is full, or was freed: its places must not be used again."""
+        if self._segments:
+            last = self._segments[-1]
+            if last.start + last.length == self._end and last.length + size <= SEGMENT_BYTES:
+                return last
         segment = _Segment(self._end)
         self._segments.append(segment)
         self._starts.append(self._end)

@@ -252,3 +252,16 @@ def test_the_thread_begins_with_the_first_callback_and_outlives_a_bug(caplog):
     assert not workers[0].is_alive()
     assert len(workers) == 1
     assert "failed unexpectedly" in caplog.text
+
+
+def test_the_places_of_a_freed_segment_are_not_used_again(disk, monkeypatch):
+    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 10_000)
+    disk.write(make_message("a" * 6000, "queue://KEPT", persistent=False))
+    freed = disk.write(make_message("b" * 6000, "queue://Q", persistent=False))  # in a segment of its own
+    disk.read(*freed)
+    disk.spool.release(freed[0])
+    disk.work()
+    last = make_message("c", "queue://Q", persistent=False)  # there is space for it in the first segment
+    places = disk.write(last)
+    assert places[0] > freed[0]
+    assert disk.names(*places) == [last.message_id]
