@@ -145,15 +145,18 @@ class Topic(CoveredTopic):
             message, receivers = under_way[0]
             start = self._served
             self._served = stop = start + FAN_OUT_PIECE
-            for subscription in receivers[start:stop]:
-                if not subscription.is_closed:
-                    subscription.publish(message)
-            if stop >= len(receivers) and under_way:
-                under_way.popleft()
-                self._served = 0
-                self.held.release(message)
-            if under_way and (self._is_deferred or self.usage.paging.defer(self._on_turn)):
-                self._is_deferred = True
+            try:
+                for subscription in receivers[start:stop]:
+                    if not subscription.is_closed:
+                        subscription.publish(message)
+            finally:  # also after an error: what is under way must not wait for ever
+                if stop >= len(receivers) and under_way:
+                    under_way.popleft()
+                    self._served = 0
+                    self.held.release(message)
+                if under_way and not self._is_deferred:
+                    self._is_deferred = self.usage.paging.defer(self._on_turn)
+            if self._is_deferred:
                 return
 
     def _on_turn(self) -> None:

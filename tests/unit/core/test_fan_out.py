@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.broker.core.topic import FAN_OUT_PIECE
+from pybroker.broker.core.topic import FAN_OUT_PIECE, TopicSubscription
+from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.message import Message
 from tests.unit.core.backlogs import Client, World
 
 COUNT = 2 * FAN_OUT_PIECE + 10
@@ -115,3 +117,23 @@ def test_all_is_done_at_once_without_an_event_loop(world):
     clients = [world.listen() for _ in range(COUNT)]
     world.publish("a", "b")
     assert [client.names for client in clients] == [["a", "b"]] * COUNT
+
+
+def test_an_error_in_one_piece_does_not_stop_the_topic(world, deferred, clients, monkeypatch):
+    broken = list(world.topic.subscriptions)[FAN_OUT_PIECE + 1]
+    publish = TopicSubscription.publish
+    errors = [StoreUnavailable("a dead letter cannot be stored")]
+
+    def fail_once(subscription: TopicSubscription, message: Message) -> None:
+        if subscription is broken and errors:
+            raise errors.pop()
+        publish(subscription, message)
+
+    monkeypatch.setattr(TopicSubscription, "publish", fail_once)
+    world.publish("a")
+    with pytest.raises(StoreUnavailable):
+        deferred.popleft()()
+    world.publish("b")
+    run(deferred)
+    assert clients[0].names == clients[-1].names == ["a", "b"]
+    assert world.topic.usage.used == 0
