@@ -229,7 +229,7 @@ class SocketConnection(asyncio.Protocol):
             self._reading_since = self._loop.time()
             if self._is_readable():
                 self._transport.resume_reading()
-        elif self._read_holds == 1 and self._is_parked:
+        elif self._is_parked and (self._read_holds == 1 or self._is_lost):
             self._is_parked = False
             self._fair.add(self)
 
@@ -417,6 +417,9 @@ class SocketConnection(asyncio.Protocol):
             if is_first:
                 is_first = False
                 if self._session.proceed():
+                    if self._is_lost and self._read_holds > 1 and not self._fair.is_slice_over():
+                        self._is_parked = True  # the session waits for a thread, and then ends its pause
+                        return False
                     return True
             elif not chunks:
                 return False

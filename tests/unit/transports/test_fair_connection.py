@@ -273,6 +273,31 @@ def test_peer_that_ends_while_it_is_paused_has_its_input_processed(world: World)
     assert session.is_lost
 
 
+def test_input_that_waits_for_a_thread_takes_no_time_after_the_end(world: World, monkeypatch: Any) -> None:
+    connection, _, session = connect(world)
+    calls: list[bool] = []
+    proceed = session.proceed
+
+    def wait() -> bool:
+        calls.append(True)
+        return True
+
+    monkeypatch.setattr(session, "proceed", wait)
+    connection.data_received(b"0123")
+    connection.pause_reading()  # the thread's pause
+    connection.pause_reading()  # the core's, which does not end
+    connection.connection_lost(None)
+    world.turn(10)
+    assert len(calls) < 4
+    assert not session.is_lost
+    monkeypatch.setattr(session, "proceed", proceed)
+    connection.resume_reading()  # the thread has ended
+    world.turn(5)
+    assert bytes(session.received) == b"0123"
+    assert session.is_lost
+    assert connection.gone.done()
+
+
 def test_error_in_waiting_input_is_reported_and_ends_this_connection_alone(world: World) -> None:
     connection, transport, session = connect(world)
     other, _, other_session = connect(world)
