@@ -259,6 +259,11 @@ class SocketConnection(asyncio.Protocol):
 
     # ------------------------------------------------------------ frame memory
 
+    @property
+    def leaves_unread(self) -> bool:
+        """True while the peer is not read because it leaves its output unread."""
+        return self._unread_hold
+
     def give_up(self, error: ResourceLimit) -> None:
         """Close with an error, as the memory for unfinished frames is needed for others."""
         if self._session is not None:

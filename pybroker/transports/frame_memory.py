@@ -14,7 +14,8 @@ The bytes of both kinds are counted in the broker's memory, by the callbacks. On
 length, so a frame up to `frame_max` passes under every `memory_limit`.
 
 A peer that announces a large frame and then sends too little of it would keep others from sending theirs. So while
-others wait, a peer that has a reservation and is read has to send `PROGRESS_BYTES` in each `PROGRESS_SECONDS`.
+others wait, a peer that has a reservation and is read has to send `PROGRESS_BYTES` in each `PROGRESS_SECONDS`. One that
+is not read because it leaves its own output unread is closed likewise: it would hold its reservation for ever.
 """
 
 from collections.abc import Callable
@@ -36,6 +37,11 @@ class FrameHolder(Protocol):
     @property
     def reading_since(self) -> float | None:
         """The time since which the peer is read without a break; None while it is not read."""
+        ...
+
+    @property
+    def leaves_unread(self) -> bool:
+        """True while the peer is not read because it leaves its output unread."""
         ...
 
     def pause_reading(self) -> None:
@@ -61,9 +67,10 @@ class _Frame:
         is_granted: the connection is read on.
         judged_at: the beginning of the period in which its progress is measured; None before the first.
         judged_received: bytes that had come at that time.
+        judged_unread: the peer was not read at that time, because it left its output unread.
     """
 
-    __slots__ = ("counted", "is_granted", "judged_at", "judged_received", "received", "size")
+    __slots__ = ("counted", "is_granted", "judged_at", "judged_received", "judged_unread", "received", "size")
 
     def __init__(self) -> None:
         self.size = 0
@@ -72,6 +79,7 @@ class _Frame:
         self.is_granted = False
         self.judged_at: float | None = None
         self.judged_received = 0
+        self.judged_unread = False
 
 
 class FrameMemory:
@@ -221,14 +229,17 @@ class FrameMemory:
             self._call_later(PROGRESS_SECONDS, self._on_timer)
 
     def _judge(self) -> None:
-        """Close the connections that were read for a whole period and sent too little of their frames."""
+        """Close the connections that were read for a whole period, or not by their own fault, and sent too little."""
         assert self._time is not None, "a timer has a clock"
         now = self._time()
         for holder, frame in list(self._frames.items()):
             if not frame.is_granted:
                 continue
             since, begun = holder.reading_since, frame.judged_at
-            is_whole = since is not None and begun is not None and since <= begun
+            leaves_unread = holder.leaves_unread
+            is_whole = begun is not None and (
+                since <= begun if since is not None else leaves_unread and frame.judged_unread
+            )
             if is_whole and frame.received - frame.judged_received < PROGRESS_BYTES:
                 holder.give_up(
                     ResourceLimit(
@@ -238,3 +249,4 @@ class FrameMemory:
                 )
             else:
                 frame.judged_at, frame.judged_received = now, frame.received
+                frame.judged_unread = leaves_unread

@@ -40,6 +40,7 @@ class Peer:
     def __init__(self, world: "World") -> None:
         self.world = world
         self.holds = 0
+        self.leaves_unread = False
         self.reading_since: float | None = 0.0
         self.error: ResourceLimit | None = None
 
@@ -201,6 +202,17 @@ def test_peer_that_is_not_read_is_not_judged(world: World) -> None:
     assert throttled.error is None  # not read for a whole period yet
     world.timers.pass_seconds(2 * PROGRESS_SECONDS)
     assert throttled.error is not None
+
+
+def test_peer_that_leaves_its_output_unread_is_closed_while_others_wait(world: World) -> None:
+    silent, other = world.peers(2)
+    silent.send(90 * MB, MB)
+    silent.pause_reading()
+    silent.leaves_unread = True
+    other.send(90 * MB, MB)
+    world.timers.pass_seconds(PROGRESS_SECONDS + 1)
+    assert silent.error is not None
+    assert other.is_read
 
 
 def test_no_timer_runs_without_a_frame_that_waits(world: World) -> None:
