@@ -114,10 +114,15 @@ class StompClient:
 
     def close(self) -> None:
         """Close subscriptions and connection; unacknowledged messages go back to the core. Harmless when repeated."""
-        for subscription in self._subscriptions.values():
-            subscription.closed = True
+        self.end_deliveries()
         self._outbox.sent.clear()
         self._connection.close()
+
+    def end_deliveries(self) -> None:
+        """Write no more messages; receipts that are due do not wait for any."""
+        for subscription in self._subscriptions.values():
+            subscription.closed = True
+        self._outbox.advance()
 
     # ------------------------------------------------------------ SEND
 

@@ -163,12 +163,11 @@ class Outbox:
 
     def _has_ended(self, slot: MessageSlot) -> bool:
         """Start to render a message, unless it waits for the peer; return True if that is done or of no use."""
-        if not slot.is_started:
-            if slot.recipient.closed:
-                return True
-            if self._flow.is_link_free:
-                slot.is_started = True
-                slot.start(slot)
+        if slot.recipient.closed:
+            return True
+        if not slot.is_started and self._flow.is_link_free:
+            slot.is_started = True
+            slot.start(slot)
         return slot.pieces is not None
 
     def _write_slot(self, slot: MessageSlot) -> None:

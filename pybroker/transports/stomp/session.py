@@ -275,9 +275,10 @@ class StompSession(Session):
         finish = partial(self._finish, frame.headers.get("receipt"))
         self._link.wake_at(None)
         self._client_log.ended("DISCONNECT")
-        if self._connection is None:
+        if self._connection is None or self._client is None:
             finish()
         else:
+            self._client.end_deliveries()
             self._connection.when_durable(finish)
             self._disconnect()
 

@@ -243,3 +243,22 @@ def test_a_connection_that_ends_while_a_text_is_encoded_sends_nothing(
     thread.finish()
     assert not peer.session.proceed()
     assert broker.received == []
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_receipts_behind_a_body_come_before_that_of_disconnect(
+    connect: Any, broker: Any, thread: Thread, *, is_slow: bool
+) -> None:
+    peer = subscribed(connect, thread)
+    broker.route(inflating(1))
+    broker.disk_is_slow = is_slow
+    frames = peer.send(
+        "SEND\ndestination:/queue/a\npersistent:true\nreceipt:1\n\n^",
+        "DISCONNECT\nreceipt:2\n\n^",
+    )  # fmt: skip
+    if is_slow:
+        broker.sync()
+        frames = peer.receive()
+    assert frames == ["RECEIPT\nreceipt-id:1\n\n", "RECEIPT\nreceipt-id:2\n\n"]
+    thread.finish()
+    assert peer.receive() == []
