@@ -285,7 +285,12 @@ class StompClient:
             found = None
         if found is not None:
             subscription, serial = found
-            taken = subscription.acknowledge(serial, transaction.transaction_id if transaction else None)
+            try:
+                taken = subscription.acknowledge(serial, transaction.transaction_id if transaction else None)
+            except RequestError as error:
+                if transaction is not None and "receipt" not in headers:  # the commit must not lack it silently
+                    self._connection.doom(transaction.transaction_id, str(error))
+                raise
             if not taken:
                 raise _unexpected(Command.ACK, headers)
             if transaction is not None:
@@ -393,16 +398,24 @@ class StompClient:
 
     def _commit(self, frame: Frame) -> None:
         transaction = self._end_transaction(frame.headers)
-        self._connection.commit(transaction.transaction_id)
+        try:
+            self._connection.commit(transaction.transaction_id)
+        except RequestError:  # it is rolled back
+            self._put_back(transaction)
+            raise
         self._receipt_when_durable(frame.headers)
 
     def _abort(self, frame: Frame) -> None:
         transaction = self._end_transaction(frame.headers)
         self._connection.rollback(transaction.transaction_id)
+        self._put_back(transaction)
+        self._receipt_now(frame.headers)
+
+    def _put_back(self, transaction: _OpenTransaction) -> None:
+        """Have the client acknowledge again what it acknowledged in a transaction that is rolled back."""
         for subscription, taken in transaction.acknowledged:
             if not subscription.closed:
                 subscription.unacknowledged.put_back(taken)
-        self._receipt_now(frame.headers)
 
     def _end_transaction(self, headers: Mapping[str, str]) -> _OpenTransaction:
         # "Committing" for ABORT, too: ActiveMQ's wording.

@@ -16,6 +16,7 @@ from functools import partial
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, parts_to_consume
+from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.stomp.frames import Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
@@ -216,11 +217,17 @@ class StompSubscription(Recipient):
             taken = self.unacknowledged.take(serial)
             if taken is None:
                 return []
-            self.consumer.acknowledge(taken.delivery, transaction)
-            return [taken]
-        all_taken = self.unacknowledged.take_through(serial)
-        if all_taken:
-            self.consumer.acknowledge_through(all_taken[-1].delivery, transaction)
+            all_taken = [taken]
+        else:
+            all_taken = self.unacknowledged.take_through(serial)
+        try:
+            if not self._cumulative:
+                self.consumer.acknowledge(all_taken[-1].delivery, transaction)
+            elif all_taken:
+                self.consumer.acknowledge_through(all_taken[-1].delivery, transaction)
+        except RequestError:  # refused: it may be acknowledged again
+            self.unacknowledged.put_back(all_taken)
+            raise
         return all_taken
 
     def reject(self, serial: int) -> bool:
