@@ -10,11 +10,10 @@ broker                                                the parts put together; co
         host  queue  topic                            `host`: the broker as its connections see it
           consumer_set  durable  scheduling_queue  transaction
             flow_control_log  groups  overflow  runtime  scheduler  stored  uncommitted
-              object_memory                           the memory of what clients create
-                consumer  deadletter  gate  observers  pending  retained_history  scheduled  usage  virtual
-                  cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
-                  search  selector  transaction_states
-                    containment  destination_map
+              consumer  deadletter  gate  observers  pending  retained_history  scheduled  usage  virtual
+                cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
+                search  selector  transaction_states
+                  containment  destination_map
 ```
 
 Three pairs of classes use each other. To keep the imports free of cycles, the lower module of each pair defines a base

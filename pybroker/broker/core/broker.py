@@ -18,10 +18,9 @@ from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.destinations import NAME_MAX, Destinations
+from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.host import Host
 from pybroker.broker.core.inactive import InactiveDestinations
-from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
@@ -98,8 +97,8 @@ class BrokerCore(Host):
         self._jobs: JobStore | None = None
         self.limits = limits or Limits()
         self.usage = Usage(self.limits.memory_bytes_max)
-        # A limit below what each transaction may hold is one for messages alone.
         self._counted = self.usage if self.limits.memory_bytes_max > UNCHECKED_BYTES else None
+        """The memory in which transactions are counted; a limit below what each may hold is one for messages alone."""
         self.usage.paging.later = defer
         self.usage.paging.spool, self.usage.paging.when_durable = spool, store.when_durable
         if monotonic is not None:
@@ -120,11 +119,11 @@ class BrokerCore(Host):
             usage=self.usage,
             dead_letters=self.dead_letters,
             observers=self._observers,
-            objects=ObjectMemory(self._counted),
         )
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
         self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max)
-        self.queues, self.topics = self.destinations.queues, self.destinations.topics
+        self.queues = self.destinations.queues
+        self.topics = self.destinations.topics
         self.durables = self.destinations.durables
         self._plain = self.destinations.plain
         self._transaction_count = 0
@@ -254,18 +253,10 @@ class BrokerCore(Host):
         """True while the store has no space for new messages."""
         return self.store.is_full or (self._jobs is not None and self._jobs.is_full)
 
-    @property
-    def objects(self) -> ObjectMemory:
-        """The memory of destinations, subscriptions, consumers, producers and sessions."""
-        return self._runtime.objects
-
     # ------------------------------------------------------------ clients
 
     def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> BrokerConnection:
         """Admit a client."""
-        longest = max(len(client_id), len(connection_id))
-        if longest > NAME_MAX:
-            raise InvalidClientId(f"A client or connection id of {longest} characters, where {NAME_MAX} are allowed")
         if client_id in self._clients:
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
         if connection_id in self._connection_ids:

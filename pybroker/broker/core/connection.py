@@ -8,7 +8,6 @@ from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host
-from pybroker.broker.core.object_memory import CHARACTER_BYTES, CONSUMER_BYTES, PRODUCER_BYTES, SESSION_BYTES
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.selector import SelectorQuota
 from pybroker.broker.core.transaction import BrokerTransaction
@@ -53,8 +52,6 @@ class BrokerConnection(Owner):
         """Transactions that this connection began, and that have neither ended nor been prepared."""
         self._transaction_count = 0
         self._temporary_count = 0
-        self._held_bytes = 0
-        """The memory of its consumers, producers and sessions."""
 
     # ------------------------------------------------------------ messages
 
@@ -167,8 +164,6 @@ class BrokerConnection(Owner):
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
     ) -> BrokerConsumer:
         """Add a consumer, which gets no deliveries before its `start`."""
-        size = _size(request)
-        self._host.objects.check(size, "consumer", self._held_bytes)
         self._selector_quota.acquire(request.selector)
         try:
             consumer = self._host.subscribe(self, request, deliver, browsed)
@@ -176,7 +171,6 @@ class BrokerConnection(Owner):
             self._selector_quota.release(request.selector)
             raise
         self.consumers[consumer] = None
-        self.hold(size)
         return consumer
 
     def forget(self, consumer: BrokerConsumer) -> None:
@@ -184,7 +178,6 @@ class BrokerConnection(Owner):
         if consumer in self.consumers:
             del self.consumers[consumer]
             self._selector_quota.release(consumer.request.selector)
-            self.hold(-_size(consumer.request))
         self._host.forget(consumer)
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
@@ -195,40 +188,18 @@ class BrokerConnection(Owner):
 
     def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
         """Add a producer, and create its destination if it does not exist."""
-        self._host.objects.check(PRODUCER_BYTES, "producer", self._held_bytes)
         for part in () if destination is None else parts(destination):
             self._host.provide(part)
         self.remove_producer(producer_id)  # in case the client repeats the command
         self.producers[producer_id] = destination
-        self.hold(PRODUCER_BYTES)
         if destination is not None:
             self._host.add_producer(self, producer_id, destination)
 
     def remove_producer(self, producer_id: ProducerId) -> None:
         """Remove a producer."""
-        if producer_id not in self.producers:
-            return
-        destination = self.producers.pop(producer_id)
-        self.hold(-PRODUCER_BYTES)
+        destination = self.producers.pop(producer_id, None)
         if destination is not None:
             self._host.remove_producer(self, producer_id, destination)
-
-    def add_session(self) -> None:
-        """Count a session of the protocol."""
-        self._host.objects.check(SESSION_BYTES, "session", self._held_bytes)
-        self.hold(SESSION_BYTES)
-
-    def remove_session(self) -> None:
-        """Subtract a session that is closed."""
-        self.hold(-SESSION_BYTES)
-
-    def hold(self, size: int) -> None:
-        """Count the memory of an object of this connection; negative: of one that is gone."""
-        self._held_bytes += size
-        if size > 0:
-            self._host.objects.acquire(size)
-        else:
-            self._host.objects.release(-size)
 
     def create_temporary(self, kind: DestinationType) -> Destination:
         """Create a temporary destination that lives as long as this connection."""
@@ -379,7 +350,6 @@ class BrokerConnection(Owner):
         try:
             self._host.disconnect(self, self.temporaries)
         finally:
-            self.hold(-self._held_bytes)
             for usage in self._waited_on:
                 usage.cancel(self)
             self._waited_on.clear()
@@ -390,10 +360,6 @@ class BrokerConnection(Owner):
         if self._throttled:
             self._throttled = False
             self._throttle.resume_reading()
-
-
-def _size(request: ConsumerRequest) -> int:
-    return CONSUMER_BYTES + CHARACTER_BYTES * len(request.selector or "")
 
 
 def _detach_owner(transaction: BrokerTransaction) -> None:

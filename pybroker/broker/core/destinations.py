@@ -9,7 +9,6 @@ from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durables import Durables
-from pybroker.broker.core.object_memory import CHARACTER_BYTES, DESTINATION_BYTES, UNCHECKED_BYTES
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
@@ -28,10 +27,6 @@ _Kind = TypeVar("_Kind", Queue, Topic)
 
 def _nothing(count: int) -> None:
     """Do nothing; the default of `Destinations.free_space`."""
-
-
-NAME_MAX: Final = 1024
-"""The characters of a destination's name. ActiveMQ has no limit, and a hundred thousand names of 32 kB take 10 GB."""
 
 
 class Destinations:
@@ -64,7 +59,6 @@ class Destinations:
             dead_letters=runtime.dead_letters,
             clock=runtime.clock,
             policy=runtime.policy,
-            objects=runtime.objects,
         )
         self.queue_patterns: Final[PatternMap[BrokerConsumer]] = PatternMap()
         self.topic_patterns: Final[PatternMap[TopicSubscription]] = PatternMap()
@@ -134,7 +128,6 @@ class Destinations:
                 policy=policy,
                 usage=Usage(policy.memory_limit, runtime.usage),
             )
-            runtime.objects.acquire(_size(destination))
             self._queue_names.add(destination, queue)
             for consumer in self.queue_patterns.covering(destination):
                 queue.attach(consumer)
@@ -155,7 +148,6 @@ class Destinations:
                 policy=policy,
                 usage=Usage(policy.memory_limit, runtime.usage),
             )
-            runtime.objects.acquire(_size(destination))
             self._topic_names.add(destination, topic)
             for subscription in self.topic_patterns.covering(destination):
                 subscription.join(topic)
@@ -211,12 +203,10 @@ class Destinations:
             self._topic_names.remove(destination)
             topic.gate.redirect(self._send_late)
             topic.close()
-            self._runtime.objects.release(_size(destination))
         if (queue := self.queues.pop(destination, None)) is not None:
             self._queue_names.remove(destination)
             queue.gate.redirect(self._send_late)
             queue.close()
-            self._runtime.objects.release(_size(destination))
             self.router.queue_removed(destination)
 
     # ------------------------------------------------------------ private
@@ -242,22 +232,12 @@ class Destinations:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
         if destination == SCHEDULING_QUEUE:
             raise InvalidDestination(f"{destination} is the broker's own")
-        if len(destination.name) > NAME_MAX:
-            raise InvalidDestination(
-                f"A name of {len(destination.name)} characters, where {NAME_MAX} are allowed: {destination.name[:50]}…"
-            )
         count = len(self)
         self.free_space(count)
         if count >= self._destinations_max and destination != DEAD_LETTER_QUEUE:
             raise RequestError(
                 f"{destination} cannot be created: there are {self._destinations_max} destinations already"
             )
-        if destination != DEAD_LETTER_QUEUE:
-            self._runtime.objects.check(_size(destination), "destination", UNCHECKED_BYTES)
-
-
-def _size(destination: Destination) -> int:
-    return DESTINATION_BYTES + CHARACTER_BYTES * len(destination.name)
 
 
 def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind], names: NameMap[_Kind]) -> list[_Kind]:

@@ -10,7 +10,6 @@ from pybroker.broker.core.consumer import BrokerConsumer, Matcher, matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durable import Durable, on_topic
-from pybroker.broker.core.object_memory import CHARACTER_BYTES, DURABLE_BYTES, UNCHECKED_BYTES, ObjectMemory
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.domain.destination import Destination, is_advisory
@@ -38,7 +37,6 @@ class Durables(Mapping[str, Durable]):
         dead_letters: DeadLetters,
         clock: Clock,
         policy: Callable[[Destination], DestinationPolicy],
-        objects: ObjectMemory,
     ) -> None:
         self._by_key: dict[str, Durable] = {}
         self._by_destination: PatternMap[Durable] = PatternMap()
@@ -47,7 +45,6 @@ class Durables(Mapping[str, Durable]):
         self._dead_letters = dead_letters
         self._clock = clock
         self._policy = policy
-        self._objects = objects
 
     def __getitem__(self, key: str) -> Durable:
         return self._by_key[key]
@@ -71,7 +68,6 @@ class Durables(Mapping[str, Durable]):
             self._drop(durable)
             durable = None
         if durable is None:
-            self._objects.check(_size(info), "subscription", UNCHECKED_BYTES)
             durable = self.add(info, matcher(info.selector))
             self.cover(durable, retroactive=consumer.request.retroactive)
             if not durable.topics:
@@ -121,7 +117,6 @@ class Durables(Mapping[str, Durable]):
             policy=self._policy(info.subscribed_destination),
         )
         self._by_destination.add(info.subscribed_destination, durable)
-        self._objects.acquire(_size(info))
         return durable
 
     def cover(self, durable: Durable, *, retroactive: bool = False) -> None:
@@ -152,7 +147,6 @@ class Durables(Mapping[str, Durable]):
     def _drop(self, durable: Durable) -> None:
         info = durable.info
         del self._by_key[info.key]
-        self._objects.release(_size(info))
         self._by_destination.remove(info.subscribed_destination, durable)
         durable.close()
         for topic in durable.topics:
@@ -173,7 +167,3 @@ class Durables(Mapping[str, Durable]):
                 f"{durable.info.client_id}: choose a name without a colon"
             )
         return durable
-
-
-def _size(info: DurableSubscription) -> int:
-    return DURABLE_BYTES + CHARACTER_BYTES * (len(info.key) + len(info.selector or ""))

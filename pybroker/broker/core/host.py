@@ -7,7 +7,6 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
-from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
@@ -109,11 +108,6 @@ class Host(metaclass=ABCMeta):
     @abstractmethod
     def last_scheduled(self, producer_id: str) -> int:
         """Return the highest sequence number of a producer's scheduled messages, -1 if it is not remembered."""
-
-    @property
-    @abstractmethod
-    def objects(self) -> ObjectMemory:
-        """The memory of destinations, subscriptions, consumers, producers and sessions."""
 
     # ------------------------------------------------------------ consumers and producers
 

@@ -1,9 +1,8 @@
 """The objects that all parts of one broker's core share, as one value."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.usage import Usage
@@ -22,7 +21,6 @@ class CoreRuntime:
         usage: the memory usage of all messages.
         dead_letters: gets messages that expire, or cannot be delivered.
         observers: are notified of events.
-        objects: the memory of destinations, subscriptions, consumers, producers and sessions.
     """
 
     store: MessageStore
@@ -31,7 +29,6 @@ class CoreRuntime:
     usage: Usage
     dead_letters: DeadLetters
     observers: Observers
-    objects: ObjectMemory = field(default_factory=ObjectMemory)
 
     def policy(self, destination: Destination) -> DestinationPolicy:
         """Return the policy of a destination."""

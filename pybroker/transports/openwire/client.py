@@ -386,10 +386,8 @@ class OpenWireClient:
         if info.session_id is None:
             raise WrongState("A session without id")
         require_own(self._connection_id, info.session_id.connection_id, info.session_id)
-        if info.session_id.value not in self._sessions:
-            self._limit(len(self._sessions))
-            self._connection.add_session()
-            self._sessions.add(info.session_id.value)
+        self._limit(len(self._sessions))
+        self._sessions.add(info.session_id.value)
 
     def _add_producer(self, info: ProducerInfo) -> None:
         producer_id = info.producer_id
@@ -470,9 +468,8 @@ class OpenWireClient:
             self._remove_consumer(consumer_id, last_delivered)
         for producer_id in [each for each in self._producers if each.session_id == session_id]:
             self._remove_producer(producer_id)
-        if session_id in self._sessions and session_id != IMPLICIT_SESSION:
-            self._sessions.remove(session_id)
-            self._connection.remove_session()
+        self._sessions.discard(session_id)
+        self._sessions.add(IMPLICIT_SESSION)
 
     def _remove_connection(self, last_delivered: int) -> None:
         """Close all consumers and the connection, before the client disconnects."""
