@@ -71,8 +71,15 @@ _KINDS: Final = {
 EXISTING_PIECE: Final = 25
 """Advisories about what exists that one piece of work makes, some 30 us each, beside the clock that ends it."""
 
+TEMPORARY_FIRST: Final = 500
+"""Advisories about temporary destinations that their subscriber gets before any message of another subscription: a Java
+client sends no reply to a temporary queue that it does not know."""
+
 EXISTING_WAITING_MAX: Final = 1000
 """Advisories about what exists are made once fewer wait for their subscriber, so that its pace limits their memory."""
+
+_ABOUT_TEMPORARY: Final = (ADVISORY_PREFIX + "TempQueue", ADVISORY_PREFIX + "TempTopic")
+_UNLIMITED: Final = float("inf")
 
 _Advisory = tuple[str, DataStructure, Mapping[str, Value]]
 """The contents of an advisory: the end of its topic's name, the command it carries, and its own properties."""
@@ -248,16 +255,20 @@ class Advisories(Observer):
         wanted = [each for each in consumer.request.destinations if is_advisory(each)]
         if wanted:
             existing = _Existing(consumer, subscription, self._existing(wanted))
-            if self._publish_piece(existing):
+            if all(each.name in _ABOUT_TEMPORARY for each in wanted):
+                is_unfinished = self._publish_piece(existing, TEMPORARY_FIRST, _UNLIMITED)
+            else:
+                is_unfinished = self._publish_piece(existing)
+            if is_unfinished:
                 self._unfinished.append(existing)
                 self._defer()
 
-    def _publish_piece(self, existing: "_Existing") -> bool:
+    def _publish_piece(self, existing: "_Existing", left: int = EXISTING_PIECE, seconds: float = PIECE_SECONDS) -> bool:
         """Send some advisories to a new subscriber; return True if there may be more."""
         if existing.subscription.is_closed:
             return False
         paging = self._paging
-        ends_at, left = paging.monotonic() + PIECE_SECONDS, EXISTING_PIECE
+        ends_at = paging.monotonic() + seconds
         for subject, about, properties in existing.advisories:
             try:
                 message = self._message(subject, about, properties, consumer_id(existing.consumer))
@@ -279,11 +290,13 @@ class Advisories(Observer):
         self._is_deferred = False
         existing = self._unfinished.popleft()
         subscription = existing.subscription
-        if subscription.waiting_count >= EXISTING_WAITING_MAX:
-            subscription.when_drained = partial(self._resume, existing)
-        elif self._publish_piece(existing):
-            self._unfinished.append(existing)
-        self._defer()
+        try:
+            if subscription.waiting_count >= EXISTING_WAITING_MAX:
+                subscription.when_drained = partial(self._resume, existing)
+            elif self._publish_piece(existing):
+                self._unfinished.append(existing)
+        finally:  # an error ends this subscriber's advisories, not those of the others
+            self._defer()
 
     def _resume(self, existing: "_Existing") -> None:
         self._unfinished.append(existing)

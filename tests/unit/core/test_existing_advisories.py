@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.broker.core.advisory import EXISTING_PIECE, EXISTING_WAITING_MAX
+from pybroker.broker.core.advisory import EXISTING_PIECE, EXISTING_WAITING_MAX, TEMPORARY_FIRST
 from pybroker.broker.core.broker import BrokerCore
-from pybroker.broker.domain.destination import parse, queue
+from pybroker.broker.domain.destination import DestinationType, parse, queue
 from pybroker.broker.domain.openwire.commands import ConsumerInfo, DestinationInfo, DestinationOperation
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.subscription import ConsumerRequest
@@ -146,3 +146,14 @@ def test_jms_client_learns_of_temporary_destinations(broker):
     consumer.start()
     broker.run()
     assert about(inbox) == [(reply.name, True)]
+
+
+def test_temporary_queues_are_known_before_requests_come() -> None:
+    broker = Broker()
+    requester = broker.client()
+    for _ in range(TEMPORARY_FIRST + 1):
+        requester.connection.create_temporary(DestinationType.TEMP_QUEUE)
+    inbox = listen(broker.client(), "TempQueue")
+    assert len(inbox.deliveries) == TEMPORARY_FIRST
+    broker.run()
+    assert len(inbox.deliveries) == TEMPORARY_FIRST + 1
