@@ -175,8 +175,6 @@ class Durable(StoredSource):
                 if (left <= 0 or now >= ends_at) and self._defer_dispatch():
                     break
             if is_paged := pending.is_paged:
-                if not pending.has_front and not self.may_page_in(receiver):
-                    break
                 if space <= 0 and self._defer_dispatch():
                     break
                 try:

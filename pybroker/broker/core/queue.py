@@ -296,10 +296,6 @@ class Queue(StoredSource):
                 if (left <= 0 or now >= ends_at) and self._defer_dispatch():
                     break
             if is_paged := pending.is_paged:
-                if not pending.has_front and not self.may_page_in(receiver):
-                    receiver = self._receiver_of_one(consumer)
-                    if receiver is None:
-                        break
                 if space <= 0 and self._defer_dispatch():
                     break
                 if not (pending.fill() and consumer_set.accepts_any):
@@ -312,11 +308,6 @@ class Queue(StoredSource):
                 self.expire(reference)
             else:
                 self._deliver(reference, receiver)
-
-    def _receiver_of_one(self, consumer: BrokerConsumer | None) -> BrokerConsumer | None:
-        """Return the consumer that gets a message although memory is full: one that holds none; see `may_page_in`."""
-        consumers = self.consumer_set.eligible if consumer is None else (consumer,)
-        return next((each for each in consumers if each.has_capacity and not each.outstanding), None)
 
     def _search(self, consumers: Sequence[BrokerConsumer]) -> None:
         """Deliver while not every consumer accepts every message. After a piece, continue in a later turn."""
@@ -337,11 +328,7 @@ class Queue(StoredSource):
     def _search_levels(self, consumers: Sequence[BrokerConsumer]) -> bool:
         """Deliver messages that consumers have not examined; return False if a piece ended before the search did."""
         for level in self.pending.levels:
-            while level.count and (ready := [each for each in consumers if each.has_capacity]):
-                if level.is_paged:
-                    ready = [each for each in ready if self.may_page_in(each)]
-                    if not ready:
-                        break
+            while level.count and (ready := [consumer for consumer in consumers if consumer.has_capacity]):
                 start = min(level.searched.get(consumer, -1) for consumer in ready)
                 stop, is_over = self._deliver_until_full(level, start)
                 for consumer in ready:

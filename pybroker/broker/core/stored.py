@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
+from pybroker.broker.core.consumer import DeliverySource
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paged_out_index import IN_STORE, SEQUENCE_MAX, MessageRef, PagedOutIndex
@@ -64,7 +64,6 @@ class StoredSource(DeliverySource):
         "_expiring",
         "_is_paging_out",
         "_is_spooling",
-        "_may_exceed",
         "_next_expiry",
         "_next_sequence",
         "_next_stored_expiry",
@@ -107,8 +106,6 @@ class StoredSource(DeliverySource):
         """Memory usage above which messages are paged out: the watermark, or more if the last page-out left more."""
         self._is_paging_out = False
         self._is_spooling = False
-        self._may_exceed = False
-        """True if one more page may be read although memory is full; see `may_page_in`."""
         self._progress = Search.IDLE
 
     @abstractmethod
@@ -148,7 +145,6 @@ class StoredSource(DeliverySource):
         if self._scanned is not None:
             self._continue_scan()
         if self.pending.is_paged:
-            self._may_exceed = True
             self.dispatch()  # the store may have been unavailable at the last dispatch
         if self.paging.waiting:
             self.paging.retry_waiting()
@@ -276,21 +272,6 @@ class StoredSource(DeliverySource):
         while paged_out.release_next():
             if self.paging.defer(partial(self.release_index, paged_out)):
                 return
-
-    def may_page_in(self, receiver: BrokerConsumer) -> bool:
-        """Return True if a consumer may get a message that has to be read back, which then takes memory until settled.
-
-        While memory is full, a consumer gets one message at a time, because its acknowledgements free memory, and a
-        wide window without any would take all of it. A client may acknowledge only after a number of messages: for its
-        sake `remove_expired` allows a page per period, up to twice the limit.
-        """
-        if not receiver.outstanding:
-            return True
-        usage = self._usage()
-        if not usage.is_full:
-            return True
-        may_exceed, self._may_exceed = self._may_exceed and not usage.is_overrun, False
-        return may_exceed
 
     def _defer_dispatch(self) -> bool:
         """Continue the dispatch in a later turn of the loop, after output is sent; return False if there is no loop."""

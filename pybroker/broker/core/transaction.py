@@ -65,7 +65,6 @@ class BrokerTransaction:
 
     __slots__ = (
         "_acknowledged",
-        "_acknowledged_bytes",
         "_at_commit",
         "_counted",
         "_doom",
@@ -113,7 +112,6 @@ class BrokerTransaction:
         self._usage = usage
         self._counted = 0
         """Bytes that are counted for the transaction and its operations, without messages."""
-        self._acknowledged_bytes = 0
         """Bytes of the acknowledged messages, which their destinations count until the commit."""
         self._count(TRANSACTION_BYTES)
 
@@ -150,10 +148,8 @@ class BrokerTransaction:
     def add_acknowledgements(self, consumer: BrokerConsumer, references: Sequence[Reference]) -> None:
         """Add acknowledgements; the consumer appends the removals to the store."""
         self._check_open()
-        self._check_memory()
         self._count(OPERATION_BYTES * len(references))
         for reference in references:
-            self._acknowledged_bytes += reference.message.size
             self._in_store |= reference.message.persistent
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged.setdefault(consumer, []).extend(references)
@@ -312,16 +308,18 @@ class BrokerTransaction:
     def _check_memory(self) -> None:
         """Check that the transaction may grow: always, until the broker's memory is full and it holds much of that.
 
+        Acknowledgements are not refused: what they acknowledge is freed by the commit that they belong to.
+
         Raises:
             ResourceLimit: it may not.
         """
         usage = self._usage
         if usage is None or not usage.limit or usage.used < usage.limit:
             return
-        held = self._counted + self._acknowledged_bytes
+        held = self._counted
         if held > max(UNCHECKED_BYTES, usage.limit >> 6):
             raise ResourceLimit(
-                f"Usage Manager Memory Limit reached: {self.id} holds {held} bytes for what it sent and acknowledged. "
+                f"Usage Manager Memory Limit reached: {self.id} holds {held} bytes. "
                 "Commit more often, or raise the limit."
             )
 
