@@ -1,6 +1,7 @@
 """The memory of large frames of which only a part has come: a share of `memory_limit` for all connections.
 
-A frame of `UNRESERVED_BYTES` needs no reservation. A larger one needs its announced length, first come, first served.
+A frame of `UNRESERVED_BYTES` needs no reservation. A larger one needs its announced length, first come, first served,
+from one of two halves: that of frames of at most `USUAL_BYTES`, or that of larger ones.
 A connection without a reservation is not read on, so that what it sends waits in the sockets:
 
 ```text
@@ -25,6 +26,9 @@ from pybroker.broker.domain.errors import ResourceLimit
 
 UNRESERVED_BYTES: Final = 32 << 10
 """The part of a frame that needs no reservation: 32 MB in 1,000 connections."""
+
+USUAL_BYTES: Final = 1 << 20
+"""The length up to which frames have a half of the memory for themselves."""
 
 PROGRESS_SECONDS: Final = 10.0
 PROGRESS_BYTES: Final = 1 << 20
@@ -83,7 +87,52 @@ class _Frame:
 
 
 class FrameMemory:
-    """Reservations for the large unfinished frames of all connections."""
+    """The memory for the unfinished frames of all connections: one half is for those of at most `USUAL_BYTES`.
+
+    So the frames of usual messages never wait for one of 100 MB that comes over a slow line.
+    """
+
+    def __init__(
+        self,
+        bytes_max: int = 0,
+        *,
+        acquire: Callable[[int], None] | None = None,
+        release: Callable[[int], None] | None = None,
+        time: Callable[[], float] | None = None,
+        call_later: Callable[[float, Callable[[], None]], object] | None = None,
+    ) -> None:
+        """Create it without reservations; the arguments are those of `FrameShare`, for both halves together."""
+        self._usual, self._large = (
+            FrameShare(bytes_max // 2, acquire=acquire, release=release, time=time, call_later=call_later)
+            for _ in range(2)
+        )
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The bytes of frames that proceed."""
+        return self._usual.reserved_bytes + self._large.reserved_bytes
+
+    @property
+    def waiting_count(self) -> int:
+        """The number of connections that wait for a reservation."""
+        return self._usual.waiting_count + self._large.waiting_count
+
+    def update(self, holder: FrameHolder, size: int, received: int) -> None:
+        """Record the state of a connection's unfinished frame; see `FrameShare.update`."""
+        if size <= USUAL_BYTES:
+            self._usual.update(holder, size, received)
+        else:
+            self._usual.end(holder)  # a frame without announced length may have grown
+            self._large.update(holder, size, received)
+
+    def end(self, holder: FrameHolder) -> None:
+        """Release the reservation of a connection whose frame is complete, or that is gone."""
+        self._usual.end(holder)
+        self._large.end(holder)
+
+
+class FrameShare:
+    """Reservations for unfinished frames, first come, first served."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ _KINDS: Final = {
 EXISTING_PIECE: Final = 25
 """Advisories about what exists that one piece of work makes, some 30 us each, beside the clock that ends it."""
 
-TEMPORARY_FIRST: Final = 500
+TEMPORARY_FIRST: Final = 400
 """Advisories about temporary destinations that their subscriber gets before any message of another subscription: a Java
 client sends no reply to a temporary queue that it does not know."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pybroker.broker.domain.errors import ResourceLimit
-from pybroker.transports.frame_memory import PROGRESS_BYTES, PROGRESS_SECONDS, FrameMemory
+from pybroker.transports.frame_memory import PROGRESS_BYTES, PROGRESS_SECONDS, FrameMemory, FrameShare
 
 MB = 1 << 20
 
@@ -72,7 +72,7 @@ class World:
     def __init__(self, bytes_max: int = 100 * MB) -> None:
         self.timers = Timers()
         self.counted = 0
-        self.memory = FrameMemory(
+        self.memory: FrameMemory | FrameShare = FrameShare(
             bytes_max,
             acquire=self._acquire,
             release=self._release,
@@ -232,4 +232,21 @@ def test_without_a_limit_nothing_is_counted() -> None:
     for peer in world.peers(3):
         peer.send(1000 * MB, MB)
         assert peer.is_read
+    assert world.counted == 0
+
+
+def test_usual_frames_do_not_wait_for_large_ones(world: World) -> None:
+    world.memory = FrameMemory(8 * MB, acquire=world._acquire, release=world._release)
+    large, other, usual = world.peers(3)
+    large.send(90 * MB, MB)
+    other.send(2 * MB, MB)
+    usual.send(MB, 100_000)
+    assert (large.is_read, other.is_read, usual.is_read) == (True, False, True)
+    usual.send(2 * MB, MB)  # without an announced length, it has grown
+    assert not usual.is_read
+    large.complete()
+    assert other.is_read
+    assert usual.is_read
+    other.complete()
+    usual.complete()
     assert world.counted == 0

@@ -433,7 +433,7 @@ def test_a_stop_does_not_wait_for_refused_ones(run: Run) -> None:
 
 def test_connection_without_memory_for_its_frame_is_not_read(run: Run) -> None:
     async def scenario(world: World) -> None:
-        world.server.frames = FrameMemory(1000)
+        world.server.frames = FrameMemory(2000)
         (_, first), (client, second) = await world.meet(), await world.meet()
         first.link.reserve_frame(900, 100)
         second.link.reserve_frame(900, 100)
@@ -448,7 +448,7 @@ def test_connection_without_memory_for_its_frame_is_not_read(run: Run) -> None:
 @pytest.mark.parametrize("ends", ["close", "abort", "reset"])
 def test_connection_that_ends_releases_memory_of_its_frame(run: Run, ends: str) -> None:
     async def scenario(world: World) -> None:
-        world.server.frames = frames = FrameMemory(1000)
+        world.server.frames = frames = FrameMemory(2000)
         client, session = await world.meet()
         session.link.reserve_frame(900, 100)
         if ends == "close":
@@ -465,7 +465,7 @@ def test_connection_that_ends_releases_memory_of_its_frame(run: Run, ends: str) 
 
 def test_connection_that_is_given_up_passes_the_error_to_its_session(run: Run) -> None:
     async def scenario(world: World) -> None:
-        world.server.frames = frames = FrameMemory(1000)
+        world.server.frames = frames = FrameMemory(2000)
         (_, first), (_, second), (client, third) = [await world.meet() for _ in range(3)]
         first.link.reserve_frame(900, 100)
         second.link.reserve_frame(900, 600)
