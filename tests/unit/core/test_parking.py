@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from pybroker.broker.core import consumer_set
 from pybroker.broker.core.consumer import BrokerConsumer
-from tests.compiled import IS_COMPILED
+from tests.compiled import interpreted
 from tests.unit.core.backlogs import Client, World
 from tests.unit.core.test_consumer_set import CONSUMERS, STEPS, _act, _check
 
-pytestmark = pytest.mark.skipif(IS_COMPILED, reason="the limits are compiled in")
+pytestmark = interpreted
 
 
 def history(steps, *, parking_min: int, passed_max: int, **policy: object) -> list[tuple[int, list[str]]]:

@@ -2,15 +2,14 @@
 
 from unittest import mock
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.core import consumer as consumer_module
-from tests.compiled import IS_COMPILED
+from tests.compiled import interpreted
 from tests.unit.core.backlogs import World
 
-pytestmark = pytest.mark.skipif(IS_COMPILED, reason="the limit is compiled in")
+pytestmark = interpreted
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["send", "send", "ack", "ack", "reject", "requeue", "unknown"]), st.integers(0, 50)),
