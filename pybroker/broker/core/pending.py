@@ -255,14 +255,6 @@ class Pending:
             self.page_in(paged_out)
         return bool(self.count)
 
-    @property
-    def has_front(self) -> bool:
-        """True if the oldest message is known to be in memory, so that `fill` reads nothing."""
-        items, head, paged_out = self._items, self._head, self.paged_out
-        if paged_out is None:
-            return True
-        return head < len(items) and (front := items[head]).state is _PENDING and front.sequence < paged_out.first
-
     def page_in(self, paged_out: PagedOutIndex) -> int:
         """Read the first page of paged-out messages into memory, and return its bytes. Not during a `scan`.
 
@@ -590,12 +582,6 @@ class PrioritizedPending:
             self._exact_space = EXACT_BYTES_MAX
             self.is_paged = True
             self.count += len(ids)
-
-    @property
-    def has_front(self) -> bool:
-        """True if the message that `pop` takes next is known to be in memory."""
-        level = self._next()
-        return level is None or level.has_front
 
     def fill(self) -> bool:
         """Read the message that `pop` takes next into memory if it is paged out; see `Pending.fill`."""

@@ -1,6 +1,6 @@
 """The ownership of ids: each id that a client chooses begins with a connection id, which belongs to one client.
 
-Messages are told apart by their ids, and a repeated id after a failover means a repeated message. So a client that
+Stores identify messages by their ids, and a repeated id after a failover means a repeated message. So a client that
 could use another's ids could make that one's messages pass for repetitions, or for part of its own transaction.
 
 A bridge of another broker is the exception: the messages that it forwards keep the ids that they have there. It
