@@ -61,6 +61,21 @@ async def like_stomp_header(target: Target) -> str:
     return outcome
 
 
+@attack("number-long-text", quick=True)
+async def number_long_text(target: Target) -> str:
+    """A property of 1 MB of digits and a letter, against a STOMP selector that compares it with 500 numbers."""
+    size = target.sized(1_000_000, 300_000)
+    selector = "convert_string_expressions:" + " OR ".join(["p > 1.5"] * 500)
+    return await _selected(target, selector, {"p": "1" * size + "x"})
+
+
+@attack("equal-long-texts")
+async def equal_long_texts(target: Target) -> str:
+    """Two equal properties of 8 MB, which a selector compares 500 times."""
+    text = "a" * target.sized(8_000_000, 1_000_000)
+    return await _selected(target, " AND ".join(["p = q"] * 500), {"p": text, "q": text})
+
+
 @attack("selector-over-backlog")
 async def over_backlog(target: Target) -> str:
     """One selector of 7 kB with 400 LIKEs over 20,000 waiting messages."""

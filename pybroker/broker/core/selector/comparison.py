@@ -7,15 +7,19 @@
 
 Where strings are converted (`convert_string_expressions:`, ActiveMQ's for STOMP, whose properties are all strings) a
 string takes the type of what it is compared with. A string that does not read as that type differs from it: `<>` is
-TRUE, everything else FALSE.
+TRUE, everything else FALSE. A string of more than `NUMBER_CHARACTERS_MAX` reads as no number.
+
+Two equal long strings are compared to their end, which is charged to the `WorkLimit` of the evaluation. When that is
+used up, the comparison is UNKNOWN.
 """
 
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pybroker.broker.core.selector.fields import Condition, Value
+from pybroker.broker.core.selector.like import WorkLimit
 from pybroker.broker.core.selector.subject import Subject
 
 Test = Callable[[Any, Any], bool]
@@ -33,16 +37,48 @@ _MIRRORED: Mapping[str, str] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">":
 _ORDERED_TYPES: frozenset[type] = frozenset((int, float))
 _TYPES: frozenset[type] = _ORDERED_TYPES | {bool, str}
 
-# Java's Long.valueOf and Double.valueOf, without hexadecimal and names such as NaN.
-_EXACT = re.compile(r"([+-]?)0*([0-9]{1,19})")
-_APPROXIMATE = re.compile(r"[\x00-\x20]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?[\x00-\x20]*")
+NUMBER_CHARACTERS_MAX: Final = 1_000
+"""Characters of a string that may be a number: more than a double needs to be exact, and read in some microseconds. A
+selector may compare a property a thousand times, and each time it would read a text of megabytes."""
+
+_COMPARED_PER_STEP: Final = 16
+"""Characters of two equal strings that are compared in the time of a step."""
+
+_UNCHARGED_MAX: Final = 1_024
+"""Characters of two equal strings up to which a comparison is not charged."""
+
+# Java's Long.valueOf and Double.valueOf, without hexadecimal and names such as NaN. No text can be divided in two ways
+# between neighbouring repetitions, or reading would take time in the square of its length.
+_EXACT = re.compile(r"([+-]?)0*([1-9][0-9]{0,18}|0)")
+_APPROXIMATE = re.compile(r"[\x00-\x20]*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?[\x00-\x20]*")
 _LONG = range(-(2**63), 2**63)
+_TRUE = "true"
 
 
-def compare(symbol: str, left: Value, right: Value, *, convert: bool) -> Condition:
-    """Return the condition `left symbol right`; with `convert`, a string is read as what the other side is."""
+def compare(symbol: str, left: Value, right: Value, *, convert: bool, limit: WorkLimit | None) -> Condition:
+    """Return the condition `left symbol right`.
+
+    Args:
+        symbol: the operator.
+        left: its left side.
+        right: its right side.
+        convert: a string is read as what the other side is.
+        limit: the work that a comparison of two strings is charged to; None: one of them is a constant, and short.
+    """
     decide = _converting_decision(symbol) if convert else _decision(symbol)
-    return lambda subject: decide(left(subject), right(subject))
+    if limit is None or symbol not in ("=", "<>"):
+        return lambda subject: decide(left(subject), right(subject))
+    limit.is_needed = True
+
+    def condition(subject: Subject) -> bool | None:
+        a = left(subject)
+        b = right(subject)
+        size = len(a) if isinstance(a, str) and isinstance(b, str) and len(a) == len(b) else 0
+        if size > _UNCHARGED_MAX and not limit.charge(size // _COMPARED_PER_STEP):
+            return None
+        return decide(a, b)
+
+    return condition
 
 
 def compare_with_constant(symbol: str, value: Value, constant: float | str) -> Condition:
@@ -124,7 +160,9 @@ def _converting_decision(symbol: str) -> Decision:
 def _read(text: str, kind: type) -> bool | int | float | None:
     """Return the text as a value of that type, None if it cannot be read as such."""
     if kind is bool:
-        return text.lower() == "true"
+        return len(text) == len(_TRUE) and text.lower() == _TRUE
+    if len(text) > NUMBER_CHARACTERS_MAX:
+        return None
     if kind is int and (match := _EXACT.fullmatch(text)):
         number = int(match[1] + match[2])
         return number if number in _LONG else None

@@ -40,7 +40,7 @@ def compile_condition(node: Node, *, convert: bool = False, limit: WorkLimit | N
     Args:
         node: a tree as the parser returns it.
         convert: compare strings with numbers and booleans by reading them as such.
-        limit: what the LIKEs of an evaluation may do; the caller renews it before each.
+        limit: what the LIKEs and comparisons of strings of an evaluation may do; the caller renews it before each.
     """
     return _Compiler(convert, WorkLimit() if limit is None else limit).condition(node)
 
@@ -94,7 +94,8 @@ class _Compiler(NamedTuple):
         # With conversion, a string constant may have to be read as a number, so it cannot be compared as a constant.
         if isinstance(right, Literal) and not self.convert:
             return compare_with_constant(symbol, self._value(left), right.value)
-        return compare(symbol, self._value(left), self._value(right), convert=self.convert)
+        limit = None if isinstance(right, Literal) else self.limit
+        return compare(symbol, self._value(left), self._value(right), convert=self.convert, limit=limit)
 
 
 def _folded(node: Node) -> Node:

@@ -24,6 +24,7 @@ Where ActiveMQ 5.17.2 does otherwise than JMS 1.1, JMS is followed:
 | `convert_string_expressions:t = 'true'`, t a boolean | fails | TRUE, as `'true' = t` is on both |
 | `XPATH '…'`, `XQUERY '…'`, `REGEX(…)` and other functions | evaluated | refused |
 
+| `convert_string_expressions:t = 7`, t of more than 1,000 digits | compared | FALSE: no number is so long |
 | `s LIKE '%a_a%'`, s of some 100,000 characters | some seconds, if s is made for it | UNKNOWN after `STEPS_MAX` steps |
 
 `JMSActiveMQBrokerPath` is no header field here: NULL, unless a property has that name.
@@ -121,7 +122,8 @@ class _UnfinishedLog:
         self._count += 1
         if not self._count & (self._count - 1):
             _log.warning(
-                "a LIKE of the selector %r was UNKNOWN after %d steps, for message %s on %s; %d evaluations so far",
+                "a LIKE or comparison of the selector %r was UNKNOWN after %d steps, for message %s on %s; "
+                "%d evaluations so far",
                 *(text[:_LOGGED_CHARACTERS], STEPS_MAX, message.message_id, message.destination, self._count),
             )
 

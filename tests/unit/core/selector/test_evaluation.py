@@ -349,6 +349,43 @@ class TestConversion:
     def test_without_the_prefix_nothing_converts(self, truth):
         assert truth("n = 7", n="7") is False
 
+    @pytest.mark.parametrize(
+        ("text", "is_approximate", "is_exact"),
+        [
+            ("5", True, True), ("5.", True, False), (".5e1", True, False), ("5.0f", True, False), ("0005", True, True),
+            ("\t5D\n", True, False), ("+5", True, True), ("000", False, False), ("5 5", False, False),
+            ("5.0.", False, False), (".", False, False), ("5e", False, False), ("5ff", False, False),
+            ("0" * 999 + "5", True, True), ("0" * 1000 + "5", False, False),
+        ],
+    )  # fmt: skip
+    def test_texts_read_as_java_reads_numbers(self, truth, text, is_approximate, is_exact):
+        assert truth("convert_string_expressions:t = 5.0", t=text) is is_approximate
+        assert truth("convert_string_expressions:t = 5", t=text) is is_exact
+
+    @pytest.mark.timeout(5)
+    @pytest.mark.parametrize("condition", ["t > 1.5", "t > 1", "t = TRUE"])
+    @pytest.mark.parametrize(
+        "text", ["1" * 1_000_000 + "x", "0" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 999 + "x"]
+    )
+    def test_long_texts_that_are_no_numbers_take_no_time(self, truth, condition, text):
+        """An ambiguous expression takes time in the square of the digits."""
+        many = " OR ".join([condition] * 500)
+        assert truth(f"convert_string_expressions:{many}", t=text) is False
+
+
+class TestLongTexts:
+    def test_equal_properties_match(self, truth):
+        text = "a" * 1_000_000
+        assert truth("s = t", s=text + "b", t=text + "b") is True
+        assert truth("s <> t", s=text + "b", t=text + "c") is True
+
+    @pytest.mark.parametrize("prefix", ["", "convert_string_expressions:"])
+    def test_many_comparisons_of_them_are_unknown(self, truth, prefix):
+        text = "a" * 1_000_000
+        many = " AND ".join(["s = t"] * 500)
+        assert truth(prefix + many, s=text, t=text) is None
+        assert truth(prefix + many, s=text[:1000], t=text[:1000]) is True
+
 
 class TestHeaderFields:
     @pytest.mark.parametrize(

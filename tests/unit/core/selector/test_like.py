@@ -88,11 +88,12 @@ def test_the_likes_of_an_evaluation_share_a_limit_and_are_unknown_after_it(messa
     terms = [f"s LIKE '%{number}%'" for number in range(20)]
     text = message({"s": "a" * MEGABYTE})
     with caplog.at_level(logging.WARNING):
-        assert not compile_selector(" OR ".join(terms)).matches(text)
-        assert not compile_selector(f"NOT ({' OR '.join(terms)})").matches(text)
-    assert "was UNKNOWN after 10000000 steps, for message null:0 on queue://ORDERS" in caplog.text
-    assert compile_selector(" OR ".join(terms[:8])).matches(text) is False
-    assert compile_selector(f"NOT ({' OR '.join(terms[:8])})").matches(text) is True
+        for _ in range(32):  # of other tests' evaluations and these, the 1st, 2nd, 4th ... are logged
+            assert not compile_selector(" OR ".join(terms)).matches(text)
+            assert not compile_selector(f"NOT ({' OR '.join(terms)})").matches(text)
+    assert "was UNKNOWN after 4000000 steps, for message null:0 on queue://ORDERS" in caplog.text
+    assert compile_selector(" OR ".join(terms[:3])).matches(text) is False
+    assert compile_selector(f"NOT ({' OR '.join(terms[:3])})").matches(text) is True
     assert compile_selector(" OR ".join((*terms, "s LIKE 'a%'"))).matches(text), "it is not searched"
 
 
