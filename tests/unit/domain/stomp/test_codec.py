@@ -1,12 +1,15 @@
 """Bytes to frames: tolerances, versions, lengths, limits; and frames to bytes."""
 
+import re
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import sampled_from, text
 
 from pybroker.broker.domain.errors import ProtocolError
 from pybroker.broker.domain.stomp.codec import FrameDecoder, encode_frame
-from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
+from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version, unescape
 
 SMALL = StompLimits(command_bytes=8, header_line_bytes=20, header_count=3, head_bytes=60, body_bytes=10)
 
@@ -55,6 +58,12 @@ def test_values_are_trimmed_in_1_0_and_names_never() -> None:
 def test_values_are_unescaped_and_names_are_not(version: Version, value: str) -> None:
     [frame] = decode(b"SEND\na\\c:\\c\\n\\r\\\\\\t\n\n\0", version)
     assert frame.headers == {"a\\c": value}
+
+
+@given(value=text(alphabet="\\\\nrc:x", max_size=20), version=sampled_from(Version))
+def test_unescaping_replaces_escapes_from_left_to_right(value: str, version: Version) -> None:
+    meanings = {r"\n": "\n", r"\c": ":", r"\\": "\\", r"\r": "\r" if version is Version.V1_2 else r"\r"}
+    assert unescape(value, version) == re.sub(r"\\[nrc\\]", lambda match: meanings[match[0]], value)
 
 
 def test_backslash_at_the_end_stays() -> None:
