@@ -11,8 +11,8 @@ A connection without a reservation is not read on, so that what it sends waits i
               +-- the waiting parts exceed the share: closed             +-- too slow, while others wait: closed
 ```
 
-The bytes of both kinds are counted in the broker's memory, by the callbacks. One frame proceeds at a time whatever its
-length, so a frame up to `frame_max` passes under every `memory_limit`.
+The bytes of both kinds are counted in the broker's memory, by the callbacks, but never more than the share. One frame
+proceeds at a time whatever its length, so a frame up to `frame_max` passes under every `memory_limit`.
 
 A peer that announces a large frame and then sends too little of it would keep others from sending theirs. So while
 others wait, a peer that has a reservation and is read has to send `PROGRESS_BYTES` in each `PROGRESS_SECONDS`. One that
@@ -192,7 +192,7 @@ class FrameShare:
         has_grown = frame.is_granted
         if has_grown:
             frame.is_granted = False
-            self._granted_bytes -= frame.counted
+            self._granted_bytes -= frame.size
         else:
             self._waiting_bytes -= frame.counted
         frame.size = size
@@ -214,7 +214,7 @@ class FrameShare:
             self._waiting_bytes -= frame.counted
             holder.resume_reading()
         else:
-            self._granted_bytes -= frame.counted
+            self._granted_bytes -= frame.size
         self._count(frame, 0)
         self._serve()
 
@@ -238,7 +238,9 @@ class FrameShare:
         frame.is_granted = True
         frame.judged_at = None
         self._granted_bytes += frame.size
-        self._count(frame, frame.size)
+        # One frame that is larger than the share proceeds too. Counted in full it could fill the memory, and make
+        # producers wait that it has nothing to do with.
+        self._count(frame, min(frame.size, self.bytes_max))
 
     def _count(self, frame: _Frame, size: int) -> None:
         """Count a frame with so many bytes."""

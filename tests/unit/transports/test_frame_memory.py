@@ -107,6 +107,19 @@ def test_announced_length_is_counted_until_the_frame_is_complete(world: World) -
     assert (world.counted, world.memory.reserved_bytes) == (0, 0)
 
 
+def test_frame_larger_than_the_share_counts_as_the_share(world: World) -> None:
+    large, small = world.peers(2)
+    large.send(90 * MB, 1 * MB)
+    large.send(180 * MB, 90 * MB)
+    assert (world.counted, world.memory.reserved_bytes) == (100 * MB, 180 * MB)
+    small.send(10 * MB, 1 * MB)
+    assert (world.counted, small.is_read) == (101 * MB, False)
+    large.complete()
+    assert (world.counted, small.is_read) == (10 * MB, True)
+    small.complete()
+    assert (world.counted, world.memory.reserved_bytes) == (0, 0)
+
+
 def test_frame_that_does_not_fit_waits_in_order(world: World) -> None:
     first, second, third, fourth = world.peers(4)
     first.send(60 * MB, MB)
