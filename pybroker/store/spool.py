@@ -122,7 +122,8 @@ class FileSpool:
     ) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
-        self.is_full = False
+        self._is_short = False
+        self._refused_bytes = 0
         self._directory = directory
         self._reserve_bytes = reserve_bytes
         self._submit = submit
@@ -139,6 +140,12 @@ class FileSpool:
         self._window = b""
         self._window_start = 0
 
+    @property
+    def is_full(self) -> bool:
+        """True while it takes no more messages: after a failed write, or without space for those refused at its limit."""
+        refused = self._refused_bytes
+        return self._is_short and (not refused or self.used_bytes + refused > self.bytes_max)
+
     # ------------------------------------------------------------ writing
 
     def write(self, messages: Sequence[Message], when_written: Callable[[Sequence[int]], None]) -> bool:
@@ -147,6 +154,7 @@ class FileSpool:
         if self._is_closed or self._monotonic() < self._retry_at:
             return False
         if self.used_bytes + size > self.bytes_max:
+            self._refused_bytes = size
             self._record_shortage(
                 f"it has reached its limit, {self.bytes_max} bytes", "consume the messages, or raise spool_limit"
             )
@@ -221,6 +229,7 @@ class FileSpool:
             when_written(places)
             return
         self._retry_at = self._monotonic() + RETRY_SECONDS
+        self._refused_bytes = 0
         self._record_shortage(
             f"it cannot be written ({failure.strerror or failure!r})",
             "free space on that disk, or choose another spool_directory",
@@ -230,13 +239,13 @@ class FileSpool:
         when_written(())
 
     def _record_space(self) -> None:
-        self.is_full = False
+        self._is_short = False
         if self._is_logged and self._monotonic() >= self._log_at:
             self._is_logged = False
             _log.info("the spool in %s takes messages again", self._directory)
 
     def _record_shortage(self, cause: str, remedy: str) -> None:
-        self.is_full = True
+        self._is_short = True
         if not self._is_logged:  # while it is at its limit it takes messages whenever others are consumed
             self._is_logged = True
             self._log_at = self._monotonic() + LOG_SECONDS

@@ -159,6 +159,7 @@ def test_messages_beyond_the_limit_are_refused_until_space_is_free(tmp_path, cap
     assert disk.spool.is_full
     assert "raise spool_limit" in caplog.text
     disk.spool.release(places[0])
+    assert not disk.spool.is_full, "there is space, though nothing was written since"
     disk.now += 60
     with caplog.at_level(logging.INFO):
         assert len(disk.write(large())) == 1
