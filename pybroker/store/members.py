@@ -84,7 +84,10 @@ class Load:
         waiting: messages that wait for a consumer.
         in_flight: messages that consumers were sent and have not acknowledged.
         is_full: the store has no space, and persistent messages are refused.
+        memory_bytes: memory that messages take, as `memory_limit` counts it.
+        memory_bytes_max: that limit; 0: unknown, from an earlier version.
         spool_bytes: disk space that spooled messages take.
+        is_spool_full: the spool takes no more messages: the limit or the disk is full.
         loop_lag_ms: the longest turn of the event loop in the last minute, in milliseconds.
         loop_lag_cause: what that turn did.
     """
@@ -93,7 +96,10 @@ class Load:
     waiting: int
     in_flight: int
     is_full: bool
+    memory_bytes: int = 0
+    memory_bytes_max: int = 0
     spool_bytes: int = 0
+    is_spool_full: bool = False
     loop_lag_ms: int = 0
     loop_lag_cause: str = ""
 

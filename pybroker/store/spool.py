@@ -142,7 +142,7 @@ class FileSpool:
 
     @property
     def is_full(self) -> bool:
-        """True while it takes no more messages: after a failed write, or without space for those refused at its limit."""
+        """True after a failed write, and while there is no space for the messages refused at its limit."""
         refused = self._refused_bytes
         return self._is_short and (not refused or self.used_bytes + refused > self.bytes_max)
 

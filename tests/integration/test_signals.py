@@ -26,7 +26,8 @@ def test_a_master_answers_each_signal_with_a_line(start, loop):
             (signal.SIGHUP, "INFO +signals: SIGHUP: there is nothing to read again"),
             (
                 signal.SIGUSR1,
-                r"SIGUSR1: master since .*; 1 connection, \d+ destinations?, 1 message waiting, 0 in.*loop lag",
+                r"SIGUSR1: master since .*; 1 connection, \d+ destinations?, 1 message waiting, 0 in.*loop lag"
+                r".*; most memory: queue://Q 0\.0 MB",
             ),
             (signal.SIGUSR2, "SIGUSR2: ignored"),
         ):

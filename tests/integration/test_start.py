@@ -145,11 +145,14 @@ class TestStatus:
         deadline = time.monotonic() + START_SECONDS
         while "STORE FULL" not in (found := run(*command)).stdout:  # members renew their entries every two seconds
             assert time.monotonic() < deadline, found
-        assert re.search(rf"  {sent:,} messages waiting, 0 in flight, 1 connection, [\d.,]+ GB free", found.stdout)
+        assert re.search(
+            rf"  {sent:,} messages waiting, 0 in flight, 1 connection, \d+ of [\d,]+ MB of memory, ", found.stdout
+        )
         found = json.loads(run(*command, "--json").stdout)
         load = found["members"][0]["load"]
         assert load == load | {"connections": 1, "waiting": sent, "in_flight": 0, "is_full": True}
         assert load["loop_lag_ms"] >= 0
+        assert 0 < load["memory_bytes"] < load["memory_bytes_max"]
         assert found["disk_free_bytes"] > 0
 
 

@@ -132,8 +132,9 @@ def start(config_file: Path | None, **flags: Any) -> None:
 def status(store: str, as_json: bool) -> None:
     """Show the master and the standbys, and since when.
 
-    Exit code 0: a master serves; 3: the lock is held but no member serves yet; 4: there is no master; 5: a master
-    serves, and a standby could not, since its port is taken or its address is not this machine's.
+    Exit code 0: a master serves; 2: the store cannot be used; 3: the lock is held but no member serves yet; 4: there is
+    no master; 5: a master serves, and a standby could not, since its port is taken or its address is not this
+    machine's.
     """
     from pybroker.broker.app import database_status
     from pybroker.broker.app import status as store_status

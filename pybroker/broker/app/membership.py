@@ -162,7 +162,10 @@ def _load(totals: Totals | None) -> Load | None:
         waiting=totals.waiting,
         in_flight=totals.in_flight,
         is_full=totals.is_full,
+        memory_bytes=totals.memory_bytes,
+        memory_bytes_max=totals.memory_bytes_max,
         spool_bytes=totals.spool_bytes,
+        is_spool_full=totals.is_spool_full,
         loop_lag_ms=round(totals.loop_lag_seconds * 1000),
         loop_lag_cause=totals.loop_lag_cause,
     )

@@ -26,6 +26,7 @@ from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, Role, RoleEvent, decide
 from pybroker.broker.domain.admin import Totals
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
@@ -137,6 +138,11 @@ class Node:
             return None
         lag = term.server.turn.longest()
         return replace(term.broker.admin.totals(), loop_lag_seconds=lag.seconds, loop_lag_cause=lag.cause)
+
+    def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
+        """Return the destinations whose messages take most memory, and its bytes; none unless the broker serves."""
+        term = self._term
+        return () if self.role is not Role.MASTER or term is None else term.broker.admin.largest(count)
 
     def stop(self) -> None:
         """Request an orderly end; a second request does not wait for clients."""

@@ -12,11 +12,15 @@ restart.
 import asyncio
 import logging
 import signal
+from typing import Final
 
 from pybroker.broker.app.logs import instant
 from pybroker.broker.app.node import Node
 from pybroker.counted import counted
 from pybroker.transports.certificates import Certificates
+
+_LARGEST_SHOWN: Final = 5
+"""The destinations that the summary names, those whose messages take most memory."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,9 +46,10 @@ def _summarise(node: Node) -> None:
     if (held := node.totals()) is None:
         _log.info("SIGUSR1: %s", state)
         return
+    largest = [f"{name} {used / 2**20:.1f} MB" for name, used in node.largest(_LARGEST_SHOWN)]
     _log.info(
         "SIGUSR1: %s; %s, %s, %s waiting, %d in flight, %.1f of %.1f MB of memory, %.1f MB spooled, "
-        "loop lag %.0f ms%s%s%s",
+        "loop lag %.0f ms%s%s%s%s",
         state,
         counted(held.connections, "connection"),
         counted(held.destinations, "destination"),
@@ -57,4 +62,5 @@ def _summarise(node: Node) -> None:
         f" ({held.loop_lag_cause})" if held.loop_lag_cause else "",
         "; the store is FULL" if held.is_full else "",
         "; the spool is FULL" if held.is_spool_full else "",
+        f"; most memory: {', '.join(largest)}" if largest else "",
     )

@@ -132,20 +132,26 @@ _LAG_SHOWN_MS = 100
 
 
 def _describe_load(status: Status) -> list[str]:
-    """Return a line about the master's load, one about a long turn, and one about a full disk."""
+    """Return a line about the master's load, one about a long turn, and one about a full disk or spool."""
     load = status.master.member.load if status.master and status.master.member else None
     if load is None:
         return []
     free = f"{status.disk_free_bytes / 2**30:,.1f} GB free on the store's disk"
+    limit = load.memory_bytes_max
+    memory = f"{load.memory_bytes / 2**20:,.0f} of {limit / 2**20:,.0f} MB of memory, " if limit else ""
     spooled = f"{load.spool_bytes / 2**20:,.0f} MB spooled, " if load.spool_bytes else ""
     lines = [
-        f"  {counted(load.waiting, 'message')} waiting, {load.in_flight:,} in flight, {spooled}"
-        f"{counted(load.connections, 'connection')}, {free}, loop lag {load.loop_lag_ms:,} ms"
+        f"  {counted(load.waiting, 'message')} waiting, {load.in_flight:,} in flight, "
+        f"{counted(load.connections, 'connection')}, {memory}{spooled}{free}, loop lag {load.loop_lag_ms:,} ms"
     ]
     if load.loop_lag_ms >= _LAG_SHOWN_MS:
         lines.append(f"  LOOP LAG: in the last minute clients waited {load.loop_lag_ms:,} ms for {load.loop_lag_cause}")
     if load.is_full:
         lines.append("  STORE FULL: persistent messages are refused until consumers, or you, have freed space")
+    if load.is_spool_full:
+        lines.append(
+            "  SPOOL FULL: non-persistent messages stay in memory; the log says whether by spool_limit or the disk"
+        )
     return lines
 
 

@@ -598,7 +598,10 @@ def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
             server=config.stomp_server or SERVER,
         )
 
-    text = f"This broker has its {config.connections_max} connections already; try again later."
+    text = (
+        f"This broker has its {config.connections_max} connections already, or too many of your address that have sent "
+        "no CONNECT yet; try again later."
+    )
     headers = {"message": text, "content-type": "text/plain"}
     refusal = encode_frame("ERROR", headers, text.encode(), Version.V1_0)
     return _Transport(

@@ -1,6 +1,9 @@
 """Implements the port `Admin`: connections, destinations, their consumers, and totals, for operators."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nlargest
+from itertools import chain
+from operator import itemgetter
 
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
@@ -60,6 +63,16 @@ class Administration:
             return len(queue.consumers)
         topic = self._destinations.topics.get(destination)
         return 0 if topic is None else len(topic.subscriptions) + len(topic.durables)
+
+    def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
+        """Return the destinations whose messages take most memory, and its bytes, the largest first."""
+        there = self._destinations
+        usages = chain(
+            ((name, queue.usage) for name, queue in there.queues.items()),
+            ((name, topic.usage) for name, topic in there.topics.items()),
+        )
+        using = ((name, usage.used) for name, usage in usages if usage.used)
+        return nlargest(count, using, key=itemgetter(1))
 
     def totals(self) -> Totals:
         """Return totals of connections, destinations, messages and memory."""

@@ -51,20 +51,20 @@ class FlowControlLog:
         is_own = usage is not broker and 0 < usage.limit <= usage.used
         if is_own or broker.used >= broker.limit:
             _log.info(
-                "%s waits to send to %s: %s memory limit of %d bytes is reached",
+                "%s waits to send to %s: %s memory limit of %s bytes is reached",
                 self._connection_id,
                 destination,
                 "its" if is_own else "the broker's",
-                usage.limit if is_own else broker.limit,
+                f"{usage.limit if is_own else broker.limit:,}",
             )
         else:
             _log.info(
-                "%s waits to send to %s, which takes %d bytes: %d %% of the broker's memory limit of %d bytes are used",
+                "%s waits to send to %s, which takes %s bytes: %d %% of the broker's memory limit of %s bytes are used",
                 self._connection_id,
                 destination,
-                usage.used,
+                f"{usage.used:,}",
                 FAIR_PERCENT,
-                broker.limit,
+                f"{broker.limit:,}",
             )
         return partial(self._end, destination, callback)
 

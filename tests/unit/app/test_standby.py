@@ -216,3 +216,30 @@ def test_status_shows_the_loop_lag_and_the_cause_of_a_long_turn(milliseconds: in
     assert described[1].endswith(f", loop lag {milliseconds:,} ms")
     assert described[2:-1] == lines
     assert status.as_json()["members"][0]["load"]["loop_lag_ms"] == milliseconds
+
+
+def test_status_shows_memory_and_a_full_spool() -> None:
+    load = Load(
+        connections=1,
+        waiting=2,
+        in_flight=3,
+        is_full=False,
+        memory_bytes=51 << 20,
+        memory_bytes_max=1 << 30,
+        spool_bytes=39 << 20,
+        is_spool_full=True,
+    )
+    member = replace(STANDBY, role=MemberRole.MASTER, followed=None, load=load)
+    status = Status(
+        store="/s",
+        lock="/s/lock",
+        locked=True,
+        holder_pid=None,
+        members=[MemberStatus(name="b", alive=True, member=member)],
+        now_ms=member.updated_ms,
+    )
+    described = describe(status)
+    assert described[1].startswith(
+        "  2 messages waiting, 3 in flight, 1 connection, 51 of 1,024 MB of memory, 39 MB spooled, "
+    )
+    assert described[2].startswith("  SPOOL FULL: ")

@@ -26,6 +26,18 @@ def test_totals_count_what_waits_and_what_is_in_flight(world: World) -> None:
     )
 
 
+def test_largest_destinations_come_first_without_empty_ones(world: World) -> None:
+    client = world.client()
+    client.subscribe("topic://T", subscription_name="s").consumer.close()
+    client.subscribe("queue://EMPTY")
+    for name, size in (("queue://SMALL", 10), ("queue://LARGE", 90_000), ("topic://T", 40_000)):
+        client.send(name, "x" * size)
+    largest = world.broker.admin.largest(2)
+    assert [name for name, _ in largest] == [parse("queue://LARGE"), topic("T")]
+    assert largest[0][1] > 90_000 > largest[1][1] > 40_000
+    assert len(world.broker.admin.largest(9)) == 3
+
+
 def test_listed_temporary_destinations_have_their_owners(world: World) -> None:
     client = world.client()
     client.send("queue://Q", "a")

@@ -50,7 +50,7 @@ def test_wait_is_logged_with_destination_limit_and_end(make_world, logged) -> No
     producer = world.client()
     answers = send_answered(producer)
     name = producer.connection.connection_id
-    assert logged() == [f"{name} waits to send to queue://Q: its memory limit of 2000 bytes is reached"]
+    assert logged() == [f"{name} waits to send to queue://Q: its memory limit of 2,000 bytes is reached"]
     drain(world.client().subscribe("queue://Q"))
     assert answers == ["answer"]
     assert logged() == [f"{name} goes on sending to queue://Q"]
@@ -62,7 +62,7 @@ def test_wait_at_the_brokers_limit_names_that_limit(make_world, logged) -> None:
     producer = world.client()
     send_answered(producer)
     name = producer.connection.connection_id
-    assert logged() == [f"{name} waits to send to queue://Q: the broker's memory limit of 2000 bytes is reached"]
+    assert logged() == [f"{name} waits to send to queue://Q: the broker's memory limit of 2,000 bytes is reached"]
 
 
 def test_connection_that_is_not_read_is_logged_too(make_world, logged) -> None:
@@ -72,7 +72,7 @@ def test_connection_that_is_not_read_is_logged_too(make_world, logged) -> None:
     producer.send("queue://Q", "unanswered", persistent=False)
     assert producer.throttle.holds == 1
     name = producer.connection.connection_id
-    assert logged() == [f"{name} waits to send to queue://Q: its memory limit of 2000 bytes is reached"]
+    assert logged() == [f"{name} waits to send to queue://Q: its memory limit of 2,000 bytes is reached"]
     drain(world.client().subscribe("queue://Q"))
     assert producer.throttle.holds == 0
     assert logged() == [f"{name} goes on sending to queue://Q"]
