@@ -24,6 +24,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.transports.fair_queue import CHUNK_BYTES
 from pybroker.transports.frame_memory import FrameMemory
@@ -297,6 +298,8 @@ class SocketConnection(asyncio.Protocol):
             self._wait_for_slice()
         elif fair.is_measuring:
             fair.end(self)
+        elif EFFORT.is_large:
+            fair.measure_all()
 
     def pause_writing(self) -> None:
         """React to a kernel that takes no more."""

@@ -17,12 +17,15 @@ the connection's finish, and the queue's virtual time is the start of the slice 
 little overtakes those that did much, and saves no claim up while it does nothing.
 
 The clock is read for the first chunk of a turn, and not for a few small ones after it (`UNMEASURED_BYTES`): reading it
-for each would cost 1 % of a message.
+for each would cost 1 % of a message. Where a frame took more than usual (`EFFORT`), it is read after that frame, and
+for all other chunks of the turn.
 """
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, Protocol
+
+from pybroker.broker.domain.effort import EFFORT
 
 SLICE_SECONDS: Final = 0.001
 """The time after which a connection's other frames wait: a hundred messages, so that the queue costs little."""
@@ -140,16 +143,25 @@ class FairQueue:
     def is_slice_over(self) -> bool:
         """Return True if the connection in service should let others go first. The first question begins its slice."""
         now = self._monotonic()
+        if EFFORT.is_large:
+            EFFORT.is_large = False
+            self.credit = 0
         if self.is_measuring:
             return now >= self._slice_ends_at
         self._begin_turn(now)
         self._begin_slice(now)
         return False
 
+    def measure_all(self) -> None:
+        """Have all other chunks of this turn ask `begin`: one that was not measured took more than usual."""
+        EFFORT.is_large = False
+        self.credit = 0
+
     def end(self, owner: InputOwner) -> None:
         """End the slice of a connection, and advance its virtual time by what it used."""
         now = self._charge(owner)
-        if now >= self._turn_ends_at:
+        if now >= self._turn_ends_at or EFFORT.is_large:
+            EFFORT.is_large = False
             self.credit = 0  # whatever comes in this turn asks `begin`
 
     def add(self, owner: InputOwner) -> None:

@@ -38,6 +38,7 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition
 from pybroker.broker.domain.admin import Admin
 from pybroker.broker.domain.destination import Destination, parts
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit, TransactionError
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
@@ -281,6 +282,7 @@ class BrokerCore(Host):
         target = self._plain.get(message.destination)
         if target is None:
             routed = self.route(message)
+            EFFORT.is_large = True  # a pattern may have created destinations, and copies may be many
             if len(routed) > 1 and message.persistent:
                 self._send_together(routed)
                 return True
@@ -458,6 +460,7 @@ class BrokerCore(Host):
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
     ) -> BrokerConsumer:
         """Add a consumer to the destinations of its request; see the port `BrokerConnection`."""
+        EFFORT.is_large = True
         return self._subscribing.subscribe(owner, request, deliver, browsed)
 
     def forget(self, consumer: BrokerConsumer) -> None:

@@ -13,6 +13,7 @@ from pybroker.broker.core.selector import SelectorQuota
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import CommitFailed, ResourceLimit, TransactionError, UnknownTransaction
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -240,6 +241,7 @@ class BrokerConnection(Owner):
     def prepare(self, transaction: XATransactionId) -> bool:
         """Prepare an XA transaction, which from then on belongs to the broker instead of this connection."""
         preparing = self.transaction(transaction)
+        EFFORT.is_large = True
         try:
             is_prepared = preparing.prepare()
         except CommitFailed:
@@ -257,12 +259,14 @@ class BrokerConnection(Owner):
         if prepared and not ending.prepared:
             raise TransactionError(f"{transaction} is not prepared")
         self._forget(ending)
+        EFFORT.is_large = True
         ending.commit()
 
     def rollback(self, transaction: TransactionId) -> None:
         """Roll back a transaction."""
         ending = self.transaction(transaction)
         self._forget(ending)
+        EFFORT.is_large = True
         ending.rollback()
 
     def doom(self, transaction: TransactionId, reason: str) -> None:

@@ -5,6 +5,9 @@ the queue has an exclusive consumer, the others get nothing. A message of a grou
 group has no owner, the message goes to the consumer that owns the fewest groups, of those with the highest priority
 that have capacity, and this consumer becomes the owner.
 
+Consumers may have selectors that take long, so the answers of many of them to one message are gathered in pieces:
+`Answers` keeps those that are known until the others are.
+
 In two cases ActiveMQ delivers a message to no consumer, and this class delivers it:
 
 * The owner's selector refuses the message. Another consumer gets it, and the owner keeps the group.
@@ -18,6 +21,7 @@ Source: ActiveMQ 5.17, `Queue.addSubscription`, `Queue.removeSubscription`, `Que
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
@@ -36,6 +40,42 @@ PARKING_MIN: Final = 64
 _PASSED_MAX: Final = 16
 """Consumers without capacity that a message may pass before they are parked. The return of one takes a few
 microseconds, as long as passing so many."""
+
+
+class Answers:
+    """The answers of the consumers to one message, gathered in pieces.
+
+    Attributes:
+        known: the answers.
+        ends_at: monotonic seconds after which the others are asked in a later turn of the event loop.
+        is_over: the time was over before all that are needed were known.
+    """
+
+    __slots__ = ("_monotonic", "_redelivery_count", "_sequence", "ends_at", "is_over", "known")
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._sequence = -1
+        self._redelivery_count = 0
+        self.known: dict[BrokerConsumer, bool] = {}
+        self.ends_at = 0.0
+        self.is_over = False
+        self._monotonic = monotonic
+
+    def begin(self, reference: Reference, ends_at: float) -> None:
+        """Begin a piece for a message. What is known is kept if it is the message of the last piece."""
+        self.ends_at = ends_at
+        self.is_over = False
+        if reference.sequence != self._sequence or reference.redelivery_count != self._redelivery_count:
+            self._sequence, self._redelivery_count = reference.sequence, reference.redelivery_count
+            self.known.clear()
+
+    def ask(self, consumer: BrokerConsumer, reference: Reference) -> bool:
+        """Return True if a consumer accepts the message."""
+        known = self.known.get(consumer)
+        if known is None:
+            known = self.known[consumer] = consumer.accepts(reference.message, reference.redelivery_count)
+            self.is_over = self._monotonic() >= self.ends_at
+        return known
 
 
 class ConsumerSet:
@@ -141,19 +181,31 @@ class ConsumerSet:
             self.accepts_any = False
         return self.groups
 
-    def choose(self, reference: Reference) -> BrokerConsumer | None:
-        """Return a message's consumer, None if it has to wait; while `accepts_any`: `first_with_capacity`."""
+    def choose(self, reference: Reference, answers: Answers | None = None) -> BrokerConsumer | None:
+        """Return a message's consumer, None if it has to wait; while `accepts_any`: `first_with_capacity`.
+
+        Args:
+            reference: the message.
+            answers: gathers the answers of the consumers, and may end before a consumer is found (`is_over`); None: all
+                are asked.
+        """
         message = reference.message
         if message.group_id is not None and self.groups is not None:
-            return self._choose_for_group(reference, self.groups)
+            return self._choose_for_group(reference, self.groups, answers)
         chosen: BrokerConsumer | None = None
         visited = passed = 0
         for consumer in self.eligible:
             visited += 1
             if not consumer.has_capacity:
                 passed += 1
-            elif consumer.accepts(message, reference.redelivery_count):
+            elif answers is None:
+                if consumer.accepts(message, reference.redelivery_count):
+                    chosen = consumer
+                    break
+            elif answers.ask(consumer, reference):
                 chosen = consumer
+                break
+            elif answers.is_over:
                 break
         if passed > _PASSED_MAX:
             self._park(visited)
@@ -194,7 +246,9 @@ class ConsumerSet:
         else:
             turns.insert(bisect_right(turns, _rank(consumer), key=_rank), consumer)
 
-    def _choose_for_group(self, reference: Reference, groups: MessageGroups) -> BrokerConsumer | None:
+    def _choose_for_group(
+        self, reference: Reference, groups: MessageGroups, answers: Answers | None
+    ) -> BrokerConsumer | None:
         message, count = reference.message, reference.redelivery_count
         owner = groups.owner(message)
         if owner is not None and self.exclusive in (None, owner) and owner.accepts(message, count):
@@ -210,8 +264,12 @@ class ConsumerSet:
                 break
             if not consumer.has_capacity:
                 passed += 1
-            elif (best is None or groups.count(consumer) < best_count) and consumer.accepts(message, count):
-                best, best_count = consumer, groups.count(consumer)
+            elif best is None or groups.count(consumer) < best_count:
+                if consumer.accepts(message, count) if answers is None else answers.ask(consumer, reference):
+                    best, best_count = consumer, groups.count(consumer)
+                if answers is not None and answers.is_over and (best is None or best_count):
+                    best = None  # one of the others may own fewer groups
+                    break
         if passed > _PASSED_MAX:
             self._park(visited)
         return best

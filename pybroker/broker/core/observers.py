@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pybroker.broker.core.containment import contain
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.observer import Observer
 
 
@@ -24,6 +25,7 @@ class Observers:
         Raises:
             StoreError, LockError, OSError: as `contain`.
         """
+        EFFORT.is_large = True  # it depends on who is subscribed to advisories, and events come of what is rare
         for observer in self._all:
             try:
                 event(observer)

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
-from pybroker.broker.core.consumer_set import ConsumerSet
+from pybroker.broker.core.consumer_set import Answers, ConsumerSet
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.gate import Gate
@@ -33,6 +33,7 @@ from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
@@ -56,6 +57,7 @@ class Queue(StoredSource):
     """One queue: the backlog of all its consumers. A temporary queue stores nothing, and ends with its connection."""
 
     __slots__ = (
+        "_answers",
         "_is_temporary",
         "_piece_ends_at",
         "_piece_left",
@@ -84,6 +86,8 @@ class Queue(StoredSource):
         self.paging.backlogs.add(self)
         self._recompute_watermark()
         self._is_temporary = destination.is_temporary
+        self._answers: Answers | None = None
+        """What several selective consumers answered to the last message that was offered to them."""
         self._piece_left = 0
         """The number of messages that the present search may still examine in this turn of the event loop."""
         self._piece_ends_at = 0.0
@@ -138,16 +142,23 @@ class Queue(StoredSource):
         if not consumer_set.accepts_any:
             progress = self._progress
             is_searched = progress is _IDLE or progress is _IN_TURNS
+            EFFORT.is_large = True
             # It must not overtake a message that a search may still find.
-            consumer = consumer_set.choose(reference) if is_searched or not self.pending.count else None
+            if not is_searched and self.pending.count:
+                consumer = None
+            elif len(consumer_set.eligible) < 2 or self.paging.later is None:
+                consumer = consumer_set.choose(reference)
+            else:
+                answers = self._answers_to(reference, self.paging.monotonic() + PIECE_SECONDS)
+                consumer = consumer_set.choose(reference, answers)
+                if consumer is None and answers.is_over:
+                    self._append(reference)
+                    self._search_later()
+                    return
         else:
             consumer = None if self.pending.count else consumer_set.first_with_capacity()
         if consumer is None:
-            self.pending.append(reference)
-            message.decoded = None  # saves memory while it waits: the fields are decoded again when they are needed
-            usage = self.usage
-            if usage.used > self._page_out_at or usage.broker.used > usage.broker.watermark:
-                self._reduce_memory(usage)
+            self._append(reference)
             return
         reference.state = _DISPATCHED
         self._deliver(reference, consumer)
@@ -269,6 +280,30 @@ class Queue(StoredSource):
     def _is_stored(self, reference: Reference) -> bool:
         return self.stores(reference.message)
 
+    def _append(self, reference: Reference) -> None:
+        """Append a message that waits."""
+        self.pending.append(reference)
+        reference.message.decoded = None  # saves memory: the fields are decoded again when they are needed
+        usage = self.usage
+        if usage.used > self._page_out_at or usage.broker.used > usage.broker.watermark:
+            self._reduce_memory(usage)
+
+    def _answers_to(self, reference: Reference, ends_at: float) -> Answers:
+        """Return the answers to a message; the consumers are asked until a time."""
+        answers = self._answers
+        if answers is None:
+            answers = self._answers = Answers(self.paging.monotonic)
+        answers.begin(reference, ends_at)
+        return answers
+
+    def _search_later(self) -> None:
+        """Search in a later turn for the message that was appended, as some consumers have not answered."""
+        if self._progress is _IDLE:
+            self._progress = _UNFINISHED
+            self._defer_dispatch()
+        else:
+            self.dispatch()
+
     def _deliver(self, reference: Reference, consumer: BrokerConsumer) -> None:
         consumer_set = self.consumer_set
         message = reference.message
@@ -349,7 +384,18 @@ class Queue(StoredSource):
         is_bounded = paging.later is not None
         left, space = min(PAGE_MAX, self._piece_left) if is_paged else self._piece_left, PAGE_BYTES_MAX
         for reference in level.scan(after):
-            if not self.drop_if_expired(reference) and (receiver := self.consumer_set.choose(reference)) is not None:
+            if self.drop_if_expired(reference):
+                receiver = None
+            elif is_bounded and len(self.consumer_set.eligible) > 1:
+                if not self._piece_ends_at:
+                    self._piece_ends_at = paging.monotonic() + PIECE_SECONDS
+                answers = self._answers_to(reference, self._piece_ends_at)
+                receiver = self.consumer_set.choose(reference, answers)
+                if receiver is None and answers.is_over:
+                    return reference.sequence - 1, True
+            else:
+                receiver = self.consumer_set.choose(reference)
+            if receiver is not None:
                 self.pending.remove(reference, _DISPATCHED)
                 self._deliver(reference, receiver)
                 if not receiver.has_capacity:

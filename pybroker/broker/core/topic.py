@@ -1,9 +1,10 @@
 """A topic: delivers each message to all subscriptions that exist at that moment, and its history to retroactive ones.
 
 A topic stores persistent messages only while it has durable subscriptions (see `durable`). These get a message at once.
-If a topic has very many others, a message goes to some of them in each turn of the event loop, and messages published
-meanwhile wait behind it, so that each subscription gets them in their order. Until the last subscription has it, the
-message counts for the memory of the topic.
+If a topic has many others, or selectors are evaluated for them, a message goes to some of them in each turn of the
+event loop: to at most `FAN_OUT_PIECE`, for `PIECE_SECONDS`. Messages published meanwhile wait behind it, so that each
+subscription gets them in their order. Until the last subscription has it, the message counts for the memory of the
+topic.
 """
 
 import logging
@@ -21,6 +22,7 @@ from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
@@ -31,7 +33,10 @@ _DISPATCHED: Final = ReferenceState.DISPATCHED
 _SETTLED: Final = ReferenceState.SETTLED
 
 FAN_OUT_PIECE: Final = 500
-"""Subscriptions that get a message in one turn of the event loop: one to two milliseconds."""
+"""Subscriptions that get a message in one piece: one to two milliseconds."""
+
+DIRECT_MAX: Final = 64
+"""Subscriptions without selectors that get a message without a look at the clock."""
 
 WAITING_SHARE: Final = 8
 WAITING_BYTES_MIN: Final = 1 << 20
@@ -47,7 +52,16 @@ Discarded = Callable[["TopicSubscription", Message], None]
 class Topic(CoveredTopic):
     """One topic."""
 
-    __slots__ = ("_direct", "_is_deferred", "_receivers", "_served", "_store", "_under_way", "gate", "subscriptions")
+    __slots__ = (
+        "_direct",
+        "_has_selectors",
+        "_is_deferred",
+        "_receivers",
+        "_store",
+        "_under_way",
+        "gate",
+        "subscriptions",
+    )
 
     def __init__(
         self, destination: Destination, *, store: MessageStore, clock: Clock, policy: DestinationPolicy, usage: Usage
@@ -57,11 +71,11 @@ class Topic(CoveredTopic):
         self._receivers: tuple[TopicSubscription, ...] | None = None
         """The subscriptions, for all messages published between two changes of them; None after a change."""
         self._direct: tuple[TopicSubscription, ...] | None = None
-        """The same while they are few and no message is under way, so that a message goes to all of them; else None."""
-        self._under_way: deque[tuple[Message, tuple[TopicSubscription, ...]]] = deque()
+        """The same while they are few, have no selectors, and no message is under way: all get a message at once."""
+        self._has_selectors = False
+        """True if some of the receivers have selectors."""
+        self._under_way: deque[_FanOut] = deque()
         """Messages that some of their subscriptions do not have yet, oldest first."""
-        self._served = 0
-        """The number of subscriptions that have the oldest of them."""
         self._is_deferred = False
         self.gate = Gate(self.publish, store, usage.paging)
         self._store = store
@@ -120,7 +134,6 @@ class Topic(CoveredTopic):
     def close(self) -> None:
         """Release the memory of its messages: the topic is deleted."""
         self._under_way.clear()
-        self._served = 0
         self.usage.close()
 
     def _fan_out(self, message: Message) -> None:
@@ -128,40 +141,80 @@ class Topic(CoveredTopic):
         receivers = self._receivers
         if receivers is None:
             receivers = self._receivers = tuple(self.subscriptions)
-        if len(receivers) <= FAN_OUT_PIECE and not self._under_way:
+            self._has_selectors = any(each.is_selective for each in receivers)
+        if not self._under_way and not self._has_selectors and len(receivers) <= DIRECT_MAX:
             self._direct = receivers
             for subscription in receivers:
                 subscription.publish(message)
             return
-        self._under_way.append((message, receivers))
-        self.held.acquire(message)
-        if len(self._under_way) == 1:
-            self._continue()
+        EFFORT.is_large = True
+        fan_out = _FanOut(message, receivers)
+        try:
+            if not self._under_way:
+                self._publish_piece(fan_out)
+        finally:  # also after an error: the others get it
+            if fan_out.served < len(receivers):
+                self._under_way.append(fan_out)
+                self.held.acquire(message)
+                self._defer()
+
+    def _publish_piece(self, fan_out: "_FanOut") -> None:
+        """Pass a message to further subscriptions, until a piece has been done."""
+        paging = self.usage.paging
+        message, receivers, index = fan_out.message, fan_out.receivers, fan_out.served
+        stop = len(receivers)
+        is_bounded = paging.later is not None and stop > 1
+        ends_at = paging.monotonic() + PIECE_SECONDS if is_bounded else 0.0
+        if is_bounded:
+            stop = min(stop, index + FAN_OUT_PIECE)
+        try:
+            while index < stop:
+                subscription = receivers[index]
+                index += 1
+                if not subscription.is_closed:
+                    subscription.publish(message)
+                if (
+                    is_bounded
+                    and (not index & CLOCK_MASK or subscription.is_selective)
+                    and paging.monotonic() >= ends_at
+                ):
+                    break
+        finally:
+            fan_out.served = index
 
     def _continue(self) -> None:
-        """Pass messages that are under way to further subscriptions, for at most a piece."""
-        under_way = self._under_way
-        while under_way:
-            message, receivers = under_way[0]
-            start = self._served
-            self._served = stop = start + FAN_OUT_PIECE
-            try:
-                for subscription in receivers[start:stop]:
-                    if not subscription.is_closed:
-                        subscription.publish(message)
-            finally:  # also after an error: what is under way must not wait for ever
-                if stop >= len(receivers) and under_way:
-                    under_way.popleft()
-                    self._served = 0
-                    self.held.release(message)
-                if under_way and not self._is_deferred:
-                    self._is_deferred = self.usage.paging.defer(self._on_turn)
-            if self._is_deferred:
-                return
-
-    def _on_turn(self) -> None:
+        """Pass the oldest message under way to further subscriptions."""
         self._is_deferred = False
-        self._continue()
+        under_way = self._under_way
+        if not under_way:  # the topic was deleted
+            return
+        fan_out = under_way[0]
+        try:
+            self._publish_piece(fan_out)
+        finally:  # also after an error: what is under way must not wait for ever
+            if fan_out.served >= len(fan_out.receivers) and under_way:
+                under_way.popleft()
+                self.held.release(fan_out.message)
+            self._defer()
+
+    def _defer(self) -> None:
+        if self._under_way and not self._is_deferred:
+            self._is_deferred = self.usage.paging.defer(self._continue)
+
+
+class _FanOut:
+    """A message on its way to the subscriptions that existed when it was published.
+
+    Attributes:
+        served: the number of them that have it, or that an error kept from it.
+    """
+
+    __slots__ = ("message", "receivers", "served")
+
+    def __init__(self, message: Message, receivers: "tuple[TopicSubscription, ...]") -> None:
+        self.message = message
+        self.receivers = receivers
+        self.served = 0
 
 
 class TopicSubscription(DeliverySource):
@@ -226,6 +279,11 @@ class TopicSubscription(DeliverySource):
     def consumer(self) -> BrokerConsumer:
         """The consumer."""
         return self._consumer
+
+    @property
+    def is_selective(self) -> bool:
+        """True if the consumer may refuse some messages."""
+        return self._consumer.is_selective
 
     @property
     def waiting_count(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, ProtocolError, RequestError, ResourceLimit
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.openwire.commands import (
@@ -245,7 +246,7 @@ class OpenWireSession(Session):
                         return False
                     left = 1  # such a command may take long
                 left -= 1
-                if not left:
+                if not left or EFFORT.is_large:
                     if frames.stop < len(frames.data) and self._link.is_slice_over():
                         is_left = True
                         break

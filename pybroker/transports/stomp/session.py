@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 
 from pybroker import __version__
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, RequestError
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
@@ -118,7 +119,7 @@ class StompSession(Session):
                 if not self._handlers:
                     return False
                 left -= 1
-                if not left:
+                if not left or EFFORT.is_large:
                     if self._link.is_slice_over():
                         return True
                     left = FRAMES_PER_CLOCK

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.transports.fair_queue import (
     DIRECT_SECONDS,
     QUEUED_SECONDS,
@@ -48,6 +49,11 @@ class Owner:
 
     def drop_input(self) -> None:
         self.is_dropped = True
+
+
+@pytest.fixture(autouse=True)
+def _usual_effort() -> None:
+    EFFORT.is_large = False
 
 
 class World:
@@ -202,3 +208,28 @@ def test_owner_may_add_others_while_it_is_served(world: World) -> None:
     world.queue.add(Adding(world, "a", 1))
     world.queue.run()
     assert world.log == ["a", "b"]
+
+
+def test_large_effort_has_every_further_chunk_of_the_turn_measured() -> None:
+    world = World()
+    assert world.queue.begin(Owner(world, "first"))
+    world.queue.end(Owner(world, "first"))
+    assert world.queue.credit > 0, "what follows is little, and not measured"
+    EFFORT.is_large = True
+    world.queue.measure_all()
+    assert world.queue.credit == 0
+    assert not EFFORT.is_large
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_large_effort_in_a_slice_ends_the_credit(ends: bool) -> None:
+    world = World()
+    owner = Owner(world, "first")
+    assert world.queue.begin(owner)
+    EFFORT.is_large = True
+    if ends:
+        world.queue.end(owner)
+    else:
+        assert not world.queue.is_slice_over()
+    assert world.queue.credit == 0
+    assert not EFFORT.is_large

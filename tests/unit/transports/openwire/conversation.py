@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.policy import PolicyMap
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.commands import (
     AckType,
@@ -140,6 +141,7 @@ class FakeLink:
         self.reserved = 0
 
     def is_slice_over(self) -> bool:
+        EFFORT.is_large = False
         return self.is_slice_spent
 
 

@@ -30,12 +30,19 @@ def test_messages_of_a_chunk_are_sent_in_slices_and_in_order() -> None:
     client = connected()
     sent = [client.message(queue("Q"), str(number)) for number in range(50)]
     chunk = b"".join(map(client.wire.encode_frame, sent))
-    assert send_in_slices(client, chunk + chunk[:10]) == 1 + 50 // FRAMES_PER_CLOCK
+    # The first message creates the queue, and has a slice of its own.
+    assert send_in_slices(client, chunk + chunk[:10]) == 1 + 1 + 49 // FRAMES_PER_CLOCK
     client.session.receive(chunk[10 : len(chunk) // 50])
     answered = [each.correlation_id for each in of_kind(client.receive(), Response)]
     assert answered[:50] == [each.command_id for each in sent]
     got = client.consume(queue("Q"), prefetch_size=100)
     assert texts(got)[:50] == [str(number) for number in range(50)]
+
+
+def test_messages_that_take_effort_are_one_to_a_slice() -> None:
+    client = connected()
+    sent = [client.message(queue(f"Q.{number}"), "x") for number in range(20)]
+    assert send_in_slices(client, b"".join(map(client.wire.encode_frame, sent))) == 20, "each creates a queue"
 
 
 def test_slow_commands_are_one_to_a_slice() -> None:

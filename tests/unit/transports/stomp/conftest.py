@@ -11,6 +11,7 @@ import pytest
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import (
     CommitFailed,
     InvalidClientId,
@@ -78,6 +79,7 @@ class FakeLink:
         self.reserved = 0
 
     def is_slice_over(self) -> bool:
+        EFFORT.is_large = False
         return self.is_slice_spent
 
 

@@ -1,0 +1,25 @@
+"""A hint from the core to the transports: the frame that was just carried out took more than the usual microseconds.
+
+A session looks at the clock after some frames, because a look after each would cost as much as a hundredth of a
+message. So what the core does for one frame has to be short, or to set this hint: then the session looks at once, and
+the input of the next connection of the same turn is measured too. A hint that is not needed costs a look at the clock.
+"""
+
+from typing import Final
+
+
+class Effort:
+    """What the work since the last look at the clock was.
+
+    Attributes:
+        is_large: the core did something whose time depends on how much clients have created, or on their selectors.
+    """
+
+    __slots__ = ("is_large",)
+
+    def __init__(self) -> None:
+        self.is_large = False
+
+
+EFFORT: Final = Effort()
+"""The one of this process, as its brokers share one event loop. It is read for every frame, so it is no parameter."""

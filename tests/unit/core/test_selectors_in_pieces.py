@@ -1,0 +1,139 @@
+"""Selectors of many consumers for one message: asked in pieces, so that no turn lasts for all of them."""
+
+import pytest
+
+from pybroker.broker.core.paging import PIECE_SECONDS
+from pybroker.broker.domain.effort import EFFORT
+from tests.unit.core.backlogs import Client
+from tests.unit.core.test_pieces import LoopWorld
+
+COUNT = 20
+
+
+@pytest.fixture
+def world() -> LoopWorld:
+    """A world whose pieces end when one selector has been evaluated."""
+    return LoopWorld(seconds_per_read=PIECE_SECONDS)
+
+
+def turns(world: LoopWorld) -> int:
+    count = 0
+    while world.turns:
+        world.turn()
+        count += 1
+    return count
+
+
+def others(world: LoopWorld) -> list[Client]:
+    return [world.consume(selector=f"n = {number}") for number in range(2, 2 + COUNT)]
+
+
+class TestQueue:
+    def test_message_finds_its_consumer_in_later_turns(self, world):
+        refusing, wanting = others(world), world.consume(selector="n = 1")
+        world.put("a", properties={"n": 1})
+        assert wanting.names == []
+        assert turns(world) >= COUNT - 1
+        assert wanting.names == ["a"]
+        assert not any(client.got for client in refusing)
+
+    def test_message_that_all_refuse_waits_and_is_asked_once(self, world, monkeypatch):
+        clients = others(world)
+        asked: list[object] = []
+        for client in clients:
+            accepts = client.consumer._matches
+            monkeypatch.setattr(
+                client.consumer, "_matches", lambda *args, accepts=accepts: (asked.append(accepts), accepts(*args))[1]
+            )
+        world.put("a", properties={"n": 1})
+        turns(world)
+        assert len(asked) == len(set(asked)) == COUNT
+        assert world.queue.pending.count == 1
+
+    def test_messages_keep_their_order(self, world):
+        others(world)
+        wanting = world.consume(selector="n = 1")
+        for name in "abc":
+            world.put(name, properties={"n": 1})
+        turns(world)
+        assert wanting.names == ["a", "b", "c"]
+
+    def test_consumer_that_closes_meanwhile_gets_nothing(self, world):
+        others(world)
+        closing, wanting = world.consume(selector="n = 1"), world.consume(selector="n = 1")
+        world.put("a", properties={"n": 1})
+        world.turn()
+        closing.close()
+        turns(world)
+        assert (closing.names, wanting.names) == ([], ["a"])
+
+    def test_consumer_that_comes_meanwhile_is_asked(self, world):
+        others(world)
+        world.put("a", properties={"n": 1})
+        world.turn()
+        wanting = world.consume(selector="n = 1")
+        turns(world)
+        assert wanting.names == ["a"]
+
+    def test_redelivered_message_is_asked_again(self, world):
+        others(world)
+        first = world.consume(selector="n = 1 AND NOT JMSRedelivered")
+        world.put("a", properties={"n": 1})
+        turns(world)
+        second = world.consume(selector="n = 1 AND JMSRedelivered")
+        first.close()
+        turns(world)
+        assert (first.names, second.names) == (["a"], ["a"])
+
+    def test_message_of_a_group_goes_to_the_consumer_with_the_fewest_groups(self, world):
+        busy = world.consume(selector="n = 1")
+        world.put("a", group_id="g1", properties={"n": 1})
+        turns(world)
+        others(world)
+        idle = world.consume(selector="n = 1")
+        world.put("b", group_id="g2", properties={"n": 1})
+        turns(world)
+        assert (busy.names, idle.names) == (["a"], ["b"])
+
+    def test_all_are_asked_at_once_without_an_event_loop(self, world):
+        world.usage.paging.later = None
+        others(world)
+        wanting = world.consume(selector="n = 1")
+        world.put("a", properties={"n": 1})
+        assert wanting.names == ["a"]
+
+
+class TestTopic:
+    def listeners(self, world: LoopWorld) -> list[Client]:
+        return [world.listen(selector="n = 1") for _ in range(COUNT)]
+
+    def test_one_selector_is_evaluated_in_a_piece(self, world):
+        clients = self.listeners(world)
+        world.publish("a", properties={"n": 1})
+        assert sum(len(client.names) for client in clients) == 1
+        assert turns(world) == COUNT - 1
+        assert [client.names for client in clients] == [["a"]] * COUNT
+
+    def test_messages_keep_their_order(self, world):
+        clients = self.listeners(world)
+        world.publish("a", "b", properties={"n": 1})
+        world.turn()
+        world.publish("c", properties={"n": 1})
+        turns(world)
+        assert [client.names for client in clients] == [["a", "b", "c"]] * COUNT
+        assert not world.usage.used
+
+    def test_one_subscription_gets_a_message_at_once(self, world):
+        client = world.listen(selector="n = 1")
+        world.publish("a", "b", properties={"n": 1})
+        assert client.names == ["a", "b"]
+        assert not world.turns
+
+    def test_the_session_is_asked_to_look_at_the_clock(self, world):
+        EFFORT.is_large = False
+        plain = world.listen()
+        world.publish("a")
+        assert (plain.names, EFFORT.is_large) == (["a"], False)
+        self.listeners(world)
+        world.publish("b", properties={"n": 1})
+        assert EFFORT.is_large
