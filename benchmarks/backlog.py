@@ -170,6 +170,12 @@ class Throttle:
     def resume_reading(self) -> None:
         """Do nothing."""
 
+    def hold_input(self) -> None:
+        """Do nothing, as above."""
+
+    def release_input(self) -> None:
+        """Do nothing, as above."""
+
 
 def resident_megabytes() -> float:
     """Return what of this process is in memory, in megabytes."""

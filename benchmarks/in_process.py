@@ -73,6 +73,12 @@ class Bench:
     def resume_reading(self) -> None:
         """Do nothing, as above."""
 
+    def hold_input(self) -> None:
+        """Do nothing, as above."""
+
+    def release_input(self) -> None:
+        """Do nothing, as above."""
+
     def message(
         self,
         destination: Destination,
@@ -210,6 +216,12 @@ class DroppingLink:
         """Do nothing: the row sends when it likes."""
 
     def resume_reading(self) -> None:
+        """Do nothing, as above."""
+
+    def hold_input(self) -> None:
+        """Do nothing, as above."""
+
+    def release_input(self) -> None:
         """Do nothing, as above."""
 
     def is_slice_over(self) -> bool:

@@ -5,7 +5,7 @@ will ever be. `recover` gives back what is there: after `close` with the knowled
 after a crash. The store conformance suite runs over it and over the journal alike.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pybroker.broker.domain.destination import Destination, DestinationType
@@ -194,6 +194,11 @@ class MemoryStore:
         """Let a transaction's operations take effect, in their order."""
         for operation in self._end(transaction).operations:
             operation()
+
+    def commit_steps(self, transaction: TransactionId) -> Iterator[int]:
+        """Let a transaction's operations take effect at once; no step is left."""
+        self.commit(transaction)
+        return iter(())
 
     def rollback(self, transaction: TransactionId) -> None:
         """Forget a transaction's operations."""

@@ -106,6 +106,12 @@ class Detector(Session):
     def pause_writing(self) -> None:
         """Do nothing: nothing was written."""
 
+    def hold(self) -> None:
+        """Do nothing: no work was begun."""
+
+    def release(self) -> None:
+        """Do nothing: nothing was held."""
+
     def on_timer(self) -> None:
         """Close the connection of a peer that has not sent enough."""
         if self._link.is_input_waiting:

@@ -111,6 +111,14 @@ class Session(Protocol):
         """Pause delivery, as the peer reads too slowly; `written` ends the pause."""
         ...
 
+    def hold(self) -> None:
+        """Carry out no frame behind the present one until `release`; the link passes no bytes on meanwhile."""
+        ...
+
+    def release(self) -> None:
+        """Carry out frames again; `proceed` follows."""
+        ...
+
     def on_timer(self) -> None:
         """React to the time that was passed to `Link.wake_at`."""
         ...

@@ -135,6 +135,12 @@ class Link:
     def resume_reading(self) -> None:
         """Always read."""
 
+    def hold_input(self) -> None:
+        """Not called: all work is done at once."""
+
+    def release_input(self) -> None:
+        """Not called, as above."""
+
     def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Do it at once."""
         work()

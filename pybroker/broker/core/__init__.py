@@ -10,7 +10,8 @@ broker                                                the parts put together; co
         host  queue  topic                            `host`: the broker as its connections see it
           consumer_set  durable  scheduling_queue  transaction
             flow_control_log  groups  overflow  runtime  scheduler  stored  uncommitted
-              consumer  deadletter  gate  observers  pending  retained_history  scheduled  usage  virtual
+              consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
+                piecewise  usage
                 cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
                 search  selector  transaction_states
                   containment  destination_map

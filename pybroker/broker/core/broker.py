@@ -19,9 +19,11 @@ from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destinations import Destinations
-from pybroker.broker.core.host import Host
+from pybroker.broker.core.host import Host, is_long
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.observers import Observers
+from pybroker.broker.core.paging import Paging
+from pybroker.broker.core.piecewise import Steps, carry_out, copy_cost
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
@@ -35,7 +37,7 @@ from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import UNCHECKED_BYTES, BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
-from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Definition
+from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Copies, Definition
 from pybroker.broker.domain.admin import Admin
 from pybroker.broker.domain.destination import Destination, parts
 from pybroker.broker.domain.effort import EFFORT
@@ -277,19 +279,30 @@ class BrokerCore(Host):
 
     # ------------------------------------------------------------ messages
 
-    def send(self, message: Message) -> bool:
-        """Send a message outside client transactions; False if its destination has one of the same id."""
+    def send(self, message: Message, owner: Owner | None = None) -> bool:
+        """Send a message outside client transactions; False if its destination has one of the same id.
+
+        Args:
+            message: the message.
+            owner: makes many or large copies in pieces; None: they are made at once.
+        """
         target = self._plain.get(message.destination)
         if target is None:
             routed = self.route(message)
             EFFORT.is_large = True  # a pattern may have created destinations, and copies may be many
-            if len(routed) > 1 and message.persistent:
-                self._send_together(routed)
-                return True
+            if len(routed) > 1:
+                if owner is not None and is_long(len(routed), message):
+                    routed.check()
+                    owner.work_off(self._sending(routed, is_together=message.persistent))
+                    return True
+                if message.persistent:
+                    carry_out(self._sending(list(routed), is_together=True))
+                    return True
+            sends: Iterable[tuple[Queue | Topic, Message]] = routed
         else:
-            routed = ((target, message),)
+            sends = ((target, message),)
         is_new = True
-        for target, copy in routed:
+        for target, copy in sends:
             if copy.expiration and copy.is_expired(self.clock()):
                 self.dead_letters.expire(copy)
             elif not target.send(copy):
@@ -305,16 +318,22 @@ class BrokerCore(Host):
         self.admit(message)
         self.send(message)
 
-    def _send_together(self, routed: Sequence[tuple[Queue | Topic, Message]]) -> None:
-        """Send the copies of one message in a transaction, so that after a crash all or none of them are stored."""
-        self._transaction_count += 1
-        transaction = BrokerTransaction(LocalTransactionId(self.run_id, self._transaction_count), self.store)
+    def _sending(self, routed: Iterable[tuple[Queue | Topic, Message]], *, is_together: bool) -> Steps:
+        """Send the copies of one message; together: in a transaction, so that a crash leaves all or none of them."""
+        transaction: BrokerTransaction | None = None
+        if is_together:
+            self._transaction_count += 1
+            transaction = BrokerTransaction(LocalTransactionId(self.run_id, self._transaction_count), self.store)
         for target, copy in routed:
             if copy.is_expired(self.clock()):
                 self.dead_letters.expire(copy)
-            else:
+            elif transaction is not None:
                 transaction.add_send(target, copy)
-        transaction.commit()
+            else:
+                target.send(copy)
+            yield copy_cost(copy.size)
+        if transaction is not None:
+            yield from transaction.committing()
 
     def admit(self, message: Message) -> Usage:
         """Return the memory usage that a message will count for.
@@ -346,17 +365,22 @@ class BrokerCore(Host):
         """Return True if a message would be scheduled, without regard to limits."""
         return self.scheduler is not None and is_scheduled(message) and self.scheduler.is_for(message)
 
-    def accept(self, message: Message) -> bool:
+    @property
+    def paging(self) -> Paging:
+        """The event loop and the clock of work in pieces."""
+        return self.usage.paging
+
+    def accept(self, message: Message, owner: Owner) -> bool:
         """Send or schedule a client's message outside transactions; see `Host`."""
         if self.scheduler is not None and is_scheduled(message) and self.scheduler.accepts(message):
             return self.scheduler.schedule(message)
-        return self.send(message)
+        return self.send(message, owner)
 
     def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
         """Return the target of a message that a transaction schedules, with the copy that it gets."""
         return self.scheduling_queue, to_scheduling_queue(message)
 
-    def route(self, message: Message) -> Sequence[tuple[Queue | Topic, Message]]:
+    def route(self, message: Message) -> Copies[Queue | Topic]:
         """Return the targets of a message, each with the copy that it gets.
 
         Raises:
@@ -366,7 +390,7 @@ class BrokerCore(Host):
         if routed is not None:
             return routed
         target = self._plain[message.destination] = self.destinations.target(message.destination)
-        return ((target, message),)
+        return Copies(message, [(target, message.destination, None)])
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer, -1 if it is not remembered."""

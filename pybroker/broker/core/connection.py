@@ -7,14 +7,21 @@ from functools import partial
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.flow_control_log import FlowControlLog
-from pybroker.broker.core.host import Host
+from pybroker.broker.core.host import Host, Routed, is_long
+from pybroker.broker.core.piecewise import PiecewiseWork, Steps, copy_cost
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.selector import SelectorQuota
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
 from pybroker.broker.domain.effort import EFFORT
-from pybroker.broker.domain.errors import CommitFailed, ResourceLimit, TransactionError, UnknownTransaction
+from pybroker.broker.domain.errors import (
+    CommitFailed,
+    RequestError,
+    ResourceLimit,
+    TransactionError,
+    UnknownTransaction,
+)
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Deliver, Throttle
@@ -53,6 +60,8 @@ class BrokerConnection(Owner):
         """Transactions that this connection began, and that have neither ended nor been prepared."""
         self._transaction_count = 0
         self._temporary_count = 0
+        self._work: PiecewiseWork | None = None
+        """The work that a command of this connection has begun, and that is done in pieces."""
 
     # ------------------------------------------------------------ messages
 
@@ -63,13 +72,17 @@ class BrokerConnection(Owner):
         usage = host.admit(message)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
         if transaction is None:
-            is_new = host.accept(message)
+            is_new = host.accept(message, self)
         elif host.schedules(message):
             is_new = self.transaction(transaction).add_send(*host.route_scheduled(message))
         else:
             sending = self.transaction(transaction)
-            for target, copy in host.route(message):
-                is_new &= sending.add_send(target, copy)
+            routed = host.route(message)
+            if len(routed) > 1 and is_long(len(routed), message):
+                self.work_off(self._adding(sending, routed))
+            else:
+                for target, copy in routed:
+                    is_new &= sending.add_send(target, copy)
         if is_answer_held:
             self._full[usage] = message.destination
         if message.persistent and not self._throttled and host.is_behind:
@@ -140,12 +153,50 @@ class BrokerConnection(Owner):
         return self._host.would_schedule(message)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything accepted so far is durable."""
-        self._host.when_durable(callback)
+        """Call back once everything accepted so far is carried out and durable."""
+        if self._work is not None:
+            self._work.when_done(partial(self._host.when_durable, callback))
+        else:
+            self._host.when_durable(callback)
 
     def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once every message accepted so far is durable, or consumed and acknowledged."""
-        self._host.when_confirmed(callback)
+        if self._work is not None:
+            self._work.when_done(partial(self._host.when_confirmed, callback))
+        else:
+            self._host.when_confirmed(callback)
+
+    def work_off(self, steps: Steps) -> None:
+        """Carry out work in pieces; until it is done, no later command of this connection is carried out.
+
+        The work of a connection that has closed, such as a roll-back, holds nothing up.
+
+        Raises:
+            Exception: raised by a step of the first piece; the others are not carried out.
+        """
+        host = self._host
+        work = PiecewiseWork(steps, host.paging, is_behind=lambda: host.is_behind, when_durable=host.when_durable)
+        work.proceed()
+        if not work.is_done and not self.closed:
+            self._work = work
+            self._throttle.hold_input()
+            work.when_done(self._worked_off)
+
+    def _worked_off(self) -> None:
+        self._work = None
+        self._throttle.release_input()
+
+    def _adding(self, transaction: BrokerTransaction, routed: Routed) -> Steps:
+        """Add many or large copies of a message to a transaction, which must not commit without all of them."""
+        try:
+            for target, copy in routed:
+                if not transaction.is_open:  # the connection has closed, and rolled it back
+                    return
+                transaction.add_send(target, copy)
+                yield copy_cost(copy.size)
+        except RequestError as error:
+            transaction.doom(str(error))
+            _log.info("%s: refused: %s", self.connection_id, error)
 
     @property
     def is_short_of_space(self) -> bool:
@@ -260,14 +311,14 @@ class BrokerConnection(Owner):
             raise TransactionError(f"{transaction} is not prepared")
         self._forget(ending)
         EFFORT.is_large = True
-        ending.commit()
+        ending.commit(self)
 
     def rollback(self, transaction: TransactionId) -> None:
         """Roll back a transaction."""
         ending = self.transaction(transaction)
         self._forget(ending)
         EFFORT.is_large = True
-        ending.rollback()
+        ending.rollback(self)
 
     def doom(self, transaction: TransactionId, reason: str) -> None:
         """Make a transaction's commit fail."""

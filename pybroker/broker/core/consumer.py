@@ -10,11 +10,14 @@ own memory, and ActiveMQ does not send it to STOMP clients either.
 from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from operator import attrgetter
 from typing import Final, cast
 
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.paging import PIECE_MAX
+from pybroker.broker.core.piecewise import Steps, copy_cost
 from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.delivery import Delivery
@@ -28,6 +31,9 @@ _CONSUMED: Final = RemovalReason.CONSUMED
 _LOOKED_AT_MAX: Final = 64
 """Outstanding deliveries among which one is searched by its message id, before all are indexed by it."""
 _delivery: Final = attrgetter("delivery")
+
+_STEP_COUNT: Final = 16
+"""The acknowledgements of one step of many."""
 
 
 class Owner(metaclass=ABCMeta):
@@ -65,6 +71,10 @@ class Owner(metaclass=ABCMeta):
     @abstractmethod
     def drop_transaction(self, transaction: TransactionId) -> None:
         """Remove a transaction that has ended, or is prepared."""
+
+    @abstractmethod
+    def work_off(self, steps: Steps) -> None:
+        """Carry out work in pieces; until it is done, no later command of this connection is carried out."""
 
 
 class DeliverySource(Origin):
@@ -228,8 +238,25 @@ class BrokerConsumer:
             self.acknowledge_all([*earlier, reference], transaction)
 
     def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
-        """Settle deliveries that are outstanding."""
+        """Settle deliveries that are outstanding, in pieces if they are many."""
         references = cast("Sequence[Reference]", deliveries)  # the only kind that the core delivers
+        if len(references) > PIECE_MAX:
+            self.connection.work_off(self._acknowledging(references, transaction))
+        else:
+            self._acknowledge(references, transaction)
+
+    def _acknowledging(self, references: Sequence[Reference], transaction: TransactionId | None) -> Steps:
+        """Acknowledge many deliveries; those that are left when the consumer closes go back to the backlog."""
+        for start in range(0, len(references), _STEP_COUNT):
+            if self.closed:
+                return
+            outstanding = self.outstanding
+            step = [each for each in references[start : start + _STEP_COUNT] if each in outstanding]
+            if step:
+                self._acknowledge(step, transaction)
+            yield _STEP_COUNT
+
+    def _acknowledge(self, references: Sequence[Reference], transaction: TransactionId | None) -> None:
         if transaction is not None:
             self.connection.add_acknowledgements(self, references, transaction)
         outstanding, connection_id = self.outstanding, self.connection.connection_id
@@ -297,6 +324,34 @@ class BrokerConsumer:
             self._unindex(reference)
             reference.source.reject(reference, cause)
             self._settled(1)
+
+    def reject_all(self, deliveries: Sequence[Delivery], cause: str) -> None:
+        """Dead-letter deliveries, in pieces if they are many.
+
+        Raises:
+            RequestError: the consumer is a browser, whose deliveries cannot be rejected.
+        """
+        if len(deliveries) <= _STEP_COUNT or self.request.browser:
+            for delivery in deliveries:
+                self.reject(delivery, cause)
+        else:
+            self.connection.work_off(self._one_by_one(deliveries, partial(self.reject, cause=cause)))
+
+    def expire_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries that the client found expired, in pieces if they are many."""
+        if len(deliveries) <= _STEP_COUNT:
+            for delivery in deliveries:
+                self.expire(delivery)
+        else:
+            self.connection.work_off(self._one_by_one(deliveries, self.expire))
+
+    def _one_by_one(self, deliveries: Sequence[Delivery], operation: Callable[[Delivery], None]) -> Steps:
+        """Settle deliveries one by one; those that are left when the consumer closes go back to the backlog."""
+        for delivery in deliveries:
+            if self.closed:
+                return
+            operation(delivery)
+            yield copy_cost(delivery.message.size)
 
     def expire(self, delivery: Delivery) -> None:
         """Settle a delivery that the client found expired."""

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pybroker.broker.core.containment import contain
-from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX, PIECE_SECONDS, Paging, severity
+from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX, PIECE_SECONDS, severity
+from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
@@ -43,20 +44,27 @@ class Gate:
     """Holds messages behind commits that are not yet on disk, in the order in which they were sent.
 
     Args:
-        deliver: gets each message that passes.
+        deliver: gets each message that passes, and counts it.
         store: holds the bodies of paged-out messages.
+        usage: the usage of the destination, whose broker's counts the messages while they wait here. That of the
+            destination would page out the messages behind the gate in vain.
+
+    Attributes:
         paging: defers the next page to the next turn of the event loop.
     """
 
-    __slots__ = ("_deliver", "_is_deferred", "_opened", "_paging", "_store", "_waiting")
+    __slots__ = ("_deliver", "_is_deferred", "_opened", "_read_count", "_store", "_usage", "_waiting", "paging")
 
-    def __init__(self, deliver: Callable[[Message], None], store: MessageStore, paging: Paging) -> None:
+    def __init__(self, deliver: Callable[[Message], None], store: MessageStore, usage: Usage) -> None:
         self._deliver = deliver
         self._store = store
-        self._paging = paging
+        self._usage = usage.broker
+        self.paging = usage.paging
         self._is_deferred = False
         self._waiting: deque[Message | PagedOutMessage | None] = deque()
         """None stands for a commit, which its messages and later ones follow."""
+        self._read_count = 0
+        """The messages in front that were read back. One page is not counted: that would page out what was read."""
         self._opened = 0
         """Number of commits in `_waiting` that are on disk, but follow messages that are not yet read back."""
 
@@ -68,9 +76,20 @@ class Gate:
     def admit(self, message: Message) -> None:
         """Deliver a message, or append it behind the pending commits."""
         if self._waiting:
+            self._usage.acquire(message.size)
             self._waiting.append(message)
         else:
             self._deliver(message)
+
+    def admit_counted(self, message: Message) -> None:
+        """Admit a message that the broker's usage counts already, for its transaction."""
+        if self._waiting:
+            self._waiting.append(message)
+        else:
+            try:
+                self._deliver(message)
+            finally:
+                self._usage.release(message.size)
 
     def admit_paged_out(self, message: PagedOutMessage) -> None:
         """Append a paged-out message, which is read back and delivered after the commit before it."""
@@ -83,21 +102,28 @@ class Gate:
         self._waiting.append(None)
 
     def redirect(self, deliver: Callable[[Message], None]) -> None:
-        """Change the receiver and drop the waiting messages, because their destination is deleted."""
+        """Change the receiver and drop the waiting messages: their destination is deleted."""
         self._deliver = deliver
-        self._waiting = deque([None] * (self._waiting.count(None) - self._opened))
-        self._opened = 0
+        waiting = self._waiting
+        self._waiting = deque([None] * (waiting.count(None) - self._opened))
+        messages = [each for each in waiting if isinstance(each, Message)]
+        counted = messages[self._read_count :]
+        self._opened = self._read_count = 0
+        self._usage.release(sum([message.size for message in counted]))
 
     def open(self) -> None:
         """Record that the oldest pending commit is on disk, and deliver the messages that waited for it."""
         self._opened += 1
         self._continue()
 
-    def _continue(self) -> None:
-        """Deliver messages that may pass. After a piece or a page, continue in a later turn of the event loop."""
+    def _continue(self, *, may_read: bool = False) -> None:
+        """Deliver messages that may pass. After a piece or a page, continue in a later turn of the event loop.
+
+        The first page waits for its turn too, because one commit may open the gates of many destinations.
+        """
         if self._is_deferred:
             return
-        waiting, has_read = self._waiting, False
+        waiting = self._waiting
         left, ends_at = PIECE_MAX, 0.0
         while waiting and waiting is self._waiting:
             first = waiting[0]
@@ -109,7 +135,7 @@ class Gate:
             elif isinstance(first, Message):
                 left -= 1
                 if not left & CLOCK_MASK:
-                    now = self._paging.monotonic()
+                    now = self.paging.monotonic()
                     ends_at = ends_at or now + PIECE_SECONDS
                     if (left <= 0 or now >= ends_at) and self._defer():
                         return
@@ -118,19 +144,23 @@ class Gate:
                     self._deliver(first)
                 except Exception as error:
                     contain(error, "delivering after a commit", first)
-            elif (has_read and self._defer()) or not self._read():
+                if self._read_count:
+                    self._read_count -= 1
+                else:
+                    self._usage.release(first.size)
+            elif (not may_read and self._defer()) or not self._read():
                 return
             else:
-                has_read = True
+                may_read = False
 
     def _defer(self) -> bool:
         """Continue in a later turn of the event loop; return False if there is no loop."""
-        self._is_deferred = self._paging.defer(self._resume)
+        self._is_deferred = self.paging.defer(self._resume)
         return self._is_deferred
 
     def _resume(self) -> None:
         self._is_deferred = False
-        self._continue()
+        self._continue(may_read=True)
 
     def _read(self) -> bool:
         """Read back the next waiting messages; return False if the store cannot be read now."""
@@ -145,9 +175,10 @@ class Gate:
             messages, looked_at = self._store.read_page(place, [each.message_id for each in page], PAGE_BYTES_MAX)
         except StoreUnavailable as error:
             _log.log(severity(error), "%s waits for committed messages: %s", place, error)
-            self._paging.waiting[self._continue] = None
+            self.paging.waiting[self._continue] = None
             return False
         for _ in range(looked_at):
             waiting.popleft()
         waiting.extendleft(reversed(messages))
+        self._read_count = len(messages)
         return True

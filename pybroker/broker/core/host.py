@@ -4,9 +4,11 @@ A native base class and not a protocol, because some methods are called for each
 """
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Protocol
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
+from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
@@ -17,6 +19,29 @@ from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+
+COPIES_MAX: Final = 32
+"""Copies of a message that are made at once: half a millisecond."""
+
+COPIED_BYTES_MAX: Final = 1 << 20
+"""Bytes of copies that are made at once."""
+
+
+class Routed(Protocol):
+    """The targets of a message, each with its copy, which is made when it is taken."""
+
+    def __len__(self) -> int:
+        """Return the number of targets."""
+        ...
+
+    def __iter__(self) -> Iterator[tuple[SendTarget, Message]]:
+        """Yield each target with its copy."""
+        ...
+
+
+def is_long(count: int, message: Message) -> bool:
+    """Return True if so many copies of a message take too long to be made at once."""
+    return count > COPIES_MAX or count * len(message.data) > COPIED_BYTES_MAX
 
 
 class Host(metaclass=ABCMeta):
@@ -43,9 +68,16 @@ class Host(metaclass=ABCMeta):
             ResourceLimit: the store has no space for the message.
         """
 
+    @property
     @abstractmethod
-    def accept(self, message: Message) -> bool:
+    def paging(self) -> Paging:
+        """The event loop and the clock of work in pieces."""
+
+    @abstractmethod
+    def accept(self, message: Message, owner: Owner) -> bool:
         """Send or schedule a message, outside of any transaction.
+
+        Many or large copies of a message are made in pieces (`Owner.work_off`).
 
         Returns:
             False if its destination has a message of the same id, and it was not added.
@@ -68,7 +100,7 @@ class Host(metaclass=ABCMeta):
         """Return True if a message would be scheduled, without regard to limits; raises nothing."""
 
     @abstractmethod
-    def route(self, message: Message) -> Sequence[tuple[SendTarget, Message]]:
+    def route(self, message: Message) -> Routed:
         """Return the targets of a message, each with the copy that it gets.
 
         Raises:

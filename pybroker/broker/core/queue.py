@@ -82,7 +82,7 @@ class Queue(StoredSource):
         self.consumer_set = ConsumerSet(policy)
         self.usage = usage
         self.paging = usage.paging
-        self.gate = Gate(self.enqueue, store, usage.paging)
+        self.gate = Gate(self.enqueue, store, usage)
         self.paging.backlogs.add(self)
         self._recompute_watermark()
         self._is_temporary = destination.is_temporary

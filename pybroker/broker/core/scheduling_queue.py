@@ -47,7 +47,7 @@ class SchedulingQueue:
         """Begin without a scheduler; `dead_letter` gets each message that cannot be scheduled, with the cause."""
         self.usage = usage
         """The memory usage of the whole broker: a message that is not yet scheduled is on no destination."""
-        self.gate = Gate(self.send, store, usage.paging)
+        self.gate = Gate(self.send, store, usage)
         self._dead_letter = dead_letter
         self._store = store
         self._scheduler: Scheduler | None = None

@@ -77,7 +77,7 @@ class Topic(CoveredTopic):
         self._under_way: deque[_FanOut] = deque()
         """Messages that some of their subscriptions do not have yet, oldest first."""
         self._is_deferred = False
-        self.gate = Gate(self.publish, store, usage.paging)
+        self.gate = Gate(self.publish, store, usage)
         self._store = store
 
     @property

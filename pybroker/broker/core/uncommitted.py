@@ -60,10 +60,10 @@ class UncommittedSend:
         self.message = message
 
     def __call__(self) -> None:
-        """Pass the message to the gate of its destination."""
+        """Pass the message to the gate of its destination, with the memory that it is counted for."""
         message = self.message
         if isinstance(message, Message):
-            self._target.gate.admit(message)
+            self._target.gate.admit_counted(message)
         else:
             self._target.gate.admit_paged_out(message)
 
@@ -142,13 +142,23 @@ class UncommittedMessages:
             self._is_paging_out = True
             self._store.when_durable(partial(self._page_out, len(self._pageable)))
 
+    def hand_over(self) -> None:
+        """Page out no more: the commit passes the messages to the gates, which count them for the broker."""
+        for usage, size in self._drop().items():
+            usage.pass_to_broker(size)
+
     def end(self) -> None:
-        """Release all memory that is counted; the transaction has ended."""
+        """Release all memory that is counted; the transaction is rolled back."""
+        for usage, size in self._drop().items():
+            usage.release(size)
+
+    def _drop(self) -> dict[Usage, int]:
         held, self._held = self._held, {}
         self._pageable = []
-        for usage, size in held.items():
+        self._pageable_bytes = 0
+        for usage in held:
             usage.paging.backlogs.discard(self)
-            usage.release(size)
+        return held
 
     def _page_out(self, count: int) -> None:
         self._is_paging_out = False

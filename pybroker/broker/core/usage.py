@@ -9,8 +9,8 @@
 A queue counts a message from its arrival until it is settled. A topic counts the messages in memory of its durable
 subscriptions, and those that wait for consumers whose windows are full; a message that several of them hold counts
 once. A delivery within a window of a non-durable consumer is not counted. The messages of an open transaction count for
-their destinations (see `uncommitted`). The messages that a topic keeps for retroactive consumers are not counted: they
-have limits of their own.
+their destinations (see `uncommitted`), and those that wait behind a commit for the broker alone (see `gate`). The
+messages that a topic keeps for retroactive consumers are not counted: they have limits of their own.
 
 Counting never refuses a message. Only flow control compares usage with limits. At the broker's limit the destinations
 that take much of it wait first:
@@ -157,6 +157,13 @@ class Usage:
             self._serve()
         if parent._blocked:
             parent._serve_blocked()
+
+    def pass_to_broker(self, size: int) -> None:
+        """Count a size for the broker alone, as a message has left this destination for its gate."""
+        if self._parent is not None:
+            self.used -= size
+            if self._waiting:
+                self._serve()
 
     @property
     def front_bytes(self) -> int:

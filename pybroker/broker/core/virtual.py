@@ -20,7 +20,7 @@ cycle closes gets the message.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
 
@@ -35,6 +35,7 @@ from pybroker.broker.domain.destination import (
     topic,
 )
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 
 _log = logging.getLogger(__name__)
@@ -215,10 +216,10 @@ class Router(Generic[TargetT]):
         for existing in queues:
             self.queue_added(existing)
 
-    def route(self, message: Message) -> Sequence[tuple[TargetT, Message]] | None:
+    def route(self, message: Message) -> "Copies[TargetT] | None":
         """Return the targets of a message in the order of sending, each with the copy that it gets.
 
-        The sequence may be empty. None: all messages of this destination go to the destination itself, and only there.
+        There may be none. None: all messages of this destination go to the destination itself, and only there.
 
         Raises:
             RequestError: a destination cannot be created.
@@ -228,7 +229,8 @@ class Router(Generic[TargetT]):
             return None
         trace = _Trace(message)
         self._follow(message.destination, None, trace, ())
-        return [(self._target(destination), copy) for destination, copy in trace.copies()]
+        target = self._target
+        return Copies(message, [(target(destination), destination, origin) for destination, origin in trace.reached()])
 
     def queue_added(self, destination: Destination) -> None:
         """Add a queue, which gets the messages of its virtual topic from now on."""
@@ -374,16 +376,55 @@ class _Trace:
         """Record that a destination gets the message, or a copy with that original destination."""
         self._reached[destination] = origin
 
-    def copies(self) -> Iterable[tuple[Destination, Message]]:
-        """Yield each destination that gets the message, with its copy."""
-        rerouting: Rerouting | None = None
-        for destination, origin in self._reached.items():
-            if destination == self.message.destination and origin is None:
-                yield destination, self.message
-                continue
-            if rerouting is None:
-                rerouting = Rerouting(self.message)
-            yield destination, rerouting.copy(destination, origin)
+    def reached(self) -> Iterable[tuple[Destination, Destination | None]]:
+        """Return each destination that gets the message, with the original destination of its copy."""
+        return self._reached.items()
+
+
+class Copies(Generic[TargetT]):
+    """The targets of a message; a copy is made when its target is taken, as all of them may not fit into memory."""
+
+    __slots__ = ("_message", "_rerouting", "_targets")
+
+    def __init__(self, message: Message, targets: list[tuple[TargetT, Destination, Destination | None]]) -> None:
+        """Prepare the copies.
+
+        Args:
+            message: the message.
+            targets: each target with its destination, and with the original destination of its copy.
+
+        Raises:
+            MalformedOpenWire: the message does not decode.
+        """
+        self._message = message
+        self._targets = targets
+        is_copied = any(not self._is_for(destination, origin) for _, destination, origin in targets)
+        self._rerouting = Rerouting(message) if is_copied else None
+
+    def __len__(self) -> int:
+        """Return the number of targets."""
+        return len(self._targets)
+
+    def __iter__(self) -> Iterator[tuple[TargetT, Message]]:
+        """Yield each target with its copy."""
+        for target, destination, origin in self._targets:
+            if self._rerouting is None or self._is_for(destination, origin):
+                yield target, self._message
+            else:
+                yield target, self._rerouting.copy(destination, origin)
+
+    def check(self) -> None:
+        """Check that all copies can be made, before the first one is sent.
+
+        Raises:
+            UnencodableOpenWire: a name is too long.
+        """
+        for _, destination, _ in self._targets:
+            ids.destination(destination)
+
+    def _is_for(self, destination: Destination, origin: Destination | None) -> bool:
+        """Return True if a destination gets the message itself."""
+        return origin is None and destination == self._message.destination
 
 
 class _VirtualIndex:

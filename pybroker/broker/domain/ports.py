@@ -3,7 +3,7 @@
 Everything here runs on the event loop's thread and never blocks, except where a docstring states otherwise.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -248,6 +248,14 @@ class MessageStore(Protocol):
         """Append the commit."""
         ...
 
+    def commit_steps(self, transaction: TransactionId) -> Iterator[int]:
+        """Append the commit; return steps that show its effects, each yielding the number of operations that it took.
+
+        For a crash the transaction is committed once the commit is durable, whatever steps are done. Until the last
+        step the contents lack some effects: messages must not be delivered, nor read back, before it.
+        """
+        ...
+
     def rollback(self, transaction: TransactionId) -> None:
         """Append the roll-back."""
         ...
@@ -445,7 +453,7 @@ class ConsumerPort(Protocol):
         ...
 
     def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
-        """Settle deliveries that are outstanding."""
+        """Settle deliveries that are outstanding, in pieces if they are many."""
         ...
 
     def acknowledge_each(self, message_ids: Sequence[str]) -> Sequence[str]:
@@ -475,8 +483,16 @@ class ConsumerPort(Protocol):
         """Reject a delivery: by default a persistent message is dead-lettered, and a non-persistent one dropped."""
         ...
 
+    def reject_all(self, deliveries: Sequence[Delivery], cause: str) -> None:
+        """Reject deliveries, in pieces if they are many: later commands of the connection wait until that is done."""
+        ...
+
     def expire(self, delivery: Delivery) -> None:
         """Settle a delivery that the client found expired."""
+        ...
+
+    def expire_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries that the client found expired, in pieces if they are many."""
         ...
 
     def requeue(self, delivery: Delivery) -> None:
@@ -669,4 +685,12 @@ class Throttle(Protocol):
 
     def resume_reading(self) -> None:
         """Resume reading from this peer."""
+        ...
+
+    def hold_input(self) -> None:
+        """Process no more of what this peer sends, nor of what was received behind the present command."""
+        ...
+
+    def release_input(self) -> None:
+        """Process the peer's input again, from where it was held."""
         ...

@@ -14,7 +14,7 @@ Source: ActiveMQ 5.17, `JDBCPersistenceAdapter`, `JDBCMessageStore`, `JDBCTopicM
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from pybroker.broker.domain import ports
@@ -422,6 +422,15 @@ class JdbcStore:
         writer = self._behind_all()
         self._state.commit(transaction)
         self._wake(writer)
+
+    def commit_steps(self, transaction: TransactionId) -> Iterator[int]:
+        """Commit a transaction; no step is left, as all its rows belong to one batch.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        self.commit(transaction)
+        return iter(())
 
     def rollback(self, transaction: TransactionId) -> None:
         """Roll a transaction back; nothing happens when it did nothing that lasts.

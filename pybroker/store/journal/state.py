@@ -21,7 +21,7 @@ Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import assert_never, cast
+from typing import Final, assert_never, cast
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
@@ -65,6 +65,8 @@ from pybroker.store.producers import ProducerSequences
 
 SEQUENCES = "pybroker producers "
 """Prefix of the metadata record that keeps producers' sequence numbers."""
+_APPLIED_COUNT: Final = 32
+"""Operations of a commit that are applied in one step: each takes half as long as an operation of the core."""
 METADATA_PREFIXES = (SEQUENCES, DECLARED_PREFIX)
 """Prefixes of the metadata records that belong to the state; others are about the journal's owners."""
 
@@ -106,6 +108,8 @@ class StoreState:
         self.sequences = ProducerSequences()
         self.declared = DeclaredQueues()
         self._seen: _ReplayMemory | None = None
+        self._committing: dict[UnfinishedTransaction, Iterator[int]] = {}
+        """Committed transactions that are not yet applied, with the steps that do it."""
 
     # ------------------------------------------------------------ commands
 
@@ -316,7 +320,7 @@ class StoreState:
 
     def transaction_files(self) -> set[int]:
         """Return the data files with records of unfinished transactions."""
-        transactions = [*self.inflight.values(), *self.prepared.values()]
+        transactions = [*self.inflight.values(), *self.prepared.values(), *self._committing]
         return {file_id for transaction in transactions for file_id in transaction.files}
 
     def subscription_files(self) -> set[int]:
@@ -451,13 +455,40 @@ class StoreState:
         if transaction is None:
             return
         for operation in transaction.operations:
-            if isinstance(operation, Added):
-                self._insert(*operation)
-                self.sequences.record(operation.message_id, operation.packed >> FILE_SHIFT)
-            else:
-                self._delete(*operation)
+            self._perform(operation)
         if self._seen is not None and location.file_id in self.compacted:
             self._catch_up(transaction, self._seen)
+
+    def commit_steps(self, transaction_id: TransactionId, location: Location) -> Iterator[int]:
+        """Commit a transaction of a live store; return the steps that apply its operations, see `MessageStore`."""
+        transaction = self._end(transaction_id, location)
+        if transaction is None:
+            return iter(())
+        steps = self._committing[transaction] = self._applying(transaction)
+        return steps
+
+    def finish_commits(self) -> None:
+        """Apply the rest of all commits, before something that needs the whole contents."""
+        for steps in list(self._committing.values()):
+            for _ in steps:
+                pass
+
+    def _applying(self, transaction: UnfinishedTransaction) -> Iterator[int]:
+        operations = transaction.operations
+        operations.reverse()  # so that each is freed as soon as it is applied
+        while operations:
+            for _ in range(min(len(operations), _APPLIED_COUNT)):
+                self._perform(operations.pop())
+            yield _APPLIED_COUNT // 2
+        del self._committing[transaction]
+
+    def _perform(self, operation: Added | Removed) -> None:
+        """Apply an operation of a committed transaction."""
+        if isinstance(operation, Added):
+            self._insert(*operation)
+            self.sequences.record(operation.message_id, operation.packed >> FILE_SHIFT)
+        else:
+            self._delete(*operation)
 
     def _catch_up(self, transaction: UnfinishedTransaction, seen: _ReplayMemory) -> None:
         """Apply the acks that came before a copied commit could add their messages."""

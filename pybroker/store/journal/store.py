@@ -371,6 +371,7 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
+        self._state.finish_commits()  # what was committed before belongs to no new subscription
         contents = self._state.destinations.get(subscription.destination)
         gets = contents if retroactive and contents and subscription.key not in contents.subscriptions else None
         info = encode_subscription_info(subscription)
@@ -383,6 +384,7 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
+        self._state.finish_commits()
         contents = self._state.destinations.get(topic)
         if contents is not None and subscription_key in contents.subscriptions:
             self._append(Unsubscribe(topic, subscription_key))
@@ -413,6 +415,18 @@ class JournalStore:
         if self._is_unfinished(transaction):
             self._append(Commit(transaction))
 
+    def commit_steps(self, transaction: TransactionId) -> Iterator[int]:
+        """Append the commit; return the steps that apply it to the state.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if not self._is_unfinished(transaction):
+            return iter(())
+        self._flush_elision()
+        location = self._writer.append(encode_record(encode(Commit(transaction))))
+        return self._state.commit_steps(transaction, location)
+
     def rollback(self, transaction: TransactionId) -> None:
         """Append the roll-back; does nothing if the transaction has no persistent operation.
 
@@ -429,6 +443,7 @@ class JournalStore:
             StoreUnavailable: the store has stopped.
         """
         self._flush_elision()
+        self._state.finish_commits()
         if destination in self._state.destinations:
             self._append(RemoveDestination(destination))
 
@@ -518,6 +533,7 @@ class JournalStore:
 
     def write_snapshot(self) -> None:
         """Write a snapshot in the background, once all records appended so far are durable."""
+        self._state.finish_commits()
         taken = snapshot(self._state, self._append_own_batch(Trace(SNAPSHOT_TRACE)))
         self.when_durable(partial(self._snapshot_writer.begin, taken))
 
@@ -555,6 +571,7 @@ class JournalStore:
         """
         if self._is_open:
             self._is_open = False
+            self._state.finish_commits()
             if self._collector is not None:
                 self._collector.remove()
             self._flush_elision()

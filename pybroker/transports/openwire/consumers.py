@@ -183,11 +183,9 @@ class OpenWireConsumer:
         elif ack.type == AckType.POISON:
             if ack.transaction is not None:
                 raise TransactionError("Poison ack cannot be transacted: " + str(ack.last_id))
-            for delivery in self._range(ack):
-                self._core.reject(delivery, ack.cause or "The client rejected it without a cause")
+            self._core.reject_all(self._range(ack), ack.cause or "The client rejected it without a cause")
         elif ack.type == AckType.EXPIRED:
-            for delivery in self._range(ack):
-                self._core.expire(delivery)
+            self._core.expire_all(self._range(ack))
         elif ack.type != AckType.REDELIVERED:
             raise RequestError(f"Unknown acknowledgement type {ack.type}")
 

@@ -189,6 +189,14 @@ class OpenWireSession(Session):
         if self._client is not None:
             self._client.pause()
 
+    def hold(self) -> None:
+        """Carry out no frame behind the present one."""
+        self._frames.hold()
+
+    def release(self) -> None:
+        """Carry out frames again."""
+        self._frames.release()
+
     def on_timer(self) -> None:
         """Close if the peer is silent for too long, send a KeepAliveInfo, and answer pulls that found nothing."""
         now = self._link.time()

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
+from typing import Final
 
 from pybroker import __version__
 from pybroker.broker.domain.effort import EFFORT
@@ -32,6 +33,9 @@ _log = logging.getLogger(__name__)
 SERVER = f"ActiveMQ/5.17.2 pybroker/{__version__}"
 """The `server` header of CONNECTED: by the specification a name with a version, a blank, and a comment. Clients choose
 a dialect by the name (stomp-php by `activemq` anywhere in it), and this broker speaks ActiveMQ's."""
+
+_NO_HANDLERS: Final[Mapping[str, Callable[[Frame], None]]] = {}
+"""The handlers while input is held."""
 
 
 class StompSession(Session):
@@ -149,6 +153,14 @@ class StompSession(Session):
     def pause_writing(self) -> None:
         """Pause delivery until `written`; the link bounds the answers, as it stops reading."""
         self._flow.pause(BackpressureReason.LINK)
+
+    def hold(self) -> None:
+        """Carry out no frame behind the present one."""
+        self._handlers = _NO_HANDLERS
+
+    def release(self) -> None:
+        """Carry out frames again."""
+        self._enter(self._state)
 
     def on_timer(self) -> None:
         """Send a heart-beat, or close if the peer is silent for too long."""

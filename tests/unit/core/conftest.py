@@ -29,12 +29,19 @@ class Throttle:
 
     def __init__(self) -> None:
         self.holds = 0
+        self.input_holds = 0
 
     def pause_reading(self) -> None:
         self.holds += 1
 
     def resume_reading(self) -> None:
         self.holds -= 1
+
+    def hold_input(self) -> None:
+        self.input_holds += 1
+
+    def release_input(self) -> None:
+        self.input_holds -= 1
 
 
 @dataclass

@@ -9,8 +9,8 @@ import pytest
 
 from pybroker.broker.core.containment import LOGGED_IN_FULL_MAX, contain
 from pybroker.broker.core.gate import Gate
-from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.policy import FixedCountRecovery
+from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.message import Message
@@ -150,7 +150,7 @@ def test_a_gate_lets_the_next_message_through() -> None:
             raise RuntimeError("a bug")
         passed.append(message.message_id)
 
-    gate = Gate(deliver, MemoryStore(), Paging())
+    gate = Gate(deliver, MemoryStore(), Usage())
     gate.close()
     for number in (1, 2):
         gate.admit(oversized("queue://Q", b"x", number))

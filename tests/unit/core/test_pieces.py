@@ -130,7 +130,7 @@ def test_topic_consumer_that_closes_within_its_backlog_gets_no_more() -> None:
 
 def test_commit_of_a_long_transaction_is_delivered_in_pieces() -> None:
     world, got = LoopWorld(), list[Message]()
-    gate = Gate(got.append, world.store, world.usage.paging)
+    gate = Gate(got.append, world.store, world.usage)
     gate.close()
     sent = [message(str(number)) for number in range(MANY)]
     for each in sent:
@@ -150,7 +150,7 @@ def test_commit_of_a_long_transaction_is_delivered_in_pieces() -> None:
 
 def test_gate_of_a_deleted_destination_drops_the_rest_of_a_commit() -> None:
     world, got = LoopWorld(), list[Message]()
-    gate = Gate(got.append, world.store, world.usage.paging)
+    gate = Gate(got.append, world.store, world.usage)
     gate.close()
     for number in range(MANY):
         gate.admit(message(str(number)))

@@ -160,8 +160,10 @@ def test_commit_is_read_back_one_page_per_turn(disk):
     client.send("queue://Q", *numbers(*range(1000)), transaction=transaction)
     disk.is_slow = True
     client.connection.commit(transaction)
+    while client.throttle.input_holds:
+        turns.pop(0)()
     disk.sync()
-    counts = [len(disk.read_ids)]
+    counts = []
     while turns:
         turns.pop(0)()
         counts.append(len(disk.read_ids))

@@ -100,6 +100,22 @@ def test_a_stopped_reader_resumes_where_it_stopped() -> None:
     assert frames_of(reader, framed(b"\x0f")[3:]) == [b"\x0f"]
 
 
+def test_held_reader_finds_the_rest_after_its_release() -> None:
+    whole = b"".join((3).to_bytes(4) + bytes([number] * 3) for number in range(1, 5))
+    reader = FrameReader()
+    reader.feed(whole + whole[:5])
+    assert reader.advance()
+    reader.hold()
+    assert not reader.advance()
+    reader.release()
+    found = []
+    while reader.advance():
+        found.append(reader.data[reader.start : reader.stop])
+    assert found == [bytes([number] * 3) for number in range(2, 5)]
+    reader.feed(whole[5:7])
+    assert reader.advance(), "also the part of a frame behind them"
+
+
 def test_frames_of_one_length_can_be_gone_over() -> None:
     reader = FrameReader()
     reader.feed(framed(b"\x16one", b"\x16two", b"\x16six", b"\x0a"))

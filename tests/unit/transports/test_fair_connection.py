@@ -66,6 +66,13 @@ class Session:
         self._left = b""
         self.is_closed = False
         self.is_lost = False
+        self.is_held = False
+
+    def hold(self) -> None:
+        self.is_held = True
+
+    def release(self) -> None:
+        self.is_held = False
 
     def receive(self, chunk: bytes) -> bool:
         assert not self._left, "a chunk before the frames of the last one"
@@ -74,7 +81,7 @@ class Session:
 
     def proceed(self) -> bool:
         assert not self.is_lost
-        while self._left and not self.is_closed:
+        while self._left and not self.is_closed and not self.is_held:
             frame, self._left = self._left[:1], self._left[1:]
             self.received += frame
             self.world.clock.now += self.world.frame_seconds
@@ -85,6 +92,8 @@ class Session:
                 raise ValueError("a bug")
             elif frame == b"P":
                 self.link.pause_reading()
+            elif frame == b"H":
+                self.link.hold_input()
             if self._left and self.link.is_slice_over():
                 return not self.is_closed
         return False
@@ -261,6 +270,69 @@ def test_pause_by_the_core_keeps_input_waiting(world: World) -> None:
     world.turn(5)
     assert bytes(session.received) == b"012345P789abcdefgh"
     assert transport.is_reading
+
+
+def test_held_input_waits_whole_until_it_is_released(world: World) -> None:
+    connection, transport, session = connect(world)
+    connection.data_received(b"0H23")
+    connection.data_received(b"45")  # what a transport had read already
+    world.turn(5)
+    assert bytes(session.received) == b"0H"
+    assert not transport.is_reading
+    connection.release_input()
+    world.turn(5)
+    assert bytes(session.received) == b"0H2345"
+    assert transport.is_reading
+
+
+def test_input_held_by_the_last_frame_of_a_chunk_waits(world: World) -> None:
+    connection, transport, session = connect(world)
+    world.frame_seconds = 0.0
+    connection.data_received(b"0H")
+    connection.data_received(b"12")
+    world.turn(5)
+    assert bytes(session.received) == b"0H"
+    connection.release_input()
+    world.turn(5)
+    assert bytes(session.received) == b"0H12"
+    assert transport.is_reading
+
+
+def test_input_held_within_a_slice_of_the_queue_waits(world: World) -> None:
+    connection, transport, session = connect(world)
+    connection.data_received(b"012345H789")
+    world.turn(6)
+    assert bytes(session.received) == b"012345H"
+    connection.release_input()
+    world.turn(5)
+    assert bytes(session.received) == b"012345H789"
+    assert transport.is_reading
+
+
+def test_held_peer_that_ends_is_lost_after_its_input(world: World) -> None:
+    connection, _, session = connect(world)
+    connection.data_received(b"0H23")
+    connection.connection_lost(None)
+    world.turn(5)
+    assert bytes(session.received) == b"0H"
+    assert not session.is_lost, "the work of its command is not done"
+    connection.release_input()
+    world.turn(5)
+    assert bytes(session.received) == b"0H23"
+    assert session.is_lost
+
+
+def test_held_connection_that_is_aborted_is_lost_at_once(world: World) -> None:
+    connection, _, session = connect(world)
+    connection.data_received(b"0H23")
+    connection.abort()
+    connection.connection_lost(None)
+    world.turn(3)
+    assert session.is_lost
+    connection.release_input()
+    world.turn(3)
+    assert bytes(session.received) == b"0H"
+    assert not world.faults
 
 
 def test_peer_that_ends_while_it_is_paused_has_its_input_processed(world: World) -> None:

@@ -41,6 +41,10 @@ class Session:
     def pause_writing(self) -> None:
         self.is_slow = True
 
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
     def on_timer(self) -> None:
         raise AssertionError("no one asked for a timer")
 

@@ -125,6 +125,12 @@ class FakeLink:
         self.holds += 1
         self.reading_since = None
 
+    def hold_input(self) -> None:
+        self.pause_reading()
+
+    def release_input(self) -> None:
+        self.resume_reading()
+
     def resume_reading(self) -> None:
         self.holds -= 1
         if not self.holds:

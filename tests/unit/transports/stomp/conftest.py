@@ -68,6 +68,12 @@ class FakeLink:
     def resume_reading(self) -> None:
         self.reading_since = self.now
 
+    def hold_input(self) -> None:
+        self.pause_reading()
+
+    def release_input(self) -> None:
+        self.resume_reading()
+
     def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         work()
         done()

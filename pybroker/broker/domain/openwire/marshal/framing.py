@@ -31,7 +31,7 @@ class FrameReader:
         unfinished: the length of the frame of which only a part has come; 0 for none, or only its size.
     """
 
-    __slots__ = ("_missing", "_partial", "data", "frame_bytes_max", "start", "stop", "unfinished")
+    __slots__ = ("_held", "_missing", "_partial", "data", "frame_bytes_max", "start", "stop", "unfinished")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
@@ -41,6 +41,7 @@ class FrameReader:
         self.unfinished = 0
         self._partial: BytesIO | None = None
         self._missing = 0
+        self._held = b""
 
     def feed(self, chunk: bytes) -> None:
         """Add what the socket gave; the frames of what it gave before should have been taken."""
@@ -90,9 +91,20 @@ class FrameReader:
         self.start += step
         self.stop += step
 
+    def hold(self) -> None:
+        """Find no frame behind the last one until `release`."""
+        self._held = self.data[self.stop :]
+        self.data = self.data[: self.stop]
+
+    def release(self) -> None:
+        """Find the frames again that were held; nothing was fed meanwhile."""
+        held, self._held = self._held, b""
+        if held:
+            self.feed(held)
+
     def clear(self) -> None:
         """Drop all bytes: the connection has ended, and the garbage collection that finds this object may come late."""
-        self.data = b""
+        self.data = self._held = b""
         self.start = self.stop = self.unfinished = self._missing = 0
         self._partial = None
 

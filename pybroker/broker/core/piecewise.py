@@ -1,0 +1,120 @@
+"""Work that one command multiplies, done in pieces: a long commit, many copies of a message, many acknowledgements.
+
+```text
+command -> first piece | other connections | piece | other connections | … | last piece -> when_done
+           `-- the input of its connection is held, so that its later commands keep their order --'
+```
+
+The work is an iterator of steps. Each step yields its cost in usual operations; a piece ends after `PIECE_MAX` of them,
+or `PIECE_SECONDS`. While more is unwritten than the store's limit, the next piece waits until the journal has it, so
+that the records of all pieces together do not take more memory than the limit.
+
+Once begun, work is carried out to its end, also if its connection closes: steps that depend on the connection check it
+themselves. A crash between two pieces leaves the first ones in the journal. So work that must take effect as a whole
+appends its steps in a transaction, or has appended the record that decides it before the first step.
+
+Without an event loop all of it is done at once.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
+
+COST_PER_CLOCK: Final = 16
+"""The cost after which the clock is read again."""
+
+COPY_COST: Final = 10
+"""A copy of a message, or a dead letter, takes as long as so many usual operations."""
+
+STEP_BYTES: Final = 4096
+"""The bytes of messages that cost as much as one usual operation."""
+
+Steps = Iterator[int]
+"""Steps that are carried out when they are taken; each is the cost of what was done."""
+
+
+def copy_cost(size: int) -> int:
+    """Return the cost of making and sending a copy of a message of that many bytes."""
+    return COPY_COST + size // STEP_BYTES
+
+
+def carry_out(steps: Steps) -> None:
+    """Carry out all steps at once."""
+    for _ in steps:
+        pass
+
+
+class PiecewiseWork:
+    """Work in progress.
+
+    Attributes:
+        is_done: True after the last step, or after one that failed.
+    """
+
+    __slots__ = ("_callbacks", "_is_behind", "_paging", "_steps", "_when_durable", "is_done")
+
+    def __init__(
+        self,
+        steps: Steps,
+        paging: Paging,
+        *,
+        is_behind: Callable[[], bool],
+        when_durable: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Begin with no step carried out.
+
+        Args:
+            steps: the steps.
+            paging: has the event loop and the clock.
+            is_behind: returns True if more is unwritten than the limit.
+            when_durable: calls back once the store has written all so far.
+        """
+        self._steps = steps
+        self._paging = paging
+        self._is_behind = is_behind
+        self._when_durable = when_durable
+        self._callbacks: list[Callable[[], None]] = []
+        self.is_done = False
+
+    def proceed(self) -> None:
+        """Carry out a piece, and continue in a later turn if more is left.
+
+        Raises:
+            Exception: raised by a step; the others are not carried out.
+        """
+        paging = self._paging
+        if paging.later is None:
+            carry_out(self._steps)
+            self._finish()
+            return
+        spent, read_at, ends_at = 0, COST_PER_CLOCK, paging.monotonic() + PIECE_SECONDS
+        try:
+            for step in self._steps:
+                spent += step
+                if spent >= read_at:
+                    read_at = spent + COST_PER_CLOCK
+                    if spent >= PIECE_MAX or paging.monotonic() >= ends_at:
+                        self._wait()
+                        return
+        except BaseException:
+            self._finish()
+            raise
+        self._finish()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call back after the last step, in the order of the calls."""
+        self._callbacks.append(callback)
+
+    def _wait(self) -> None:
+        """Continue in a later turn, or once the journal has written what it has."""
+        if self._is_behind():
+            self._when_durable(self.proceed)
+        else:
+            self._paging.defer(self.proceed)
+
+    def _finish(self) -> None:
+        self.is_done = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()

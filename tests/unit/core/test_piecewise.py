@@ -1,0 +1,407 @@
+"""Work that one command multiplies is done in pieces: later commands wait, a crash leaves all of it or nothing."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.paging import PIECE_MAX, Paging
+from pybroker.broker.core.piecewise import PiecewiseWork
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.errors import CommitFailed, StoreUnavailable
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.store.memory import MemoryStore
+from tests.slow import SlowStore
+from tests.unit.core.conftest import Client, Inbox, World, make_message
+
+MANY = 2 * PIECE_MAX + 100
+COMPOSITE = "queue://" + ",".join(f"C.{number}" for number in range(200))
+
+
+class Disk(SlowStore):
+    """A store whose disk is slow only when the test wants it."""
+
+    is_slow = False
+    unwritten = 0
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return self.unwritten
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        super().when_durable(callback) if self.is_slow else callback()
+
+
+class LoopWorld(World):
+    """A world with an event loop whose turns the test runs."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.turns: list[Callable[[], None]] = []
+        super().__init__(store)
+
+    def start(self) -> BrokerCore:
+        broker = super().start()
+        self.turns.clear()
+        broker.usage.paging.later = self.turns.append
+        return broker
+
+    def turn(self) -> None:
+        turns, self.turns[:] = list(self.turns), []
+        for callback in turns:
+            callback()
+
+    def settle(self) -> int:
+        """Run turns until nothing is left; return their number."""
+        count = 0
+        while self.turns:
+            self.turn()
+            count += 1
+        return count
+
+
+@pytest.fixture
+def store() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def world(store: Disk) -> LoopWorld:
+    return LoopWorld(store)
+
+
+def waiting(world: World, name: str) -> list[str]:
+    """Return the bodies of a queue's waiting messages, by a new consumer."""
+    client = world.client()
+    inbox = client.subscribe(f"queue://{name}", prefetch=100_000)
+    if isinstance(world, LoopWorld):
+        world.settle()
+    found = inbox.ids
+    client.connection.close()
+    return found
+
+
+def begin(client: Client) -> LocalTransactionId:
+    transaction = client.connection.begin()
+    assert isinstance(transaction, LocalTransactionId)
+    return transaction
+
+
+def answers(client: Client, label: str, into: list[str]) -> None:
+    client.connection.when_durable(lambda: into.append(label))
+
+
+# ---------------------------------------------------------------- the work itself
+
+
+def work(steps: Iterator[int], later: list[Callable[[], None]], *, is_behind: bool = False) -> PiecewiseWork:
+    paging = Paging()
+    paging.later = later.append
+    behind = [is_behind]
+    durable: list[Callable[[], None]] = []
+
+    def when_durable(callback: Callable[[], None]) -> None:
+        behind[0] = False
+        durable.append(callback)
+
+    made = PiecewiseWork(steps, paging, is_behind=lambda: behind[0], when_durable=when_durable)
+    made.proceed()
+    if is_behind:
+        assert not later, "it waits for the journal, not for a turn"
+        (callback,) = durable
+        callback()
+    return made
+
+
+def test_piece_ends_after_its_cost() -> None:
+    done: list[int] = []
+
+    def steps() -> Iterator[int]:
+        for number in range(10):
+            done.append(number)
+            yield PIECE_MAX // 2
+
+    later: list[Callable[[], None]] = []
+    made = work(steps(), later)
+    assert done == [0, 1]
+    while later:
+        later.pop(0)()
+    assert made.is_done
+    assert done == list(range(10))
+
+
+def test_piece_waits_for_the_journal_that_is_behind() -> None:
+    done: list[int] = []
+
+    def steps() -> Iterator[int]:
+        for number in range(4):
+            done.append(number)
+            yield PIECE_MAX
+
+    later: list[Callable[[], None]] = []
+    work(steps(), later, is_behind=True)
+    assert done == [0, 1]
+    assert len(later) == 1
+
+
+def test_step_that_fails_ends_the_work_and_calls_back() -> None:
+    def steps() -> Iterator[int]:
+        yield PIECE_MAX
+        raise StoreUnavailable("gone")
+
+    later: list[Callable[[], None]] = []
+    made = work(steps(), later)
+    called: list[str] = []
+    made.when_done(lambda: called.append("done"))
+    with pytest.raises(StoreUnavailable):
+        later.pop(0)()
+    assert made.is_done
+    assert called == ["done"]
+
+
+# ---------------------------------------------------------------- composites
+
+
+def test_copies_are_made_in_pieces_and_answered_at_the_end(world: LoopWorld, store: Disk) -> None:
+    client, answered = world.client(), list[str]()
+    store.is_slow = True
+    client.send(COMPOSITE, "m")
+    assert client.throttle.input_holds == 1
+    answers(client, "composite", answered)
+    assert world.settle() > 2
+    assert client.throttle.input_holds == 0
+    assert not answered, "the commit of the copies is not on disk"
+    store.sync()
+    world.settle()
+    assert answered == ["composite"]
+    store.is_slow = False
+    assert [waiting(world, f"C.{number}") for number in (0, 57, 199)] == [["m"]] * 3
+
+
+def test_crash_between_pieces_of_copies_leaves_none(world: LoopWorld, store: Disk) -> None:
+    client = world.client()
+    client.send(COMPOSITE, "m")
+    world.turn()
+    assert client.throttle.input_holds == 1
+    world.start()
+    assert [waiting(world, f"C.{number}") for number in (0, 57, 199)] == [[]] * 3
+
+
+def test_connection_that_closes_between_pieces_of_copies_sends_all(world: LoopWorld) -> None:
+    client = world.client()
+    client.send(COMPOSITE, "m")
+    client.connection.close()
+    world.settle()
+    assert [waiting(world, f"C.{number}") for number in (0, 57, 199)] == [["m"]] * 3
+
+
+def test_large_copies_wait_for_the_journal(store: Disk) -> None:
+    world = LoopWorld(store)
+    client = world.client()
+    store.unwritten = 1 << 30
+    store.is_slow = True
+    client.send(COMPOSITE, "m" * 100_000)
+    assert not world.turns, "the next piece waits for the journal"
+    store.unwritten = 0
+    store.is_slow = False
+    store.sync()
+    world.settle()
+    assert waiting(world, "C.199") == ["m" * 100_000]
+
+
+def test_non_persistent_copies_are_made_in_pieces(world: LoopWorld) -> None:
+    client = world.client()
+    client.send(COMPOSITE, "m", persistent=False)
+    assert client.throttle.input_holds == 1
+    world.settle()
+    assert client.throttle.input_holds == 0
+    assert waiting(world, "C.199") == ["m"]
+
+
+def test_copies_in_a_transaction_belong_to_it(world: LoopWorld) -> None:
+    client = world.client()
+    transaction = begin(client)
+    client.send(COMPOSITE, "m", transaction=transaction)
+    assert client.throttle.input_holds == 1
+    world.settle()
+    assert waiting(world, "C.199") == []
+    client.connection.commit(transaction)
+    world.settle()
+    assert waiting(world, "C.199") == ["m"]
+
+
+def test_copies_of_a_transaction_end_with_its_connection(world: LoopWorld) -> None:
+    client = world.client()
+    transaction = begin(client)
+    client.send(COMPOSITE, "m", transaction=transaction)
+    client.connection.close()
+    world.settle()
+    assert [waiting(world, f"C.{number}") for number in (0, 199)] == [[], []]
+
+
+def test_copy_that_a_transaction_refuses_dooms_it(world: LoopWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.broker.core.transaction.OPERATIONS_MAX", 150)
+    client = world.client()
+    transaction = begin(client)
+    client.send(COMPOSITE, "m", transaction=transaction)
+    world.settle()
+    with pytest.raises(CommitFailed):
+        client.connection.commit(transaction)
+
+
+# ---------------------------------------------------------------- commit and roll-back
+
+
+def sent_in_transaction(client: Client, count: int = MANY) -> LocalTransactionId:
+    transaction = begin(client)
+    for number in range(count):
+        client.send("queue://Q", str(number), transaction=transaction)
+    return transaction
+
+
+def test_long_commit_is_carried_out_in_pieces(world: LoopWorld, store: Disk) -> None:
+    client, answered = world.client(), list[str]()
+    inbox = world.client().subscribe("queue://Q", prefetch=10_000)
+    transaction = sent_in_transaction(client)
+    store.is_slow = True
+    client.connection.commit(transaction)
+    assert client.throttle.input_holds == 1
+    answers(client, "commit", answered)
+    world.client().send("queue://Q", "of another")
+    world.settle()
+    assert client.throttle.input_holds == 0
+    client.send("queue://Q", "later")
+    assert inbox.ids == [], "the commit is not on disk"
+    store.sync()
+    world.settle()
+    assert answered == ["commit"]
+    names = inbox.ids
+    assert [name for name in names if name != "of another"] == [*map(str, range(MANY)), "later"]
+    assert "of another" in names
+
+
+def test_memory_of_a_long_commit_is_counted_once(world: LoopWorld, store: Disk) -> None:
+    client = world.client()
+    transaction = sent_in_transaction(client)
+    size = make_message("0", "queue://Q", client.connection.connection_id).size
+    store.is_slow = True
+    before = world.broker.usage.used
+    client.connection.commit(transaction)
+    while world.turns:
+        assert before - MANY <= world.broker.usage.used <= before + 3 * MANY
+        world.turn()
+    assert world.broker.usage.used >= MANY * size, "they wait at the gate"
+    store.sync()
+    world.settle()
+    assert MANY * size <= world.broker.usage.used <= MANY * (size + 3)
+    world.broker.remove_destination(queue("Q"))
+    assert world.broker.usage.used == 0
+
+
+def test_deleted_queue_releases_what_waits_at_its_gate(world: LoopWorld, store: Disk) -> None:
+    client = world.client()
+    transaction = sent_in_transaction(client)
+    store.is_slow = True
+    client.connection.commit(transaction)
+    world.settle()
+    assert world.broker.usage.used > 0
+    world.broker.remove_destination(queue("Q"))
+    assert world.broker.usage.used == 0
+
+
+def test_crash_between_pieces_of_a_commit_keeps_all(world: LoopWorld) -> None:
+    client = world.client()
+    client.connection.commit(sent_in_transaction(client))
+    assert client.throttle.input_holds == 1
+    world.start()
+    assert waiting(world, "Q") == [*map(str, range(MANY))]
+
+
+def test_connection_that_closes_between_pieces_of_a_commit_commits_all(world: LoopWorld) -> None:
+    client = world.client()
+    client.connection.commit(sent_in_transaction(client))
+    client.connection.close()
+    world.settle()
+    assert waiting(world, "Q") == [*map(str, range(MANY))]
+
+
+def test_long_roll_back_returns_all_acknowledged_messages(world: LoopWorld) -> None:
+    producer, client = world.client(), world.client()
+    producer.send("queue://Q", *map(str, range(MANY)))
+    inbox = client.subscribe("queue://Q", prefetch=10_000)
+    world.settle()
+    transaction = begin(client)
+    for index in range(MANY):
+        inbox.ack(index, transaction)
+    client.connection.rollback(transaction)
+    world.settle()
+    client.connection.close()
+    world.settle()
+    assert waiting(world, "Q") == [*map(str, range(MANY))]
+
+
+def test_many_gates_open_in_pieces(world: LoopWorld) -> None:
+    client = world.client()
+    inboxes = [world.client().subscribe(f"queue://C.{number}") for number in range(200)]
+    client.send(COMPOSITE, "m")
+    got = 0
+    while world.turns:
+        world.turn()
+        now = sum(len(inbox.deliveries) for inbox in inboxes)
+        assert now - got <= 64
+        got = now
+    assert got == 200
+
+
+# ---------------------------------------------------------------- acknowledgements
+
+
+def consumed(world: LoopWorld) -> tuple[Client, Inbox]:
+    world.client().send("queue://Q", *map(str, range(MANY)))
+    client = world.client()
+    inbox = client.subscribe("queue://Q", prefetch=10_000)
+    world.settle()
+    assert len(inbox.deliveries) == MANY
+    return client, inbox
+
+
+def test_many_rejections_are_carried_out_in_pieces(world: LoopWorld) -> None:
+    client, inbox = consumed(world)
+    inbox.consumer.reject_all(inbox.deliveries, "bad")
+    assert client.throttle.input_holds == 1
+    assert world.settle() > 5
+    assert client.throttle.input_holds == 0
+    assert waiting(world, "ActiveMQ.DLQ") == [*map(str, range(MANY))]
+    assert waiting(world, "Q") == []
+
+
+def test_consumer_that_closes_between_rejections_returns_the_rest(world: LoopWorld) -> None:
+    client, inbox = consumed(world)
+    inbox.consumer.reject_all(inbox.deliveries, "bad")
+    client.connection.close()
+    world.settle()
+    rest = waiting(world, "Q")
+    assert 0 < len(rest) < MANY
+    assert waiting(world, "ActiveMQ.DLQ") + rest == [*map(str, range(MANY))]
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_many_acknowledgements_are_carried_out_in_pieces(world: LoopWorld, *, in_transaction: bool) -> None:
+    client, inbox = consumed(world)
+    transaction = begin(client) if in_transaction else None
+    inbox.consumer.acknowledge_all(inbox.deliveries, transaction)
+    assert client.throttle.input_holds == 1
+    world.settle()
+    assert client.throttle.input_holds == 0
+    if transaction is not None:
+        client.connection.commit(transaction)
+        world.settle()
+    world.start()
+    assert waiting(world, "Q") == []
+
+
+def test_acknowledgements_in_a_transaction_end_with_its_connection(world: LoopWorld) -> None:
+    client, inbox = consumed(world)
+    inbox.consumer.acknowledge_all(inbox.deliveries, begin(client))
+    client.connection.close()
+    world.settle()
+    assert waiting(world, "Q") == [*map(str, range(MANY))]
