@@ -202,7 +202,12 @@ class FrameShare:
         self._wait(holder, frame, is_first=has_grown)
         self._serve()
         if holder in self._waiting and self._waiting_bytes > self.bytes_max:
-            holder.give_up(ResourceLimit(f"Unfinished frames that wait take {self._waiting_bytes} bytes already"))
+            holder.give_up(
+                ResourceLimit(
+                    f"Unfinished large frames that wait for memory take {self._waiting_bytes} bytes, at most "
+                    f"{self.bytes_max} are allowed: send later, or raise memory_limit"
+                )
+            )
         self._arm_timer()
 
     def end(self, holder: FrameHolder) -> None:

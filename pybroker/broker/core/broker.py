@@ -50,7 +50,7 @@ from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageSt
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
-_XID_BYTES_MAX: Final = 64
+XID_BYTES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -532,5 +532,5 @@ def _check_branch(branch: XATransactionId) -> None:
         TransactionError: one is too long.
     """
     longest = max(len(branch.global_transaction_id), len(branch.branch_qualifier))
-    if longest > _XID_BYTES_MAX:
-        raise TransactionError(f"an XID with a part of {longest} bytes, where {_XID_BYTES_MAX} are allowed")
+    if longest > XID_BYTES_MAX:
+        raise TransactionError(f"an XID with a part of {longest} bytes, where {XID_BYTES_MAX} are allowed")

@@ -118,7 +118,8 @@ class BrokerConnection(Owner):
                 self._wait_for_space(usage, name, self._release)
         elif usage.is_overrun:
             raise ResourceLimit(
-                f"Usage Manager Memory Limit reached on {name}, and a connection that can free space is read on."
+                f"Usage Manager Memory Limit reached on {name}. A connection that also consumes, or has a transaction, "
+                "is not made to wait. Consume, raise the limit, or send over a connection of its own."
             )
         return False
 
@@ -281,7 +282,9 @@ class BrokerConnection(Owner):
             transaction = LocalTransactionId(self.connection_id, self._transaction_count)
         if self._found(transaction) is None:
             if len(self.transactions) >= TRANSACTIONS_MAX:
-                raise TransactionError(f"the connection has {TRANSACTIONS_MAX} open transactions already")
+                raise TransactionError(
+                    f"the connection has {TRANSACTIONS_MAX} open transactions already: commit or roll back some"
+                )
             if len(self.transactions) >= _UNCHECKED_TRANSACTIONS and self._host.is_overrun:
                 raise ResourceLimit(
                     f"Usage Manager Memory Limit reached: the connection has {len(self.transactions)} open transactions"

@@ -16,7 +16,7 @@ from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, RequestError
+from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import ConsumerRequest
 
@@ -103,7 +103,7 @@ class Destinations:
 
         Raises:
             InvalidDestination: it is a temporary destination that does not exist, or reserved for the broker.
-            RequestError: there are too many destinations.
+            ResourceLimit: there are too many destinations.
         """
         existing = self.existing(destination)
         if existing is not None:
@@ -235,8 +235,9 @@ class Destinations:
         count = len(self)
         self.free_space(count)
         if count >= self._destinations_max and destination != DEAD_LETTER_QUEUE:
-            raise RequestError(
-                f"{destination} cannot be created: there are {self._destinations_max} destinations already"
+            raise ResourceLimit(
+                f"{destination} cannot be created: there are {self._destinations_max} destinations already, the limit "
+                "destinations_max"
             )
 
 

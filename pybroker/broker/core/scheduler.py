@@ -182,7 +182,7 @@ class Scheduler:
         if timetable(properties) is None:
             return False
         if len(self._job_queue) >= self._jobs_max:
-            raise ResourceLimit(f"{self._jobs_max} messages are scheduled already, which is the limit")
+            raise ResourceLimit(f"{self._jobs_max} messages are scheduled already, the limit jobs_max")
         return True
 
     def is_for(self, message: Message) -> bool:

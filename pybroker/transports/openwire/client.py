@@ -386,7 +386,7 @@ class OpenWireClient:
         if info.session_id is None:
             raise WrongState("A session without id")
         require_own(self._connection_id, info.session_id.connection_id, info.session_id)
-        self._limit(len(self._sessions))
+        self._check_count(len(self._sessions), "sessions")
         self._sessions.add(info.session_id.value)
 
     def _add_producer(self, info: ProducerInfo) -> None:
@@ -397,7 +397,7 @@ class OpenWireClient:
         self._require_session(producer_id.session_id, producer_id)
         if producer_id in self._producers:
             return
-        self._limit(len(self._producers))
+        self._check_count(len(self._producers), "producers")
         self._connection.add_producer(producer_id, None if info.destination is None else _checked(info.destination))
         last_sequence = last_scheduled = -1
         if self._reconnected:
@@ -413,7 +413,7 @@ class OpenWireClient:
         self._require_session(consumer_id.session_id, consumer_id)
         if consumer_id in self.consumers:
             return None
-        self._limit(len(self.consumers))
+        self._check_count(len(self.consumers), "consumers")
         request = _request(info, _checked(info.destination))
         consumer = OpenWireConsumer(info, request, self._connection, self._peer, self._report_unencodable)
         self.consumers[consumer_id] = consumer
@@ -432,9 +432,11 @@ class OpenWireClient:
         if session_id not in self._sessions:
             raise WrongState(f"Cannot add {named} to a session that has not been registered: {session_id}")
 
-    def _limit(self, count: int) -> None:
+    def _check_count(self, count: int, of: str) -> None:
         if count >= OBJECTS_MAX:
-            raise ResourceLimit(f"The connection has {OBJECTS_MAX} of them already")
+            raise ResourceLimit(
+                f"The connection has {OBJECTS_MAX} {of} already: close some, or open another connection"
+            )
 
     def _remove(self, info: RemoveInfo) -> None:
         removed = info.object_id

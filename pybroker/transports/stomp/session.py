@@ -327,7 +327,7 @@ class StompSession(Session):
     def _close_with_error(self, error: BrokerError, receipt: str | None = None) -> None:
         """Send an ERROR, log it, and close."""
         self._write_error(error, receipt)
-        self._close(str(error))
+        self._close(f"{error}: {error.remedy}" if isinstance(error, StompProtocolError) else str(error))
 
     def _close(self, reason: str) -> None:
         """Log the reason, and close; a silent peer gets no ERROR, as in ActiveMQ."""

@@ -28,7 +28,10 @@ class SelectorQuota:
         uses = self._uses.get(text, 0)
         if not uses:
             if self._characters + len(text) > CHARACTERS_MAX:
-                raise ResourceLimit(f"the selectors of a connection have at most {CHARACTERS_MAX} characters together")
+                raise ResourceLimit(
+                    f"the selectors of a connection have at most {CHARACTERS_MAX} characters together: use the "
+                    "same one for several consumers, or several connections"
+                )
             self._characters += len(text)
         self._uses[text] = uses + 1
 
