@@ -46,6 +46,16 @@ AHEAD_FREE_BYTES_MIN = 64 << 20
 """With less free space no file is preallocated: acknowledgements and a promotion need it."""
 
 
+PIECE_BYTES_MIN = 64 << 10
+"""The length from which a message is written from its own bytes. A batch of 4 MB has at most 64 such."""
+
+_PIECES_MAX = 1000
+"""Buffers of one system call, below Linux's limit (`IOV_MAX`, 1024)."""
+
+_ADLER_BEGIN = 1
+"""The Adler-32 of nothing."""
+
+
 class SyncStrategy(enum.Enum):
     """Time at which written batches are synced; ActiveMQ's `journalDiskSyncStrategy`."""
 
@@ -126,13 +136,14 @@ class Appender:
         self.unsynced = False
         """True while something was written that no sync has covered."""
 
-    def write(self, file_id: int, offset: int, records: Sequence[bytes]) -> None:
+    def write(self, file_id: int, offset: int, records: Sequence[bytes], *, is_in_pieces: bool = False) -> None:
         """Write encoded records as one batch, and sync it if the strategy requires it.
 
         Args:
             file_id: the data file; if it is not open it is created, after the previous one was finished.
             offset: where the batch control record goes: the file's logical end.
             records: what the batch holds.
+            is_in_pieces: records may be in pieces, some of them large: the long ones are not copied.
 
         Raises:
             DiskFull: the same call may be repeated; until it succeeds the file ends before the batch, and a reader
@@ -142,14 +153,19 @@ class Appender:
         """
         if file_id != self.file_id:
             self._open(file_id)
-        body = records[0] if len(records) == 1 else b"".join(records)
-        header = batch_header(len(body), zlib.adler32(body) if self._settings.checksum else 0)
-        end = offset + len(header) + len(body)
+        body = _gathered(records) if is_in_pieces else (records[0] if len(records) == 1 else b"".join(records),)
+        length, checksum = 0, _ADLER_BEGIN
+        for piece in body:
+            length += len(piece)
+            if self._settings.checksum:
+                checksum = zlib.adler32(piece, checksum)  # which releases the interpreter lock
+        header = batch_header(length, checksum if self._settings.checksum else 0)
+        end = offset + len(header) + length
         is_short = end - offset <= AHEAD_BATCH_BYTES_MAX
         try:
             if end >= self._ahead and self._syncs_each_batch and is_short and offset > 0:
                 self._fill_ahead(end + len(EOF_MARKER))
-            self._files.write(self._descriptor, (header, body, EOF_MARKER), offset)
+            self._files.write(self._descriptor, (header, *body, EOF_MARKER), offset)
         except OSError as error:
             raise _translated(error) from error
         self._end = end
@@ -260,6 +276,20 @@ class Appender:
 
     def _taken_over(self, name: str) -> LockNotHeld:
         return LockNotHeld(f"{self._files.directory}: another master has taken the journal over: {name} is its own")
+
+
+def _gathered(records: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the bytes of records in few pieces: the long ones as they are, and the short ones between them joined."""
+    pieces: list[bytes] = []
+    short: list[bytes] = []
+    for record in records:
+        if len(record) < PIECE_BYTES_MIN:
+            short.append(record)
+        else:
+            pieces += (b"".join(short), record)
+            short = []
+    pieces.append(b"".join(short))
+    return pieces if len(pieces) <= _PIECES_MAX else (b"".join(pieces),)
 
 
 def _translated(error: OSError) -> OSError:

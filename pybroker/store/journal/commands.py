@@ -305,6 +305,16 @@ def encode_add_record(
     return b"".join((_record_head(_ADD_MESSAGE, len(before) + len(data) + len(after)), before, data, after))
 
 
+def encode_add_pieces(
+    message: Message, transaction: TransactionId | None = None, *, priority_supported: bool = False
+) -> tuple[bytes, bytes, bytes]:
+    """Return the record of `encode_add_record` in pieces, of which one is the message's own bytes, not a copy."""
+    before, data, after = _add_parts(
+        message.destination, message.message_id, message.data, message.priority, priority_supported, transaction
+    )
+    return _record_head(_ADD_MESSAGE, len(before) + len(data) + len(after)) + before, data, after
+
+
 def encode_remove_record(
     destination: Destination,
     message_id: str,

@@ -155,12 +155,15 @@ class JournalFiles:
         written = self._os.pwritev(descriptor, buffers, offset)
         if written == total:
             return
-        rest = memoryview(b"".join(buffers))
-        while written < total:  # a short write: a signal, or the disk filling up, which the next call reports
-            count = self._os.pwrite(descriptor, rest[written:], offset + written)
-            if count == 0:
-                raise OSError(errno.EIO, "the device takes no more bytes")
-            written += count
+        end = offset
+        for buffer in buffers:  # after a short write: a signal, or the disk filling up, which the next call reports
+            begin, end = end, end + len(buffer)
+            rest = memoryview(buffer)[max(offset + written - begin, 0) :]
+            while rest:
+                count = self._os.pwrite(descriptor, rest, end - len(rest))
+                if count == 0:
+                    raise OSError(errno.EIO, "the device takes no more bytes")
+                rest = rest[count:]
 
     def fill(self, descriptor: int, start: int, stop: int) -> None:
         """Fill a hole with zeros, which reads the same: a later write there allocates no blocks."""

@@ -25,11 +25,19 @@ logger = logging.getLogger(__name__)
 
 
 class JournalBatch(NamedTuple):
-    """Records that are written together, and their place."""
+    """Records that are written together, and their place.
+
+    Attributes:
+        file_id: the data file.
+        offset: where in it the batch begins.
+        records: the records, one after the other.
+        is_in_pieces: True if some of them are in pieces, which must not be joined.
+    """
 
     file_id: int
     offset: int
     records: list[bytes]
+    is_in_pieces: bool = False
 
 
 class JournalSink:
@@ -206,7 +214,7 @@ class JournalSink:
         begun = self._runtime.monotonic()
         if not self._appender.unsynced:
             self._sync_at = begun + self._settings.sync_interval_seconds
-        self._appender.write(batch.file_id, batch.offset, batch.records)
+        self._appender.write(batch.file_id, batch.offset, batch.records, is_in_pieces=batch.is_in_pieces)
         return begun
 
     def _run_short(self, error: DiskFull) -> None:

@@ -28,7 +28,7 @@ from pybroker.broker.domain.openwire.objects import encode_subscription_info
 from pybroker.broker.domain.ports import Page, Recovery, RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
-from pybroker.store.journal.appender import JournalSettings, SyncStrategy
+from pybroker.store.journal.appender import PIECE_BYTES_MIN, JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader
 from pybroker.store.journal.clean_stop import INDEX_FILES, clean_stop
 from pybroker.store.journal.collector import GarbageCollector
@@ -42,6 +42,7 @@ from pybroker.store.journal.commands import (
     Trace,
     Unsubscribe,
     encode,
+    encode_add_pieces,
     encode_add_record,
     encode_remove_record,
 )
@@ -317,7 +318,11 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        location = self._writer.append(encode_add_record(message, transaction, priority_supported=self._prioritized))
+        supported = self._prioritized
+        if len(message.data) < PIECE_BYTES_MIN:
+            location = self._writer.append(encode_add_record(message, transaction, priority_supported=supported))
+        else:
+            location = self._writer.append_pieces(encode_add_pieces(message, transaction, priority_supported=supported))
         packed = pack(location, len(message.data), message.priority, self._prioritized)
         self._state.add(message.destination, message.message_id, packed, transaction)
 

@@ -68,6 +68,8 @@ class JournalWriter:
         self._commits = GroupCommit(self, self._sink, policy, runtime, inline=self._sink)
         self._records: list[bytes] = []
         """Of the open batch; it is open when it has some."""
+        self._is_in_pieces = False
+        """True if a record of the open batch is in pieces."""
         self._begin = 0
         self._file_id = file_id
         self._end = 0
@@ -136,19 +138,33 @@ class JournalWriter:
         offset = self._end
         end = offset + len(record)
         if end > self._end_max:
-            offset = self._begin_batch(record)
+            offset = self._begin_batch(len(record))
             end = offset + len(record)
         self._end = end
         self._records.append(record)
         return Location(self._file_id, offset)
 
-    def _begin_batch(self, record: bytes) -> int:
-        """Close the open batch, open one that begins with this record, and return the record's offset.
+    def append_pieces(self, pieces: Sequence[bytes]) -> Location:
+        """Append an encoded record that comes in pieces, as `append` does; they are written as they are.
+
+        For large messages: joining the pieces would copy them, which takes as long as the write, and as much memory.
+        """
+        offset = self._end
+        size = sum(map(len, pieces))
+        if offset + size > self._end_max:
+            offset = self._begin_batch(size)
+        self._end = offset + size
+        self._records += pieces
+        self._is_in_pieces = True
+        return Location(self._file_id, offset)
+
+    def _begin_batch(self, size: int) -> int:
+        """Close the open batch, open one that begins with a record of this size, and return the record's offset.
 
         ActiveMQ's arithmetic, with its `<` and `<=`, except for a giant record in an empty file: ActiveMQ leaves the
         file empty.
         """
-        commits, settings, size = self._commits, self._settings, len(record)
+        commits, settings = self._commits, self._settings
         commits.require_running()
         if size > RECORD_BYTES_MAX:
             raise ValueError(f"a record of {size} bytes: a data file takes {RECORD_BYTES_MAX}")
@@ -176,8 +192,9 @@ class JournalWriter:
 
     def take(self) -> JournalBatch:
         """Return the open batch; the next record opens another."""
-        batch = JournalBatch(self._file_id, self._begin, self._records)
+        batch = JournalBatch(self._file_id, self._begin, self._records, self._is_in_pieces)
         self._records = []
+        self._is_in_pieces = False
         self._begin = self._end
         self._end_max = -1
         return batch

@@ -15,6 +15,7 @@ The broker's sequence number is written into the message here, as ActiveMQ does 
 """
 
 from collections.abc import Callable
+from io import BytesIO
 from typing import Final, NamedTuple
 
 from pybroker.broker.domain.big_endian import INT, LONG
@@ -50,6 +51,9 @@ _HEADS_MAX: Final = 1024
 
 _HEAD_BYTES_MAX: Final = 1024
 """The limit to the bytes of a cached head, far above usual names."""
+
+_HEAD_PART_BYTES: Final = 64 << 10
+"""The part of a frame that has to contain the head of a message."""
 
 _COUNT: Final = packed(ACK.run("message_count"))
 """The message count of an acknowledgement, and the flag of its cause."""
@@ -170,6 +174,25 @@ class Arrivals:
             return self._message(head, data, at - start)
         return self._irregular(head, data, at - start)
 
+    def read_whole(self, frame: BytesIO) -> Arrival:
+        """Return the message in a large frame as `read` does; the buffer's bytes become the message's own.
+
+        Raises:
+            MalformedOpenWire, MissingDestination, ForeignMessageId: as `read`.
+        """
+        with frame.getbuffer() as view:
+            first, size = bytes(view[:_HEAD_PART_BYTES]), len(view)
+        head = self._last
+        if head is None or not first.startswith(head.raw, _HEAD_AT):
+            head = self._head(first, 0, len(first))
+        at = _HEAD_AT + len(head.raw)
+        if at + _NUMBERS_BYTES > size:
+            raise MalformedOpenWire("a message that ends too early")
+        frame.seek(at + _SEQUENCE_BYTES)
+        frame.write(LONG.pack(self._next_sequence()))
+        data = frame.getvalue()  # which shares the bytes
+        return self._message(head, data, at) if head is self._last else self._irregular(head, data, at)
+
     def _message(self, head: Head, data: bytes, at: int) -> Arrival:
         if len(data) < at + _MIDDLE_BYTES:
             raise MalformedOpenWire("a message that ends too early")
@@ -215,7 +238,7 @@ class Arrivals:
 
     def _head(self, chunk: bytes, start: int, stop: int) -> Head:
         """Return the head of a message that does not begin as the last one did; `_last` if it may be cached."""
-        reader = Reader(chunk[start : min(stop, start + (64 << 10))], _HEAD_AT)
+        reader = Reader(chunk[start : min(stop, start + _HEAD_PART_BYTES)], _HEAD_AT)
         producer_id, destination, transaction, _, message_id = read_head(reader)
         if producer_id is None or message_id is None:
             raise MalformedOpenWire("a message without producer or id")

@@ -8,6 +8,7 @@ arrival; responses may come in another. Source: OpenWire, "Conversation basics";
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from io import BytesIO
 from typing import Any, Final
 
 from pybroker.broker.domain.big_endian import INT
@@ -230,6 +231,20 @@ class OpenWireClient:
             self._send(arrival, command_id, response_required)
         except RequestError as error:
             _, _, _, transaction = arrival
+            self._refuse(error, command_id if response_required else None, transaction)
+
+    def whole_message(self, frame: BytesIO) -> None:
+        """Send a large message as `message` does; its frame is not copied, and belongs to the message from now on."""
+        frame.seek(0)
+        _, command_id, response_required = _head_at(frame.read(HEAD.size))
+        transaction: TransactionId | None = None
+        try:
+            arrival = self._arrivals.read_whole(frame)
+            _, _, _, transaction = arrival
+            self._send(arrival, command_id, response_required)
+        except (MissingDestination, ForeignMessageId) as error:
+            self._refuse(error, command_id if response_required else None, error.transaction)
+        except RequestError as error:
             self._refuse(error, command_id if response_required else None, transaction)
 
     def acknowledge(self, chunk: bytes, start: int, stop: int) -> int:

@@ -9,6 +9,7 @@ Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "In
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final
 
 from pybroker.broker.domain.effort import EFFORT
@@ -163,6 +164,10 @@ class OpenWireSession(Session):
         if self._has_reserved and not frames.unfinished:
             self._has_reserved = False
             self._link.release_frame()
+        if frames.whole is not None:
+            self._carry_out_whole(frames.whole)
+            if self._is_over():
+                return False
         return self._carry_out(frames)
 
     def proceed(self) -> bool:
@@ -274,6 +279,19 @@ class OpenWireSession(Session):
                 self._has_reserved = True
                 self._link.reserve_frame(frames.unfinished, frames.received)
             return is_left and not self._is_over()
+
+    def _carry_out_whole(self, whole: BytesIO) -> None:
+        """Carry out a large frame; its responses come with those of the frames behind it."""
+        self._frames.whole = None
+        client = self._verbatim
+        try:
+            if client is not None and _MESSAGE_MIN <= whole.getbuffer()[0] <= _MESSAGE_MAX:
+                client.whole_message(whole)
+            else:
+                data = whole.getvalue()
+                self._frame(data, 0, len(data))
+        except BrokerError as error:
+            self._close_with_error(error)
 
     def _frame(self, chunk: bytes, start: int, stop: int) -> None:
         """Decode a frame, and carry it out."""

@@ -1,13 +1,14 @@
 """Frames out of chunks: however the bytes are cut, within the limit, and never twice the work."""
 
 import random
+import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX, FrameReader
+from pybroker.broker.domain.openwire.marshal.framing import FRAME_BYTES_MAX, WHOLE_BYTES_MIN, FrameReader
 
 NULL_COMMAND = b"\x00\x00\x00\x01\x00"
 
@@ -23,7 +24,8 @@ def frames(reader: FrameReader) -> Iterator[bytes]:
 
 def frames_of(reader: FrameReader, chunk: bytes) -> list[bytes]:
     reader.feed(chunk)
-    return list(frames(reader))
+    whole, reader.whole = reader.whole, None
+    return [*(() if whole is None else (whole.getvalue(),)), *frames(reader)]
 
 
 BODIES = [b"\x0a", b"\x1e" + bytes(9), b"\x1c" + b"x" * 300, b"\x0b", b"\x04" * 70]
@@ -56,6 +58,38 @@ def test_bytes_that_come_in_random_chunks_are_the_same_frames(seed: int) -> None
     for start, end in pairwise(cuts):
         found += frames_of(reader, data[start:end])
     assert found == BODIES * 2
+
+
+@pytest.mark.parametrize("size", [WHOLE_BYTES_MIN - 5, WHOLE_BYTES_MIN - 4, WHOLE_BYTES_MIN - 3, 2 * WHOLE_BYTES_MIN])
+@pytest.mark.parametrize("cut", [1, 4, 5, 1000, -1])
+def test_large_frames_are_the_same_however_they_are_cut(size: int, cut: int) -> None:
+    body = bytes(range(1, 250)) * (size // 249) + b"x" * (size % 249)
+    data = framed(b"\x0a", body, b"\x0b", body, b"\x0c", b"\x0d")
+    reader, found, start = FrameReader(), [], 0
+    for end in (5 + cut if cut > 0 else size, len(data) // 2, len(data) - 7, len(data) - 1, len(data)):
+        found += frames_of(reader, data[start:end])
+        start = end
+    assert found == [b"\x0a", body, b"\x0b", body, b"\x0c", b"\x0d"]
+    assert (reader.unfinished, reader.received) == (0, 0)
+
+
+def test_a_large_frame_is_gathered_without_a_copy() -> None:
+    size = 16 << 20
+    chunk = bytes(256 << 10)
+    reader = FrameReader()
+    tracemalloc.start()
+    try:
+        reader.feed(b"\x01\x00\x00\x00")
+        assert not reader.advance()
+        for _ in range(size // len(chunk)):
+            reader.feed(chunk)
+            assert not reader.advance()
+        assert reader.whole is not None
+        assert len(reader.whole.getvalue()) == size
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size * 5 // 4, "a buffer that grows has an eighth to spare"
 
 
 def test_the_null_command_means_nothing() -> None:

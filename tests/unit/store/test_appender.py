@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,14 @@ from pybroker.store.journal.appender import (
     AHEAD_BATCH_BYTES_MAX,
     AHEAD_BYTES,
     AHEAD_FREE_BYTES_MIN,
+    PIECE_BYTES_MIN,
     Appender,
     JournalSettings,
     Preallocation,
     SyncStrategy,
 )
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER
+from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, encode_batch
 from tests.descriptors import open_in
 
 
@@ -166,3 +168,38 @@ def test_owner_is_looked_for_at_the_limit_of_open_files(tmp_path: Path) -> None:
     journal.appender.abandon()
     assert not open_in(tmp_path)
     assert tmp_path.name not in open_in(tmp_path.parent)
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+@pytest.mark.parametrize("large_count", [0, 1, 3, 600])
+def test_records_in_pieces_are_the_batch_of_their_bytes(tmp_path: Path, large_count: int, checksum: bool) -> None:
+    journal = Journal(tmp_path, checksum=checksum, file_bytes_max=64 << 20)
+    pieces = [b"one", b"two", *[b"", b"x" * PIECE_BYTES_MIN, b"end"] * large_count, b"last"]
+    start = journal.end
+    journal.appender.write(journal.file_id, start, pieces, is_in_pieces=True)
+    expected = encode_batch(pieces, checksum=checksum) + EOF_MARKER
+    assert journal.content[start : start + len(expected)] == expected
+
+
+def test_a_large_record_in_pieces_is_written_without_a_copy(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    pieces = [b"head", bytes(8 << 20), b"tail"]
+    tracemalloc.start()
+    try:
+        journal.appender.write(journal.file_id, journal.end, pieces, is_in_pieces=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("count", range(9))
+def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    files = JournalFiles(tmp_path)
+    descriptor = files.create(1)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, data[:2], offset))
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, offset: pwrite(fd, b"".join(buffers)[:count], offset))
+    files.write(descriptor, (b"abcdef", b"", b"ghi"), 10)
+    files.close(descriptor)
+    assert (tmp_path / "db-1.log").read_bytes()[10:] == b"abcdefghi"

@@ -36,6 +36,7 @@ from pybroker.store.journal.commands import (
     UpdateMessage,
     decode,
     encode,
+    encode_add_pieces,
     encode_add_record,
     encode_remove_record,
 )
@@ -165,8 +166,12 @@ def test_an_ack_that_is_empty_differs_from_one_that_is_absent() -> None:
 def test_the_hot_path_encodes_the_same_bytes(transaction: TransactionId | None) -> None:
     message = Message(message_id="ID:1", destination=queue("Q"), data=b"\x1c" * 1000, persistent=True, priority=7)
 
-    assert encode_add_record(message, transaction, priority_supported=True) == encode_record(
-        encode(AddMessage(message.destination, "ID:1", message.data, 7, True, transaction))
+    pieces = encode_add_pieces(message, transaction, priority_supported=True)
+    assert pieces[1] is message.data
+    assert (
+        b"".join(pieces)
+        == encode_add_record(message, transaction, priority_supported=True)
+        == encode_record(encode(AddMessage(message.destination, "ID:1", message.data, 7, True, transaction)))
     )
     ack = prepared_ack(topic("T"), "ID:1", transaction) if isinstance(transaction, XATransactionId) else None
     assert encode_remove_record(topic("T"), "ID:1", transaction, "c:s") == encode_record(

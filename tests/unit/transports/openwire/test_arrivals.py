@@ -3,6 +3,10 @@
 That both ways read the same is a property, in `tests/property/test_openwire_session.py`.
 """
 
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from io import BytesIO
 from itertools import count
 
 import pytest
@@ -23,8 +27,9 @@ from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.openwire import arrivals
-from pybroker.transports.openwire.arrivals import Acknowledgements, Arrivals
+from pybroker.transports.openwire.arrivals import Acknowledgements, Arrival, Arrivals
 from pybroker.transports.openwire.faults import MissingDestination
+from pybroker.transports.openwire.ownership import ForeignMessageId
 from tests.compiled import interpreted
 
 WIRE = WireFormat(12)
@@ -63,6 +68,56 @@ def test_numbers_are_written_into_the_message_in_order() -> None:
         stored_id = from_store(message.data).message_id
         assert stored_id == OpenWireMessageId(None, PRODUCER, number, 700 + number)
         assert message.message_id == f"ID:c1:1:1:{number}"
+
+
+def outcome(read: Callable[[], Arrival]) -> object:
+    """Return what reading a frame gives, or the error that it raises."""
+    try:
+        message, producer, sequence, transaction = read()
+    except (MalformedOpenWire, MissingDestination, ForeignMessageId) as error:
+        return type(error), str(error)
+    return message.message_id, message.destination, message.data, message.size, producer, sequence, transaction
+
+
+WHOLE = (
+    encoded(),
+    encoded(2),
+    encoded(3, transaction_id=LocalTransactionId("ID:c1", 7)),
+    encoded(4, destination=queue("ORDERS?a=b")),
+    encoded(5, destination=None),
+    encoded(6, correlation_id="c", group_id="g"),
+    encoded(7, message_id=OpenWireMessageId(None, ProducerId("ID:c2", 1, 1), 7)),
+    encoded(8, content=b"x" * 300_000),
+    *[encoded(9)[:end] for end in range(1, len(encoded(9)))],
+)
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_whole_frames_give_the_messages_of_frames_in_chunks(warm: bool) -> None:
+    chunked, whole = new_arrivals(), new_arrivals()
+    if warm:
+        chunked.read(encoded(), 0, len(encoded()))
+        whole.read(encoded(), 0, len(encoded()))
+    for frame in WHOLE:
+        expected = outcome(partial(chunked.read, frame, 0, len(frame)))
+        assert outcome(partial(whole.read_whole, BytesIO(frame))) == expected
+
+
+def test_a_whole_frame_becomes_the_message_without_a_copy() -> None:
+    size = 16 << 20
+    data = encoded(content=bytes(size))
+    tracemalloc.start()
+    try:
+        frame = BytesIO()
+        frame.write(data[:100])
+        frame.write(data[100:])
+        tracemalloc.reset_peak()
+        message = new_arrivals().read_whole(frame)[0]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(message.data) > size
+    assert peak < size * 5 // 4, "a buffer that grows has an eighth to spare"
 
 
 @pytest.mark.parametrize("end", range(len(encoded())))
