@@ -12,9 +12,10 @@ broker                                                the parts put together; co
             flow_control_log  groups  overflow  runtime  scheduler  stored  uncommitted
               consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
                 piecewise  usage
-                cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
-                search  selector  transaction_states
-                  containment  destination_map
+                  delivered
+                    cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
+                    search  selector  transaction_states
+                      containment  destination_map
 ```
 
 Three pairs of classes use each other. To keep the imports free of cycles, the lower module of each pair defines a base

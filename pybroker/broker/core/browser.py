@@ -12,10 +12,13 @@ from itertools import chain
 from operator import attrgetter
 
 from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
+from pybroker.broker.core.delivered import Bodiless
+from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.message import BodilessMessage
 from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
 
@@ -85,6 +88,9 @@ class BrowserSnapshot(DeliverySource):
     def expire(self, reference: Reference) -> None:
         """Do nothing: a browser consumes no message."""
 
+    def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
+        """Do nothing: a browser holds no bodies."""
+
 
 class _View:
     """One queue as a browser sees it. A new iteration continues where the last one ended, also after an error."""
@@ -121,12 +127,32 @@ class _View:
             # Looked for with each page: what waited at the time of the last one may be outstanding by now.
             waiting += self._queue.outstanding_between(self._last, stop)
             waiting.sort(key=_sequence)
-            for reference in waiting:
+            bodies: dict[int, Reference] = {}
+            for index, reference in enumerate(waiting):
+                shown: Reference | None = reference
+                if isinstance(reference.message, BodilessMessage):
+                    if reference.sequence not in bodies:
+                        bodies = self._read(waiting[index : index + PAGE_MAX])
+                    shown = bodies.get(reference.sequence)  # None: the store has lost it
                 self._last = reference.sequence
-                if reference.state is not ReferenceState.SETTLED:
-                    yield reference
+                if shown is not None and reference.state is not ReferenceState.SETTLED:
+                    yield shown
             if failure is not None:
                 raise failure
+
+    def _read(self, references: Sequence[Reference]) -> dict[int, Reference]:
+        """Read a page of outstanding messages whose bodies are not in memory; return them by sequence number.
+
+        Raises:
+            StoreUnavailable: they cannot be read now.
+        """
+        refs = [
+            MessageRef(each.sequence, each.message.message_id, each.message.destination, each.redelivery_count)
+            for each in references
+            if isinstance(each.message, BodilessMessage) and each.state is not ReferenceState.SETTLED
+        ]
+        found, _ = self._queue.read(refs)
+        return {reference.sequence: reference for reference in found}
 
     def _waiting(self) -> Iterator[Reference]:
         """Yield the waiting messages behind the last one shown that were there when the browser subscribed."""

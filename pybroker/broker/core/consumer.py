@@ -9,7 +9,7 @@ own memory, and ActiveMQ does not send it to STOMP clients either.
 
 from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from operator import attrgetter
@@ -298,6 +298,12 @@ class BrokerConsumer:
     def unsettled(self) -> Iterable[Reference]:
         """Return the outstanding deliveries, in the order of delivery."""
         return self.outstanding
+
+    def delivered(self) -> Iterator[Reference]:
+        """Iterate over the outstanding deliveries that have left the process; see `delivered`."""
+        for reference in list(self.outstanding):
+            if reference.delivery <= self.connection.flushed and reference in self.outstanding:
+                yield reference
 
     def pull(self, count: int = 1) -> None:
         """Allow `count` more deliveries to a consumer whose prefetch is 0."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Matcher
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.delivered import Bodiless, shared_without_body
 from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PIECE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.policy import DestinationPolicy
@@ -133,6 +134,9 @@ class Durable(StoredSource):
         for reference in self.pending.clear():
             reference.state = ReferenceState.SETTLED
             self._held[reference.message.destination].release(reference.message)
+        unread, self._unread = self._unread, {}
+        for reference in unread:
+            self.settle(reference)
         for topic in self.topics:
             topic.durables.remove(self)
 
@@ -159,7 +163,7 @@ class Durable(StoredSource):
 
     def in_flight(self) -> list[Reference]:
         """Return the outstanding messages of the consumer, oldest first."""
-        return list(self.consumer.outstanding) if self.consumer else []
+        return [*(self.consumer.outstanding if self.consumer else ()), *self._unread]
 
     # ------------------------------------------------------------ source
 
@@ -233,6 +237,11 @@ class Durable(StoredSource):
         reference.state = ReferenceState.SETTLED
         self._held[reference.message.destination].release(reference.message)
 
+    def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
+        """Remove the body of a delivered message from memory if it can be read back."""
+        if self._has_on_disk(reference) and (made := shared_without_body(reference.message, bodiless)) is not None:
+            self._replace(reference, made)
+
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Insert references at their old positions, or drop them if the subscription has been deleted."""
         if self._is_closed:
@@ -243,6 +252,12 @@ class Durable(StoredSource):
 
     def _usage(self) -> Usage:
         return self.topics[0].usage if self.topics else _NO_USAGE
+
+    def _replace(self, reference: Reference, message: Message) -> None:
+        held, replaced = self._held[message.destination], reference.message
+        held.acquire(message)
+        reference.message = message
+        held.release(replaced)
 
     def _wants(self, message: Message) -> bool:
         consumer = self.consumer

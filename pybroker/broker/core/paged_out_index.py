@@ -185,6 +185,7 @@ class PagedOutIndex:
         if (
             run is None
             or isinstance(run.sequences, range)
+            or run.delivered is None
             or run.destination != destination
             or len(run.ids) >= _RUN_MAX
         ):
@@ -200,6 +201,21 @@ class PagedOutIndex:
             run.count += len(ids)
         self.count += len(ids)
         self.first = min(self.first, sequences[0])
+
+    def insert_seen(self, destination: Destination, sequences: list[int], ids: list[str]) -> bool:
+        """Insert messages that a consumer has seen once, if no others are between them; return False otherwise."""
+        at = bisect_right(self._runs, sequences[0], key=_start)
+        if at and self._runs[at - 1].sequences[-1] >= sequences[0]:
+            return False
+        if at < len(self._runs) and _start(self._runs[at]) <= sequences[-1]:
+            return False
+        self._runs[at:at] = [
+            _Run(destination, array("Q", sequences[start : start + _RUN_MAX]), [*ids[start : start + _RUN_MAX]], None)
+            for start in range(0, len(ids), _RUN_MAX)
+        ]
+        self.count += len(ids)
+        self.first = min(self.first, sequences[0])
+        return True
 
     def insert(self, ref: MessageRef) -> None:
         """Insert a message by its sequence number."""

@@ -11,7 +11,7 @@
 
 If a backlog exceeds its watermark, it waits until its messages are on disk (`MessageStore.when_durable`). Then it keeps
 its front in memory, and only the ids of all messages behind it (`paged_out_index`). If the whole broker exceeds its
-watermark, all backlogs do this. Outstanding messages stay in memory.
+watermark, all backlogs do this. If that is not enough, the bodies of outstanding messages leave memory (`delivered`).
 
 Messages that are not stored (non-persistent ones, and all of a temporary queue) leave memory in the same way, but into
 the spool (`MessageSpool`): `SPOOL_PIECE_BYTES` at a time are written, and those that still wait behind the front when

@@ -36,7 +36,6 @@ _COMPACT_MIN = 64
 
 _PENDING: Final = ReferenceState.PENDING
 _sequence: Final = attrgetter("sequence")
-_destination = attrgetter("message.destination")
 
 
 EXACT_MAX = 1000
@@ -198,6 +197,13 @@ class Pending:
         if missing:
             self._insert(missing)
         self.search_again(min(references, key=_sequence).sequence)
+
+    def restore_paged_out(self, references: list[Reference]) -> None:
+        """Insert references whose messages only the store has at their old positions. Not during a `scan`."""
+        ordered = sorted(references, key=_sequence)
+        _add_to(self._ensure_paged_out(), ordered, None)
+        self.count += len(ordered)
+        self.search_again(ordered[0].sequence)
 
     def search_again(self, sequence: int) -> None:
         """Have every consumer search again from a sequence number on."""
@@ -440,9 +446,14 @@ class Pending:
 
 def _add_to(paged_out: PagedOutIndex, references: list[Reference], places: Mapping[Reference, int] | None) -> None:
     """Add references, oldest first, to the paged-out index, with their places if they are in the spool."""
-    for destination, group in groupby(references, key=_destination):
+    for (destination, redelivery_count, strikes), group in groupby(references, key=_destination_and_marks):
         together = list(group)
-        if together[0].sequence > paged_out.last and not any(map(_marks, together)):
+        if places is None and redelivery_count == 1 and not strikes:
+            sequences = [reference.sequence for reference in together]
+            ids = [reference.message.message_id for reference in together]
+            if paged_out.insert_seen(destination, sequences, ids):
+                continue
+        if together[0].sequence > paged_out.last and not redelivery_count and not strikes:
             sequences = [reference.sequence for reference in together]
             if places is None:
                 paged_out.extend(destination, sequences, [reference.message.message_id for reference in together])
@@ -456,8 +467,8 @@ def _add_to(paged_out: PagedOutIndex, references: list[Reference], places: Mappi
             )
 
 
-def _marks(reference: Reference) -> int:
-    return reference.redelivery_count or reference.strikes
+def _destination_and_marks(reference: Reference) -> tuple[Destination, int, int]:
+    return reference.message.destination, reference.redelivery_count, reference.strikes
 
 
 def _first_after(paged_out: PagedOutIndex, sequence: int) -> int:
@@ -552,6 +563,16 @@ class PrioritizedPending:
             by_level.setdefault(self._level(reference), []).append(reference)
         for level, its_references in by_level.items():
             level.restore(its_references)
+        self.count += len(references)
+
+    def restore_paged_out(self, references: list[Reference]) -> None:
+        """Insert references whose messages only the store has at their old positions."""
+        by_level: dict[Pending, list[Reference]] = {}
+        for reference in references:
+            by_level.setdefault(self._level(reference), []).append(reference)
+        for level, its_references in by_level.items():
+            level.restore_paged_out(its_references)
+        self.is_paged = True
         self.count += len(references)
 
     def search_again(self, sequence: int) -> None:

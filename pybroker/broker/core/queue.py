@@ -22,6 +22,7 @@ from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.consumer_set import Answers, ConsumerSet
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.delivered import Bodiless, without_body
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
 from pybroker.broker.core.paged_out_index import MessageRef
@@ -181,7 +182,7 @@ class Queue(StoredSource):
     def in_flight(self) -> list[Reference]:
         """Return the outstanding messages of all consumers, oldest first."""
         held = (ref for consumer in self.consumer_set.all for ref in consumer.outstanding if ref.source is self)
-        return sorted(held, key=lambda reference: reference.sequence)
+        return sorted([*held, *self._unread], key=lambda reference: reference.sequence)
 
     def outstanding_between(self, after: int, before: int) -> list[Reference]:
         """Return the outstanding messages behind a sequence number and before another, in any order."""
@@ -195,6 +196,7 @@ class Queue(StoredSource):
     def close(self) -> None:
         """Drop all messages and release their memory: the queue is deleted."""
         self.paging.backlogs.discard(self)
+        self._unread = {}
         self.pending.clear()
         self.usage.close()
 
@@ -256,6 +258,11 @@ class Queue(StoredSource):
         """Subtract paged-out messages from the memory usage; this may call back producers that wait for memory."""
         self.usage.release(sum([reference.message.size for reference in references]))
 
+    def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
+        """Remove the body of a delivered message from memory if it can be read back."""
+        if self._has_on_disk(reference) and (made := without_body(reference.message)) is not None:
+            self._replace(reference, made)
+
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Insert references at their old positions; those that a client may have seen count as redelivered."""
         for reference in (*seen, *unseen):
@@ -303,6 +310,11 @@ class Queue(StoredSource):
             self._defer_dispatch()
         else:
             self.dispatch()
+
+    def _replace(self, reference: Reference, message: Message) -> None:
+        freed = reference.message.size - message.size
+        reference.message = message
+        self.usage.release(freed)
 
     def _deliver(self, reference: Reference, consumer: BrokerConsumer) -> None:
         consumer_set = self.consumer_set

@@ -9,7 +9,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.transaction import TransactionId
 
@@ -82,3 +82,12 @@ class Origin(metaclass=ABCMeta):
     @abstractmethod
     def expire(self, reference: Reference) -> None:
         """Remove an expired message."""
+
+    @abstractmethod
+    def drop_body(self, reference: Reference, bodiless: dict[str, BodilessMessage]) -> None:
+        """Remove the body of a delivered message from memory if it can be read back, or is never needed again.
+
+        Args:
+            reference: a delivery that has left the process.
+            bodiless: messages without body, by id, that other subscriptions hold; see `delivered`.
+        """

@@ -2,7 +2,8 @@
 
 If a consumer closes with outstanding messages, they return to their old positions. The oldest one that the client may
 have seen gets a delivery strike, because the consumer was probably processing it; the others get none. A message with
-more strikes than the policy's `max_redeliveries` is dead-lettered.
+more strikes than the policy's `max_redeliveries` is dead-lettered. One whose body left memory meanwhile (see
+`delivered`) returns as a paged-out message, and is read back before it is dead-lettered.
 
 The class is also the `Pager` of its backlog: it pages messages out and reads them back (see `paging`). What the store
 does not have goes to the spool.
@@ -10,13 +11,13 @@ does not have goes to the spool.
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final
 
 from pybroker.broker.core.consumer import DeliverySource
-from pybroker.broker.core.containment import contain
+from pybroker.broker.core.containment import attempt, contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paged_out_index import IN_STORE, SEQUENCE_MAX, MessageRef, PagedOutIndex
 from pybroker.broker.core.paging import (
@@ -35,7 +36,7 @@ from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 
 _log = logging.getLogger(__name__)
@@ -67,11 +68,13 @@ class StoredSource(DeliverySource):
         "_next_expiry",
         "_next_sequence",
         "_next_stored_expiry",
+        "_on_disk_before",
         "_page_out_at",
         "_progress",
         "_scanned",
         "_store",
         "_subscription_key",
+        "_unread",
         "paging",
         "pending",
         "policy",
@@ -106,6 +109,10 @@ class StoredSource(DeliverySource):
         """Memory usage above which messages are paged out: the watermark, or more if the last page-out left more."""
         self._is_paging_out = False
         self._is_spooling = False
+        self._on_disk_before = 0
+        """The store has all persistent messages below this sequence number on disk."""
+        self._unread: dict[Reference, Callable[[], None]] = {}
+        """Messages that consumers gave back, by what is to be done with each once its body can be read back."""
         self._progress = Search.IDLE
 
     @abstractmethod
@@ -282,6 +289,9 @@ class StoredSource(DeliverySource):
 
     def _continue_dispatch(self) -> None:
         self._progress = TRANSITIONS.after(self._progress, SearchEvent.TURN)
+        usage = self._usage()
+        if usage.broker.used > usage.broker.watermark:  # what was read back and delivered in the last turn
+            self._reduce_memory(usage)
         self.dispatch()
 
     def count_in(self, references: Sequence[Reference]) -> None:
@@ -324,6 +334,7 @@ class StoredSource(DeliverySource):
         self._spool(front_bytes, before)
         left: list[Reference] = []
         if self._store.supports_paging:
+            self._on_disk_before = before
             left, _ = self.pending.page_out(front_bytes, before, self._is_stored)
             self._leave_memory(left)
         self._page_out_at = max(usage.watermark, usage.used + usage.watermark // 4)
@@ -394,20 +405,80 @@ class StoredSource(DeliverySource):
                 returned.append(reference)
         for reference in returned:
             self._record_expiry(reference.message)
+        paged_out = [each for each in returned if isinstance(each.message, BodilessMessage)]
+        if paged_out:
+            self.pending.restore_paged_out(paged_out)
+            returned = [each for each in returned if not isinstance(each.message, BodilessMessage)]
         self.pending.restore(returned)
+        if paged_out:
+            self._leave_memory(paged_out)
         self.dispatch()
 
     def reject(self, reference: Reference, cause: str) -> None:
-        """Dead-letter a reference."""
+        """Dead-letter a reference; one whose body is not in memory once it has been read back."""
+        if isinstance(reference.message, BodilessMessage) and not self._read_body(
+            reference, partial(self.reject, reference, cause)
+        ):
+            return
         self._dead_letters.dead_letter(reference.message, cause, subscription_key=self._subscription_key)
         self.forget(reference, None, RemovalReason.DISCARDED)
         self.settle(reference)
 
     def expire(self, reference: Reference) -> None:
-        """Remove an expired message."""
+        """Remove an expired message; one whose body is not in memory once it has been read back."""
+        if isinstance(reference.message, BodilessMessage) and not self._read_body(
+            reference, partial(self.expire, reference)
+        ):
+            return
         self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
         self.forget(reference, None, RemovalReason.DISCARDED)
         self.settle(reference)
+
+    def _has_on_disk(self, reference: Reference) -> bool:
+        """Return True if the store has a message on disk, from where it can be read back."""
+        return reference.sequence < self._on_disk_before and self._is_stored(reference)
+
+    @abstractmethod
+    def _replace(self, reference: Reference, message: Message) -> None:
+        """Replace the message of a reference by the same one with or without its body, and count the difference."""
+
+    def _read_body(self, reference: Reference, action: Callable[[], None]) -> bool:
+        """Read the body of a delivered message back; return False if it is not there now.
+
+        If the store cannot be read now, the action is called later. Until then the message is locked: it is in no
+        backlog, and the store has it. If the store has lost the message, it is removed, since nothing is left of it.
+        """
+        message = reference.message
+        if not self._unread:  # else it waits behind the others: a slow store keeps few pages for those who ask again
+            try:
+                found, _ = self._store.read_page(message.destination, [message.message_id], PAGE_BYTES_MAX)
+            except StoreUnavailable as error:
+                text = "%s of %s is locked until the store can be read: %s"
+                _log.log(severity(error), text, message.message_id, message.destination, error)
+            else:
+                if found:
+                    self._replace(reference, found[0])
+                    return True
+                _log.error(
+                    "%s of %s is removed without a dead letter: the store has lost it",
+                    message.message_id,
+                    message.destination,
+                )
+                self.forget(reference, None, RemovalReason.DISCARDED)
+                self.settle(reference)
+                return False
+        self._unread[reference] = action
+        self.paging.waiting[self._retry_unread] = None
+        return False
+
+    def _retry_unread(self) -> None:
+        """Do what waits for bodies to be read back, until one of them cannot be read."""
+        unread, self._unread = self._unread, {}
+        try:
+            for reference in list(unread):
+                attempt(unread.pop(reference), "removing a message that a consumer gave back", reference.message)
+        finally:
+            self._unread.update(unread)
 
     def _dead_letter(self, reference: Reference) -> bool:
         """Dead-letter a message with too many strikes; return False if that failed, and the message must wait again."""

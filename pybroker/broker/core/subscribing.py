@@ -41,11 +41,13 @@ class Subscribing:
             consumer = self._subscribe_queue(owner, request, deliver)
         else:
             consumer = self._subscribe_topic(owner, request, deliver)
+        self._runtime.usage.delivered.add(consumer)
         self._runtime.observers.announce(lambda observer: observer.consumer_added(consumer))
         return consumer
 
     def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer from the consumers of patterns, and the advisory topics that only it listened to."""
+        self._runtime.usage.delivered.discard(consumer)
         for destination in consumer.request.destinations:
             self._destinations.queue_patterns.remove(destination, consumer)
         for source in consumer.sources:

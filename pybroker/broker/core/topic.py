@@ -14,6 +14,7 @@ from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.delivered import Bodiless, shared_without_body
 from pybroker.broker.core.durable import CoveredTopic
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.overflow import overflow
@@ -383,6 +384,12 @@ class TopicSubscription(DeliverySource):
     def expire(self, reference: Reference) -> None:
         """Drop an expired message, without a dead letter: it has expired for one subscription only."""
         reference.state = _SETTLED
+
+    def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
+        """Remove the body of a delivered message from memory: it is never needed again."""
+        made = shared_without_body(reference.message, bodiless)
+        if made is not None:
+            reference.message = made
 
     def _continue(self) -> None:
         self._is_deferred = False

@@ -12,7 +12,7 @@ transaction is doomed: its commit rolls it back and fails. A prepared transactio
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.gate import Gate, PagedOutMessage
 from pybroker.broker.core.paging import PIECE_MAX
 from pybroker.broker.core.piecewise import Steps, carry_out
-from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.transaction_states import TRANSITIONS, TransactionEvent, TransactionState
 from pybroker.broker.core.uncommitted import SendTarget, UncommittedMessages, UncommittedSend
 from pybroker.broker.core.usage import Usage
@@ -52,6 +52,7 @@ _DISCARDED_COUNT: Final = 128
 _GATES_OPENED_MAX: Final = 32
 """Gates that are opened in one turn of the event loop: each delivers messages."""
 
+_DISPATCHED: Final = ReferenceState.DISPATCHED
 _ACTIVE: Final = TransactionState.ACTIVE
 _PREPARED: Final = TransactionState.PREPARED
 _ROLLED_BACK: Final = TransactionState.ROLLED_BACK
@@ -157,6 +158,8 @@ class BrokerTransaction:
         """Add acknowledgements; the consumer appends the removals to the store."""
         self._check_open()
         self._count(OPERATION_BYTES * len(references))
+        if not self._acknowledged:
+            self._register()
         for reference in references:
             self._in_store |= reference.message.persistent
             self._at_commit.append(partial(reference.source.settle, reference))
@@ -178,6 +181,7 @@ class BrokerTransaction:
         for reference in acknowledged:
             self._at_commit.append(partial(reference.source.settle, reference))
         self._acknowledged[None] = list(acknowledged)
+        self._register()
 
     @property
     def prepared(self) -> bool:
@@ -193,6 +197,13 @@ class BrokerTransaction:
     def acknowledged_so_far(self) -> Iterable[Reference]:
         """The acknowledged references, which stay locked until the transaction ends."""
         return (reference for references in self._acknowledged.values() for reference in references)
+
+    def delivered(self) -> Iterator[Reference]:
+        """Iterate over the acknowledged references, whose bodies are not needed until a roll-back; see `delivered`."""
+        for references in list(self._acknowledged.values()):
+            for reference in references:
+                if reference.state is _DISPATCHED:
+                    yield reference
 
     @property
     def gates(self) -> Iterable[Gate]:
@@ -354,6 +365,11 @@ class BrokerTransaction:
         self._enter(_ON_DISK)
         _open(gates)
 
+    def _register(self) -> None:
+        """Have the acknowledged messages leave memory while it is short."""
+        if self._usage is not None:
+            self._usage.delivered.add(self)
+
     def _count(self, size: int) -> None:
         if self._usage is not None:
             self._counted += size
@@ -363,6 +379,8 @@ class BrokerTransaction:
         """Release the memory of the transaction; after a commit, gates and destinations count its messages."""
         if not is_committed:
             self._uncommitted.end()
+        if self._usage is not None:
+            self._usage.delivered.discard(self)
         counted, self._counted = self._counted, 0
         if self._usage is not None and counted:
             self._usage.release(counted)

@@ -60,6 +60,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from pybroker.broker.core.delivered import DeliveredMessages
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.domain.message import Message
 
@@ -88,6 +89,7 @@ class Usage:
         reserve: of the broker: bytes that a destination may take up to the limit itself.
         broker: the usage of the whole broker.
         paging: the paging state that all backlogs of the broker share.
+        delivered: the delivered messages of all backlogs of the broker.
     """
 
     __slots__ = (
@@ -104,6 +106,7 @@ class Usage:
         "_waiting",
         "_was_stalled",
         "broker",
+        "delivered",
         "fair_limit",
         "limit",
         "paging",
@@ -117,6 +120,7 @@ class Usage:
         self.used = 0
         self.broker: Usage = self if parent is None else parent.broker
         self.paging: Paging = Paging() if parent is None else parent.paging
+        self.delivered: DeliveredMessages = DeliveredMessages(self.paging) if parent is None else parent.delivered
         self.watermark = self.paging.watermark(limit, is_broker=parent is None)
         self.fair_limit = limit * FAIR_PERCENT // 100 if limit else _NEVER
         # Under a low limit the reserve of 1 MB would be all of it.
@@ -197,6 +201,8 @@ class Usage:
 
     def _paged_out(self) -> None:
         self.paging.is_paging_out = False
+        if self.used > self.paging.watermark(self.limit, is_broker=True):
+            self.delivered.page_out(self.recompute_watermark)
         self.recompute_watermark()
 
     @property

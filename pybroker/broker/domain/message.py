@@ -87,6 +87,32 @@ class Message:
         return 0 < self.expiration < now_ms
 
 
+class BodilessMessage(Message):
+    """A message without its `data`, which only the store has; it stands for a delivered message while memory is short.
+
+    Attributes:
+        broker_sequence: the number that the broker gave the message on arrival, by which OpenWire clients refer to it.
+    """
+
+    __slots__ = ("broker_sequence",)
+
+    def __init__(self, message: Message, broker_sequence: int) -> None:
+        super().__init__(
+            message_id=message.message_id,
+            destination=message.destination,
+            data=b"",
+            persistent=message.persistent,
+            priority=message.priority,
+            expiration=message.expiration,
+            connection_id=message.connection_id,
+            group_id=message.group_id,
+            group_sequence=message.group_sequence,
+            payload_size=message.payload_size,
+        )
+        self.size = message.size - len(message.data)
+        self.broker_sequence = broker_sequence
+
+
 def _text_bytes(message_id: str, connection_id: str, group_id: str | None) -> int:
     """Return the memory of the texts that a message keeps beside its data. One wide character makes all four bytes."""
     return sys.getsizeof(message_id) + sys.getsizeof(connection_id) + sys.getsizeof(group_id)

@@ -19,6 +19,7 @@ from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import RequestError, TransactionError
+from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import AckType, ConsumerInfo, MessageDispatch
 from pybroker.broker.domain.openwire.heads import read_head
@@ -272,7 +273,9 @@ class OpenWireConsumer:
 def _last_is(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
     """Return the delivery with that broker sequence."""
     raw = LONG.pack(number)  # excludes most messages without decoding them
-    return next((each for each in deliveries if raw in each.message.data and _broker_sequence(each) == number), None)
+    return next(
+        (each for each in deliveries if _may_have(each.message, raw) and _broker_sequence(each) == number), None
+    )
 
 
 def _last_up_to(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
@@ -284,7 +287,14 @@ def _last_up_to(deliveries: Iterable[Delivery], number: int) -> Delivery | None:
     return found
 
 
+def _may_have(message: Message, raw: bytes) -> bool:
+    return raw in message.data or isinstance(message, BodilessMessage)
+
+
 def _broker_sequence(delivery: Delivery) -> int:
     """Return the broker sequence of a message; see `BrokerPort.next_sequence`."""
-    message_id = read_head(Reader(delivery.message.data, BODY_AT)).message_id
+    message = delivery.message
+    if isinstance(message, BodilessMessage):
+        return message.broker_sequence
+    message_id = read_head(Reader(message.data, BODY_AT)).message_id
     return -1 if message_id is None else message_id.broker_sequence_id

@@ -49,12 +49,14 @@ class Inbox:
     """A consumer and its deliveries, oldest first."""
 
     deliveries: list[Delivery] = field(default_factory=list)
+    messages: dict[Delivery, Message] = field(default_factory=dict)
+    """What was delivered, whose bodies may leave the memory of the broker later."""
     ended: bool = False
     consumer: BrokerConsumer = None  # type: ignore[assignment]  # set once subscribed
 
     @property
     def ids(self) -> list[str]:
-        return [view(delivery.message).content.decode() for delivery in self.deliveries]
+        return [view(self.messages[delivery]).content.decode() for delivery in self.deliveries]
 
     @property
     def counts(self) -> list[int]:
@@ -93,6 +95,7 @@ class Client:
 
         def deliver(delivery: Delivery) -> None:
             inbox.deliveries.append(delivery)
+            inbox.messages[delivery] = delivery.message
             if self.reads:
                 self.connection.written()
 

@@ -12,7 +12,7 @@ from pybroker.broker.domain.destination import queue, topic
 A, B = topic("A"), topic("B")
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "put", "extend", "take", "discard", "after", "return", "recover"]),
+        st.sampled_from(["put", "put", "extend", "take", "discard", "after", "return", "seen", "recover"]),
         st.integers(0, 40),
         st.sampled_from([A, A, B]),
         st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 1)]),
@@ -84,6 +84,8 @@ def _compare(operations, recovered, *, delivered):
                     ref = spooled(ref)
                 model[ref.sequence] = ref
                 index.insert(ref)
+            case "seen" if taken:
+                taken = _return_seen(index, model, taken, place, number)
             case "recover":
                 recover(number % 4, seen=delivered)
         waiting = [model[sequence] for sequence in sorted(model)]
@@ -101,6 +103,18 @@ def _compare(operations, recovered, *, delivered):
     assert sorted(released) == sorted(places)
 
 
+def _return_seen(index, model, taken, place, number):
+    """Return several messages that were taken at once, if no others are between them; return those still taken."""
+    there = sorted({ref.sequence: ref for ref in taken if ref.destination == place}.values())[: number % 6 + 1]
+    refs = [ref._replace(message_id=f"s{ref.sequence}", redelivery_count=1, strikes=0, place=IN_STORE) for ref in there]
+    numbers = [ref.sequence for ref in refs]
+    if not refs or not index.insert_seen(place, numbers, [ref.message_id for ref in refs]):
+        return taken
+    assert not any(numbers[0] < sequence < numbers[-1] for sequence in model)
+    model |= dict(zip(numbers, refs, strict=True))
+    return [ref for ref in taken if ref.sequence not in numbers]
+
+
 def test_a_recovery_does_not_look_at_the_ids():
     ids = [f"ID:host-1-1:1:1:{number}" for number in range(10_000)]
     index = PagedOutIndex()
@@ -116,6 +130,19 @@ def test_what_was_taken_is_let_go_of():
     index.recover(queue("Q"), ids, start=0, delivered=None)
     index.remove_first(999)
     assert [each for each in ids if each is not None] == ["ID:host-1-1:1:1:999"]
+
+
+def test_a_window_that_was_seen_returns_in_few_runs():
+    index = PagedOutIndex()
+    index.extend(A, [40_000], ["behind"])
+    assert index.insert_seen(A, list(range(20_000)), [str(each) for each in range(20_000)])
+    assert len(index._runs) == 4
+    assert [ref.redelivery_count for ref in index.after(19_998, 2)] == [1, 0]
+    assert not index.insert_seen(A, [30_000, 50_000], ["a", "b"]), "another is between them"
+    assert not index.insert_seen(A, [19_999, 30_000], ["a", "b"])
+    index.insert(MessageRef(30_000, "last", A, 1))
+    index.extend(A, [60_000], ["new"])
+    assert [ref.redelivery_count for ref in index.after(29_999, 9)] == [1, 0, 0]
 
 
 def test_an_interleaved_put_moves_no_more_than_a_run():

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.domain.destination import Destination, queue, topic
+from pybroker.broker.domain.message import BodilessMessage
 from pybroker.broker.domain.openwire.commands import (
     AckType,
     ConnectionErrorCommand,
@@ -44,6 +45,14 @@ def filled(world: World, destination: Destination = ORDERS, count: int = 6) -> O
     client = world.client()
     client.send(destination, *LETTERS[:count])
     return client
+
+
+def drop_bodies(world: World) -> None:
+    """Replace all outstanding messages by those without a body."""
+    for connection in world.broker._clients.values():
+        for reference in (each for consumer in connection.consumers for each in consumer.outstanding):
+            message_id = view(reference.message).message_id
+            reference.message = BodilessMessage(reference.message, message_id.broker_sequence_id if message_id else -1)
 
 
 # ---------------------------------------------------------------- the window
@@ -394,11 +403,14 @@ def test_unknown_transaction_is_refused(world: World, asks: bool) -> None:
     [(-2, [1, 1, 1]), (-1, [0, 0, 0]), ("a", [1, 0, 0]), ("b", [1, 1, 0]), (0, [0, 0, 0]), (12345, [0, 0, 0])],
 )
 @pytest.mark.parametrize("what", ["consumer", "session", "connection"])
+@pytest.mark.parametrize("in_memory", [True, False])
 def test_last_delivered_marks_what_was_seen(
-    world: World, what: str, last_delivered: int | str, counters: list[int]
+    world: World, what: str, last_delivered: int | str, counters: list[int], in_memory: bool
 ) -> None:
     client = filled(world, count=3)
     taken = client.consume(ORDERS)
+    if not in_memory:
+        drop_bodies(world)
     numbers = dict(zip("abc", map(sequence, taken), strict=True))
     number = numbers[last_delivered] if isinstance(last_delivered, str) else last_delivered
     ids = {
@@ -416,13 +428,16 @@ def test_last_delivered_marks_what_was_seen(
     ("last_delivered", "counters"),
     [(-2, [1, 1, 1]), (0, [1, 1, 1]), (-1, [0, 0, 0]), ("b", [1, 1, 0]), ("acked", [0, 0, 0]), ("later", [1, 1, 1])],
 )
+@pytest.mark.parametrize("in_memory", [True, False])
 def test_durable_subscription_counts_up_to_the_number(
-    world: World, last_delivered: int | str, counters: list[int]
+    world: World, last_delivered: int | str, counters: list[int], in_memory: bool
 ) -> None:
     client = world.client()
     client.consume(NEWS, subscription_name="s")
     taken = of_kind(client.send(NEWS, "x", "a", "b", "c"), MessageDispatch)
     client.ack(taken[:1])
+    if not in_memory:
+        drop_bodies(world)
     numbers = {"acked": sequence(taken[0]), "b": sequence(taken[2]), "later": sequence(taken[3]) + 100}
     client.remove(client.consumer(), numbers.get(str(last_delivered), last_delivered))  # type: ignore[arg-type]
     again = client.consume(NEWS, 2, subscription_name="s")
