@@ -129,6 +129,8 @@ class SocketConnection(asyncio.Protocol):
         self._registry = registry
         self._fair = registry.turn.input
         self.virtual_finish = 0.0
+        self.is_sparse = True
+        self.served_turn = 0
         self._is_waiting = False  # input waits in the fair queue, or until the peer is read
         self._is_parked = False  # it waits until the peer is read
         self._is_lost = False  # the connection ended while input waited
@@ -214,7 +216,7 @@ class SocketConnection(asyncio.Protocol):
         if self._state is _OPEN:
             self._cancel_timer()
             if when is not None:
-                self._timer = self._loop.call_at(when, self._on_timer)
+                self._timer = self._loop.call_at(when, self._on_time)
 
     def pause_reading(self) -> None:
         """Stop reading until every pause is taken back."""
@@ -312,7 +314,7 @@ class SocketConnection(asyncio.Protocol):
         if fair.credit < 0 or self._is_waiting:
             self._receive_measured(data)
         elif session.receive(data):
-            fair.end(self)
+            fair.end(self, is_left=True)
             self._wait_for_slice()
         elif fair.is_measuring:
             fair.end(self)
@@ -355,7 +357,7 @@ class SocketConnection(asyncio.Protocol):
                 self._is_parked = False
                 self._fair.add(self)
         else:
-            self._end()
+            self._registry.turn.spread(self._end)
 
     # ------------------------------------------------------------ fair queue
 
@@ -421,7 +423,7 @@ class SocketConnection(asyncio.Protocol):
             self._wait_for_slice()
         elif self._session is not None:
             is_left = self._session.receive(data)
-            fair.end(self)
+            fair.end(self, is_left=is_left)
             if is_left:
                 self._wait_for_slice()
 
@@ -540,9 +542,13 @@ class SocketConnection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    def _on_timer(self) -> None:
+    def _on_time(self) -> None:
+        """Have the session's timer run when this turn, or a later one, has time."""
         self._timer = None
-        if self._session is not None:
+        self._registry.turn.spread(self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._session is not None and self._state is _OPEN and self._timer is None:
             self._session.on_timer()
 
     def _lost(self) -> None:

@@ -16,6 +16,11 @@ This is start-time fair queueing (Goyal, Vin, Cheng 1996): a slice starts at the
 the connection's finish, and the queue's virtual time is the start of the slice in service. So a connection that did
 little overtakes those that did much, and saves no claim up while it does nothing.
 
+Among hundreds of connections that flood, a fair share is too little for a client that sends one message and waits
+for its answer: it would wait for a slice of each. So slices are shorter where many wait, and a sparse connection, one
+whose input never had to wait for a second slice, begins at the queue's virtual time once in each turn, whatever it used
+before (as the new flows of FQ-CoDel, RFC 8290). What sparse connections use is limited by `DIRECT_SECONDS`.
+
 The clock is read for the first chunk of a turn, and not for a few small ones after it (`UNMEASURED_BYTES`): reading it
 for each would cost 1 % of a message. Where a frame took more than usual (`EFFORT`), it is read after that frame, and
 for all other chunks of the turn.
@@ -29,6 +34,16 @@ from pybroker.broker.domain.effort import EFFORT
 
 SLICE_SECONDS: Final = 0.001
 """The time after which a connection's other frames wait: a hundred messages, so that the queue costs little."""
+
+SLICE_SECONDS_MIN: Final = 0.0001
+"""The shortest slice: some ten messages, so that the queue costs a few percent."""
+
+ROUND_SECONDS: Final = 0.05
+"""The time in which all that wait should have a slice: if it is too short for slices of `SLICE_SECONDS`, they are
+shorter."""
+
+SPARSE_SECONDS: Final = 0.002
+"""The time that a sparse connection uses at most: two slices, as a page fault or a garbage collection may meet it."""
 
 DIRECT_SECONDS: Final = 0.005
 """The limit to the time for input that is processed as it is read, in each turn of the event loop."""
@@ -53,11 +68,17 @@ class InputOwner(Protocol):
     Attributes:
         peer: the other end, for logs.
         virtual_finish: the virtual time at which its last slice ended.
+        is_sparse: its input was all processed within the slice in which it came.
+        served_turn: the number of the turn of its last slice.
     """
 
     peer: str
 
     virtual_finish: float
+
+    is_sparse: bool
+
+    served_turn: int
 
     def proceed(self) -> bool:
         """Process one slice of the input that waits; return True if it has to wait for another one."""
@@ -89,6 +110,8 @@ class FairQueue:
         "_schedule",
         "_slice_began_at",
         "_slice_ends_at",
+        "_slice_seconds",
+        "_turn",
         "_turn_ends_at",
         "_virtual",
         "begun_at",
@@ -117,6 +140,8 @@ class FairQueue:
         self._virtual = 0.0
         self._finish_max = 0.0
         self._slice_began_at = 0.0
+        self._slice_seconds = SLICE_SECONDS
+        self._turn = 0
         self._slice_ends_at = 0.0
         self._turn_ends_at = 0.0
         self._is_closed = False
@@ -128,14 +153,19 @@ class FairQueue:
         """Begin a slice for input that was just read; False if it has to wait.
 
         It waits if the turn's time is used up, or if the connection has used more than others that wait: one that
-        waits, or may be read many times in one turn, used at most a slice.
+        waits, or may be read many times in one turn, used at most a slice. What a sparse connection used in earlier
+        turns does not count.
         """
         now = self._monotonic()
         self._begin_turn(now)
+        if owner.is_sparse and owner.served_turn != self._turn and owner.virtual_finish > self._virtual:
+            owner.virtual_finish = self._virtual
         if now >= self._turn_ends_at:
             self.credit = 0
             return False
-        if owner.virtual_finish > self._virtual + (0.0 if self._entries else SLICE_SECONDS):
+        if owner.virtual_finish > self._virtual and (
+            self._entries or owner.virtual_finish >= self._virtual + self._slice_seconds
+        ):
             return False
         self._begin_slice(now)
         return True
@@ -157,9 +187,10 @@ class FairQueue:
         EFFORT.is_large = False
         self.credit = 0
 
-    def end(self, owner: InputOwner) -> None:
-        """End the slice of a connection, and advance its virtual time by what it used."""
+    def end(self, owner: InputOwner, *, is_left: bool = False) -> None:
+        """End the slice of a connection, and advance its virtual time by what it used; `is_left`: input waits."""
         now = self._charge(owner)
+        owner.is_sparse = not is_left and now - self._slice_began_at <= SPARSE_SECONDS
         if now >= self._turn_ends_at or EFFORT.is_large:
             EFFORT.is_large = False
             self.credit = 0  # whatever comes in this turn asks `begin`
@@ -179,6 +210,7 @@ class FairQueue:
         self.begun_at = 0.0
         entries = self._entries
         if entries:
+            self._slice_seconds = max(SLICE_SECONDS_MIN, min(ROUND_SECONDS / len(entries), SLICE_SECONDS))
             now = self._monotonic()
             stop = now + QUEUED_SECONDS
             while entries and now < stop:
@@ -188,9 +220,11 @@ class FairQueue:
                 is_left = owner.proceed()
                 now = self._charge(owner)
                 if is_left:
+                    owner.is_sparse = False
                     self.add(owner)
         if not entries:
             self._virtual = max(self._virtual, self._finish_max)
+            self._slice_seconds = SLICE_SECONDS
         return bool(entries)
 
     def close(self) -> None:
@@ -203,6 +237,7 @@ class FairQueue:
     def _begin_turn(self, now: float) -> None:
         if not self.begun_at:
             self.begun_at = now
+            self._turn += 1
             self._turn_ends_at = now + DIRECT_SECONDS
             self.credit = UNMEASURED_BYTES
             self._schedule()
@@ -210,16 +245,20 @@ class FairQueue:
     def _begin_slice(self, now: float) -> None:
         self.is_measuring = True
         self._slice_began_at = now
-        self._slice_ends_at = now + SLICE_SECONDS
+        self._slice_ends_at = now + self._slice_seconds
 
     def _charge(self, owner: InputOwner) -> float:
         now = self._monotonic()
         self.is_measuring = False
+        owner.served_turn = self._turn
         used = now - self._slice_began_at
         if used > self.longest_seconds:
             self.longest_seconds = used
             self.longest_owner = owner
-        owner.virtual_finish = finish = max(self._virtual, owner.virtual_finish) + used
+        # At most a slice ahead: what took long was one frame, or an interruption by the machine, and among hundreds of
+        # connections each slice ahead is a wait of a round.
+        finish = min(max(self._virtual, owner.virtual_finish) + used, self._virtual + self._slice_seconds)
+        owner.virtual_finish = finish
         if finish > self._finish_max:
             self._finish_max = finish
         return now

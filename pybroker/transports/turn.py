@@ -11,6 +11,8 @@ first, that is newest first: a client waits for them, while a dispatch is early 
 Input of connections that send much waits in the `fair_queue`. What it and deferred work append and send goes with the
 end of the next turn, so that there is one commit a turn, and responses do not wait for either.
 
+Timers of connections and their ends are spread: where thousands come at a time, each turn has time for some of them.
+
 Deferred work is what is too long for one turn: searches, sweeps, fan-out. It is done in pieces. Each turn has a limit
 of time and of pieces for all of them together; the rest waits for the next turn, first in first out. A piece that has
 more to do defers itself again, and so continues behind all others, in this turn or a later one.
@@ -35,6 +37,9 @@ DEFERRED_SECONDS: Final = 0.005
 OUTPUT_SECONDS: Final = 0.005
 """The limit to the time for the output of a turn; what is left, of a fan-out to thousands, has as much in the next."""
 
+SPREAD_SECONDS: Final = 0.005
+"""The limit to the time of timers and ends of connections in a turn."""
+
 _OUTPUTS_UNMEASURED: Final = 64
 """Connections with output in a turn, up to which the clock is not read for it: less than a millisecond."""
 
@@ -53,7 +58,18 @@ class Turn:
         lag: the longest turns.
     """
 
-    __slots__ = ("_commits", "_deferred", "_is_scheduled", "_late", "_loop", "_monotonic", "_output", "input", "lag")
+    __slots__ = (
+        "_commits",
+        "_deferred",
+        "_is_scheduled",
+        "_late",
+        "_loop",
+        "_monotonic",
+        "_output",
+        "_spread",
+        "input",
+        "lag",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Begin with nothing to do; `monotonic` returns seconds, exact within a turn, unlike the time of some loops."""
@@ -64,6 +80,7 @@ class Turn:
         self._output: list[Callback] = []
         self._late: deque[Callback] = deque()
         """The output that earlier turns had no time for, oldest first."""
+        self._spread: deque[Callback] = deque()
         self._is_scheduled = False
         self.input = FairQueue(monotonic, self._schedule)
         self.lag = LoopLag()
@@ -81,6 +98,11 @@ class Turn:
     def defer(self, callback: Callback) -> None:
         """Call back when the end of a turn has time, in the order of the calls; a piece should take at most 1 ms."""
         self._deferred.append(callback)
+        self._schedule()
+
+    def spread(self, callback: Callback) -> None:
+        """Call back at this turn's end, or at that of a later one if very many do so, in the order of the calls."""
+        self._spread.append(callback)
         self._schedule()
 
     def post(self, callback: Callback) -> None:
@@ -128,7 +150,10 @@ class Turn:
         self._is_scheduled = False
         fair = self.input
         begun = fair.begun_at
-        read = committed = self._monotonic()
+        read = spread = committed = self._monotonic()
+        if self._spread:
+            self._run_spread(read + SPREAD_SECONDS)
+            spread = committed = self._monotonic()
         if self._commits:
             self._write_commits()
             committed = self._monotonic()
@@ -143,14 +168,15 @@ class Turn:
         if self._deferred:
             self._continue_deferred()
             ended = self._monotonic()
-        if is_left or self._deferred:
+        if is_left or self._deferred or self._spread:
             self._schedule()
         seconds = ended - (begun or read)
         if seconds > self.lag.longest or seconds >= WARNING_SECONDS:
             input_seconds = processed - written + (read - begun if begun else 0.0)
             parts = (
                 (self._input_name(input_seconds), input_seconds),
-                ("commit", committed - read),
+                ("timers and ends of connections", spread - read),
+                ("commit", committed - spread),
                 ("output", written - committed),
                 ("deferred work", ended - processed),
             )
@@ -172,6 +198,13 @@ class Turn:
         for _ in range(DEFERRED_PIECES):
             self._run(deferred.popleft())
             if not deferred or monotonic() >= deadline:
+                return
+
+    def _run_spread(self, deadline: float) -> None:
+        spread = self._spread
+        while spread:
+            self._run(spread.popleft())
+            if self._monotonic() >= deadline:
                 return
 
     def _write_commits(self) -> None:

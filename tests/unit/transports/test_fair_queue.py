@@ -9,6 +9,7 @@ from pybroker.transports.fair_queue import (
     DIRECT_SECONDS,
     QUEUED_SECONDS,
     SLICE_SECONDS,
+    SPARSE_SECONDS,
     UNMEASURED_BYTES,
     FairQueue,
 )
@@ -36,6 +37,8 @@ class Owner:
         self.name = self.peer = name
         self.frames = frames
         self.virtual_finish = 0.0
+        self.is_sparse = True
+        self.served_turn = 0
         self.is_dropped = False
 
     def proceed(self) -> bool:
@@ -116,6 +119,57 @@ def test_idle_connection_saves_no_claim_up(world: World) -> None:
     for _ in range(20):
         world.queue.run()
     assert abs(world.log.count("a") - world.log.count("i")) <= 2 * SLICE_SECONDS / TICK
+
+
+def test_slices_are_shorter_where_many_wait(world: World) -> None:
+    """A round of all of them would take 4 s at `SLICE_SECONDS` each; ticks are longer than the shortest slice here."""
+    for number in range(4000):
+        world.waiting(str(number), 8)
+    begun = world.clock.now
+    while len(set(world.log)) < 4000:
+        world.queue.run()
+    assert world.clock.now - begun == pytest.approx(4000 * TICK), "one frame of each"
+
+
+def test_sparse_connection_is_served_in_each_turn_while_hundreds_flood(world: World) -> None:
+    for number in range(900):
+        world.waiting(str(number), 400)
+    world.queue.run()
+    sparse = world.owner("x")
+    for _ in range(50):
+        assert world.queue.begin(sparse), "whatever it used in the turns before"
+        world.clock.now += SLICE_SECONDS / 2
+        world.queue.end(sparse)
+        assert not world.queue.begin(sparse), "once in a turn"
+        world.queue.run()
+
+
+@pytest.mark.parametrize("way", ["leaves input", "takes long"])
+def test_connection_that_is_not_sparse_waits_its_turn(world: World, way: str) -> None:
+    for number in range(900):
+        world.waiting(str(number), 400)
+    world.queue.run()
+    heavy = world.owner("x")
+    assert world.queue.begin(heavy)
+    world.clock.now += 2 * SPARSE_SECONDS if way == "takes long" else SLICE_SECONDS / 2
+    world.queue.end(heavy, is_left=way == "leaves input")
+    world.queue.run()
+    assert not world.queue.begin(heavy)
+
+
+def test_connection_that_took_long_waits_for_a_round_at_most(world: World) -> None:
+    for number in range(900):
+        world.waiting(str(number), 400)
+    world.queue.run()
+    heavy = world.owner("x", 1)
+    assert world.queue.begin(heavy)
+    world.clock.now += 100 * SLICE_SECONDS
+    world.queue.end(heavy)
+    world.queue.add(heavy)
+    world.log.clear()
+    while "x" not in world.log:
+        world.queue.run()
+    assert len(world.log) <= 2 * 900
 
 
 def test_turn_has_a_limit_whoever_waits(world: World) -> None:

@@ -27,6 +27,8 @@ class Peer:
     """A connection whose input takes its time."""
 
     virtual_finish = 0.0
+    is_sparse = True
+    served_turn = 0
 
     def __init__(self, peer: str, clock: Clock, seconds: float) -> None:
         self.peer = peer

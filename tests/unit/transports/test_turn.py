@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.transports.turn import DEFERRED_PIECES, DEFERRED_SECONDS, OUTPUT_SECONDS, Turn
+from pybroker.transports.turn import DEFERRED_PIECES, DEFERRED_SECONDS, OUTPUT_SECONDS, SPREAD_SECONDS, Turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -255,3 +255,26 @@ def test_output_that_is_written_while_late_output_is_goes_with_the_next_turn(loo
 
     loop.run_until_complete(live())
     assert sorted(log) == list(range(200))
+
+
+def test_timers_of_thousands_are_spread_over_turns_in_order(loop: Loop) -> None:
+    clock, log = Clock(), list[int]()
+
+    def expire(turn: Turn, number: int) -> None:
+        clock.now += 0.0005
+        log.append(number)
+        if number == 0:
+            turn.spread(partial(expire, turn, 1000))
+
+    async def live() -> None:
+        turn = Turn(loop, clock)
+        for number in range(1000):
+            turn.spread(partial(expire, turn, number))
+        while len(log) < 1001:
+            before, begun = len(log), clock.now
+            await asyncio.sleep(0)
+            assert len(log) > before
+            assert clock.now - begun <= SPREAD_SECONDS + 0.001
+
+    loop.run_until_complete(live())
+    assert log == list(range(1001))
