@@ -231,8 +231,11 @@ class BrokerCore(Host):
         self.is_stopping = True
         self.report()
         self._stop_scheduler()
-        for connection in self._clients.values():
-            connection.pause()
+        for connection in list(self._clients.values()):
+            if connection.closed:
+                connection.finish_closing()
+            else:
+                connection.pause()
 
     def abandon(self) -> None:
         """Stop all changes: this broker may no longer write to the store, and its clients are being disconnected."""
@@ -260,6 +263,8 @@ class BrokerCore(Host):
 
     def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> BrokerConnection:
         """Admit a client."""
+        if client_id in self._clients or connection_id in self._connection_ids:
+            self._finish_closing(client_id, connection_id)
         if client_id in self._clients:
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
         if connection_id in self._connection_ids:
@@ -276,6 +281,12 @@ class BrokerCore(Host):
         self._connection_ids.discard(owner.connection_id)
         self.destinations.remove_owned(owner, temporaries)
         self._observers.announce(lambda observer: observer.connection_removed(owner))
+
+    def _finish_closing(self, client_id: str, connection_id: str) -> None:
+        """Complete the closing of connections whose client has come back."""
+        for connection in list(self._clients.values()):
+            if connection.closed and (connection.client_id == client_id or connection.connection_id == connection_id):
+                connection.finish_closing()
 
     # ------------------------------------------------------------ messages
 
