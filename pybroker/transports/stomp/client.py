@@ -20,7 +20,7 @@ from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.acknowledgements import Taken, parse_ack_id
 from pybroker.transports.stomp.destinations import DestinationNames
 from pybroker.transports.stomp.flow import Flow
-from pybroker.transports.stomp.mapping import MessageReader, MessageWriter, SlowText
+from pybroker.transports.stomp.mapping import LargeMessage, MessageReader, MessageWriter
 from pybroker.transports.stomp.outbox import Outbox, ReceiptSlot
 from pybroker.transports.stomp.subscriptions import StompAckMode, StompSubscription, consumer_request
 
@@ -104,9 +104,16 @@ class StompClient:
         for subscription, delivery in sent.items():
             subscription.consumer.acknowledge_through(delivery)
 
-    def use(self, text: SlowText) -> None:
-        """Take the text of the next SEND, which is the one that it was encoded for."""
-        self._reader.encoded = text
+    def prepare(self, frame: Frame) -> LargeMessage | None:
+        """Return the message of a SEND with a long body, to be built in a thread; None if it cannot be."""
+        try:
+            return self._reader.prepare(frame.headers, frame.body, self._transaction_id(frame.headers))
+        except RequestError:
+            return None  # the SEND finds that again, and answers
+
+    def use(self, message: LargeMessage) -> None:
+        """Take the message of the next SEND, which is the one that it was built for."""
+        self._reader.large = message
 
     def resume_rendering(self) -> None:
         """Render a long body that has waited until the peer had read what was written before."""

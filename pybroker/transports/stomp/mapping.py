@@ -17,22 +17,28 @@ clients see no difference. Maps and objects are read from text, and rendered as 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, is_advisory, parse
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
-from pybroker.broker.domain.openwire.body import BODY_BYTES_MAX, encode_text_utf8, inflates_within
+from pybroker.broker.domain.openwire.body import (
+    BODY_BYTES_MAX,
+    encode_text_utf8,
+    inflates_within,
+    text_pieces,
+    utf8_pieces,
+)
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, view
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode_around_content, view
 from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.ports import Clock
 from pybroker.broker.domain.stomp.codec import FRAME_END, encode_frame
 from pybroker.broker.domain.stomp.errors import StompRequestError
-from pybroker.broker.domain.stomp.frames import ESCAPERS, Frame, Version, readable_name, shortened
+from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name, shortened
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.destinations import DestinationNames, cache_entry, names_a_destination
 from pybroker.transports.stomp.java_text import java_text
@@ -156,50 +162,50 @@ _PRODUCER_VALUE = 1
 """ActiveMQ's number of the one producer of a STOMP connection: `<connection id>:-1:1:<n>`."""
 
 
-class SlowText:
-    """A long text of a SEND frame, which takes long to encode.
+class LargeMessage:
+    """The message of a SEND frame with a long body, which a thread builds.
 
     Attributes:
-        is_done: True after `encode`.
-        body: the text in standard UTF-8.
-        content: the same in OpenWire's form; None before, and if the body is no UTF-8.
+        is_done: True after `build`.
+        body: the frame's body.
     """
 
-    __slots__ = ("body", "content", "is_done")
+    __slots__ = ("_build", "_error", "_message", "body", "is_done")
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, build: Callable[[], Message]) -> None:
         self.body = body
-        self.content: bytes | None = None
         self.is_done = False
+        self._build: Callable[[], Message] | None = build
+        self._message: Message | None = None
+        self._error: Exception | None = None
 
-    def encode(self) -> None:
-        """Encode it; in a thread."""
+    def build(self) -> None:
+        """Build it; in a thread. An error is kept for `built`."""
+        build, self._build = self._build, None
+        assert build is not None, "it is built once"
         try:
-            self.content = encode_text_utf8(self.body)
-        except UnicodeDecodeError:
-            self.content = None  # the reader finds that again, and answers
+            self._message = build()
+        except Exception as error:  # of any kind, it concerns this frame
+            self._error = error
         finally:
             self.is_done = True
 
-
-def is_slow_text(frame: Frame) -> bool:
-    """Return True if the body of a SEND becomes a text that takes long to encode."""
-    headers, body = frame.headers, frame.body
-    if len(body) <= INLINE_BYTES_MAX:
-        return False
-    requested = headers.get("amq-msg-type")
-    is_text = "content-length" not in headers if requested is None else requested.strip().lower() == "text"
-    return is_text and not body.isascii()
+    def built(self) -> Message:
+        """Return the message, after `build`. Raises the error of `build`."""
+        if self._error is not None:
+            raise self._error
+        assert self._message is not None, "it is built first"
+        return self._message
 
 
 class MessageReader:
     """Converts the SEND frames of one connection to messages of one producer.
 
     Attributes:
-        encoded: the text of the next SEND, if it was encoded before.
+        large: the message of the next SEND, if it was built before.
     """
 
-    __slots__ = ("_clock", "_names", "_next_sequence", "_producer_id", "_sequence", "_templates", "encoded")
+    __slots__ = ("_clock", "_names", "_next_sequence", "_producer_id", "_sequence", "_templates", "large")
 
     def __init__(
         self, connection_id: str, names: DestinationNames, clock: Clock, next_sequence: Callable[[], int]
@@ -210,7 +216,7 @@ class MessageReader:
         self._next_sequence = next_sequence
         self._sequence = 0
         self._templates: dict[str, MessageTemplate] = {}
-        self.encoded: SlowText | None = None
+        self.large: LargeMessage | None = None
 
     def read(self, headers: Mapping[str, str], body: bytes, transaction: TransactionId | None) -> Message:
         """Return the message of a SEND frame.
@@ -218,21 +224,58 @@ class MessageReader:
         Raises:
             RequestError: a header is missing or cannot be read.
         """
+        if self.large is not None:
+            large, self.large = self.large, None
+            if large.body is body:
+                return large.built()
         template = self._templates.get(headers.get("destination", "")) or self._template(headers)
         fields = self._fields(headers)
         if bodies.TRANSFORMATION in headers and "content-length" not in headers:
             kind, content = _transformed(fields.properties, headers, body)
-        elif self.encoded is not None:
-            kind, content = self._encoded(headers, body)
         else:
             kind, content = _body(headers, body)
         self._sequence += 1
+        return self._build(template, fields, kind, content, self._sequence, self._next_sequence(), transaction)
+
+    def prepare(
+        self, headers: Mapping[str, str], body: bytes, transaction: TransactionId | None
+    ) -> LargeMessage | None:
+        """Return the message of a SEND frame with a long body, to be built in a thread; None if `read` must build it.
+
+        Raises:
+            RequestError: a header is missing or cannot be read.
+        """
+        if bodies.TRANSFORMATION in headers and "content-length" not in headers:
+            return None
+        template = self._templates.get(headers.get("destination", "")) or self._template(headers)
+        fields = self._fields(headers)
+        self._sequence += 1
+        sequence, broker_sequence = self._sequence, self._next_sequence()
+
+        def build() -> Message:
+            kind, pieces = _body_pieces(headers, body)
+            return self._build(template, fields, kind, b"", sequence, broker_sequence, transaction, pieces)
+
+        return LargeMessage(body, build)
+
+    def _build(
+        self,
+        template: MessageTemplate,
+        fields: _Fields,
+        kind: MessageType,
+        content: bytes,
+        sequence: int,
+        broker_sequence: int,
+        transaction: TransactionId | None,
+        pieces: Sequence[bytes] = (),
+    ) -> Message:
         now = self._clock()
         return template.build(
             type=kind,
-            sequence=self._sequence,
-            broker_sequence=self._next_sequence(),
+            sequence=sequence,
+            broker_sequence=broker_sequence,
             content=content,
+            pieces=pieces,
             properties=fields.properties,
             persistent=fields.persistent,
             timestamp=now if fields.timestamp is None else fields.timestamp,
@@ -246,12 +289,6 @@ class MessageReader:
             transaction_id=transaction,
             broker_in_time=now,
         )
-
-    def _encoded(self, headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
-        encoded, self.encoded = self.encoded, None
-        if encoded is not None and encoded.body is body and encoded.content is not None:
-            return MessageType.TEXT, encoded.content
-        return _body(headers, body)
 
     def _template(self, headers: Mapping[str, str]) -> MessageTemplate:
         text = headers.get("destination", "")
@@ -318,6 +355,18 @@ def _body(headers: Mapping[str, str], body: bytes) -> tuple[MessageType, bytes]:
             )
 
 
+def _body_pieces(headers: Mapping[str, str], body: bytes) -> tuple[MessageType, Sequence[bytes]]:
+    """Return what `_body` does for a long body, the content in pieces."""
+    requested = headers.get("amq-msg-type")
+    if "content-length" not in headers if requested is None else requested.strip().lower() == "text":
+        try:
+            return MessageType.TEXT, text_pieces(body)
+        except UnicodeDecodeError:
+            pass  # `_body` answers
+    kind, content = _body(headers, body)
+    return kind, (content,)
+
+
 def _integer(header: str, text: str, bounds: tuple[int, int]) -> int:
     digits = text.strip()
     unsigned = digits[1:] if digits[:1] in ("-", "+") else digits
@@ -364,32 +413,48 @@ _INFLATION_MAX: Final = 1032
 _Body = tuple[bytes, dict[str, str]]
 """A frame's body, and the headers that describe its form."""
 
+_LargeBody = tuple[Sequence[bytes], dict[str, str]]
+"""The same of a long body, which is in pieces."""
+
 
 class SlowBody:
     """A body that takes long to render.
 
     Attributes:
-        fields: the message.
+        fields: the message, without its content if that is long.
     """
 
-    __slots__ = ("_error", "_made", "_message", "_writer", "fields")
+    __slots__ = ("_error", "_made", "_message", "_start", "_stop", "_writer", "fields")
 
-    def __init__(self, writer: "MessageWriter", message: Message, fields: OpenWireMessage) -> None:
+    def __init__(
+        self, writer: "MessageWriter", message: Message, fields: OpenWireMessage, start: int = 0, stop: int = 0
+    ) -> None:
+        """Render nothing yet.
+
+        Args:
+            writer: renders it.
+            message: the message.
+            fields: its fields.
+            start: the offset in its bytes of the content that the fields lack.
+            stop: the offset of its end; 0: the fields have the content.
+        """
         self.fields = fields
         self._writer = writer
         self._message = message
-        self._made: _Body | None = None
+        self._start = start
+        self._stop = stop
+        self._made: _LargeBody | None = None
         self._error: Exception | None = None
 
     def render(self) -> None:
         """Render it; in a thread. An error is kept for `rendered`."""
         try:
             _ = self.fields.properties  # decoded here, and kept for `rendered`
-            self._made = self._writer.body(self._message, self.fields)
+            self._made = self._writer.large_body(self._message, self.fields, self._start, self._stop)
         except Exception as error:  # of any kind, it concerns this message
             self._error = error
 
-    def rendered(self) -> _Body:
+    def rendered(self) -> _LargeBody:
         """Return the body and its headers, after `render`. Raises the error of `render`."""
         if self._error is not None:
             raise self._error
@@ -453,10 +518,19 @@ class MessageWriter:
             MalformedOpenWire: the message's bytes do not decode.
         """
         message = delivery.message
+        if len(message.data) > INLINE_BYTES_MAX:
+            return SlowBody(self, message, *decode_around_content(message.data))
         fields = view(message)
-        if (fields.compressed or len(message.data) > INLINE_BYTES_MAX) and _is_slow(fields):
+        if fields.compressed and _is_slow(fields):
             return SlowBody(self, message, fields)
-        return b"".join(self._pieces(delivery, fields, ack))
+        rendered = fields.rendered
+        if rendered is None or rendered[0] is not self._form:
+            properties = fields.properties
+            if not _STANDARD.isdisjoint(properties):
+                return self._write_overridden(delivery, fields, ack, self.body(message, fields))
+            rendered = self._render(message, fields, properties)
+        _, lines, body = rendered
+        return b"".join((self._frame_head(delivery, fields, ack, lines), body, FRAME_END))
 
     def write_rendered(self, delivery: Delivery, slow: SlowBody, ack: str | None = None) -> tuple[bytes, ...]:
         """Return the MESSAGE frame of a delivery whose body is rendered now, in pieces.
@@ -464,19 +538,16 @@ class MessageWriter:
         Raises:
             MalformedOpenWire: the message's bytes do not decode.
         """
-        return self._pieces(delivery, slow.fields, ack, slow.rendered())
+        fields = slow.fields
+        pieces, headers = slow.rendered()
+        if not _STANDARD.isdisjoint(fields.properties):
+            return (self._write_overridden(delivery, fields, ack, (b"".join(pieces), headers)),)
+        lines = self._lines(delivery.message, fields, fields.properties, _optional_headers(fields, headers))
+        return (self._frame_head(delivery, fields, ack, lines), *pieces, FRAME_END)
 
-    def _pieces(
-        self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, made: _Body | None = None
-    ) -> tuple[bytes, ...]:
+    def _frame_head(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, lines: str) -> bytes:
+        """Return a frame up to its body, with the lines that are the same for all consumers."""
         message = delivery.message
-        rendered = fields.rendered
-        if rendered is None or rendered[0] is not self._form:
-            properties = fields.properties
-            if not _STANDARD.isdisjoint(properties):
-                return (self._write_overridden(delivery, fields, ack, made),)
-            rendered = self._render(message, fields, properties, made)
-        _, lines, body = rendered
         head = self._heads.get(message.destination) or self._head(message.destination)
         if ack is not None:
             head += f"ack:{self._escape(ack)}\n"
@@ -484,7 +555,7 @@ class MessageWriter:
             head += "redelivered:true\n"
         for name, value in self._own_headers(fields).items():
             head += f"{name}:{self._escape(value)}\n"
-        return (head + lines).encode(errors="replace"), body, FRAME_END
+        return (head + lines).encode(errors="replace")
 
     def end_of_browsing(self, destination: str) -> bytes:
         """Return the frame that ends a browse."""
@@ -494,46 +565,53 @@ class MessageWriter:
         return encode_frame("MESSAGE", headers, b"", self._version)
 
     def _render(
-        self, message: Message, fields: OpenWireMessage, properties: Mapping[str, Value], made: _Body | None
+        self, message: Message, fields: OpenWireMessage, properties: Mapping[str, Value]
     ) -> tuple[object, str, bytes]:
         """Return the form, the last lines of the head, and the body: the same for all consumers of that form.
 
         A topic's message keeps them for its next consumer. A queue's message has one consumer.
         """
-        escape = self._escape
         headers: dict[str, str] = {}
-        if made is not None:
-            body, headers = made
-        elif fields.type is _TEXT and self._transformation is None:
+        if fields.type is _TEXT and self._transformation is None:
             body = _body_of(fields, self._body_bytes_max)
         else:
             body, headers = self.body(message, fields)
+        lines = self._lines(message, fields, properties, _headers_with_length(fields, body, headers))
+        rendered = (self._form, lines, body)
+        if not message.destination.is_queue and len(body) <= message.size:  # what the cache of fields counts
+            fields.rendered = rendered
+        return rendered
+
+    def _lines(
+        self,
+        message: Message,
+        fields: OpenWireMessage,
+        properties: Mapping[str, Value],
+        optional_headers: Mapping[str, str],
+    ) -> str:
+        """Return the last lines of the head."""
+        escape = self._escape
         lines = (
             f"message-id:{escape(message.message_id)}\n"
             f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
         )
         if message.persistent:
             lines += "persistent:true\n"
-        for name, value in _optional_headers(fields, body, headers).items():
+        for name, value in optional_headers.items():
             lines += f"{name}:{escape(value)}\n"
         names = self._property_names
         for name, held in properties.items():
             text = held if type(held) is str else java_text(held)
             lines += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
-        rendered = (self._form, lines + "\n", body)
-        if not message.destination.is_queue and len(body) <= message.size:  # what the cache of fields counts
-            fields.rendered = rendered
-        return rendered
+        return lines + "\n"
 
-    def _write_overridden(
-        self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, made: _Body | None
-    ) -> bytes:
+    def _write_overridden(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, made: _Body) -> bytes:
         """Render with properties that override standard headers, as in ActiveMQ.
 
         They cannot override headers that the client needs to acknowledge and to read the frame.
         """
         message = delivery.message
-        body, added = made or self.body(message, fields)
+        body, added = made
         headers = {
             "destination": self._names.write(message.destination),
             "message-id": message.message_id,
@@ -545,7 +623,7 @@ class MessageWriter:
             headers["persistent"] = "true"
         if delivery.redelivery_count:
             headers["redelivered"] = "true"
-        headers |= _optional_headers(fields, body, {}) | self._own_headers(fields)
+        headers |= _headers_with_length(fields, body, {}) | self._own_headers(fields)
         headers |= {name: java_text(value) for name, value in fields.properties.items()}
         headers |= added
         if "content-length" in headers:
@@ -592,6 +670,31 @@ class MessageWriter:
             )  # fmt: skip
         return b"", {}
 
+    def large_body(self, message: Message, fields: OpenWireMessage, start: int, stop: int) -> _LargeBody:
+        """Return a long body in pieces, and the headers that describe its form; in a thread.
+
+        Args:
+            message: the message.
+            fields: its fields, which lack the content if `stop` is not 0.
+            start: the offset of the content in the message's bytes.
+            stop: the offset of its end.
+
+        Raises:
+            MalformedOpenWire: it does not decode.
+        """
+        is_bytes = fields.type is _BYTES
+        if not stop or fields.compressed or (not is_bytes and self._transformation is not None):
+            if stop:
+                fields.content = message.data[start:stop]
+            body, headers = self.body(message, fields)
+            pieces: Sequence[bytes] = (body,)
+        else:
+            headers = {}
+            pieces = _content_pieces(message.data, fields.type, start, stop)
+        if is_bytes or any(b"\0" in piece for piece in pieces):
+            headers["content-length"] = str(sum(map(len, pieces)))
+        return pieces, headers
+
     def _head(self, destination: Destination) -> str:
         """Return the first lines of every MESSAGE from a destination."""
         head = "MESSAGE\n"
@@ -624,7 +727,23 @@ def _is_advisory(message: Message, fields: OpenWireMessage) -> bool:
     return fields.jms_type == bodies.ADVISORY_TYPE or is_advisory(message.destination)
 
 
-def _optional_headers(fields: OpenWireMessage, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+def _content_pieces(data: bytes, kind: MessageType, start: int, stop: int) -> Sequence[bytes]:
+    """Return the body of an uncompressed content within a message's bytes, as `MessageWriter.body` does."""
+    if kind is _TEXT:
+        try:
+            return utf8_pieces(data, start, stop)
+        except MalformedOpenWire:
+            start += _TEXT_LENGTH_BYTES  # as in `_body_of`
+    elif kind is not _BYTES:
+        return (b"",)
+    return [data[at : min(at + _PIECE_BYTES, stop)] for at in range(start, stop, _PIECE_BYTES)]
+
+
+_PIECE_BYTES: Final = 1 << 20
+"""Bytes that are copied at once, for which a thread keeps the interpreter."""
+
+
+def _optional_headers(fields: OpenWireMessage, headers: dict[str, str]) -> dict[str, str]:
     """Add the headers that only some messages have, and return all."""
     if fields.correlation_id is not None:
         headers["correlation-id"] = fields.correlation_id
@@ -632,6 +751,12 @@ def _optional_headers(fields: OpenWireMessage, body: bytes, headers: dict[str, s
         headers["type"] = fields.jms_type
     if fields.user_id is not None:
         headers["JMSXUserID"] = fields.user_id
+    return headers
+
+
+def _headers_with_length(fields: OpenWireMessage, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+    """Add the headers that only some messages have, the length of a body that needs it, and return all."""
+    headers = _optional_headers(fields, headers)
     # ActiveMQ writes a text's NUL as the two bytes of Java's modified UTF-8. In standard UTF-8 it is one byte, which
     # would end the frame without a length.
     if fields.type is _BYTES or b"\0" in body:
@@ -640,16 +765,12 @@ def _optional_headers(fields: OpenWireMessage, body: bytes, headers: dict[str, s
 
 
 def _is_slow(fields: OpenWireMessage) -> bool:
-    """Return True if it may take long to render: long properties, a long text, or what is long when it is inflated."""
-    if len(fields.marshalled_properties or b"") > INLINE_BYTES_MAX:
-        return True
+    """Return True if a compressed body may take long to render."""
     content = fields.content
-    if content is None:
-        return False
-    if not fields.compressed:
-        return fields.type is _TEXT and len(content) > INLINE_BYTES_MAX
-    return len(content) * _INFLATION_MAX > INLINE_BYTES_MAX and not inflates_within(
-        content, INLINE_BYTES_MAX, is_bytes_message=fields.type is _BYTES
+    return (
+        content is not None
+        and len(content) * _INFLATION_MAX > INLINE_BYTES_MAX
+        and not inflates_within(content, INLINE_BYTES_MAX, is_bytes_message=fields.type is _BYTES)
     )
 
 

@@ -25,7 +25,7 @@ from pybroker.transports.session import INPUT_WAIT_SECONDS, Link, Session
 from pybroker.transports.stomp.client import StompClient
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
 from pybroker.transports.stomp.heartbeat import HeartBeat, negotiate
-from pybroker.transports.stomp.mapping import INLINE_BYTES_MAX, SlowText, is_slow_text
+from pybroker.transports.stomp.mapping import INLINE_BYTES_MAX, LargeMessage
 from pybroker.transports.stomp.states import TRANSITIONS, Reaction, StompState
 
 _log = logging.getLogger(__name__)
@@ -69,8 +69,9 @@ class StompSession(Session):
         self._server = server
         self._decoder = FrameDecoder(limits)
         self._frames: Iterator[Frame] = iter(())
-        self._encoding: SlowText | None = None
         """The frames of the last chunk that are left."""
+        self._large: LargeMessage | None = None
+        """The message of the first of these frames, while a thread builds it."""
         self._decoder.body_bytes_max = min(limits.body_bytes, limits.unconnected_body_bytes)
         self._decoder.head_bytes_max = min(limits.head_bytes, limits.unconnected_head_bytes)
         self._has_reserved = False
@@ -110,15 +111,15 @@ class StompSession(Session):
             return False
         decoder = self._decoder
         left = FRAMES_PER_CLOCK
-        if self._encoding is not None and not self._encoding.is_done:
+        if self._large is not None and not self._large.is_done:
             return True
         try:
             for frame in self._frames:
+                if len(frame.body) > INLINE_BYTES_MAX and self._starts_building(frame):
+                    return True  # the body is in memory until its message is
                 if self._has_reserved:  # for this frame, which is complete
                     self._has_reserved = False
                     self._link.release_frame()
-                if len(frame.body) > INLINE_BYTES_MAX and self._starts_encoding(frame):
-                    return True
                 self._obey(frame)
                 if not self._handlers:
                     return False
@@ -189,23 +190,23 @@ class StompSession(Session):
 
     # ------------------------------------------------------------ frames
 
-    def _starts_encoding(self, frame: Frame) -> bool:
-        """Return True if a thread encodes the long text of a SEND; the peer is not read until the frame comes again."""
+    def _starts_building(self, frame: Frame) -> bool:
+        """Return True if a thread builds the message of a SEND; the peer is not read until the frame comes again."""
         client = self._client
         if client is None or frame.command != Command.SEND:
             return False
-        encoding = self._encoding
-        if encoding is None:
-            if not is_slow_text(frame):
+        large = self._large
+        if large is None:
+            self._large = large = client.prepare(frame)
+            if large is None:
                 return False
-            self._encoding = encoding = SlowText(frame.body)
             self._link.pause_reading()
-            self._link.in_thread(encoding.encode, self._link.resume_reading)
-            if not encoding.is_done:
+            self._link.in_thread(large.build, self._link.resume_reading)
+            if not large.is_done:
                 self._frames = chain((frame,), self._frames)
                 return True
-        self._encoding = None
-        client.use(encoding)  # it is for this frame
+        self._large = None
+        client.use(large)  # it is for this frame
         return False
 
     def _enter(self, state: StompState) -> None:

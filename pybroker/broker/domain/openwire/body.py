@@ -19,7 +19,7 @@ from pybroker.broker.domain.openwire.loose import (
     decode_mutf8,
     encode_mutf8,
 )
-from pybroker.broker.domain.openwire.mutf8 import SLICE_BYTES, check_utf8, encoded_slices, utf8_slices
+from pybroker.broker.domain.openwire.mutf8 import SLICE_BYTES, check_utf8, encoded_slices, is_plain_utf8, utf8_slices
 
 BODY_BYTES_MAX: Final = 100 * 1024 * 1024
 """Limit of the uncompressed size of a body: the largest frame that ActiveMQ accepts by default."""
@@ -42,6 +42,34 @@ def encode_text_utf8(text: bytes) -> bytes:
     check_utf8(text)
     encoded = b"".join(encoded_slices(text))
     return INT.pack(len(encoded)) + encoded
+
+
+def text_pieces(text: bytes) -> list[bytes]:
+    """Return the content of `encode_text_utf8` in pieces; a text that needs no change is a piece as it is.
+
+    Raises:
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    check_utf8(text)
+    if all(is_plain_utf8(text[at : at + SLICE_BYTES]) for at in range(0, len(text), SLICE_BYTES)):
+        pieces = [text]
+    else:
+        pieces = list(encoded_slices(text))
+    return [INT.pack(sum(map(len, pieces))), *pieces]
+
+
+def utf8_pieces(data: bytes, start: int, stop: int) -> list[bytes]:
+    """Return the text of `decode_text_utf8` in pieces, from a content within other bytes.
+
+    Raises:
+        MalformedOpenWire: the content is cut short or no UTF-8.
+    """
+    if stop - start < INT.size or INT.unpack_from(data, start)[0] != stop - start - INT.size:
+        raise MalformedOpenWire("a text whose length is not what it says")
+    try:
+        return list(utf8_slices(data, start + INT.size, stop))
+    except UnicodeDecodeError as error:
+        raise MalformedOpenWire(f"a string that is not UTF-8: {error.reason}") from error
 
 
 def decode_text(content: bytes) -> str:

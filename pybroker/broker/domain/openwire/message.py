@@ -204,6 +204,42 @@ def decode(data: bytes, *, with_content: bool = True) -> OpenWireMessage:
         MalformedOpenWire: it is no message.
     """
     reader = Reader(data)
+    message = _read_front(reader)
+    if with_content:
+        message.content = reader.byte_sequence()
+    else:
+        reader.skip_byte_sequence()
+    message.marshalled_properties = reader.byte_sequence()
+    _read_broker_fields(reader, message)
+    reader.end()
+    return message
+
+
+def decode_around_content(data: bytes) -> tuple[OpenWireMessage, int, int]:
+    """Decode a large message but for its content; return it, and where in its bytes the content begins and ends.
+
+    Both are 0 if the content is null.
+
+    Raises:
+        MalformedOpenWire: it is no message.
+    """
+    reader = Reader(data)
+    message = _read_front(reader)
+    start = reader.offset + _CONTENT_HEAD_BYTES
+    reader.skip_byte_sequence()
+    stop = reader.offset
+    message.marshalled_properties = reader.byte_sequence()
+    _read_broker_fields(reader, message)
+    reader.end()
+    return (message, start, stop) if stop >= start else (message, 0, 0)
+
+
+_CONTENT_HEAD_BYTES = 1 + INT.size
+"""A flag and a length."""
+
+
+def _read_front(reader: Reader) -> OpenWireMessage:
+    """Read what comes before the content."""
     data_type, command_id, response_required = reader.unpack(HEAD)
     kind = _MESSAGE_TYPES.get(data_type)
     if kind is None:
@@ -220,13 +256,6 @@ def decode(data: bytes, *, with_content: bool = True) -> OpenWireMessage:
         message.original_destination = ids.read_destination(reader)
     message.message_id = ids.read_message_id(reader)
     _read_headers(reader, message)
-    if with_content:
-        message.content = reader.byte_sequence()
-    else:
-        reader.skip_byte_sequence()
-    message.marshalled_properties = reader.byte_sequence()
-    _read_broker_fields(reader, message)
-    reader.end()
     return message
 
 

@@ -46,17 +46,18 @@ def decoded_slices(data: bytes) -> Iterator[str]:
         yield _decoded(piece)
 
 
-def utf8_slices(data: bytes, start: int) -> Iterator[bytes]:
+def utf8_slices(data: bytes, start: int, stop: int | None = None) -> Iterator[bytes]:
     """Yield modified or standard UTF-8 as standard UTF-8, a slice at a time; a single surrogate becomes `?`.
 
     Args:
         data: the bytes.
         start: the offset of the text.
+        stop: the offset of its end; None: that of the bytes.
 
     Raises:
         UnicodeDecodeError: it is neither; the position is that in the slice.
     """
-    for piece in _slices(data, start):
+    for piece in _slices(data, start, stop):
         if piece.isascii():
             yield piece
         else:
@@ -91,12 +92,19 @@ def encoded_slices(data: bytes) -> Iterator[bytes]:
 
 _NUL: Final = b"\xc0\x80"
 _HIGH_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\Z")
+_CHANGED: Final = b"\x00\xf0\xf1\xf2\xf3\xf4"
+"""U+0000, and the first bytes of supplementary characters."""
 _SUPPLEMENTARY: Final = re.compile(rb"[\xf0-\xf4][\x80-\xbf]{3}")
 
 
-def _slices(data: bytes, start: int = 0) -> Iterator[bytes]:
+def is_plain_utf8(piece: bytes) -> bool:
+    """Return True if a piece of UTF-8 is the same in modified UTF-8: no NUL, nothing of a supplementary character."""
+    return len(piece.translate(None, _CHANGED)) == len(piece)
+
+
+def _slices(data: bytes, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """Cut a text into slices that end between characters, and not within a pair of surrogates."""
-    length = len(data)
+    length = len(data) if stop is None else stop
     while length - start > SLICE_BYTES:
         end = start + SLICE_BYTES
         for _ in range(3):
@@ -107,7 +115,7 @@ def _slices(data: bytes, start: int = 0) -> Iterator[bytes]:
             end -= 3
         yield data[start:end]
         start = end
-    yield data[start:] if start else data
+    yield data[start:length] if start or length < len(data) else data
 
 
 # ---------------------------------------------------------------- surrogates

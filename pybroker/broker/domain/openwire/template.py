@@ -8,7 +8,7 @@ The bytes are those of `message.encode` for the same fields.
 Source: OpenWire v11, `Message` (drawn in `message`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from struct import error as StructError
 from typing import Final
 
@@ -82,6 +82,7 @@ class MessageTemplate:
         transaction_id: TransactionId | None = None,
         broker_in_time: int = 0,
         broker_sequence: int = 0,
+        pieces: Sequence[bytes] = (),
     ) -> Message:
         """Return a message.
 
@@ -102,6 +103,7 @@ class MessageTemplate:
             transaction_id: the transaction it is sent in.
             broker_in_time: when the broker got it, in milliseconds since the epoch.
             broker_sequence: the broker's number of the message.
+            pieces: the body, which is long, in pieces; `content` is empty then.
 
         Raises:
             UnencodableOpenWire: a header or property name is too long, or a number out of its range.
@@ -128,7 +130,7 @@ class MessageTemplate:
         )
         fields.set_properties(properties)
         try:
-            data = self._encode(fields, (sequence, broker_sequence), content)
+            data = self._encode(fields, (sequence, broker_sequence), content, pieces)
         except StructError as error:
             raise UnencodableOpenWire(f"a number out of its range: {error}") from error
         message = Message(
@@ -141,18 +143,24 @@ class MessageTemplate:
             connection_id=self._connection_id,
             group_id=group_id,
             group_sequence=group_sequence if group_id is not None else 0,
-            payload_size=fields.payload_size,
+            payload_size=fields.payload_size + sum(map(len, pieces)) if pieces else fields.payload_size,
         )
         keep(message, fields, len(fields.marshalled_properties or b""))
         return message
 
-    def _encode(self, fields: OpenWireMessage, sequences: tuple[int, int], content: bytes) -> bytes:
+    def _encode(
+        self, fields: OpenWireMessage, sequences: tuple[int, int], content: bytes, pieces: Sequence[bytes]
+    ) -> bytes:
         head = self._heads.get(fields.type) if fields.transaction_id is None else None
         if head is None:
             transaction = ids.transaction_id(fields.transaction_id)
             head = fields.type.to_bytes() + self._prefix + transaction + self._message_id_head
         marshalled = fields.marshalled_properties
         tail = _pack_broker_fields(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, fields.broker_in_time, 0, 0)
+        if pieces:
+            middle = _middle(fields, sequences, sum(map(len, pieces)))
+            rest = (NULL,) if marshalled is None else (BYTE_AND_INT.pack(1, len(marshalled)), marshalled)
+            return b"".join((head, middle, *pieces, *rest, tail))
         middle = _middle(fields, sequences, len(content))
         if marshalled is None:
             return b"".join((head, middle, content, NULL, tail))

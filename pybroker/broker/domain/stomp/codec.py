@@ -16,6 +16,7 @@ Every byte is examined a bounded number of times, whatever the chunks: a positio
 
 import re
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 
 from pybroker.broker.domain.stomp.errors import StompProtocolError
 from pybroker.broker.domain.stomp.frames import (
@@ -40,6 +41,10 @@ FRAME_END = b"\0\n"
 """The end of a server's frame: the NUL and, as in ActiveMQ, a line feed, which makes captures readable."""
 
 
+WHOLE_BYTES_MIN = 1 << 20
+"""The part of a body that has to be there before the rest of it is gathered in a buffer of its own, whose bytes become
+the body's without a copy."""
+
 _Head = tuple[str, dict[str, str], int, int | None]
 """A frame without its body: command, headers, bytes from the command through the blank line, and the
 `content-length`, None when the body ends at the first NUL. A bare tuple, because each frame makes one."""
@@ -54,7 +59,7 @@ class FrameDecoder:
         head_bytes_max: how long command and headers together may be; `limits.head_bytes` unless it is set.
     """
 
-    __slots__ = ("_buffer", "_head", "_limits", "_scanned", "body_bytes_max", "head_bytes_max", "version")
+    __slots__ = ("_body", "_buffer", "_head", "_limits", "_scanned", "body_bytes_max", "head_bytes_max", "version")
 
     def __init__(self, limits: StompLimits) -> None:
         self.version = Version.V1_0
@@ -65,6 +70,8 @@ class FrameDecoder:
         # About the frame at the buffer's start: its head once complete, and how far its end was looked for in vain.
         self._head: _Head | None = None
         self._scanned = 0
+        self._body: BytesIO | None = None
+        """The body that has come of a large unfinished frame; the buffer is empty then."""
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
         """Yield each frame that `chunk` completes, decoding it only when requested.
@@ -76,10 +83,15 @@ class FrameDecoder:
             ProtocolError: the bytes are no frame, or exceed a limit. Nothing can be decoded after that.
         """
         data: bytes | bytearray = chunk
-        if self._buffer:
+        start = 0
+        if self._body is not None:
+            start = self._gather(self._body, chunk)
+            if not start:
+                return
+            yield self._gathered(self._body)
+        elif self._buffer:
             self._buffer += chunk
             data = self._buffer
-        start = 0
         while True:
             if not self._scanned:
                 start = _skip_gap(data, start)
@@ -95,6 +107,8 @@ class FrameDecoder:
     @property
     def received(self) -> int:
         """How many bytes of an unfinished frame have come."""
+        if self._body is not None and self._head is not None:
+            return self._head[2] + self._body.tell()
         return len(self._buffer)
 
     @property
@@ -105,13 +119,14 @@ class FrameDecoder:
         """
         head = self._head
         if head is None or head[3] is None:
-            return 1 << len(self._buffer).bit_length() if self._buffer else 0
+            received = self.received
+            return 1 << received.bit_length() if received else 0
         return head[2] + head[3] + 1
 
     def clear(self) -> None:
         """Drop all bytes: the connection has ended, and the garbage collection that finds this object may come late."""
         self._buffer = bytearray()
-        self._head = None
+        self._head = self._body = None
         self._scanned = 0
 
     def _keep(self, data: bytes | bytearray, start: int) -> None:
@@ -120,6 +135,39 @@ class FrameDecoder:
             del self._buffer[:start]
         elif start < len(data):
             self._buffer = bytearray(memoryview(data)[start:])
+        head = self._head
+        if head is not None and len(self._buffer) - head[2] >= WHOLE_BYTES_MIN:
+            self._body = BytesIO()
+            with memoryview(self._buffer) as view:
+                self._body.write(view[head[2] :])
+            self._buffer = bytearray()
+
+    def _gather(self, body: BytesIO, chunk: bytes) -> int:
+        """Add a chunk to a large body; return where the next frame begins in it, 0 if this one goes on."""
+        assert self._head is not None, "a body follows its head"
+        body_bytes = self._head[3]
+        if body_bytes is None:
+            end = chunk.find(0)
+            if body.tell() + (len(chunk) if end < 0 else end) > self.body_bytes_max:
+                raise self._body_too_long()
+        else:
+            end = body_bytes - body.tell()
+            if end >= len(chunk):
+                end = -1
+            elif chunk[end]:
+                raise _no_trailing_null()
+        if end < 0:
+            body.write(chunk)
+            return 0
+        body.write(memoryview(chunk)[:end])
+        return end + 1
+
+    def _gathered(self, body: BytesIO) -> Frame:
+        assert self._head is not None, "a body follows its head"
+        command, headers, _, _ = self._head
+        self._head = self._body = None
+        self._scanned = 0
+        return Frame(command, headers, body.getvalue())  # which shares the bytes
 
     def _decode(self, data: bytes | bytearray, start: int) -> tuple[Frame, int] | None:
         """Return the frame at `start` and where it ends, or None when it is not complete."""
@@ -136,10 +184,7 @@ class FrameDecoder:
                 self._head, self._scanned = head, len(data) - start
                 return None
             if data[body_end]:
-                raise StompProtocolError(
-                    "content-length bytes were read and there was no trailing null byte",
-                    "content-length counts bytes, not characters, and a NUL follows the body.",
-                )
+                raise _no_trailing_null()
         else:
             body_end = data.find(0, max(body_start, start + self._scanned))
             if (len(data) if body_end < 0 else body_end) - body_start > self.body_bytes_max:
@@ -269,6 +314,13 @@ def _skip_gap(data: bytes | bytearray, start: int) -> int:
         assert match is not None, "the pattern matches nothing, too"
         return match.end()
     return start
+
+
+def _no_trailing_null() -> StompProtocolError:
+    return StompProtocolError(
+        "content-length bytes were read and there was no trailing null byte",
+        "content-length counts bytes, not characters, and a NUL follows the body.",
+    )
 
 
 def _slice(data: bytes | bytearray, start: int, end: int) -> bytes:

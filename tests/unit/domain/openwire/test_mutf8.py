@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.domain.openwire import mutf8
-from pybroker.broker.domain.openwire.body import decode_text_utf8, encode_text_utf8
+from pybroker.broker.domain.openwire.body import decode_text_utf8, encode_text_utf8, text_pieces, utf8_pieces
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, decode_mutf8, encode_mutf8
 
 HARD = [
@@ -53,13 +53,22 @@ def test_slices_do_not_cut_characters_or_pairs(text: str, size: int) -> None:
 @given(texts)
 def test_text_for_stomp_shows_single_surrogates_as_question_marks(text: str) -> None:
     content = encode_mutf8(text)
-    assert decode_text_utf8(len(content).to_bytes(4) + content) == joined(text).encode("utf-8", "replace")
+    expected = joined(text).encode("utf-8", "replace")
+    content = len(content).to_bytes(4) + content
+    assert decode_text_utf8(content) == expected
+    assert b"".join(utf8_pieces(b"\xe4<" + content + b"\xa4>", 2, 2 + len(content))) == expected
 
 
 @given(texts)
 def test_text_of_stomp_becomes_modified_utf8(text: str) -> None:
     clean = text.encode("utf-8", "replace")
     assert encode_text_utf8(clean)[4:] == encode_mutf8(clean.decode())
+    assert b"".join(text_pieces(clean)) == encode_text_utf8(clean)
+
+
+def test_text_that_is_the_same_in_modified_utf8_is_not_copied() -> None:
+    text = "plain \xe9\u20ac".encode() * mutf8.SLICE_BYTES
+    assert text_pieces(text)[1] is text
 
 
 @given(st.binary(max_size=30), st.integers(-1, 2))

@@ -1,14 +1,17 @@
 """Bytes to frames: tolerances, versions, lengths, limits; and frames to bytes."""
 
+import random
 import re
 import time
+import tracemalloc
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis.strategies import sampled_from, text
 
 from pybroker.broker.domain.errors import ProtocolError
-from pybroker.broker.domain.stomp.codec import FrameDecoder, encode_frame
+from pybroker.broker.domain.stomp.codec import WHOLE_BYTES_MIN, FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version, unescape
 
 SMALL = StompLimits(command_bytes=8, header_line_bytes=20, header_count=3, head_bytes=60, body_bytes=10)
@@ -133,6 +136,56 @@ def test_a_body_in_many_chunks_costs_no_more_than_its_length(head: bytes) -> Non
     [frame] = decoder.feed(b"\0")
     assert frame.body == chunk * 20_000
     assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_large_bodies_are_the_same_however_they_are_cut(seed: int) -> None:
+    dice = random.Random(seed)
+    body, other = b"x" * (WHOLE_BYTES_MIN + dice.randrange(5000)), b"y" * (2 * WHOLE_BYTES_MIN)
+    size = len(other)
+    data = (
+        b"SEND\na:1\n\nsmall\0\nSEND\nb:2\n\n%b\0\n\nSEND\ncontent-length:%d\n\n%b\0ACK\n\n\0SEND\n\n%b\0SEND\n\nend\0"
+    ) % (body, size, other.replace(b"yy", b"y\0"), other)
+    edges = [
+        at + near for at in (40, len(body) + 40, len(data) - len(other) - 30, len(data) - 12) for near in range(-8, 8)
+    ]
+    cuts = sorted({0, len(data), *dice.sample(edges, 20), *dice.sample(range(len(data)), 5)})
+    decoder = FrameDecoder(StompLimits())
+    frames = [frame for start, end in pairwise(cuts) for frame in decoder.feed(data[start:end])]
+    assert [frame.body for frame in frames] == [b"small", body, other.replace(b"yy", b"y\0"), b"", other, b"end"]
+    assert (decoder.received, decoder.unfinished) == (0, 0)
+
+
+@pytest.mark.parametrize("length", [None, 4 * WHOLE_BYTES_MIN])
+def test_large_bodies_are_gathered_without_a_copy(length: int | None) -> None:
+    decoder, chunk = FrameDecoder(StompLimits()), b"x" * (WHOLE_BYTES_MIN // 4)
+    head = b"SEND\n\n" if length is None else b"SEND\ncontent-length:%d\n\n" % length
+    tracemalloc.start()
+    try:
+        assert list(decoder.feed(head)) == []
+        for _ in range(16):
+            assert list(decoder.feed(chunk)) == []
+        assert decoder.received == len(head) + 4 * WHOLE_BYTES_MIN
+        assert decoder.unfinished == (8 * WHOLE_BYTES_MIN if length is None else decoder.received + 1)
+        [frame] = decoder.feed(b"\0")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(frame.body) == 4 * WHOLE_BYTES_MIN
+    assert peak < 7 * WHOLE_BYTES_MIN
+
+
+def test_large_bodies_obey_limit_and_length() -> None:
+    limits = StompLimits(body_bytes=2 * WHOLE_BYTES_MIN)
+    for end in (b"", b"\0"):
+        decoder = FrameDecoder(limits)
+        assert list(decoder.feed(b"SEND\n\n" + b"x" * (2 * WHOLE_BYTES_MIN))) == []
+        with pytest.raises(ProtocolError, match="maximum data length"):
+            list(decoder.feed(b"x" + end))
+    decoder = FrameDecoder(limits)
+    assert list(decoder.feed(b"SEND\ncontent-length:%d\n\n" % (2 * WHOLE_BYTES_MIN) + b"x" * WHOLE_BYTES_MIN)) == []
+    with pytest.raises(ProtocolError, match="no trailing null"):
+        list(decoder.feed(b"x" * WHOLE_BYTES_MIN + b"y"))
 
 
 @pytest.mark.parametrize("frame", [b"SEND\r\n\r\n\0", b"SEND\n\r\n\0", b"SEND\n\n\0"])

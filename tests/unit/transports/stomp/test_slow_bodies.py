@@ -210,17 +210,96 @@ def test_a_long_text_that_is_sent_is_encoded_in_a_thread(
     ("headers", "body"),
     [
         ("", b"a" * LONG),
+        ("", ("a\0ä" * LONG).encode().replace(b"\0", b"")),
         (f"content-length:{4 * LONG}\n", "\U0001f600".encode() * LONG),
         (f"amq-msg-type:bytes\ncontent-length:{4 * LONG}\n", "\U0001f600".encode() * LONG),
+        (f"amq-msg-type:text\ncontent-length:{3 * LONG}\n", b"\0ab" * LONG),
+        ("type:t\nJMSXGroupID:g\na:b\n", "ä".encode() * LONG),
     ],
 )
-def test_other_long_bodies_are_sent_at_once(
+def test_a_long_body_is_built_in_a_thread_as_a_short_one_is(
     connect: Any, broker: Any, thread: Thread, headers: str, body: bytes
 ) -> None:
     peer = sending(connect, thread)
-    assert not peer.session.receive(f"SEND\ndestination:/queue/q\n{headers}\n".encode() + body + b"\0")
-    assert len(broker.received) == 1
+    short = headers.replace(f"content-length:{len(body)}", f"content-length:{len(body) // LONG}")
+    for lines, part in ((headers, body), (short, body[: len(body) // LONG])):
+        waits = peer.session.receive(f"SEND\ndestination:/queue/q\n{lines}\n".encode() + part + b"\0")
+        assert waits is (part is body)
+        if waits:
+            assert broker.received == []
+            thread.finish()
+            assert not peer.session.proceed()
+    large, small = map(view, broker.received)
     assert thread.jobs == []
+    assert large.type is small.type
+    assert (large.jms_type, large.group_id) == (small.jms_type, small.group_id)
+    assert dict(large.properties) == {
+        **small.properties,
+        **({"content-length": str(len(body))} if "amq" in headers else {}),
+    }
+    assert (large.text_utf8() if large.type is MessageType.TEXT else large.content) == body
+    assert broker.received[0].payload_size == large.payload_size
+
+
+def test_a_send_that_is_refused_is_not_built(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = sending(connect, thread)
+    for headers in ("destination:/queue/q\npriority:x", "destination:", "destination:/queue/q\ntransaction:no"):
+        assert not peer.session.receive(f"SEND\n{headers}\n\n".encode() + b"a" * LONG + b"\0")
+    peer.session.receive(b"SEND\ndestination:/queue/q\namq-msg-type:text\n\n" + b"\xff" * LONG + b"\0")
+    thread.finish()
+    assert not peer.session.proceed()
+    errors = [frame.partition("\n")[0] for frame in peer.receive()]
+    assert errors == ["ERROR"] * 4
+    assert broker.received == []
+    assert thread.jobs == []
+
+
+@pytest.mark.parametrize("transformation", ["", "transformation:jms-json\n"])
+@pytest.mark.parametrize("kind", [MessageType.TEXT, MessageType.BYTES, MessageType.MAP])
+def test_a_long_message_is_rendered_as_a_short_one_is(
+    connect: Any, broker: Any, thread: Thread, kind: MessageType, transformation: str
+) -> None:
+    peer = connect("1.1")
+    peer.session._client._in_thread = thread
+    peer.send(f"SUBSCRIBE\nid:1\ndestination:/queue/q\n{transformation}\n^")
+    frames = []
+    for number, count in ((1, 1), (2, LONG)):
+        content = {
+            MessageType.TEXT: encode_text("a\0ä" * count),
+            MessageType.BYTES: b"a\0b" * count,
+            MessageType.MAP: encode_map({"k": "v"}),
+        }[kind]
+        properties = {"p": "x" * (count if kind is MessageType.MAP else 1)}
+        broker.route(message(number, content, kind=kind, properties=properties))
+        if count > 1:
+            thread.finish()
+        frames += peer.receive()
+    heads, bodies = zip(*[frame.split("\n\n", 1) for frame in frames], strict=True)
+    short, long = ({line.partition(":")[0] for line in head.splitlines()} for head in heads)
+    assert short == long
+    if kind is not MessageType.MAP:
+        assert bodies[1].removesuffix("\0\n") == bodies[0].removesuffix("\0\n") * LONG
+
+
+def test_a_text_that_is_no_utf8_is_sent_as_it_is(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    broker.route(message(1, b"\x00\x00\x00\x07" + b"a" * LONG))
+    thread.finish()
+    assert peer.receive()[0].endswith("\n\n" + "a" * LONG)
+
+
+def test_memory_of_a_frame_is_reserved_until_its_message_is_built(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = sending(connect, thread)
+    data = b"SEND\ndestination:/queue/q\n\n" + b"a" * LONG + b"\0"
+    assert not peer.session.receive(data[:-10])
+    reserved = peer.link.reserved
+    assert reserved >= LONG
+    assert peer.session.receive(data[-10:])
+    assert peer.link.reserved == reserved
+    thread.finish()
+    assert not peer.session.proceed()
+    assert peer.link.reserved == 0
+    assert len(broker.received) == 1
 
 
 def test_a_long_text_that_is_no_utf8_becomes_bytes(connect: Any, broker: Any, thread: Thread) -> None:
