@@ -12,7 +12,8 @@ from pybroker.broker.app import log_limits
 from pybroker.broker.app.config import SETTINGS, Config
 from pybroker.broker.core import broker as core_broker
 from pybroker.broker.core import connection as core_connection
-from pybroker.broker.core import cron, scheduled, scheduler, transaction
+from pybroker.broker.core import cron, object_memory, scheduled, scheduler, transaction
+from pybroker.broker.core.destinations import NAME_MAX
 from pybroker.broker.core.selector import comparison, like, parser, quota, selector
 from pybroker.broker.domain.destination import PARTS_MAX
 from pybroker.broker.domain.openwire.values import NESTING_MAX, PROPERTY_VALUES_MAX
@@ -22,6 +23,7 @@ from pybroker.store.jdbc import limits as database_limits
 from pybroker.testing import Broker
 from pybroker.transports.connection import UNREAD_BYTES_MAX
 from pybroker.transports.openwire import client as openwire_client
+from pybroker.transports.stomp import client as stomp_client
 from pybroker.transports.stomp.transformation import tree
 from tests.integration.stomp_client import Disconnected, StompClient
 from tests.pages import ROOT
@@ -37,7 +39,7 @@ FIGURES = {
     "property values of a message, with those in maps and lists": PROPERTY_VALUES_MAX,
     "maps and lists inside one another": NESTING_MAX,
     "headers of a STOMP frame": STOMP.header_count,
-    "a header line of a STOMP frame, and so a destination's name": STOMP.header_line_bytes,
+    "a header line of a STOMP frame, and so a composite destination's name": STOMP.header_line_bytes,
     "command and headers of a STOMP frame": STOMP.head_bytes,
     "names of a composite destination": PARTS_MAX,
     "a body that the header `transformation` turns into XML or JSON": tree.BODY_BYTES_MAX,
@@ -48,12 +50,17 @@ FIGURES = {
     "a text that a selector compares with a number, from STOMP": comparison.NUMBER_CHARACTERS_MAX,
     "sessions, producers or consumers of an OpenWire connection": openwire_client.OBJECTS_MAX,
     "subscriptions of a STOMP connection": STOMP.subscriptions,
+    "memory of a connection's consumers, producers, sessions, temporary destinations": object_memory.GUARANTEED_BYTES,
+    "the name of a subscription, and in STOMP the id of one and the name of a transaction": stomp_client.NAME_MAX,
     "temporary destinations of a STOMP connection": STOMP.temporary_destinations,
     "messages that wait for a topic consumer that is not durable, beyond its prefetch": Config().topic_pending_limit,
     "open transactions of an OpenWire connection": core_connection.TRANSACTIONS_MAX,
     "open transactions of a STOMP connection": STOMP.transactions,
     "operations of a transaction": transaction.OPERATIONS_MAX,
     "queues and topics": Config().destinations_max,
+    "memory of queues, topics and durable subscriptions": object_memory.DESTINATION_BYTES,
+    "the name of a queue or topic": NAME_MAX,
+    "client id, connection id": NAME_MAX,
     "scheduled messages": Config().jobs_max,
     "repeats of a scheduled message": scheduled.REPEAT_MAX,
     "a cron entry": cron.TEXT_MAX,
@@ -195,7 +202,7 @@ ANSWERS: dict[str, Callable[[Broker], str]] = {
         it, Refused, lambda c: c.send("queue://Q", "x", properties={f"p{number}": 1 for number in range(10_001)})
     ),
     "headers of a STOMP frame": lambda it: stomp_closed(it, many_headers),
-    "a header line of a STOMP frame, and so a destination's name": lambda it: stomp_closed(
+    "a header line of a STOMP frame, and so a composite destination's name": lambda it: stomp_closed(
         it, lambda client: client.send("SEND", destination="/queue/" + "x" * 11_000)
     ),
     "names of a composite destination": lambda it: openwire(

@@ -343,7 +343,12 @@ class Config:
         least=-1,
         description="Messages that may wait for a slow topic consumer above its prefetch; older are dropped. -1: all.",
     )
-    destinations_max: int = _declared(whole, 100_000, least=1, description="Most queues and topics clients may create.")
+    destinations_max: int = _declared(
+        whole,
+        100_000,
+        least=1,
+        description="Most queues and topics clients may create; temporary ones are limited by memory.",
+    )
     expire_interval: float = _declared(
         duration,
         30.0,

@@ -18,9 +18,10 @@ from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.destinations import Destinations
+from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
 from pybroker.broker.core.host import Host, is_long
 from pybroker.broker.core.inactive import InactiveDestinations
+from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.piecewise import Steps, carry_out, copy_cost
@@ -107,7 +108,7 @@ class BrokerCore(Host):
         if monotonic is not None:
             self.usage.paging.monotonic = monotonic
         self.dead_letters = DeadLetters(
-            target=lambda _: self,
+            target=self._for_dead_letters,
             fallback=self._fallback,
             clock=clock,
             strategies=lambda destination: self.policy(destination).dead_letter_strategy,
@@ -122,11 +123,11 @@ class BrokerCore(Host):
             usage=self.usage,
             dead_letters=self.dead_letters,
             observers=self._observers,
+            objects=self._object_memory(),
         )
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
         self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max)
-        self.queues = self.destinations.queues
-        self.topics = self.destinations.topics
+        self.queues, self.topics = self.destinations.queues, self.destinations.topics
         self.durables = self.destinations.durables
         self._plain = self.destinations.plain
         self._transaction_count = 0
@@ -259,10 +260,18 @@ class BrokerCore(Host):
         """True while the store has no space for new messages."""
         return self.store.is_full or (self._jobs is not None and self._jobs.is_full)
 
+    @property
+    def objects(self) -> ObjectMemory:
+        """The memory of what clients create."""
+        return self._runtime.objects
+
     # ------------------------------------------------------------ clients
 
     def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> BrokerConnection:
         """Admit a client."""
+        longest = max(len(client_id), len(connection_id))
+        if longest > NAME_MAX:
+            raise InvalidClientId(f"A client or connection id of {longest} characters, where {NAME_MAX} are allowed")
         if client_id in self._clients or connection_id in self._connection_ids:
             self._finish_closing(client_id, connection_id)
         if client_id in self._clients:
@@ -326,7 +335,7 @@ class BrokerCore(Host):
         Raises:
             RequestError: it cannot be sent; `ResourceLimit`: there is no space, and the scheduler tries again.
         """
-        self.admit(message)
+        self.admit(message, None)
         self.send(message)
 
     def _sending(self, routed: Iterable[tuple[Queue | Topic, Message]], *, is_together: bool) -> Steps:
@@ -346,10 +355,11 @@ class BrokerCore(Host):
         if transaction is not None:
             yield from transaction.committing()
 
-    def admit(self, message: Message) -> Usage:
-        """Return the memory usage that a message will count for.
+    def admit(self, message: Message, owner: Owner | None) -> Usage:
+        """Return the memory usage that a message will count for; see `Host`. The owner is None for the broker itself.
 
         Raises:
+            InvalidDestination: a name is too long.
             ResourceLimit: the store has no space for the message. The error's text begins like ActiveMQ's.
         """
         if message.persistent and self.is_full:
@@ -358,15 +368,24 @@ class BrokerCore(Host):
                 "operator, have freed space."
             )
         target = self._plain.get(message.destination)
-        return self._usage_of(message.destination) if target is None else target.usage
+        if target is not None:
+            return target.usage
+        self.destinations.creator = None if owner is None else owner.objects
+        return self._usage_of(message.destination)
 
     def _usage_of(self, destination: Destination) -> Usage:
-        """Return the usage of the first part of a destination that makes producers wait; the broker's if none does."""
+        """Return the usage of the first part of a destination that makes producers wait; the broker's if none does.
+
+        Raises:
+            InvalidDestination: a name is too long.
+        """
+        usage = self.usage
         for part in parts(destination):
+            check_name(part)
             target = self.destinations.existing(part)
-            if target is not None and target.usage.is_full:
-                return target.usage
-        return self.usage
+            if usage is self.usage and target is not None and target.usage.is_full:
+                usage = target.usage
+        return usage
 
     def schedules(self, message: Message) -> bool:
         """Return True if a message is to be scheduled; see `Host`."""
@@ -477,8 +496,10 @@ class BrokerCore(Host):
 
     # ------------------------------------------------------------ destinations
 
-    def provide(self, destination: Destination) -> None:
-        """Create a destination if it does not exist."""
+    def provide(self, destination: Destination, owner: Owner) -> None:
+        """Create a destination for a connection if it does not exist."""
+        check_name(destination)
+        self.destinations.creator = owner.objects
         self.destinations.target(destination)
 
     def own(self, destination: Destination, owner: Owner) -> None:
@@ -523,7 +544,27 @@ class BrokerCore(Host):
         if self.scheduler is not None:
             self.scheduler.stop()
 
-    # ------------------------------------------------------------ private: consumers
+    # ------------------------------------------------------------ private
+
+    def _object_memory(self) -> ObjectMemory:
+        limits = self.limits
+        return ObjectMemory(
+            0 if self._counted is None else limits.memory_bytes_max,
+            limits.destinations_max,
+            count=self._count_objects,
+            seconds=lambda: self.usage.paging.monotonic(),
+        )
+
+    def _count_objects(self, change: int) -> None:
+        if change > 0:
+            self.usage.acquire(change)
+        else:
+            self.usage.release(-change)
+
+    def _for_dead_letters(self, destination: Destination) -> "BrokerCore":
+        """Return the target of dead letters, whose destinations the broker itself creates."""
+        self.destinations.creator = None
+        return self
 
     def _fallback(self, destination: Destination) -> Queue:
         return self.destinations.queue(destination)

@@ -9,6 +9,17 @@ from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host, Routed, is_long
+from pybroker.broker.core.object_memory import (
+    CHARACTER_BYTES,
+    CONSUMER_BYTES,
+    DESTINATION_BYTES,
+    PART_BYTES,
+    PRODUCER_BYTES,
+    SESSION_BYTES,
+    TRANSACTION_BYTES,
+    ObjectAccount,
+    size_of_destination,
+)
 from pybroker.broker.core.paging import PIECE_SECONDS
 from pybroker.broker.core.piecewise import PiecewiseWork, Steps, copy_cost
 from pybroker.broker.core.reference import Reference
@@ -35,6 +46,9 @@ _log = logging.getLogger(__name__)
 TRANSACTIONS_MAX = 10_000
 """Open transactions of one connection; a JMS session has one at a time."""
 
+_USUAL_TRANSACTIONS = 10
+"""Open transactions of a connection that count only themselves, so that few are as fast as without these limits."""
+
 _UNCHECKED_TRANSACTIONS = 100
 """Open transactions that a connection may have whatever memory is in use: a consumer may free some only by a commit."""
 
@@ -52,7 +66,7 @@ class BrokerConnection(Owner):
     """
 
     def __init__(self, host: Host, connection_id: str, client_id: str, throttle: Throttle) -> None:
-        super().__init__(connection_id, client_id, is_held=host.is_stopping)
+        super().__init__(connection_id, client_id, ObjectAccount(host.objects), is_held=host.is_stopping)
         self.closed = False
         self.consumers: dict[BrokerConsumer, None] = {}
         self._selector_quota = SelectorQuota()
@@ -83,7 +97,7 @@ class BrokerConnection(Owner):
         """Route a message, now or at its transaction's commit; see `ConnectionPort`."""
         is_new = True
         host = self._host
-        usage = host.admit(message)
+        usage = host.admit(message, self)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
         if transaction is None:
             is_new = host.accept(message, self)
@@ -231,11 +245,18 @@ class BrokerConnection(Owner):
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
     ) -> BrokerConsumer:
         """Add a consumer, which gets no deliveries before its `start`."""
+        size = _size(request)
         self._selector_quota.acquire(request.selector)
+        try:
+            self.objects.acquire(size, "consumer")
+        except BaseException:
+            self._selector_quota.release(request.selector)
+            raise
         try:
             consumer = self._host.subscribe(self, request, deliver, browsed)
         except BaseException:
             self._selector_quota.release(request.selector)
+            self.objects.release(size)
             raise
         self.consumers[consumer] = None
         return consumer
@@ -245,6 +266,7 @@ class BrokerConnection(Owner):
         if consumer in self.consumers:
             del self.consumers[consumer]
             self._selector_quota.release(consumer.request.selector)
+            self.objects.release(_size(consumer.request))
         self._host.forget(consumer)
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
@@ -256,17 +278,29 @@ class BrokerConnection(Owner):
     def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
         """Add a producer, and create its destination if it does not exist."""
         for part in () if destination is None else parts(destination):
-            self._host.provide(part)
+            self._host.provide(part, self)
         self.remove_producer(producer_id)  # in case the client repeats the command
+        self.objects.acquire(_size_of_producer(destination), "producer")
         self.producers[producer_id] = destination
         if destination is not None:
             self._host.add_producer(self, producer_id, destination)
 
     def remove_producer(self, producer_id: ProducerId) -> None:
         """Remove a producer."""
-        destination = self.producers.pop(producer_id, None)
+        if producer_id not in self.producers:
+            return
+        destination = self.producers.pop(producer_id)
+        self.objects.release(_size_of_producer(destination))
         if destination is not None:
             self._host.remove_producer(self, producer_id, destination)
+
+    def add_session(self) -> None:
+        """Count a session of the protocol."""
+        self.objects.acquire(SESSION_BYTES, "session")
+
+    def remove_session(self) -> None:
+        """Subtract a session that is closed."""
+        self.objects.release(SESSION_BYTES)
 
     def create_temporary(self, kind: DestinationType) -> Destination:
         """Create a temporary destination that lives as long as this connection."""
@@ -277,15 +311,23 @@ class BrokerConnection(Owner):
 
     def add_destination(self, destination: Destination) -> None:
         """Create a destination; a temporary one lives as long as this connection."""
-        if destination.is_temporary:
-            self._host.own(destination, self)
+        if destination.is_temporary and destination not in self.temporaries:
+            size = size_of_destination(destination)
+            self.objects.acquire(size, "temporary destination")
+            try:
+                self._host.own(destination, self)
+            except BaseException:
+                self.objects.release(size)
+                raise
             self.temporaries[destination] = None
-        self._host.provide(destination)
+        self._host.provide(destination, self)
 
     def remove_destination(self, destination: Destination) -> None:
         """Delete a destination that has no consumers."""
         self._host.remove_destination(destination)
-        self.temporaries.pop(destination, None)
+        if destination in self.temporaries:
+            del self.temporaries[destination]
+            self.objects.release(size_of_destination(destination))
 
     # ------------------------------------------------------------ transactions
 
@@ -295,6 +337,8 @@ class BrokerConnection(Owner):
             self._transaction_count += 1
             transaction = LocalTransactionId(self.connection_id, self._transaction_count)
         if self._found(transaction) is None:
+            if self.closed:
+                raise TransactionError("the connection is closed")
             if len(self.transactions) >= TRANSACTIONS_MAX:
                 raise TransactionError(
                     f"the connection has {TRANSACTIONS_MAX} open transactions already: commit or roll back some"
@@ -303,7 +347,15 @@ class BrokerConnection(Owner):
                 raise ResourceLimit(
                     f"Usage Manager Memory Limit reached: the connection has {len(self.transactions)} open transactions"
                 )
-            self.transactions[transaction] = self._host.begin(transaction, self)
+            is_unusual = len(self.transactions) >= _USUAL_TRANSACTIONS
+            if is_unusual:
+                self.objects.acquire(TRANSACTION_BYTES, "transaction")
+            try:
+                self.transactions[transaction] = self._host.begin(transaction, self)
+            except BaseException:
+                if is_unusual:
+                    self.objects.release(TRANSACTION_BYTES)
+                raise
         return transaction
 
     def prepare(self, transaction: XATransactionId) -> bool:
@@ -354,6 +406,8 @@ class BrokerConnection(Owner):
     def drop_transaction(self, transaction: TransactionId) -> None:
         """Remove a transaction that has ended, or is prepared."""
         del self.transactions[transaction]
+        if len(self.transactions) >= _USUAL_TRANSACTIONS:
+            self.objects.release(TRANSACTION_BYTES)
 
     def transaction(self, transaction: TransactionId) -> BrokerTransaction:
         """Return an open transaction.
@@ -455,6 +509,7 @@ class BrokerConnection(Owner):
         try:
             self._host.disconnect(self, self.temporaries)
         finally:
+            self.objects.close()
             self._stop_waiting()
 
     def _stop_waiting(self) -> None:
@@ -469,6 +524,21 @@ class BrokerConnection(Owner):
         if self._throttled:
             self._throttled = False
             self._throttle.resume_reading()
+
+
+def _size(request: ConsumerRequest) -> int:
+    """Return the bytes of a consumer, with those of the advisory topics that it alone may listen to."""
+    size = CONSUMER_BYTES + PART_BYTES * len(request.composite)
+    characters = len(request.selector or "") + len(request.subscription_name or "")
+    for destination in request.destinations:
+        characters += len(destination.name)
+        if is_advisory(destination) and not destination.is_pattern:
+            size += DESTINATION_BYTES
+    return size + CHARACTER_BYTES * characters
+
+
+def _size_of_producer(destination: Destination | None) -> int:
+    return PRODUCER_BYTES if destination is None else PRODUCER_BYTES + CHARACTER_BYTES * len(destination.name)
 
 
 def _detach_owner(transaction: BrokerTransaction) -> None:

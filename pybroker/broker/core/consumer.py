@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Final, cast
 
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX
 from pybroker.broker.core.piecewise import Steps, copy_cost
 from pybroker.broker.core.reference import Origin, Reference
@@ -45,14 +46,16 @@ class Owner(metaclass=ABCMeta):
         delivery_count: number of messages delivered to its consumers.
         flushed: number of these messages that have left the process.
         is_held: True while nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
+        objects: the memory of what it has created.
     """
 
-    def __init__(self, connection_id: str, client_id: str, *, is_held: bool = False) -> None:
+    def __init__(self, connection_id: str, client_id: str, objects: ObjectAccount, *, is_held: bool = False) -> None:
         self.connection_id = connection_id
         self.client_id = client_id
         self.delivery_count = 0
         self.flushed = 0
         self.is_held = is_held
+        self.objects = objects
 
     @abstractmethod
     def add_acknowledgements(

@@ -9,13 +9,14 @@ from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durables import Durables
+from pybroker.broker.core.object_memory import ObjectAccount, size_of_destination
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import ConsumerRequest
@@ -25,8 +26,29 @@ _log = logging.getLogger(__name__)
 _Kind = TypeVar("_Kind", Queue, Topic)
 
 
-def _nothing(count: int) -> None:
+NAME_MAX: Final = 1024
+"""The characters of a name that a client may choose: of a destination, a client id, a subscription. ActiveMQ has no
+limit, and a hundred thousand names of 32 kB take 10 GB."""
+
+_ADVISORY_MAX: Final = NAME_MAX + 64
+"""The characters of an advisory topic's name, which ends with the name of the destination that it is about."""
+
+
+def _nothing(percent: int) -> None:
     """Do nothing; the default of `Destinations.free_space`."""
+
+
+def check_name(destination: Destination) -> None:
+    """Check the length of a name that a client has chosen.
+
+    Raises:
+        InvalidDestination: it is too long.
+    """
+    count = len(destination.name)
+    if count > NAME_MAX and (count > _ADVISORY_MAX or not is_advisory(destination)):
+        raise InvalidDestination(
+            f"A name of {count} characters, where {NAME_MAX} are allowed: {destination.name[:50]}…"
+        )
 
 
 class Destinations:
@@ -40,7 +62,9 @@ class Destinations:
         router: routes the messages of all other destinations.
         queue_patterns: consumers of patterns, which are attached to new queues that match.
         topic_patterns: the subscriptions of consumers of patterns, which join new topics that match.
-        free_space: called before a client creates a destination, with the number of destinations.
+        free_space: called before a client creates a destination, with the percentage of the space for destinations
+            that is in use.
+        creator: the account of the connection for which destinations are created now; None: the broker itself.
     """
 
     def __init__(self, runtime: CoreRuntime, definitions: Iterable[Definition], destinations_max: int) -> None:
@@ -59,6 +83,7 @@ class Destinations:
             dead_letters=runtime.dead_letters,
             clock=runtime.clock,
             policy=runtime.policy,
+            objects=runtime.objects,
         )
         self.queue_patterns: Final[PatternMap[BrokerConsumer]] = PatternMap()
         self.topic_patterns: Final[PatternMap[TopicSubscription]] = PatternMap()
@@ -66,6 +91,7 @@ class Destinations:
         self._runtime = runtime
         self._destinations_max = destinations_max
         self._owners: dict[Destination, Owner] = {}
+        self.creator: ObjectAccount | None = None
 
     def __len__(self) -> int:
         return len(self.queues) + len(self.topics)
@@ -103,13 +129,16 @@ class Destinations:
 
         Raises:
             InvalidDestination: it is a temporary destination that does not exist, or reserved for the broker.
-            ResourceLimit: there are too many destinations.
+            ResourceLimit: there are too many destinations, or they take too much memory.
         """
         existing = self.existing(destination)
         if existing is not None:
             return existing
         self._admit(destination)
-        return self.ensure(destination)
+        created = self.ensure(destination)
+        if not _is_lasting(destination) and not destination.is_temporary:  # no listener counts for this advisory topic
+            self._runtime.objects.add_lasting(destination, size_of_destination(destination), self.creator)
+        return created
 
     def ensure(self, destination: Destination) -> Queue | Topic:
         """Return a destination, creating it if it does not exist, without checks of name, owner or limits."""
@@ -128,6 +157,7 @@ class Destinations:
                 policy=policy,
                 usage=Usage(policy.memory_limit, runtime.usage),
             )
+            self._count(destination)
             self._queue_names.add(destination, queue)
             for consumer in self.queue_patterns.covering(destination):
                 queue.attach(consumer)
@@ -148,6 +178,7 @@ class Destinations:
                 policy=policy,
                 usage=Usage(policy.memory_limit, runtime.usage),
             )
+            self._count(destination)
             self._topic_names.add(destination, topic)
             for subscription in self.topic_patterns.covering(destination):
                 subscription.join(topic)
@@ -160,8 +191,9 @@ class Destinations:
         """Record a connection as the owner of a temporary destination.
 
         Raises:
-            InvalidDestination: it belongs to another connection.
+            InvalidDestination: it belongs to another connection, or its name is too long.
         """
+        check_name(destination)
         if self._owners.setdefault(destination, owner) is not owner:
             raise InvalidDestination(f"{destination} belongs to another connection")
 
@@ -198,6 +230,7 @@ class Destinations:
         owner = self._owner_id(destination)
         self._runtime.observers.announce(lambda observer: observer.destination_removed(destination, owner))
         self._owners.pop(destination, None)
+        self._runtime.objects.remove_lasting(destination, size_of_destination(destination))
         self.plain.pop(destination, None)
         if (topic := self.topics.pop(destination, None)) is not None:
             self._topic_names.remove(destination)
@@ -226,19 +259,36 @@ class Destinations:
         else:
             self.ensure(destination).gate.admit(message)
 
+    def _count(self, destination: Destination) -> None:
+        if _is_lasting(destination):
+            self._runtime.objects.add_lasting(destination, size_of_destination(destination), self.creator)
+
     def _admit(self, destination: Destination) -> None:
-        """Check that a client may create a destination. The limit does not apply to the dead letter queue."""
+        """Check that a client may create a destination. The limits do not apply to the dead letter queue."""
         if destination.is_temporary and destination not in self._owners:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
         if destination == SCHEDULING_QUEUE:
             raise InvalidDestination(f"{destination} is the broker's own")
-        count = len(self)
-        self.free_space(count)
-        if count >= self._destinations_max and destination != DEAD_LETTER_QUEUE:
+        if destination.is_temporary or destination == DEAD_LETTER_QUEUE:
+            return
+        objects = self._runtime.objects
+        count = objects.destination_count
+        self.free_space(100 if objects.is_short else 100 * count // self._destinations_max)
+        if count >= self._destinations_max:
             raise ResourceLimit(
                 f"{destination} cannot be created: there are {self._destinations_max} destinations already, the limit "
                 "destinations_max"
             )
+        try:
+            objects.check_lasting(size_of_destination(destination), self.creator, str(destination))
+        except ResourceLimit:
+            self.free_space(100)
+            raise
+
+
+def _is_lasting(destination: Destination) -> bool:
+    """Return True if a destination stays when the connection ends that uses it."""
+    return not destination.is_temporary and (destination.is_queue or not is_advisory(destination))
 
 
 def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind], names: NameMap[_Kind]) -> list[_Kind]:

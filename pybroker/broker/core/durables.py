@@ -10,6 +10,7 @@ from pybroker.broker.core.consumer import BrokerConsumer, Matcher, matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durable import Durable, on_topic
+from pybroker.broker.core.object_memory import CHARACTER_BYTES, DURABLE_BYTES, ObjectAccount, ObjectMemory
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.domain.destination import Destination, is_advisory
@@ -27,6 +28,7 @@ class Durables(Mapping[str, Durable]):
         dead_letters: gets messages that expire, or cannot be delivered.
         clock: milliseconds since the epoch.
         policy: returns the policy of a topic, or of a pattern of topics.
+        objects: the memory of what clients create.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Durables(Mapping[str, Durable]):
         dead_letters: DeadLetters,
         clock: Clock,
         policy: Callable[[Destination], DestinationPolicy],
+        objects: ObjectMemory,
     ) -> None:
         self._by_key: dict[str, Durable] = {}
         self._by_destination: PatternMap[Durable] = PatternMap()
@@ -45,6 +48,7 @@ class Durables(Mapping[str, Durable]):
         self._dead_letters = dead_letters
         self._clock = clock
         self._policy = policy
+        self._objects = objects
 
     def __getitem__(self, key: str) -> Durable:
         return self._by_key[key]
@@ -62,13 +66,17 @@ class Durables(Mapping[str, Durable]):
 
         Raises:
             SubscriptionInUse: it is active.
+            ResourceLimit: it is new, and there are too many.
         """
+        creator = consumer.connection.objects
         durable = self._find(info.client_id, info.name)
-        if durable is not None and not durable.is_same(info):
+        if durable is None:
+            self._objects.check_lasting(_size(info), creator, f"The subscription {info.name}")
+        elif not durable.is_same(info):
             self._drop(durable)
             durable = None
         if durable is None:
-            durable = self.add(info, matcher(info.selector))
+            durable = self.add(info, matcher(info.selector), creator)
             self.cover(durable, retroactive=consumer.request.retroactive)
             if not durable.topics:
                 self._store.subscribe(info)
@@ -106,8 +114,14 @@ class Durables(Mapping[str, Durable]):
 
     # ------------------------------------------------------------ topics
 
-    def add(self, info: DurableSubscription, matches: Matcher | None) -> Durable:
-        """Add a subscription that covers no topic yet; `matches` is its compiled selector."""
+    def add(self, info: DurableSubscription, matches: Matcher | None, creator: ObjectAccount | None = None) -> Durable:
+        """Add a subscription that covers no topic yet.
+
+        Args:
+            info: the subscription.
+            matches: its compiled selector.
+            creator: the connection that creates it; None: it is recovered.
+        """
         durable = self._by_key[info.key] = Durable(
             info,
             matches,
@@ -117,6 +131,7 @@ class Durables(Mapping[str, Durable]):
             policy=self._policy(info.subscribed_destination),
         )
         self._by_destination.add(info.subscribed_destination, durable)
+        self._objects.add_lasting(info.key, _size(info), creator)
         return durable
 
     def cover(self, durable: Durable, *, retroactive: bool = False) -> None:
@@ -147,6 +162,7 @@ class Durables(Mapping[str, Durable]):
     def _drop(self, durable: Durable) -> None:
         info = durable.info
         del self._by_key[info.key]
+        self._objects.remove_lasting(info.key, _size(info))
         self._by_destination.remove(info.subscribed_destination, durable)
         durable.close()
         for topic in durable.topics:
@@ -167,3 +183,7 @@ class Durables(Mapping[str, Durable]):
                 f"{durable.info.client_id}: choose a name without a colon"
             )
         return durable
+
+
+def _size(info: DurableSubscription) -> int:
+    return DURABLE_BYTES + CHARACTER_BYTES * (len(info.key) + len(info.selector or ""))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
+from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.transaction import BrokerTransaction
@@ -61,10 +62,13 @@ class Host(metaclass=ABCMeta):
     # ------------------------------------------------------------ messages
 
     @abstractmethod
-    def admit(self, message: Message) -> Usage:
+    def admit(self, message: Message, owner: Owner) -> Usage:
         """Return the memory usage that a message will count for.
 
+        A destination that `accept` or `route` then creates for this message counts for the owner, which sends it.
+
         Raises:
+            InvalidDestination: its destination has a name that is too long.
             ResourceLimit: the store has no space for the message.
         """
 
@@ -141,6 +145,11 @@ class Host(metaclass=ABCMeta):
     def last_scheduled(self, producer_id: str) -> int:
         """Return the highest sequence number of a producer's scheduled messages, -1 if it is not remembered."""
 
+    @property
+    @abstractmethod
+    def objects(self) -> ObjectMemory:
+        """The memory of what clients create."""
+
     # ------------------------------------------------------------ consumers and producers
 
     @abstractmethod
@@ -168,8 +177,8 @@ class Host(metaclass=ABCMeta):
     # ------------------------------------------------------------ destinations
 
     @abstractmethod
-    def provide(self, destination: Destination) -> None:
-        """Create a destination if it does not exist.
+    def provide(self, destination: Destination, owner: Owner) -> None:
+        """Create a destination for a connection if it does not exist.
 
         Raises:
             RequestError: it cannot be created.
@@ -180,7 +189,7 @@ class Host(metaclass=ABCMeta):
         """Record a connection as the owner of a temporary destination.
 
         Raises:
-            InvalidDestination: it belongs to another connection.
+            InvalidDestination: it belongs to another connection, or its name is too long.
         """
 
     @abstractmethod

@@ -3,8 +3,8 @@
 A destination is inactive while it has no message, consumer, durable subscription or producer, is not part of an open or
 prepared transaction, and has no history for retroactive consumers. If all sweeps in `inactive_timeout_before_gc`
 milliseconds find it inactive, it is removed, with the advisory that ActiveMQ sends. The next send or consumer creates
-it again. If the broker is near its `destinations_max`, inactive destinations are removed at once, so that a client that
-returns after a failover is not refused its queue.
+it again. If the broker is near its `destinations_max`, or destinations take most of the memory that they may, inactive
+ones are removed at once, so that a client that returns after a failover is not refused its queue.
 
 Two kinds of destination are never removed here: temporary ones, which are removed with their connection, and queues of
 virtual topics. Such a queue gets messages even while it is empty and has no consumers, so its removal would lose them.
@@ -30,7 +30,7 @@ SLICE = 500
 """Destinations checked in one turn of the event loop, which takes less than a millisecond."""
 
 NEAR_PERCENT = 90
-"""Percentage of `destinations_max` above which inactive destinations are removed at once."""
+"""Percentage of `destinations_max` from which on inactive destinations are removed at once."""
 
 NEAR_SHARE = 20
 """The interval between two such sweeps, in milliseconds, is `destinations_max` divided by this. So a sweep, with two
@@ -77,16 +77,16 @@ class InactiveDestinations:
             self._remaining = iter([*self._destinations])
             self._continue()
 
-    def free_space(self, count: int) -> None:
+    def free_space(self, percent: int) -> None:
         """If the limit is near, schedule a sweep for the loop's next turn that removes inactive destinations at once.
 
         It must not run in this turn: the caller creates a destination that is inactive until it is used.
 
         Args:
-            count: the number of destinations.
+            percent: of the space for destinations that is in use.
         """
         destinations_max = self._destinations_max
-        if 100 * count < NEAR_PERCENT * destinations_max:
+        if percent < NEAR_PERCENT:
             return
         now = self._runtime.clock()
         if not 0 <= now - self._near_at < destinations_max // NEAR_SHARE:

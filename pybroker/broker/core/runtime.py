@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.usage import Usage
@@ -21,6 +22,7 @@ class CoreRuntime:
         usage: the memory usage of all messages.
         dead_letters: gets messages that expire, or cannot be delivered.
         observers: are notified of events.
+        objects: the memory of what clients create.
     """
 
     store: MessageStore
@@ -29,6 +31,7 @@ class CoreRuntime:
     usage: Usage
     dead_letters: DeadLetters
     observers: Observers
+    objects: ObjectMemory
 
     def policy(self, destination: Destination) -> DestinationPolicy:
         """Return the policy of a destination."""

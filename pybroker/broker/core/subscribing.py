@@ -6,7 +6,7 @@ from dataclasses import replace
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories
 from pybroker.broker.core.browser import BrowserSnapshot
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
-from pybroker.broker.core.destinations import Destinations
+from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
 from pybroker.broker.domain.destination import is_advisory
@@ -28,7 +28,9 @@ class Subscribing:
     ) -> BrokerConsumer:
         """Add a consumer to the destinations of its request; see `ConnectionPort`."""
         destination = request.destination
+        self._destinations.creator = owner.objects
         for each in request.destinations:
+            check_name(each)
             if each.is_temporary and self._destinations.owner(each) is not owner:
                 raise InvalidDestination(f"Cannot consume from {each}: it belongs to another connection, or is gone")
             if each.is_queue is not destination.is_queue:
@@ -131,6 +133,8 @@ class Subscribing:
             raise InvalidDestination("Cannot create a durable subscription for an advisory Topic")
         if not destination.is_topic:
             raise InvalidDestination("Invalid Subscription: cannot durably subscribe to a Queue destination!")
+        if len(name) > NAME_MAX:
+            raise RequestError(f"A subscription name of {len(name)} characters, where {NAME_MAX} are allowed")
         info = DurableSubscription(
             client_id=owner.client_id,
             name=name,

@@ -570,6 +570,18 @@ class ConnectionPort(Protocol):
         """Remove a producer; do nothing if there is none of that id."""
         ...
 
+    def add_session(self) -> None:
+        """Count a session of the protocol.
+
+        Raises:
+            ResourceLimit: the connection has created too much.
+        """
+        ...
+
+    def remove_session(self) -> None:
+        """Subtract a session that is closed."""
+        ...
+
     def create_temporary(self, kind: DestinationType) -> Destination:
         """Create a temporary destination of that kind for this connection, with a new name."""
         ...

@@ -401,8 +401,10 @@ class OpenWireClient:
         if info.session_id is None:
             raise WrongState("A session without id")
         require_own(self._connection_id, info.session_id.connection_id, info.session_id)
-        self._check_count(len(self._sessions), "sessions")
-        self._sessions.add(info.session_id.value)
+        if info.session_id.value not in self._sessions:
+            self._check_count(len(self._sessions), "sessions")
+            self._connection.add_session()
+            self._sessions.add(info.session_id.value)
 
     def _add_producer(self, info: ProducerInfo) -> None:
         producer_id = info.producer_id
@@ -439,7 +441,7 @@ class OpenWireClient:
         """Report a message that cannot be encoded; it is rejected later, not during the dispatch."""
         message = delivery.message
         cause = f"message {message.message_id} of {message.destination} cannot be sent in this format: {reason}"
-        _log.error("%s: %s", consumer.info.consumer_id, cause)
+        _log.error("%s: %s", consumer.consumer_id, cause)
         self._unencodable.append((consumer, delivery, cause))
         self._peer.send_connection_error(RequestError(cause))
 
@@ -485,8 +487,9 @@ class OpenWireClient:
             self._remove_consumer(consumer_id, last_delivered)
         for producer_id in [each for each in self._producers if each.session_id == session_id]:
             self._remove_producer(producer_id)
-        self._sessions.discard(session_id)
-        self._sessions.add(IMPLICIT_SESSION)
+        if session_id in self._sessions and session_id != IMPLICIT_SESSION:
+            self._sessions.remove(session_id)
+            self._connection.remove_session()
 
     def _remove_connection(self, last_delivered: int) -> None:
         """Close all consumers and the connection, before the client disconnects."""

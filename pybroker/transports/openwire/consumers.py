@@ -57,7 +57,7 @@ class OpenWireConsumer:
     """A consumer of an OpenWire connection.
 
     Attributes:
-        info: the client's request.
+        consumer_id: its id.
         pull_deadline: the time, by the link's clock, at which a pull times out; None without a pull.
     """
 
@@ -66,13 +66,14 @@ class OpenWireConsumer:
         "_destination",
         "_head",
         "_heads",
+        "_is_browser",
         "_is_durable",
         "_length",
         "_on_unencodable",
         "_peer",
         "_pulling",
         "_write",
-        "info",
+        "consumer_id",
         "pull_deadline",
     )
 
@@ -96,7 +97,8 @@ class OpenWireConsumer:
         Raises:
             RequestError: the broker refuses the consumer.
         """
-        self.info = info
+        self.consumer_id = info.consumer_id  # the rest may have megabytes, of paths through brokers
+        self._is_browser = info.browser
         self.pull_deadline: float | None = None
         self._is_durable = request.subscription_name is not None
         self._on_unencodable = on_unencodable
@@ -136,7 +138,7 @@ class OpenWireConsumer:
 
     def give_up(self, delivery: Delivery, cause: str) -> None:
         """Reject a delivery that could not be sent; a browser skips it."""
-        if self.info.browser:
+        if self._is_browser:
             self._core.acknowledge(delivery)
         else:
             self._core.reject(delivery, cause)
@@ -195,7 +197,7 @@ class OpenWireConsumer:
         for message_id in self._core.acknowledge_each(
             message_ids
         ):  # late: the message is back in its queue, as after a failover
-            _log.debug("%s acknowledged %s, which it does not hold", self.info.consumer_id, message_id)
+            _log.debug("%s acknowledged %s, which it does not hold", self.consumer_id, message_id)
 
     def _settle(self, ack: Acknowledgement) -> None:
         deliveries = self._range(ack)
@@ -205,11 +207,11 @@ class OpenWireConsumer:
             self._core.acknowledge_all(deliveries, ack.transaction)
         elif ack.transaction is not None:
             raise UnmatchedAck(
-                f"Unmatched acknowledge: consumer {self.info.consumer_id} acknowledges {ack.message_count} messages up "
+                f"Unmatched acknowledge: consumer {self.consumer_id} acknowledges {ack.message_count} messages up "
                 f"to {ack.last_id}, where {len(deliveries)} are outstanding"
             )
         else:
-            _log.debug("%s acknowledged %s, which it does not hold", self.info.consumer_id, ack.last_id)
+            _log.debug("%s acknowledged %s, which it does not hold", self.consumer_id, ack.last_id)
 
     def _range(self, ack: Acknowledgement) -> Sequence[Delivery]:
         return () if ack.last_id is None else self._core.outstanding_through(ack.first_id, ack.last_id)
@@ -239,7 +241,7 @@ class OpenWireConsumer:
         if head is None:
             if len(self._heads) >= _HEADS_MAX:
                 self._heads.clear()
-            consumer_id, named = ids.consumer_id(self.info.consumer_id), ids.destination(destination)
+            consumer_id, named = ids.consumer_id(self.consumer_id), ids.destination(destination)
             head = self._heads[destination] = b"".join((_DISPATCH, consumer_id, named, b"\x01"))
         self._destination, self._length = destination, length
         self._head = _pack(len(head) + length + len(_NOT_REDELIVERED)) + head
@@ -251,7 +253,7 @@ class OpenWireConsumer:
         """
         try:
             dispatch = MessageDispatch(
-                consumer_id=self.info.consumer_id,
+                consumer_id=self.consumer_id,
                 destination=delivery.message.destination,
                 message=from_store(delivery.message.data),
                 redelivery_counter=delivery.redelivery_count,
@@ -267,7 +269,7 @@ class OpenWireConsumer:
         self._dispatch_nothing()
 
     def _dispatch_nothing(self) -> None:
-        self._peer.send(MessageDispatch(consumer_id=self.info.consumer_id))
+        self._peer.send(MessageDispatch(consumer_id=self.consumer_id))
 
 
 def _last_is(deliveries: Iterable[Delivery], number: int) -> Delivery | None:

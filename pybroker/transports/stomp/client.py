@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.errors import RequestError
@@ -25,6 +26,12 @@ from pybroker.transports.stomp.outbox import Outbox, ReceiptSlot
 from pybroker.transports.stomp.subscriptions import StompAckMode, StompSubscription, consumer_request
 
 _log = logging.getLogger(__name__)
+
+NAME_MAX: Final = 1024
+"""The characters of a subscription's id, and of a transaction's name, which are kept while these are open."""
+
+_PREFIX_MAX: Final = 20
+"""The characters of a prefix such as /queue/ at most, with a comma and a blank."""
 
 
 @dataclass(slots=True)
@@ -188,6 +195,8 @@ class StompClient:
                 "SUBSCRIBE received without a subscription id!",
                 "Since STOMP 1.1 SUBSCRIBE needs an id header, unique in the connection.",
             )
+        if len(headers.get("id", "")) > NAME_MAX:
+            raise StompRequestError("The subscription id is too long", f"Choose one of {NAME_MAX} characters at most.")
         if not headers.get("destination", "").strip():
             raise StompRequestError(
                 "Invalid empty or 'null' Destination header", "Write for example destination:/queue/ORDERS."
@@ -201,7 +210,10 @@ class StompClient:
                 f"A connection may have {self._limits.subscriptions} subscriptions",
                 "End some of them, or subscribe to a wildcard such as /queue/ORDERS.>.",
             )
-        request = consumer_request(headers, self._names.parse(headers["destination"]))
+        text = headers["destination"]
+        request = consumer_request(headers, self._names.parse(text))
+        if len(text) > NAME_MAX + sum(_PREFIX_MAX + len(each.name) for each in request.destinations):
+            raise StompRequestError("The destination's options are too long", f"Leave {NAME_MAX} characters at most.")
         if request.subscription_name is not None and request.destination.is_queue:
             raise StompRequestError(
                 "Invalid Subscription: cannot durably subscribe to a Queue destination!",
@@ -392,6 +404,8 @@ class StompClient:
 
     def _begin(self, frame: Frame) -> None:
         name = _transaction_name(frame.headers, "beginning")
+        if len(name) > NAME_MAX:
+            raise StompRequestError(f"A transaction name of {len(name)} characters", f"Choose one of {NAME_MAX}.")
         if name in self._transactions:
             raise StompRequestError(
                 f"The transaction was already started: {shortened(name)}", "COMMIT or ABORT it first, or choose a name."

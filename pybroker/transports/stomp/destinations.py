@@ -33,6 +33,9 @@ _PREFIX_OF = {kind: prefix for prefix, kind in _PREFIXES.items()}
 _CACHED_MAX = 1000
 """The limit to the entries of each cache, which is cleared when it is full."""
 
+_KEY_MAX = 1100
+"""The characters of a key that is cached: the longest name of a destination has fewer, and composites are rare."""
+
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -114,7 +117,9 @@ def names_a_destination(text: str) -> bool:
 
 
 def cache_entry(cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Add an entry to a cache, which is cleared first if it is full."""
+    """Add an entry to a cache, which is cleared first if it is full; a long key is not cached."""
+    if len(str(key)) > _KEY_MAX:
+        return
     if len(cache) >= _CACHED_MAX:
         cache.clear()
     cache[key] = value

@@ -61,7 +61,7 @@ def test_slow_topic_consumers_have_a_share_of_the_memory():
         slow.deliveries.pop(0)
         seen += 1
     assert seen in range(9, 12)
-    assert world.broker.usage.used == 0
+    assert world.broker.usage.used == world.broker.objects.counted
 
 
 def test_a_slow_topic_consumer_gets_one_large_message():

@@ -478,3 +478,30 @@ def test_nack_cannot_be_transacted(connect: Any, broker: Any) -> None:
     answers = peer.send(f"NACK\nid:{header(frame, 'ack')}\ntransaction:t\n\n^")
     assert message_of(answers[0]).startswith("Poison ack cannot be transacted")
     assert broker.rejected == []
+
+
+# ---------------------------------------------------------------- long names
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (f"SUBSCRIBE\nid:{'i' * 1025}\ndestination:/queue/q\n\n^", "The subscription id is too long"),
+        (f"SUBSCRIBE\nid:1\ndestination:/queue/q?{'o' * 2000}\n\n^", "The destination's options are too long"),
+        (f"BEGIN\ntransaction:{'t' * 1025}\n\n^", "A transaction name of 1025 characters"),
+    ],
+)
+def test_names_that_are_kept_have_a_limit(connect: Any, broker: Any, frame: str, message: str) -> None:
+    peer = connect()
+    [answer] = peer.send(frame)
+    assert message_of(answer) == message
+    assert peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nreceipt:r\n\n^") == [RECEIPT]
+
+
+def test_long_texts_are_not_cached(connect: Any, broker: Any) -> None:
+    peer = connect()
+    composite = ",".join(f"/queue/{number}" + "n" * 100 for number in range(20))
+    for text in (composite, "/queue/short"):
+        assert send(peer, "x", text, "receipt:r\n") == [RECEIPT]
+    names = peer.session._client._names
+    assert list(names._parsed) == ["/queue/short"]
