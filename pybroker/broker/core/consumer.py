@@ -370,14 +370,6 @@ class BrokerConsumer:
             reference.source.expire(reference)
             self._settled(1)
 
-    def requeue(self, delivery: Delivery) -> None:
-        """Return a delivery to its position in the backlog, to be delivered again."""
-        if reference := self._held(delivery):
-            del self.outstanding[reference]
-            self._unindex(reference)
-            reference.source.restore((), (reference,))
-            self._settled(1)
-
     def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
         """Close the consumer; outstanding messages go back, as redelivered if the client may have seen them."""
         if self.closed:

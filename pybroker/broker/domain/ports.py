@@ -495,10 +495,6 @@ class ConsumerPort(Protocol):
         """Settle deliveries that the client found expired, in pieces if they are many."""
         ...
 
-    def requeue(self, delivery: Delivery) -> None:
-        """Return a delivery to its position in the backlog, to be delivered again."""
-        ...
-
     def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
         """Close the consumer; outstanding messages return to their positions in the backlog.
 

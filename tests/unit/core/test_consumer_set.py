@@ -366,9 +366,7 @@ STEPS = st.lists(
         st.tuples(st.just("send"), MESSAGES),
         st.tuples(st.just("send"), MESSAGES),
         st.tuples(st.just("open"), CONSUMERS),
-        st.tuples(
-            st.sampled_from(["ack", "ack", "reject", "give back", "close", "pause", "resume"]), st.integers(0, 9)
-        ),
+        st.tuples(st.sampled_from(["ack", "ack", "reject", "close", "pause", "resume"]), st.integers(0, 9)),
         st.tuples(st.just("wait"), st.integers(1, 3)),
     ),
     max_size=60,
@@ -421,8 +419,6 @@ def _act(clients: list[Client], what: str, value: int) -> None:
             client.ack()
         case "reject" if client.unsettled:
             client.consumer.reject(client.unsettled.pop(0), "NACK")
-        case "give back" if client.unsettled:
-            client.consumer.requeue(client.unsettled.pop())
         case "close":
             clients.remove(client)
             client.close()

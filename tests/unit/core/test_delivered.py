@@ -209,13 +209,6 @@ def test_unseen_messages_return_without_a_mark(world):
     assert list(drained(world)) == [(n, int(n < 3)) for n in range(COUNT)]
 
 
-def test_a_requeued_message_is_delivered_again_whole(world):
-    inbox = filled(world)
-    inbox.consumer.requeue(inbox.deliveries[7])
-    assert numbers(inbox)[-1] == 7
-    assert inbox.ids[-1] == text(7)
-
-
 def test_interleaved_windows_return_in_order(world):
     first, second = (world.client().subscribe("queue://Q", prefetch=1000) for _ in range(2))
     world.client().send("queue://Q", *map(text, range(40)))

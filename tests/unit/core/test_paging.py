@@ -205,9 +205,6 @@ class Model:
                 client.ack()
             case "reject" if client.unsettled:
                 client.consumer.reject(client.unsettled.pop(0), "NACK")
-            case "give back" if client.unsettled:
-                self._return(client.unsettled[-1:])
-                client.consumer.requeue(client.unsettled.pop())
             case "close":
                 self.clients.remove(client)
                 self._return(client.unsettled, is_seen=True)
@@ -270,9 +267,7 @@ STEPS = st.lists(
         st.tuples(st.just("send many"), st.tuples(MESSAGES, st.integers(1, 12))),
         st.tuples(st.just("send other"), MESSAGES),
         st.tuples(st.just("open"), CONSUMERS),
-        st.tuples(
-            st.sampled_from(["ack", "ack", "reject", "give back", "close", "pause", "resume"]), st.integers(0, 9)
-        ),
+        st.tuples(st.sampled_from(["ack", "ack", "reject", "close", "pause", "resume"]), st.integers(0, 9)),
         st.tuples(
             st.sampled_from(["wait", "expire", "sync", "slow", "fast", "turn", "write", "fail"]), st.integers(1, 3)
         ),
@@ -345,7 +340,7 @@ def _thrown(dice: random.Random) -> tuple[str, object]:
         case "open":
             return what, request
         case "act":
-            return dice.choice(["reject", "give back", "close", "pause", "resume"]), dice.randint(0, 9)
+            return dice.choice(["reject", "close", "pause", "resume"]), dice.randint(0, 9)
         case "world":
             return dice.choice(
                 ["wait", "expire", "sync", "slow", "fast", "turn", "turn", "write", "write", "fail"]

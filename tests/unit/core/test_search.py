@@ -82,7 +82,7 @@ def test_queues_make_every_move_of_the_table_and_no_other() -> None:
         mock.patch.object(test_paging, "Queue", Watched),
         mock.patch.object(queue_module, "PAGE_BYTES_MAX", SIZE // 2),
     ):
-        for seed in range(6):
+        for seed in range(12):
             dice = random.Random(seed)
             steps = [_thrown(dice) for _ in range(300)]
             _compare(steps, prioritized=seed & 1, grouped=seed % 3 == 0, has_loop=True, exact_max=10, piece_max=500)

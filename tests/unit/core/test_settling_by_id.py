@@ -12,7 +12,7 @@ from tests.unit.core.backlogs import World
 pytestmark = interpreted
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["send", "send", "ack", "ack", "reject", "requeue", "unknown"]), st.integers(0, 50)),
+    st.tuples(st.sampled_from(["send", "send", "ack", "ack", "reject", "unknown"]), st.integers(0, 50)),
     max_size=60,
 )
 
@@ -36,10 +36,8 @@ def test_delivery_is_found_in_every_history(steps, prefetch):
                 if what == "ack":
                     assert consumer.acknowledge_each([message_id]) == []
                     assert consumer.acknowledge_each([message_id]) == [message_id]
-                elif what == "reject":
-                    consumer.reject(wanted, "cause")
                 else:
-                    consumer.requeue(wanted)
+                    consumer.reject(wanted, "cause")
             for reference in consumer.outstanding:
                 message_id = reference.message.message_id
                 assert list(consumer.outstanding_through(message_id, message_id)) == [reference]
