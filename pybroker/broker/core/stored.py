@@ -318,6 +318,18 @@ class StoredSource(DeliverySource):
             self.request_page_out()
         usage.request_page_out(self._store.when_durable)
 
+    def _reduce_returned(self, references: Sequence[Reference]) -> None:
+        """Page out messages that consumers returned, if they take the memory above a watermark.
+
+        The last page-out set the watermarks above what it left, which was at the consumers then.
+        """
+        if not self._can_page_out:
+            return
+        usage, size = self._usage(), sum([reference.message.size for reference in references])
+        self._page_out_at = max(usage.watermark, self._page_out_at - size)
+        usage.record_return(size)
+        self._reduce_memory(usage)
+
     @property
     def _can_page_out(self) -> bool:
         return self._store.supports_paging or self.paging.spool is not None
@@ -413,6 +425,7 @@ class StoredSource(DeliverySource):
         if paged_out:
             self._leave_memory(paged_out)
         self.dispatch()
+        self._reduce_returned(returned)
 
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference; one whose body is not in memory once it has been read back."""

@@ -339,7 +339,7 @@ class TopicSubscription(DeliverySource):
         if self._limit >= 0 and len(waiting) > self._limit + space:
             self._discard(f"{self._limit} messages")
         while self._waiting_bytes > self._waiting_bytes_max and len(waiting) > 1:
-            self._discard(f"{self._waiting_bytes_max} bytes")
+            self._discard(f"{self._waiting_bytes_max:,} bytes")
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver waiting messages while the consumer has capacity, at most a piece per turn of the event loop."""

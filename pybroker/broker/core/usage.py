@@ -185,6 +185,15 @@ class Usage:
         self._left = self.used
         self.watermark = max(base, self.used + base // 16)
 
+    def record_return(self, size: int) -> None:
+        """Record that consumers returned messages of so many bytes: they can leave memory now.
+
+        So the next page-out begins when they alone exceed what the last one was allowed to leave.
+        """
+        broker = self.broker
+        broker._left -= size
+        broker.watermark = max(self.paging.watermark(broker.limit, is_broker=True), broker.watermark - size)
+
     def request_page_out(self, when_durable: Callable[[Callable[[], None]], None]) -> None:
         """Have all backlogs of the broker page out messages if its usage is above the watermark."""
         broker = self.broker

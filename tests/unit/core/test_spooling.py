@@ -91,6 +91,42 @@ def test_a_backlog_larger_than_the_limit_comes_back_in_order(make, disk, priorit
     assert is_empty(world, disk)
 
 
+def test_messages_returned_by_a_consumer_leave_memory(make, disk):
+    world = make()
+    world.broker.usage.limit = 5 * LIMIT
+    world.broker.usage.recompute_watermark()
+    inbox = world.client().subscribe("queue://Q", prefetch=100)
+    sender = world.client()
+    for name in numbers(100):
+        sender.send("queue://Q", name, persistent=False)
+        disk.work()
+    assert world.broker.usage.used >= 100 * SIZE, "the consumer holds them"
+    inbox.consumer.connection.close()
+    disk.work()
+    assert world.broker.usage.used <= LIMIT
+    assert drain(world) == numbers(100)
+    assert is_empty(world, disk)
+
+
+def test_messages_returned_to_many_queues_leave_memory(make, disk):
+    world = make()
+    usage = world.broker.usage
+    usage.limit = 5 * LIMIT
+    names = [f"queue://Q.{number}" for number in range(20)]
+    client, sender = world.client(), world.client()
+    for name in names:
+        client.subscribe(name, prefetch=100)
+        for number in numbers(6):
+            sender.send(name, number, persistent=False)
+            disk.work()
+    assert usage.used >= 120 * SIZE, "the consumers hold them"
+    client.connection.close()
+    disk.work()
+    assert usage.used <= usage.limit
+    assert [drain(world, name) for name in names] == [numbers(6)] * 20
+    assert is_empty(world, disk)
+
+
 def test_a_temporary_queue_spools_persistent_messages_as_such(make, disk):
     world = make()
     owner = world.client()
