@@ -1,7 +1,7 @@
 """Limits that one destination reaches: what waits for it, and whether others wait too."""
 
 from benchmarks.hostile.attacks import attack
-from benchmarks.hostile.target import Target, common, queue, topic
+from benchmarks.hostile.target import Target, common, message, queue, topic
 
 _MB = "x" * 1_000_000
 
@@ -121,3 +121,58 @@ async def slow_consumer(target: Target) -> str:
         except TimeoutError:
             return f"waits after {number} MB"
     return f"accepted; {common(producer.errors)}"
+
+
+@attack("outstanding-many-queues", quick=True)
+async def outstanding_many_queues(target: Target) -> str:
+    """67 queues, each with a consumer that holds 1 MB of persistent messages and more; then a send to another queue."""
+    await target.begin()
+    producer = await target.openwire()
+    count = target.sized(67, 40)
+    holders = [await target.openwire() for _ in range(count)]
+    for number, holder in enumerate(holders):
+        await holder.consume(queue(f"HOSTILE.HELD.{number}"), prefetch=1000)
+    for round_ in range(target.sized(4, 2)):
+        for number in range(count):
+            name = queue(f"HOSTILE.HELD.{number}")
+            await producer.write(producer.messages_to(name, 50, text="x" * 20_000, persistent=True))
+        try:
+            await producer.settle(5)
+            other = message(
+                queue("HOSTILE.OTHER"), producer=producer.producer, sequence=producer.sequence, persistent=True
+            )
+            producer.sequence += 1
+            await producer.request(other, 5)
+        except TimeoutError:
+            return f"another queue's producer waits after {(round_ + 1) * count} MB"
+    held = sum(holder.messages for holder in holders)
+    return f"answered; {held:,} held; {common(producer.errors)}"
+
+
+@attack("outstanding-wide-window")
+async def outstanding_wide_window(target: Target) -> str:
+    """A consumer with a window of 32,766 that acknowledges none of 600 MB of persistent messages, 20 kB each."""
+    await target.begin()
+    producer, holder = await target.openwire(), await target.openwire()
+    await holder.consume(queue("HOSTILE.WIDE"), prefetch=32_766)
+    for number in range(target.sized(600, 60)):
+        await producer.write(producer.messages_to(queue("HOSTILE.WIDE"), 50, text="x" * 20_000, persistent=True))
+        try:
+            await producer.settle(5)
+        except TimeoutError:
+            return f"waits after {number} MB"
+    await holder.messages_reach(producer.sequence - 1, 20)
+    return f"{holder.messages:,} held; {common(producer.errors)}"
+
+
+@attack("outstanding-long-backlog")
+async def outstanding_long_backlog(target: Target) -> str:
+    """The same, of messages that waited before the consumer came."""
+    await target.begin()
+    producer, holder = await target.openwire(), await target.openwire()
+    for _ in range(target.sized(60, 6)):
+        await producer.write(producer.messages_to(queue("HOSTILE.WIDE"), 500, text="x" * 20_000, persistent=True))
+        await producer.settle(20)
+    await holder.consume(queue("HOSTILE.WIDE"), prefetch=32_766)
+    await holder.messages_reach(producer.sequence - 1, 40)
+    return f"{holder.messages:,} held; {common(producer.errors)}"

@@ -9,7 +9,7 @@ broker                                                the parts put together; co
       advisory  browser  connection  durables         what uses destinations
         host  queue  topic                            `host`: the broker as its connections see it
           consumer_set  durable  scheduling_queue  transaction
-            flow_control_log  groups  overflow  runtime  scheduler  stored  uncommitted
+            browsing  flow_control_log  groups  overflow  runtime  scheduler  stored  uncommitted
               consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
                 piecewise  usage
                   delivered

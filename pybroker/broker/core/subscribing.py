@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories
 from pybroker.broker.core.browser import BrowserSnapshot
+from pybroker.broker.core.browsing import BrowserConsumer
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
 from pybroker.broker.core.runtime import CoreRuntime
@@ -43,7 +44,8 @@ class Subscribing:
             consumer = self._subscribe_queue(owner, request, deliver)
         else:
             consumer = self._subscribe_topic(owner, request, deliver)
-        self._runtime.usage.delivered.add(consumer)
+        if not request.browser:
+            self._runtime.usage.delivered.add(consumer)
         self._runtime.observers.announce(lambda observer: observer.consumer_added(consumer))
         return consumer
 
@@ -68,7 +70,7 @@ class Subscribing:
     ) -> BrokerConsumer:
         if not request.destination.is_queue:
             raise RequestError(f"Only queues can be browsed, and {request.destination} is a topic")
-        consumer = BrokerConsumer(
+        consumer = BrowserConsumer(
             owner,
             request,
             deliver,

@@ -49,6 +49,8 @@ class Inbox:
     """A consumer and its deliveries, oldest first."""
 
     deliveries: list[Delivery] = field(default_factory=list)
+    noted: list[tuple[str, int]] = field(default_factory=list)
+    """Deliveries that the test has looked at."""
     messages: dict[Delivery, Message] = field(default_factory=dict)
     """What was delivered, whose bodies may leave the memory of the broker later."""
     ended: bool = False
