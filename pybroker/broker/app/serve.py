@@ -13,6 +13,7 @@ from pathlib import Path
 from pybroker import __version__
 from pybroker.broker.app import database, eventloop, preflight, schedulers, signals, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
+from pybroker.broker.app.garbage import GarbageCollections
 from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
@@ -28,10 +29,6 @@ from pybroker.transports.server import is_loopback
 _log = logging.getLogger(__name__)
 
 _BUILD = f"pybroker {__version__}" if connection.__file__.endswith(".py") else f"pybroker {__version__}, compiled"
-
-_GC_THRESHOLD = 50_000
-"""The number of objects between two collections. A message makes some thirty, nearly all freed by their reference
-count; at Python's default of 700 the collector would run every few dozen messages, and often scan the whole backlog."""
 
 _AGAIN_SECONDS = 1.0
 """The pause between two runs, for a database that accepts connections but fails, and for two masters that compete for
@@ -53,11 +50,22 @@ def serve(config: Config) -> None:
     preflight.check(config)
     _allow_files(config.connections_max + _SPARE_FILES)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    gc.set_threshold(_GC_THRESHOLD)
     name, make_loop = eventloop.choose(config.event_loop)
     _log.info("event loop: %s", name)
     with asyncio.Runner(loop_factory=make_loop) as runner:
-        runner.run(_serve(config))
+        runner.run(_serve_collecting(config))
+
+
+async def _serve_collecting(config: Config) -> None:
+    """Run the members with garbage collections that are short."""
+    collections = GarbageCollections()
+    collections.begin()
+    watching = asyncio.create_task(collections.watch())
+    try:
+        await _serve(config)
+    finally:
+        watching.cancel()
+        collections.end()
 
 
 async def _serve(config: Config) -> None:

@@ -39,6 +39,9 @@ FAN_OUT_PIECE: Final = 500
 DIRECT_MAX: Final = 64
 """Subscriptions without selectors that get a message without a look at the clock."""
 
+DROPPED_PIECE: Final = 2_000
+"""Waiting messages that a subscription drops in a turn when it ends: a millisecond."""
+
 WAITING_SHARE: Final = 8
 WAITING_BYTES_MIN: Final = 1 << 20
 """Messages that wait for one slow consumer take at most this part of the broker's memory, or 1 MB if that is more. So a
@@ -311,8 +314,7 @@ class TopicSubscription(DeliverySource):
         self.is_closed = True
         self.when_drained = None
         self._waiting_bytes = 0
-        while len(self._waiting):
-            self._drop(self._waiting.popleft().message)
+        self._drop_waiting()
         for topic in self._topics.values():
             topic.leave(self)
 
@@ -394,6 +396,15 @@ class TopicSubscription(DeliverySource):
     def _continue(self) -> None:
         self._is_deferred = False
         self.dispatch()
+
+    def _drop_waiting(self) -> None:
+        """Drop the waiting messages of a closed subscription, at most a piece per turn of the event loop."""
+        waiting, left = self._waiting, DROPPED_PIECE
+        while waiting:
+            left -= 1
+            if left < 0 and self._paging.defer(self._drop_waiting):
+                return
+            self._drop(waiting.popleft().message)
 
     def _discard(self, limit: str) -> None:
         message = self._waiting.evict().message

@@ -6,6 +6,7 @@ import pytest
 
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS
+from pybroker.broker.core.topic import DROPPED_PIECE
 from pybroker.broker.domain.message import Message
 from tests.unit.core.backlogs import Client, World, message
 
@@ -173,3 +174,20 @@ def _assert_all(world: LoopWorld, client: Client) -> None:
     while world.turns:
         world.turn()
     assert client.names == [*map(str, range(MANY)), "new"]
+
+
+def test_waiting_messages_of_a_closed_subscription_are_dropped_in_pieces() -> None:
+    world = LoopWorld(pending_message_limit=100_000)
+    client = world.listen(prefetch=1)
+    names = [str(number) for number in range(2 * DROPPED_PIECE + 100)]
+    world.publish(*names)
+    used = world.usage.used
+    client.close()
+    assert 0 < world.usage.used < used
+    world.publish("late")
+    turns = 0
+    while world.turns:
+        world.turn()
+        turns += 1
+    assert turns == 2
+    assert (client.names, world.usage.used) == (["0"], 0)
