@@ -57,7 +57,7 @@ def _row(attack: Attack, options: argparse.Namespace, variables: Mapping[str, st
             "ActiveMQ: own": _rounded(other.waits.own_ms),
             "ActiveMQ: peak MB": round(other.peak_mb),
             "ActiveMQ: log KB": round(other.log_kb),
-            "ActiveMQ: outcome": _cut("; ".join([other.outcome, *other.problems[-1:]])),
+            "ActiveMQ: outcome": _cut("; ".join(filter(None, [other.outcome.rstrip("; "), *other.problems[-1:]]))),
         }
     print(f"{attack.name}: {row}", file=sys.stderr, flush=True)
     return row

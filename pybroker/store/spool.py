@@ -231,7 +231,7 @@ class FileSpool:
         self._retry_at = self._monotonic() + RETRY_SECONDS
         self._refused_bytes = 0
         self._record_shortage(
-            f"it cannot be written ({failure.strerror or failure!r})",
+            f"it cannot be written ({failure.strerror or repr(failure)})",
             "free space on that disk, or choose another spool_directory",
         )
         for place in places:

@@ -136,7 +136,8 @@ def _describe_load(status: Status) -> list[str]:
     load = status.master.member.load if status.master and status.master.member else None
     if load is None:
         return []
-    free = f"{status.disk_free_bytes / 2**30:,.1f} GB free on the store's disk"
+    megabytes = status.disk_free_bytes / 2**20
+    free = f"{f'{megabytes / 2**10:,.1f} GB' if megabytes >= 2**10 else f'{megabytes:.0f} MB'} free on the store's disk"
     limit = load.memory_bytes_max
     memory = f"{load.memory_bytes / 2**20:,.0f} of {limit / 2**20:,.0f} MB of memory, " if limit else ""
     spooled = f"{load.spool_bytes / 2**20:,.0f} MB spooled, " if load.spool_bytes else ""

@@ -218,7 +218,10 @@ def test_status_shows_the_loop_lag_and_the_cause_of_a_long_turn(milliseconds: in
     assert status.as_json()["members"][0]["load"]["loop_lag_ms"] == milliseconds
 
 
-def test_status_shows_memory_and_a_full_spool() -> None:
+@pytest.mark.parametrize(
+    ("free_bytes", "shown"), [(1023 << 20, "1023 MB"), (12_345_678, "12 MB"), ((1 << 30) * 1234, "1,234.0 GB")]
+)
+def test_status_shows_memory_and_a_full_spool(free_bytes: int, shown: str) -> None:
     load = Load(
         connections=1,
         waiting=2,
@@ -237,9 +240,10 @@ def test_status_shows_memory_and_a_full_spool() -> None:
         holder_pid=None,
         members=[MemberStatus(name="b", alive=True, member=member)],
         now_ms=member.updated_ms,
+        disk_free_bytes=free_bytes,
     )
     described = describe(status)
     assert described[1].startswith(
-        "  2 messages waiting, 3 in flight, 1 connection, 51 of 1,024 MB of memory, 39 MB spooled, "
+        f"  2 messages waiting, 3 in flight, 1 connection, 51 of 1,024 MB of memory, 39 MB spooled, {shown} free on"
     )
     assert described[2].startswith("  SPOOL FULL: ")

@@ -177,7 +177,7 @@ def test_a_failed_write_keeps_what_was_written_and_is_tried_again_later(disk, mo
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", full)
         assert disk.write(large(), large()) == []
-    assert caplog.text.count("No space left on device") == 1
+    assert caplog.text.count("it cannot be written (No space left on device)") == 1
     assert "choose another spool_directory" in caplog.text
     assert disk.spool.is_full
     assert disk.spool.used_bytes < 2 * used + 200_000
