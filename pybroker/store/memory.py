@@ -204,6 +204,11 @@ class MemoryStore:
         """Forget a transaction's operations."""
         self._end(transaction)
 
+    def rollback_steps(self, transaction: TransactionId) -> Iterator[int]:
+        """Forget a transaction's operations at once; no step is left."""
+        self.rollback(transaction)
+        return iter(())
+
     def declare(self, destination: Destination) -> None:
         """Record that a queue exists also while it is empty."""
         if destination.type is DestinationType.QUEUE:

@@ -9,7 +9,8 @@ reads the clock that it was given.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
+from itertools import chain, count
 from typing import Final
 
 from pybroker.broker.core.administration import Administration
@@ -23,8 +24,7 @@ from pybroker.broker.core.host import Host, is_long
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
-from pybroker.broker.core.paging import Paging
-from pybroker.broker.core.piecewise import Steps, carry_out, copy_cost
+from pybroker.broker.core.piecewise import PiecewiseWork, Steps, carry_out, copy_cost
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
@@ -128,11 +128,11 @@ class BrokerCore(Host):
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
         self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max)
         self.queues, self.topics = self.destinations.queues, self.destinations.topics
-        self.durables = self.destinations.durables
-        self._plain = self.destinations.plain
+        self.durables, self._plain = self.destinations.durables, self.destinations.plain
         self._transaction_count = 0
         self._clients: dict[str, BrokerConnection] = {}
         self._connection_ids: set[str] = set()
+        self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
         self.admin: Admin = Administration(self.destinations, self._clients, self.usage, lambda: self.is_full)
@@ -232,15 +232,16 @@ class BrokerCore(Host):
         self.is_stopping = True
         self.report()
         self._stop_scheduler()
-        for connection in list(self._clients.values()):
-            if connection.closed:
-                connection.finish_closing()
-            else:
-                connection.pause()
+        for connection in self._clients.values():
+            connection.pause()
+        for work in list(self._works):
+            attempt(work.finish, "carrying out work before the end")
 
     def abandon(self) -> None:
         """Stop all changes: this broker may no longer write to the store, and its clients are being disconnected."""
         self.abandoned = True
+        for work in self._works:
+            work.drop()
         self.report()
         self._stop_scheduler()
 
@@ -272,8 +273,6 @@ class BrokerCore(Host):
         longest = max(len(client_id), len(connection_id))
         if longest > NAME_MAX:
             raise InvalidClientId(f"A client or connection id of {longest} characters, where {NAME_MAX} are allowed")
-        if client_id in self._clients or connection_id in self._connection_ids:
-            self._finish_closing(client_id, connection_id)
         if client_id in self._clients:
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
         if connection_id in self._connection_ids:
@@ -281,21 +280,46 @@ class BrokerCore(Host):
         connection = BrokerConnection(self, connection_id, client_id, throttle)
         self._clients[client_id] = connection
         self._connection_ids.add(connection_id)
+        for owner, work in self._closing.items():
+            if owner.client_id == client_id or owner.connection_id == connection_id:
+                connection.wait_for(work)
+                break
         self._observers.announce(lambda observer: observer.connection_added(connection))
         return connection
 
-    def disconnect(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
-        """Remove a closed connection, and its temporary destinations with their messages."""
+    def disconnect(self, owner: Owner, steps: Steps) -> None:
+        """Remove a closed connection: its ids at once, and what it owns by these steps, in pieces.
+
+        The client may connect again at once; its commands wait until the former connection has left all it owned.
+        """
         self._clients.pop(owner.client_id, None)
         self._connection_ids.discard(owner.connection_id)
-        self.destinations.remove_owned(owner, temporaries)
-        self._observers.announce(lambda observer: observer.connection_removed(owner))
+        work = self.begin_work(chain(steps, self._leaving(owner)))
+        if not work.is_done:
+            self._closing[owner] = work
+            work.when_done(partial(self._closing.pop, owner, None))
 
-    def _finish_closing(self, client_id: str, connection_id: str) -> None:
-        """Complete the closing of connections whose client has come back."""
-        for connection in list(self._clients.values()):
-            if connection.closed and (connection.client_id == client_id or connection.connection_id == connection_id):
-                connection.finish_closing()
+    def _leaving(self, owner: Owner) -> Steps:
+        self._observers.announce(lambda observer: observer.connection_removed(owner))
+        yield 1
+
+    def remove_temporary(self, destination: Destination, owner: Owner) -> None:
+        """Remove a temporary destination of a closed connection; see `Host`."""
+        self.destinations.remove_owned(destination, owner)
+
+    def begin_work(self, steps: Steps) -> PiecewiseWork:
+        """Carry out the first piece of work, and the others in later turns; all at once while the broker stops."""
+        work = PiecewiseWork(
+            steps, self.usage.paging, is_behind=lambda: self.is_behind, when_durable=self.store.when_durable
+        )
+        if self.is_stopping:
+            work.finish()
+            return work
+        work.proceed()
+        if not work.is_done:
+            self._works[work] = None
+            work.when_done(partial(self._works.pop, work, None))
+        return work
 
     # ------------------------------------------------------------ messages
 
@@ -394,11 +418,6 @@ class BrokerCore(Host):
     def would_schedule(self, message: Message) -> bool:
         """Return True if a message would be scheduled, without regard to limits."""
         return self.scheduler is not None and is_scheduled(message) and self.scheduler.is_for(message)
-
-    @property
-    def paging(self) -> Paging:
-        """The event loop and the clock of work in pieces."""
-        return self.usage.paging
 
     def accept(self, message: Message, owner: Owner) -> bool:
         """Send or schedule a client's message outside transactions; see `Host`."""

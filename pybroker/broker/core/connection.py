@@ -20,7 +20,6 @@ from pybroker.broker.core.object_memory import (
     ObjectAccount,
     size_of_destination,
 )
-from pybroker.broker.core.paging import PIECE_SECONDS
 from pybroker.broker.core.piecewise import PiecewiseWork, Steps, copy_cost
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.selector import SelectorQuota
@@ -48,26 +47,22 @@ TRANSACTIONS_MAX = 10_000
 
 _USUAL_TRANSACTIONS = 10
 """Open transactions of a connection that count only themselves, so that few are as fast as without these limits."""
+_STEP_COST: Final = 10
+"""Closing a consumer takes as long as so many usual operations."""
 
 _UNCHECKED_TRANSACTIONS = 100
 """Open transactions that a connection may have whatever memory is in use: a consumer may free some only by a commit."""
 
 
-CLOSED_AT_ONCE_MAX: Final = 500
-"""Consumers of a connection, counted once for each queue or subscription that delivers to them, that are closed within
-the turn of the event loop in which the connection ends: a millisecond."""
-
-
 class BrokerConnection(Owner):
     """The connection of one client; implements `ConnectionPort`.
 
-    A connection with very many consumers is closed in pieces, in later turns of the event loop. It keeps its ids until
-    all are closed; if its client comes back before, the rest is closed at once.
+    A connection that owns very much is closed in pieces, in later turns of the event loop. If its client comes back
+    before, the commands of the new connection wait.
     """
 
     def __init__(self, host: Host, connection_id: str, client_id: str, throttle: Throttle) -> None:
         super().__init__(connection_id, client_id, ObjectAccount(host.objects), is_held=host.is_stopping)
-        self.closed = False
         self.consumers: dict[BrokerConsumer, None] = {}
         self._selector_quota = SelectorQuota()
         self.temporaries: dict[Destination, None] = {}
@@ -87,9 +82,6 @@ class BrokerConnection(Owner):
         self._temporary_count = 0
         self._work: PiecewiseWork | None = None
         """The work that a command of this connection has begun, and that is done in pieces."""
-        self._closing: list[BrokerConsumer] | None = None
-        """The consumers that are yet to be closed, the last one first; None while the connection is open, and once all
-        are."""
 
     # ------------------------------------------------------------ messages
 
@@ -203,13 +195,15 @@ class BrokerConnection(Owner):
         Raises:
             Exception: raised by a step of the first piece; the others are not carried out.
         """
-        host = self._host
-        work = PiecewiseWork(steps, host.paging, is_behind=lambda: host.is_behind, when_durable=host.when_durable)
-        work.proceed()
+        work = self._host.begin_work(steps)
         if not work.is_done and not self.closed:
-            self._work = work
-            self._throttle.hold_input()
-            work.when_done(self._worked_off)
+            self.wait_for(work)
+
+    def wait_for(self, work: PiecewiseWork) -> None:
+        """Carry out no command until work is done: this connection's, or the end of its client's former one."""
+        self._work = work
+        self._throttle.hold_input()
+        work.when_done(self._worked_off)
 
     def _worked_off(self) -> None:
         self._work = None
@@ -455,70 +449,31 @@ class BrokerConnection(Owner):
         if self.closed or self._host.abandoned:
             return
         self.closed = self.is_held = True
-        try:
-            self._roll_back()
-            self._closing = list(self.consumers)[::-1]
-            is_large = sum([max(1, len(each.sources)) for each in self._closing]) > CLOSED_AT_ONCE_MAX
-        except BaseException:  # the client id must be free for the next connection
-            self._leave()
-            raise
-        if is_large and not self._host.is_stopping:
-            self._stop_waiting()
-            self._close_piece()
-        else:
-            self.finish_closing()
-
-    def finish_closing(self) -> None:
-        """Close the consumers and producers that are left, and remove the connection from the broker."""
-        closing, self._closing = self._closing, None
-        if closing is None:
-            return
-        try:
-            while closing:
-                attempt(closing.pop().close, "closing a consumer")
-            for producer_id in list(self.producers):
-                attempt(partial(self.remove_producer, producer_id), "removing a producer")
-        finally:
-            self._leave()
-
-    def _roll_back(self) -> None:
-        """Roll back transactions. An error in one does not affect the others."""
         for consumer in self.consumers:
             consumer.resize()
-        for transaction in list(self.transactions):
-            attempt(partial(self.rollback, transaction), "rolling back for a connection that closes")
-
-    def _close_piece(self) -> None:
-        """Close some consumers, and the others in later turns of the event loop."""
-        paging, closing = self._host.paging, self._closing
-        if closing is None or self._host.abandoned:
-            return
-        ends_at = paging.monotonic() + PIECE_SECONDS
-        try:
-            while closing and (paging.later is None or paging.monotonic() < ends_at):
-                attempt(closing.pop().close, "closing a consumer")
-        except BaseException:
-            self._closing = None
-            self._leave()
-            raise
-        if not closing or not paging.defer(self._close_piece):
-            self.finish_closing()
-
-    def _leave(self) -> None:
-        """Remove the connection from the broker, and stop waiting for space."""
-        try:
-            self._host.disconnect(self, self.temporaries)
-        finally:
-            self.objects.close()
-            self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        """Stop waiting for space."""
         for usage in self._waited_on:
             usage.cancel(self)
         self._waited_on.clear()
         self._release()  # the socket may still be open, and only a read detects its end
         self._unthrottle()
+        self._host.disconnect(self, self._closing())
+
+    def _closing(self) -> Steps:
+        """Roll back transactions, and close what it owns. An error in one does not affect the others."""
+        for transaction in list(self.transactions):
+            attempt(partial(self.rollback, transaction), "rolling back for a connection that closes")
+            yield _STEP_COST
+        for consumer in list(self.consumers):
+            count = len(consumer.outstanding) + len(consumer.sources)
+            attempt(consumer.close, "closing a consumer")
+            yield _STEP_COST + count
+        for producer_id in list(self.producers):
+            attempt(partial(self.remove_producer, producer_id), "removing a producer")
+            yield _STEP_COST
+        for destination in list(self.temporaries):
+            attempt(partial(self._host.remove_temporary, destination, self), "removing a temporary destination")
+            yield _STEP_COST
+        self.objects.close()
 
     def _unthrottle(self) -> None:
         if self._throttled:

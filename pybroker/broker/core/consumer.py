@@ -47,6 +47,7 @@ class Owner(metaclass=ABCMeta):
         flushed: number of these messages that have left the process.
         is_held: True while nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
         objects: the memory of what it has created.
+        closed: True once it closes, which may take several turns of the event loop.
     """
 
     def __init__(self, connection_id: str, client_id: str, objects: ObjectAccount, *, is_held: bool = False) -> None:
@@ -56,6 +57,7 @@ class Owner(metaclass=ABCMeta):
         self.flushed = 0
         self.is_held = is_held
         self.objects = objects
+        self.closed = False
 
     @abstractmethod
     def add_acknowledgements(
@@ -251,7 +253,7 @@ class BrokerConsumer:
     def _acknowledging(self, references: Sequence[Reference], transaction: TransactionId | None) -> Steps:
         """Acknowledge many deliveries; those that are left when the consumer closes go back to the backlog."""
         for start in range(0, len(references), _STEP_COUNT):
-            if self.closed:
+            if self.closed or self.connection.closed:
                 return
             outstanding = self.outstanding
             step = [each for each in references[start : start + _STEP_COUNT] if each in outstanding]
@@ -357,7 +359,7 @@ class BrokerConsumer:
     def _one_by_one(self, deliveries: Sequence[Delivery], operation: Callable[[Delivery], None]) -> Steps:
         """Settle deliveries one by one; those that are left when the consumer closes go back to the backlog."""
         for delivery in deliveries:
-            if self.closed:
+            if self.closed or self.connection.closed:
                 return
             operation(delivery)
             yield copy_cost(delivery.message.size)

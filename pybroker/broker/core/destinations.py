@@ -219,11 +219,10 @@ class Destinations:
         self.drop(destination)
         self._runtime.store.forget_empty(destination)
 
-    def remove_owned(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
-        """Remove the temporary destinations of a connection that closed."""
-        for destination in temporaries:
-            if self._owners.get(destination) is owner:  # else another client has deleted it
-                self.drop(destination)
+    def remove_owned(self, destination: Destination, owner: Owner) -> None:
+        """Remove a temporary destination of a connection that closed."""
+        if self._owners.get(destination) is owner:  # else another client has deleted it
+            self.drop(destination)
 
     def drop(self, destination: Destination) -> None:
         """Remove a destination and its messages from memory, not from the store."""

@@ -4,12 +4,12 @@ A native base class and not a protocol, because some methods are called for each
 """
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.object_memory import ObjectMemory
-from pybroker.broker.core.paging import Paging
+from pybroker.broker.core.piecewise import PiecewiseWork, Steps
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
@@ -71,11 +71,6 @@ class Host(metaclass=ABCMeta):
             InvalidDestination: its destination has a name that is too long.
             ResourceLimit: the store has no space for the message.
         """
-
-    @property
-    @abstractmethod
-    def paging(self) -> Paging:
-        """The event loop and the clock of work in pieces."""
 
     @abstractmethod
     def accept(self, message: Message, owner: Owner) -> bool:
@@ -221,5 +216,17 @@ class Host(metaclass=ABCMeta):
     # ------------------------------------------------------------ end
 
     @abstractmethod
-    def disconnect(self, owner: Owner, temporaries: Iterable[Destination]) -> None:
-        """Remove a closed connection, and its temporary destinations with their messages."""
+    def disconnect(self, owner: Owner, steps: Steps) -> None:
+        """Remove a closed connection: its ids at once, and what it owns by these steps, in pieces."""
+
+    @abstractmethod
+    def remove_temporary(self, destination: Destination, owner: Owner) -> None:
+        """Remove a temporary destination of a closed connection, unless another client has done so."""
+
+    @abstractmethod
+    def begin_work(self, steps: Steps) -> PiecewiseWork:
+        """Carry out the first piece of work, and the others in later turns of the event loop.
+
+        Raises:
+            Exception: raised by a step of the first piece; the others are not carried out.
+        """

@@ -74,15 +74,17 @@ class PiecewiseWork:
         self._paging = paging
         self._is_behind = is_behind
         self._when_durable = when_durable
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], object]] = []
         self.is_done = False
 
     def proceed(self) -> None:
-        """Carry out a piece, and continue in a later turn if more is left.
+        """Carry out a piece, and continue in a later turn if more is left; do nothing if the work is done.
 
         Raises:
             Exception: raised by a step; the others are not carried out.
         """
+        if self.is_done:
+            return
         paging = self._paging
         if paging.later is None:
             carry_out(self._steps)
@@ -102,9 +104,23 @@ class PiecewiseWork:
             raise
         self._finish()
 
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """Call back after the last step, in the order of the calls."""
-        self._callbacks.append(callback)
+    def finish(self) -> None:
+        """Carry out the rest at once, as there will be no later turn."""
+        if not self.is_done:
+            carry_out(self._steps)
+            self._finish()
+
+    def drop(self) -> None:
+        """Carry out no further step, and make no callback: nothing may be changed any more."""
+        self.is_done = True
+        self._callbacks.clear()
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back after the last step, in the order of the calls; at once if that was carried out."""
+        if self.is_done:
+            callback()
+        else:
+            self._callbacks.append(callback)
 
     def _wait(self) -> None:
         """Continue in a later turn, or once the journal has written what it has."""

@@ -14,6 +14,7 @@ transaction is doomed: its commit rolls it back and fails. A prepared transactio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner, reinstate
@@ -311,14 +312,15 @@ class BrokerTransaction:
             owner: frees the memory of a long transaction in pieces; None: at once.
         """
         after = TRANSITIONS.after(self.state, TransactionEvent.ROLLBACK)
-        if self._in_store:
-            self._store.rollback(self.id)
+        forgetting = self._store.rollback_steps(self.id) if self._in_store else iter(())
         self.state = after
         self._release()
         acknowledged, self._acknowledged = self._acknowledged, {}
         reinstate(acknowledged)
         if owner is not None and len(self._at_commit) > PIECE_MAX:
-            owner.work_off(self._discarding())
+            owner.work_off(chain(forgetting, self._discarding()))
+        else:
+            carry_out(forgetting)
 
     def _discarding(self) -> Steps:
         """Free the memory of the operations: 300,000 of them take a tenth of a second."""
@@ -386,7 +388,9 @@ class BrokerTransaction:
             self._usage.release(counted)
 
     def _check_memory(self) -> None:
-        """Check that the transaction may grow: always, until the broker's memory is full and it holds much of that.
+        """Check that the transaction may grow: always, until the broker's memory is nearly full, and it holds much.
+
+        The rest, above `Usage.fair_limit`, is for others: its operations cannot leave memory before its end.
 
         Acknowledgements are not refused: what they acknowledge is freed by the commit that they belong to.
 
@@ -394,7 +398,7 @@ class BrokerTransaction:
             ResourceLimit: it may not.
         """
         usage = self._usage
-        if usage is None or not usage.limit or usage.used < usage.limit:
+        if usage is None or usage.used < usage.fair_limit:
             return
         held = self._counted
         if held > max(UNCHECKED_BYTES, usage.limit >> 6):

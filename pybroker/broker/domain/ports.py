@@ -260,6 +260,10 @@ class MessageStore(Protocol):
         """Append the roll-back."""
         ...
 
+    def rollback_steps(self, transaction: TransactionId) -> Iterator[int]:
+        """Append the roll-back; return steps that free the memory of its operations, each yielding their number."""
+        ...
+
     def declare(self, destination: Destination) -> None:
         """Append that a queue exists even while it is empty: recoveries contain it until it is removed."""
         ...

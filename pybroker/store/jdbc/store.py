@@ -442,6 +442,15 @@ class JdbcStore:
         self._state.rollback(transaction)
         self._wake(writer)
 
+    def rollback_steps(self, transaction: TransactionId) -> Iterator[int]:
+        """Roll a transaction back; no step is left.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        self.rollback(transaction)
+        return iter(())
+
     def declare(self, destination: Destination) -> None:
         """Record that a queue exists also while it is empty.
 

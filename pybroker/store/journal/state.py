@@ -67,6 +67,8 @@ SEQUENCES = "pybroker producers "
 """Prefix of the metadata record that keeps producers' sequence numbers."""
 _APPLIED_COUNT: Final = 32
 """Operations of a commit that are applied in one step: each takes half as long as an operation of the core."""
+_FREED_COUNT: Final = 512
+"""Operations of a roll-back whose memory is freed in one step."""
 METADATA_PREFIXES = (SEQUENCES, DECLARED_PREFIX)
 """Prefixes of the metadata records that belong to the state; others are about the journal's owners."""
 
@@ -466,6 +468,14 @@ class StoreState:
             return iter(())
         steps = self._committing[transaction] = self._applying(transaction)
         return steps
+
+    def rollback_steps(self, transaction_id: TransactionId, location: Location) -> Iterator[int]:
+        """Roll a transaction back; return the steps that free its operations, of which there may be many."""
+        transaction = self._end(transaction_id, location)
+        operations: list[Added | Removed] = [] if transaction is None else transaction.operations
+        while operations:
+            del operations[-_FREED_COUNT:]
+            yield _FREED_COUNT // 8
 
     def finish_commits(self) -> None:
         """Apply the rest of all commits, before something that needs the whole contents."""

@@ -441,6 +441,18 @@ class JournalStore:
         if self._is_unfinished(transaction):
             self._append(Rollback(transaction))
 
+    def rollback_steps(self, transaction: TransactionId) -> Iterator[int]:
+        """Append the roll-back; return the steps that free the memory of its operations.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        if not self._is_unfinished(transaction):
+            return iter(())
+        self._flush_elision()
+        location = self._writer.append(encode_record(encode(Rollback(transaction))))
+        return self._state.rollback_steps(transaction, location)
+
     def remove_destination(self, destination: Destination) -> None:
         """Append the removal of a destination with all its messages; does nothing if it never held any.
 

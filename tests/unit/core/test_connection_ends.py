@@ -5,18 +5,17 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.broker.core.connection import CLOSED_AT_ONCE_MAX
-from pybroker.broker.core.paging import PIECE_SECONDS
+from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS
 from pybroker.broker.domain.errors import InvalidClientId
 from pybroker.broker.domain.transaction import LocalTransactionId
 from tests.unit.core.conftest import Client, Inbox, World
 
-COUNT = CLOSED_AT_ONCE_MAX + 10
+COUNT = PIECE_MAX + 10
 
 
 @pytest.fixture
 def pieces(world: World) -> deque[Callable[[], None]]:
-    """The deferred pieces, each of which lasts for one consumer."""
+    """The deferred pieces, each of which lasts for a few consumers."""
     deferred: deque[Callable[[], None]] = deque()
     now = 0.0
 
@@ -51,13 +50,14 @@ def test_consumers_are_closed_in_later_turns_and_messages_return(world, pieces):
     client, _ = large(world)
     client.connection.close()
     assert 0 < len(client.connection.consumers) < COUNT
-    assert run(pieces) > COUNT / 2
+    assert run(pieces) > COUNT / 10
     assert not client.connection.consumers
     assert world.client().subscribe(f"queue://Q.{COUNT - 1}").counts == [1]
     assert client.connection not in world.broker.connections()
 
 
 def test_few_consumers_are_closed_at_once(world, pieces):
+    world.broker.usage.paging.monotonic = lambda: 0.0
     client = world.client()
     for number in range(10):
         client.subscribe(f"queue://Q.{number}")
@@ -97,20 +97,23 @@ def test_open_transactions_are_rolled_back_at_once(world, pieces):
 
 
 @pytest.mark.parametrize("client_id", ["large", "other"])
-def test_client_that_comes_back_finds_all_closed(world, pieces, client_id):
+def test_client_that_comes_back_waits_until_all_are_closed(world, pieces, client_id):
     client, _ = large(world)
     connection_id = client.connection.connection_id
     client.connection.close()
     again = world.broker.connect(connection_id, client_id, client.throttle)
-    assert not client.connection.consumers
+    assert client.connection.consumers
+    assert client.throttle.input_holds == 1
     run(pieces)
+    assert not client.connection.consumers
+    assert client.throttle.input_holds == 0
     assert list(world.broker.connections())[-1] is again
 
 
-def test_other_clients_do_not_end_it(world, pieces):
+def test_other_clients_do_not_wait_for_it(world, pieces):
     client, _ = large(world)
     client.connection.close()
-    world.client("else")
+    assert world.client("else").throttle.input_holds == 0
     assert client.connection.consumers
     with pytest.raises(InvalidClientId):
         world.client("else")

@@ -7,7 +7,7 @@ import pytest
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.paging import PIECE_MAX, Paging
 from pybroker.broker.core.piecewise import PiecewiseWork
-from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.destination import DestinationType, queue
 from pybroker.broker.domain.errors import CommitFailed, StoreUnavailable
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.memory import MemoryStore
@@ -405,3 +405,69 @@ def test_acknowledgements_in_a_transaction_end_with_its_connection(world: LoopWo
     client.connection.close()
     world.settle()
     assert waiting(world, "Q") == [*map(str, range(MANY))]
+
+
+# ---------------------------------------------------------------- the end of a connection
+
+
+def crowded(world: LoopWorld, client_id: str = "crowd") -> Client:
+    """Return a client with many consumers, temporary queues and a durable subscription."""
+    client = world.client(client_id)
+    for number in range(200):
+        client.subscribe(f"queue://C.{number}")
+        client.connection.create_temporary(DestinationType.TEMP_QUEUE)
+    client.subscribe("topic://T", subscription_name="durable")
+    return client
+
+
+def test_connection_with_many_consumers_closes_in_pieces(world: LoopWorld) -> None:
+    client = crowded(world)
+    world.client().send("queue://C.199", "m")
+    client.connection.close()
+    assert len(world.broker.queues[queue("C.199")].consumers) == 1
+    assert world.settle() > 2
+    assert not world.broker.queues[queue("C.199")].consumers
+    assert not any(each.is_temporary for each in world.broker.queues)
+    assert waiting(world, "C.199") == ["m"]
+
+
+def test_client_that_reconnects_waits_for_the_end_of_its_former_connection(world: LoopWorld) -> None:
+    crowded(world).connection.close()
+    client = world.client("crowd")
+    assert client.throttle.input_holds == 1
+    other = world.client("other")
+    assert other.throttle.input_holds == 0
+    world.settle()
+    assert client.throttle.input_holds == 0
+    client.subscribe("topic://T", subscription_name="durable")
+
+
+def test_connection_that_closes_while_it_waits_for_its_former_one_is_gone(world: LoopWorld) -> None:
+    crowded(world).connection.close()
+    world.client("crowd").connection.close()
+    third = world.client("crowd")
+    assert third.throttle.input_holds == 1, "the first one has not left yet"
+    world.settle()
+    assert third.throttle.input_holds == 0
+    assert len(list(world.broker.connections())) == 1
+
+
+def test_broker_that_stops_carries_out_the_work_under_way(world: LoopWorld) -> None:
+    client = world.client()
+    client.send(COMPOSITE, "m")
+    crowded(world).connection.close()
+    world.broker.quiesce()
+    assert not any(queue.consumers for queue in world.broker.queues.values())
+    world.settle()
+    world.start()
+    assert waiting(world, "C.199") == ["m"]
+
+
+def test_broker_that_lost_its_lock_changes_nothing_more(world: LoopWorld) -> None:
+    client = world.client()
+    client.send(COMPOSITE, "m")
+    world.broker.abandon()
+    world.settle()
+    assert client.throttle.input_holds == 1
+    world.start()
+    assert waiting(world, "C.199") == []
