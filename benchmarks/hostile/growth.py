@@ -475,3 +475,103 @@ async def topic_consumers_slow(target: Target) -> str:
     )
     await _send(producer, producer.messages_to(topic("HOSTILE.SLOW"), target.sized(50_000, 2_000), text="x"), 50)
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("producers-500000", seconds_max=150.0)
+async def producers(target: Target) -> str:
+    """500,000 producers, 50,000 on each of ten connections, which stay; then a client needs a few objects."""
+    await target.begin()
+    failures: list[str] = []
+    clients = [await target.openwire() for _ in range(10)]
+    for client in clients:
+        count = target.sized(50_000, 1_000)
+        infos = (wire.ProducerInfo(producer_id=wire.ProducerId(client.id, 1, 2 + n)) for n in range(count))
+        failures += await client.requests(infos, 60)
+    await _needs_a_few(target)
+    return f"{count * len(clients) - len(failures):,} accepted; {common(failures)}"
+
+
+@attack("consumers-500000", seconds_max=150.0)
+async def consumers_500000(target: Target) -> str:
+    """50,000 consumers on each of five connections, which stay; then a client needs a few objects."""
+    await target.begin()
+    failures: list[str] = []
+    clients = [await target.openwire() for _ in range(5)]
+    for client in clients:
+        count = target.sized(50_000, 1_000)
+        failures += await client.requests((client.consumer(_QUEUE, prefetch=1) for _ in range(count)), 60)
+    await _needs_a_few(target)
+    return f"{count * len(clients) - len(failures):,} accepted; {common(failures)}"
+
+
+@attack("queue-names-long", seconds_max=120.0)
+async def queue_names_long(target: Target) -> str:
+    """20,000 queues with names of 1,000 characters, which each get a message, and as many with 30,000."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(20_000, 500)
+    for length in (1_000, 30_000):
+        for first in range(0, count, 500):
+            names = [queue(f"HOSTILE.{n}.{'n' * length}") for n in range(first, first + 500)]
+            await _send(client, _messages(client, names, text="x"))
+    await client.close()
+    await _needs_a_few(target)
+    return common(client.errors) or "accepted"
+
+
+@attack("creations-reconnecting", quick=True, seconds_max=120.0)
+async def creations_reconnecting(target: Target) -> str:
+    """500 connections, one after another, that create 300 queues with a message each and 20 durable subscriptions."""
+    await target.begin()
+    refused, count = 0, 0
+    for number in range(target.sized(500, 60)):
+        client = await target.openwire()
+        count += 300
+        await _send(client, _messages(client, [queue(f"HOSTILE.{number}.{n}") for n in range(300)], text="x"))
+        for n in range(20):
+            info = client.consumer(topic("HOSTILE"), subscription_name=f"s{n}")
+            refused += len(await client.requests([info]))
+        refused += sum(client.errors.values())
+        await client.close()
+    await _needs_a_few(target)
+    return f"{count:,} queues; {refused:,} refused"
+
+
+@attack("temporaries-and-sessions", quick=True)
+async def temporaries(target: Target) -> str:
+    """50,000 temporary queues and 50,000 sessions on each of three connections, which stay."""
+    await target.begin()
+    failures: list[str] = []
+    clients = [await target.openwire() for _ in range(3)]
+    for client in clients:
+        count = target.sized(50_000, 2_000)
+        failures += await client.requests((_temporary(client, n) for n in range(count)), 60)
+        sessions = (wire.SessionInfo(session_id=wire.SessionId(client.id, n)) for n in range(count))
+        failures += await client.requests(sessions, 60)
+    await _needs_a_few(target)
+    return f"{2 * count * len(clients) - len(failures):,} accepted; {common(failures)}"
+
+
+def _temporary(client: OpenWire, number: int) -> wire.DestinationInfo:
+    name = wire.Destination(_TEMPORARY, f"{client.id}:{number}")
+    return wire.DestinationInfo(connection_id=wire.ConnectionId(client.id), destination=name, operation_type=0)
+
+
+async def _needs_a_few(target: Target) -> None:
+    """Have a new client create what an application needs; what it is refused is harm. It tries for ten seconds."""
+    client = await target.openwire()
+    own = queue(f"NEEDED.{client.id}")
+    until = time.monotonic() + 10
+    while failures := await client.requests([client.consumer(own, prefetch=1)]):
+        if time.monotonic() > until:
+            target.harm.append(f"no queue can be created: {common(failures)}")
+            return
+        await asyncio.sleep(0.2)
+    while failures := await client.requests([client.consumer(topic(f"T.{client.id}"), subscription_name="needed")]):
+        if time.monotonic() > until:
+            target.harm.append(f"no durable subscription can be created: {common(failures)}")
+            return
+        await asyncio.sleep(0.2)
+    failures = await client.requests([_temporary(client, 1)])
+    failures += await client.requests(client.consumer(own, prefetch=1) for _ in range(20))
+    target.harm.extend(failures)
