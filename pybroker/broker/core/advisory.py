@@ -11,7 +11,9 @@ ActiveMQ.Advisory.Expired.Queue.NAME    .MessageDLQd.Queue.NAME    the message, 
 A JMS client needs those about temporary destinations: it sends to no temporary destination without an advisory of its
 creation. A new subscriber gets advisories about what exists already, which no other subscriber gets again: a piece at
 once, and the others in later turns of the event loop, each as the subscriber reads. What is gone by then has no
-advisory. Without a listener no advisory is made. There are no advisories about advisory topics.
+advisory. Meanwhile the other consumers of a JMS client's connection get nothing, and its commands are not answered, so
+that no request comes before the advisory about the queue of its reply. Without a listener no advisory is made. There
+are no advisories about advisory topics.
 
 Source: ActiveMQ 5.17, `AdvisoryBroker`, `AdvisorySupport`; OpenWire, the commands that are their subjects.
 """
@@ -72,8 +74,11 @@ EXISTING_PIECE: Final = 25
 """Advisories about what exists that one piece of work makes, some 30 us each, beside the clock that ends it."""
 
 TEMPORARY_FIRST: Final = 400
-"""Advisories about temporary destinations that their subscriber gets before any message of another subscription: a Java
-client sends no reply to a temporary queue that it does not know."""
+"""Advisories about temporary destinations that their subscriber gets at once, as most brokers have no more."""
+
+CLIENTS_OWN_SESSION: Final = -1
+"""The session of consumers that a client makes for itself: those of Java, .NET and C++ listen to temporary destinations
+so. They acknowledge on their own, and send no reply to a temporary queue that was not announced to them."""
 
 EXISTING_WAITING_MAX: Final = 1000
 """Advisories about what exists are made once fewer wait for their subscriber, so that its pace limits their memory."""
@@ -257,6 +262,10 @@ class Advisories(Observer):
             existing = _Existing(consumer, subscription, self._existing(wanted))
             if all(each.name in _ABOUT_TEMPORARY for each in wanted):
                 is_unfinished = self._publish_piece(existing, TEMPORARY_FIRST, _UNLIMITED)
+                if _is_clients_own(consumer) and (is_unfinished or subscription.waiting_count > consumer.prefetch):
+                    consumer.connection.serve_first(consumer)
+                    if not is_unfinished:
+                        self._finish(existing)
             else:
                 is_unfinished = self._publish_piece(existing)
             if is_unfinished:
@@ -295,8 +304,29 @@ class Advisories(Observer):
                 subscription.when_drained = partial(self._resume, existing)
             elif self._publish_piece(existing):
                 self._unfinished.append(existing)
+            else:
+                self._finish(existing)
+        except BaseException:
+            existing.consumer.connection.serve_all(existing.consumer)
+            raise
         finally:  # an error ends this subscriber's advisories, not those of the others
             self._defer()
+
+    def _finish(self, existing: "_Existing") -> None:
+        """Have the other consumers of a connection served again once a new subscriber has everything."""
+        consumer, subscription = existing.consumer, existing.subscription
+        if consumer.connection.first is not consumer:
+            return
+        if subscription.waiting_count:
+            subscription.when_drained = partial(self._finish_later, consumer)
+        else:
+            consumer.connection.serve_all(consumer)
+
+    def _finish_later(self, consumer: BrokerConsumer) -> None:
+        """Have the others served in a later turn: the subscription is delivering at this time."""
+        serve = partial(consumer.connection.serve_all, consumer)
+        if not self._paging.defer(serve):
+            serve()
 
     def _resume(self, existing: "_Existing") -> None:
         self._unfinished.append(existing)
@@ -434,6 +464,11 @@ class _Index(Generic[_MemberT]):
             for member in [*subject.members]:
                 if member in subject.members:
                     yield subject.name, member
+
+
+def _is_clients_own(consumer: BrokerConsumer) -> bool:
+    named = consumer.request.consumer_id
+    return named is not None and named.session_id == CLIENTS_OWN_SESSION
 
 
 def consumer_id(consumer: ConsumerView) -> ConsumerId:

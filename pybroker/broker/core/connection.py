@@ -80,6 +80,8 @@ class BrokerConnection(Owner):
         """Transactions that this connection began, and that have neither ended nor been prepared."""
         self._transaction_count = 0
         self._temporary_count = 0
+        self._held_answers: list[Callable[[], None]] = []
+        """Answers that wait until the consumer that is served first has got its messages."""
         self._work: PiecewiseWork | None = None
         """The work that a command of this connection has begun, and that is done in pieces."""
 
@@ -177,6 +179,8 @@ class BrokerConnection(Owner):
         """Call back once everything accepted so far is carried out and durable."""
         if self._work is not None:
             self._work.when_done(partial(self._host.when_durable, callback))
+        elif self.first is not None:
+            self._held_answers.append(callback)
         else:
             self._host.when_durable(callback)
 
@@ -251,6 +255,8 @@ class BrokerConnection(Owner):
         except BaseException:
             self._selector_quota.release(request.selector)
             self.objects.release(size)
+            if self.first is not None and self.first not in self.consumers:
+                self.serve_all(self.first)
             raise
         self.consumers[consumer] = None
         return consumer
@@ -262,6 +268,27 @@ class BrokerConnection(Owner):
             self._selector_quota.release(consumer.request.selector)
             self.objects.release(_size(consumer.request))
         self._host.forget(consumer)
+        self.serve_all(consumer)
+
+    def serve_first(self, consumer: BrokerConsumer) -> None:
+        """Deliver to this consumer alone, and hold the answers to commands, until `serve_all` or its end."""
+        if self.first is None:
+            self.first = consumer
+            for each in self.consumers:
+                each.resize()
+
+    def serve_all(self, consumer: BrokerConsumer) -> None:
+        """Deliver to all consumers again, unless it is not this one that is served first."""
+        if self.first is not consumer:
+            return
+        self.first = None
+        answers, self._held_answers = self._held_answers, []
+        for answer in answers:
+            self.when_durable(answer)
+        if not self.is_held:
+            for each in list(self.consumers):
+                each.resize()
+                each.dispatch()
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription that is not active."""

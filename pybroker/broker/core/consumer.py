@@ -48,6 +48,7 @@ class Owner(metaclass=ABCMeta):
         is_held: True while nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
         objects: the memory of what it has created.
         closed: True once it closes, which may take several turns of the event loop.
+        first: the consumer that alone gets deliveries until it has got what other messages may refer to; None: all do.
     """
 
     def __init__(self, connection_id: str, client_id: str, objects: ObjectAccount, *, is_held: bool = False) -> None:
@@ -58,6 +59,7 @@ class Owner(metaclass=ABCMeta):
         self.is_held = is_held
         self.objects = objects
         self.closed = False
+        self.first: BrokerConsumer | None = None
 
     @abstractmethod
     def add_acknowledgements(
@@ -72,6 +74,17 @@ class Owner(metaclass=ABCMeta):
     @abstractmethod
     def forget(self, consumer: "BrokerConsumer") -> None:
         """Remove a closed consumer."""
+
+    @abstractmethod
+    def serve_first(self, consumer: "BrokerConsumer") -> None:
+        """Deliver to this consumer alone, and hold the answers to commands, until `serve_all` or its end.
+
+        Does nothing if there is another such consumer.
+        """
+
+    @abstractmethod
+    def serve_all(self, consumer: "BrokerConsumer") -> None:
+        """Deliver to all consumers again; do nothing if it is not this one that is served first."""
 
     @abstractmethod
     def drop_transaction(self, transaction: TransactionId) -> None:
@@ -185,7 +198,8 @@ class BrokerConsumer:
 
     def resize(self) -> None:
         """Recompute the window."""
-        if not self.started or self.connection.is_held:
+        connection = self.connection
+        if not self.started or connection.is_held or (connection.first is not None and connection.first is not self):
             self.window = 0
         elif self.prefetch:
             self.window = self.prefetch + self._granted

@@ -50,6 +50,7 @@ class Connection:
         self.connection_id = f"c{next(_connections)}"
         self.delivery_count = self.flushed = 0
         self.is_held = False
+        self.first: BrokerConsumer | None = None
 
     def forget(self, consumer: BrokerConsumer) -> None: ...
 
