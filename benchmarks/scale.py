@@ -22,9 +22,14 @@ from benchmarks.report import Report, Row, parser
 
 FACTOR: Final = 10
 REPEATS: Final = 5
-"""Each size is measured so often, and the least time counts: other work on the machine only adds to it."""
-ENOUGH_SECONDS: Final = 2.0
-"""Repetitions of one size end after so many seconds."""
+"""Both sizes are measured so often, in turn, and the least times count: other work on the machine only adds to them."""
+REPEATS_MIN: Final = 3
+ENOUGH_SECONDS: Final = 5.0
+"""After so many seconds a row is measured only `REPEATS_MIN` times."""
+
+
+_OTHER_MEMORY: Final = bytearray(64 << 20)
+"""More than a processor's caches hold."""
 
 
 def main() -> None:
@@ -45,9 +50,7 @@ def main() -> None:
 def measured(row: Growth, *, is_quick: bool) -> Row:
     """Return a row's times in milliseconds, its exponent, and the longest turn with 10 N."""
     n = max(4, row.n // 50) if is_quick else row.n
-    repeats = 1 if is_quick else REPEATS
-    small, _ = least(row.work, n, repeats)
-    large, longest = least(row.work, FACTOR * n, repeats)
+    small, large, longest = least(row.work, n, 1 if is_quick else REPEATS)
     return {
         "row": row.name,
         "N": n,
@@ -58,28 +61,36 @@ def measured(row: Growth, *, is_quick: bool) -> Row:
     }
 
 
-def least(work: Callable[[Bench, int], Turns], n: int, repeats: int) -> tuple[float, float]:
-    """Return the least time of several runs, and the least of their longest turns, in seconds."""
-    times: list[float] = []
+def least(work: Callable[[Bench, int], Turns], n: int, repeats: int) -> tuple[float, float, float]:
+    """Return the least time for N and for 10 N, and the least of the longest turns with 10 N, in seconds.
+
+    The sizes are measured in turn and equally often. One after the other, they would meet different states of a shared
+    machine; and of more repetitions the least time is less.
+    """
+    small: list[float] = []
+    large: list[float] = []
     turns: list[float] = []
     end = perf_counter() + ENOUGH_SECONDS
-    while not times or (len(times) < repeats and perf_counter() < end):
-        seconds, longest = timed(work(bench := Bench(), n), bench)
-        times.append(seconds)
+    while not small or (len(small) < repeats and (len(small) < REPEATS_MIN or perf_counter() < end)):
+        small.append(timed(work(bench := Bench(), n), bench)[0])
+        seconds, longest = timed(work(bench := Bench(), FACTOR * n), bench)
+        large.append(seconds)
         turns.append(longest)
-    return min(times), min(turns)
+    return min(small), min(large), min(turns)
 
 
 def timed(turns: Turns, bench: Bench) -> tuple[float, float]:
     """Run a row; return its time after the preparation, and the longest turn, in seconds.
 
     Times are those of the processor, without what else runs on the machine. The collector of garbage is off: a full
-    collection takes as long as everything that the process holds.
+    collection takes as long as everything that the process holds. The processor's caches are emptied: what N prepares
+    would still be in them, and what 10 N prepares would not.
     """
     next(turns)
     bench.run_deferred()
     gc.collect()
     gc.disable()
+    _OTHER_MEMORY.count(1)
     try:
         longest, begin = 0.0, process_time()
         last = begin

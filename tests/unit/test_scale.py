@@ -17,9 +17,7 @@ HELD = ("queues", "connections", "priorities", "groups", "commits", "composites"
 @pytest.mark.parametrize("name", HELD)
 def test_work_of_a_row_does_not_grow_with_the_square(name: str) -> None:
     row = _BY_NAME[name]
-    n = row.n // 4
-    small, _ = least(row.work, n, 3)
-    large, _ = least(row.work, FACTOR * n, 3)
+    small, large, _ = least(row.work, row.n // 4, 3)
     assert large < small * FACTOR**EXPONENT_MAX
 
 

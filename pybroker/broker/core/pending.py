@@ -184,19 +184,23 @@ class Pending:
         """Insert references at their old positions. Not during a `scan`."""
         if not references:
             return
-        items, head = self._items, self._head
+        items, index = self._items, self._head
         missing: list[Reference] = []
-        for reference in sorted(references, key=_sequence):
-            index = bisect_left(items, reference.sequence, lo=head, key=_sequence)
+        ordered = sorted(references, key=_sequence)
+        for reference in ordered:
+            # Mostly they stand one behind the other, and nothing is searched.
+            if index < len(items) and items[index].sequence < reference.sequence:
+                index = bisect_left(items, reference.sequence, lo=index + 1, key=_sequence)
             if index < len(items) and items[index] is reference:
                 self._tombstones -= 1
+                index += 1
             else:
                 missing.append(reference)
             reference.state = _PENDING
         self.count += len(references)
         if missing:
             self._insert(missing)
-        self.search_again(min(references, key=_sequence).sequence)
+        self.search_again(ordered[0].sequence)
 
     def restore_paged_out(self, references: list[Reference]) -> None:
         """Insert references whose messages only the store has at their old positions. Not during a `scan`."""
@@ -404,7 +408,7 @@ class Pending:
         items, head = self._items, self._head
         start = bisect_left(items, references[0].sequence, lo=head, key=_sequence)
         stop = bisect_left(items, references[-1].sequence, lo=start, key=_sequence)
-        between = sorted(items[start:stop] + references, key=_sequence)
+        between = sorted(items[start:stop] + references, key=_sequence) if start < stop else references
         if start - head > len(items) - stop:
             items[start:stop] = between
             return
