@@ -113,6 +113,33 @@ async def wildcard_consumers(target: Target) -> str:
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"
 
 
+@attack("wildcard-loop")
+async def wildcard_loop(target: Target) -> str:
+    """A consumer of `>` that comes and goes 100 times, once there are 20,000 queues."""
+    await target.begin()
+    client = await target.openwire()
+    names = [queue(f"HOSTILE.{n}") for n in range(target.sized(20_000, 1_000))]
+    await _send(client, _messages(client, names, text="x"))
+    failures: list[str] = []
+    for _ in range(target.sized(100, 20)):
+        info = client.consumer(queue("HOSTILE.>"), prefetch=1)
+        failures += await client.requests([info, wire.RemoveInfo(object_id=info.consumer_id)])
+    return common(failures) or "accepted"
+
+
+@attack("advisories-to-many")
+async def advisories_to_many(target: Target) -> str:
+    """1,000 subscribers to the advisories about queues, and 2,000 queues that are created."""
+    await target.begin()
+    listener, client = await target.openwire(), await target.openwire()
+    failures = await listener.requests(
+        listener.consumer(topic("ActiveMQ.Advisory.Queue"), prefetch=100) for _ in range(target.sized(1_000, 100))
+    )
+    names = [queue(f"HOSTILE.{n}") for n in range(target.sized(2_000, 200))]
+    await _send(client, _messages(client, names, text="x"))
+    return f"{common(failures) or 'accepted'}; {listener.messages:,} advisories"
+
+
 @attack("wildcard-late")
 async def wildcard_late(target: Target) -> str:
     """20,000 queues, and then 100 consumers of wildcards that match all of them."""

@@ -4,6 +4,7 @@ import asyncio
 
 from benchmarks.hostile.attacks import attack
 from benchmarks.hostile.target import OpenWire, Refused, Target, common, properties, queue, topic
+from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.values import Value
 
 _QUEUE = queue("HOSTILE.SELECTED")
@@ -74,6 +75,32 @@ async def equal_long_texts(target: Target) -> str:
     """Two equal properties of 8 MB, which a selector compares 500 times."""
     text = "a" * target.sized(8_000_000, 1_000_000)
     return await _selected(target, " AND ".join(["p = q"] * 500), {"p": text, "q": text})
+
+
+@attack("selectors-fan-out", quick=True)
+async def selectors_fan_out(target: Target) -> str:
+    """500 subscriptions to a topic, each with another selector that is hard for the property of 1 MB of 20 messages."""
+    return await _hard_for_all(target, topic("HOSTILE.SELECTED"))
+
+
+@attack("selectors-one-queue")
+async def selectors_one_queue(target: Target) -> str:
+    """500 consumers of a queue, each with another selector that is hard for the property of 1 MB of 20 messages."""
+    return await _hard_for_all(target, _QUEUE)
+
+
+async def _hard_for_all(target: Target, destination: wire.Destination) -> str:
+    await target.begin()
+    consumer, producer = await target.openwire(), await target.openwire()
+    # In a text of `abab...` these patterns stand nowhere, which no quick search finds out.
+    failures = await consumer.requests(
+        consumer.consumer(destination, selector=f"p LIKE '%a{'_' * (2 * number)}a_b%'")
+        for number in range(target.sized(500, 100))
+    )
+    size = target.sized(1_000_000, 300_000)
+    await producer.write(producer.messages_to(destination, target.sized(20, 5), values={"p": "ab" * (size // 2)}))
+    await producer.settle(60)
+    return f"{common(failures) or 'accepted'}; {consumer.messages} received; {common(producer.errors)}"
 
 
 @attack("selector-over-backlog")

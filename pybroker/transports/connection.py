@@ -351,7 +351,7 @@ class SocketConnection(asyncio.Protocol):
         self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
         self._cancel_timer()
         self._drop()
-        if is_open and self._is_waiting:
+        if is_open and self._is_waiting and not self._fair.is_closed:
             self._is_lost = True
             if self._is_parked:
                 self._is_parked = False

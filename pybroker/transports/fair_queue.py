@@ -95,6 +95,7 @@ class FairQueue:
     Attributes:
         credit: the input that may still be processed in this turn without a look at the clock, see `CHUNK_BYTES`; 0
             before the turn's first input.
+        is_closed: True once all input is dropped that waits or would have to.
         is_measuring: True while a slice has a beginning, and needs an `end`.
         begun_at: monotonic seconds at which this turn's first input came; 0 if none has.
         longest_seconds: the longest slice of this turn.
@@ -104,7 +105,6 @@ class FairQueue:
     __slots__ = (
         "_entries",
         "_finish_max",
-        "_is_closed",
         "_monotonic",
         "_number",
         "_schedule",
@@ -116,6 +116,7 @@ class FairQueue:
         "_virtual",
         "begun_at",
         "credit",
+        "is_closed",
         "is_measuring",
         "longest_owner",
         "longest_seconds",
@@ -144,7 +145,7 @@ class FairQueue:
         self._turn = 0
         self._slice_ends_at = 0.0
         self._turn_ends_at = 0.0
-        self._is_closed = False
+        self.is_closed = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -197,7 +198,7 @@ class FairQueue:
 
     def add(self, owner: InputOwner) -> None:
         """Append a connection: `proceed` is called when those with a lower virtual time have had their slices."""
-        if self._is_closed:
+        if self.is_closed:
             owner.drop_input()
             return
         self._number += 1
@@ -229,7 +230,7 @@ class FairQueue:
 
     def close(self) -> None:
         """Drop all that waits and will wait: the server stops, and what was not processed counts as not read."""
-        self._is_closed = True
+        self.is_closed = True
         entries, self._entries = self._entries, []
         for _, _, owner in entries:
             owner.drop_input()

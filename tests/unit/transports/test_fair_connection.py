@@ -257,6 +257,22 @@ def test_server_that_stops_drops_what_waits(world: World) -> None:
     assert not session.is_lost
 
 
+@pytest.mark.parametrize("comes", ["before", "after"])
+def test_peer_that_ends_after_the_server_stops_is_lost(world: World, comes: str) -> None:
+    """Otherwise the stop waits for this connection until its limit."""
+    connection, _, session = connect(world)
+    if comes == "before":
+        connection.data_received(b"0123456789")
+        world.server.hold()
+    else:
+        world.server.hold()
+        connection.data_received(b"0123456789")
+    connection.connection_lost(None)
+    world.turn(3)
+    assert session.is_lost
+    assert connection.gone.done()
+
+
 def test_pause_by_the_core_keeps_input_waiting(world: World) -> None:
     connection, transport, session = connect(world)
     connection.data_received(b"012345P789abcdefgh")
