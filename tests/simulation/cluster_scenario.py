@@ -51,6 +51,9 @@ OVERLAP_SECONDS = 1.6
 FILE_BYTES = 1 << 20
 """The least size of data files: preallocated ones, which are written in memory, are slow."""
 
+MEMORY_LIMITS = (1 << 30, 65536)
+"""Memory limits of members; the second one is reached now and then."""
+
 CLOCK_TICK_SECONDS = 0.001
 
 DESTINATIONS = ((queue("A"),), (queue("A"), queue("B")), (topic("T"),), (queue("A"), topic("T")))
@@ -286,7 +289,7 @@ class ClusterScenario:
         self.net = Net(self.world)
         self.checker = ClientChecker(self.world)
         self.reserve_bytes = random.choice((0, 65536))
-        self.memory_limit = random.choice((1 << 30, 65536))
+        self.memory_limit = random.choice(MEMORY_LIMITS)
         self.spool_limit = (0, 1 << 20, 1 << 30)[seed % 3]
         self.preallocates = random.random() < 0.1
         self.schedules = random.random() < 0.4

@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from pybroker.broker.core import delivered, queue
+from pybroker.broker.core.delivered import without_body
+from pybroker.broker.domain.message import BodilessMessage, Message
+from tests.simulation import cluster_scenario
 from tests.simulation.run import SCENARIOS, catch, run, run_many
 from tests.simulation.variants import VARIANTS
 
@@ -38,6 +42,24 @@ def test_no_history_breaks_a_promise(scenario: str) -> None:
     assert not found, "\n".join(
         f"python -m tests.simulation --scenario {scenario} --seed {each.seed} --trace: {each.found}" for each in found
     )
+
+
+@pytest.mark.timeout(300)
+def test_no_history_breaks_a_promise_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bodies of delivered messages leave memory, however short they are."""
+    dropped: list[str] = []
+
+    def counted(message: Message) -> BodilessMessage | None:
+        made = without_body(message)
+        dropped.extend([message.message_id] * (made is not None))
+        return made
+
+    monkeypatch.setattr(delivered, "BODY_BYTES_MIN", 1)
+    monkeypatch.setattr(queue, "without_body", counted)
+    monkeypatch.setattr(cluster_scenario, "MEMORY_LIMITS", (12_000, 6000))
+    found = [each for each in run_many("cluster", range(HISTORIES["cluster"])) if each.found]
+    assert not found, [(each.seed, each.found) for each in found]
+    assert len(dropped) > HISTORIES["cluster"]
 
 
 @pytest.mark.timeout(300)

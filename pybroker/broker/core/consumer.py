@@ -148,12 +148,12 @@ class BrokerConsumer:
         self.sources: list[DeliverySource] = []
         self.started = False
         self.closed = False
-        self._granted = 0
+        self._granted: int = 0
         self._by_id: dict[str, list[Reference]] | None = None
         """Outstanding deliveries by message id, for a client that settles far from the order of delivery; else None."""
         self._indexed_to = 0
         """The number of the last delivery that is in `_by_id`."""
-        self._pulled = 0
+        self._pulled: int = 0
         self._matches = matcher(request.selector)
         self.is_selective = self._matches is not None or request.no_local
 

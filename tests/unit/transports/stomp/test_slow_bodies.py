@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
@@ -126,6 +126,18 @@ def test_a_long_text_is_rendered_in_a_thread(connect: Any, broker: Any, thread: 
     assert peer.receive() == []
     thread.finish()
     assert "\U0001f600" * 1000 in peer.receive()[0]
+
+
+def test_a_body_that_leaves_memory_meanwhile_is_rendered(connect: Any, broker: Any, thread: Thread) -> None:
+    """The core takes it for sent, once what came after it is."""
+    peer = subscribed(connect, thread, "client")
+    broker.route(message(1, encode_text("x" * (INLINE_BYTES_MAX + 1))))
+    (held,) = [each for consumer in broker.all_consumers() for each in consumer.outstanding]
+    held.message = BodilessMessage(held.message, -1)
+    thread.finish()
+    (frame,) = peer.receive()
+    assert ids([frame]) == ["1"]
+    assert "x" * (INLINE_BYTES_MAX + 1) in frame
 
 
 def test_long_properties_are_decoded_in_a_thread(connect: Any, broker: Any, thread: Thread) -> None:
