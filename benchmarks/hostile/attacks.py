@@ -18,6 +18,7 @@ THEMES: Final = (
     "logs",
     "acknowledgements",
     "extremes",
+    "multipliers",
 )
 """Modules of this package that declare attacks."""
 

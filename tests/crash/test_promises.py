@@ -69,6 +69,9 @@ class Peer:
     def close(self) -> None:
         self.closed = True
 
+    def is_slice_over(self) -> bool:
+        return False
+
     def time(self) -> float:
         return 0.0
 

@@ -24,7 +24,7 @@ from pybroker.broker.core.host import Host, is_long
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
-from pybroker.broker.core.piecewise import PiecewiseWork, Steps, carry_out, copy_cost
+from pybroker.broker.core.piecewise import PiecewiseWork, PiecewiseWorker, Steps, WorkQueue, carry_out, copy_cost
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
@@ -178,10 +178,12 @@ class BrokerCore(Host):
             jobs_max: number of jobs that clients may create.
         """
         self._jobs = jobs
+        self._due_work = WorkQueue(self.begin_work)
         self.scheduler = Scheduler(
             jobs=jobs,
             send=self._send_due,
-            when_durable=self.store.when_durable,
+            when_durable=self._when_due_durable,
+            is_busy=lambda: self._due_work.is_busy,
             clock=self.clock,
             wake_at=wake_at,
             connection_id=connection_id,
@@ -287,7 +289,7 @@ class BrokerCore(Host):
         self._observers.announce(lambda observer: observer.connection_added(connection))
         return connection
 
-    def disconnect(self, owner: Owner, steps: Steps) -> None:
+    def disconnect(self, owner: Owner, steps: Steps) -> PiecewiseWork:
         """Remove a closed connection: its ids at once, and what it owns by these steps, in pieces.
 
         The client may connect again at once; its commands wait until the former connection has left all it owned.
@@ -298,6 +300,7 @@ class BrokerCore(Host):
         if not work.is_done:
             self._closing[owner] = work
             work.when_done(partial(self._closing.pop, owner, None))
+        return work
 
     def _leaving(self, owner: Owner) -> Steps:
         self._observers.announce(lambda observer: observer.connection_removed(owner))
@@ -323,21 +326,21 @@ class BrokerCore(Host):
 
     # ------------------------------------------------------------ messages
 
-    def send(self, message: Message, owner: Owner | None = None) -> bool:
+    def send(self, message: Message, worker: PiecewiseWorker | None = None) -> bool:
         """Send a message outside client transactions; False if its destination has one of the same id.
 
         Args:
             message: the message.
-            owner: makes many or large copies in pieces; None: they are made at once.
+            worker: makes many or large copies in pieces; None: they are made at once.
         """
         target = self._plain.get(message.destination)
         if target is None:
             routed = self.route(message)
             EFFORT.is_large = True  # a pattern may have created destinations, and copies may be many
             if len(routed) > 1:
-                if owner is not None and is_long(len(routed), message):
+                if worker is not None and is_long(len(routed), message):
                     routed.check()
-                    owner.work_off(self._sending(routed, is_together=message.persistent))
+                    worker.work_off(self._sending(routed, is_together=message.persistent))
                     return True
                 if message.persistent:
                     carry_out(self._sending(list(routed), is_together=True))
@@ -360,7 +363,11 @@ class BrokerCore(Host):
             RequestError: it cannot be sent; `ResourceLimit`: there is no space, and the scheduler tries again.
         """
         self.admit(message, None)
-        self.send(message)
+        self.send(message, self._due_work)
+
+    def _when_due_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once the messages of jobs that are due are sent and durable."""
+        self._due_work.when_done(partial(self.store.when_durable, callback))
 
     def _sending(self, routed: Iterable[tuple[Queue | Topic, Message]], *, is_together: bool) -> Steps:
         """Send the copies of one message; together: in a transaction, so that a crash leaves all or none of them."""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
@@ -47,6 +48,8 @@ TRANSACTIONS_MAX = 10_000
 
 _USUAL_TRANSACTIONS = 10
 """Open transactions of a connection that count only themselves, so that few are as fast as without these limits."""
+_NO_STEPS: Final[Steps] = iter(())
+
 _STEP_COST: Final = 10
 """Closing a consumer takes as long as so many usual operations."""
 
@@ -84,6 +87,8 @@ class BrokerConnection(Owner):
         """Answers that wait until the consumer that is served first has got its messages."""
         self._work: PiecewiseWork | None = None
         """The work that a command of this connection has begun, and that is done in pieces."""
+        self._unanswered: list[Callable[[], None]] = []
+        """Requests for callbacks, which wait for that work."""
 
     # ------------------------------------------------------------ messages
 
@@ -178,7 +183,7 @@ class BrokerConnection(Owner):
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything accepted so far is carried out and durable."""
         if self._work is not None:
-            self._work.when_done(partial(self._host.when_durable, callback))
+            self._unanswered.append(partial(self._host.when_durable, callback))
         elif self.first is not None:
             self._held_answers.append(callback)
         else:
@@ -187,7 +192,7 @@ class BrokerConnection(Owner):
     def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once every message accepted so far is durable, or consumed and acknowledged."""
         if self._work is not None:
-            self._work.when_done(partial(self._host.when_confirmed, callback))
+            self._unanswered.append(partial(self._host.when_confirmed, callback))
         else:
             self._host.when_confirmed(callback)
 
@@ -211,7 +216,10 @@ class BrokerConnection(Owner):
 
     def _worked_off(self) -> None:
         self._work = None
-        self._throttle.release_input()
+        unanswered, self._unanswered = self._unanswered, []
+        for callback in unanswered:
+            callback()
+        self._throttle.release_input()  # behind the answers, as it may process input at once
 
     def _adding(self, transaction: BrokerTransaction, routed: Routed) -> Steps:
         """Add many or large copies of a message to a transaction, which must not commit without all of them."""
@@ -471,8 +479,12 @@ class BrokerConnection(Owner):
                 consumer.resize()
                 consumer.dispatch()
 
-    def close(self) -> None:
-        """Roll back open transactions, return outstanding messages, and remove the connection from the broker."""
+    def close(self, first: Steps = _NO_STEPS) -> None:
+        """Roll back open transactions, return outstanding messages, and remove the connection from the broker.
+
+        Args:
+            first: steps of the command that closes it, which are carried out before; its answer waits for the end.
+        """
         if self.closed or self._host.abandoned:
             return
         self.closed = self.is_held = True
@@ -483,7 +495,9 @@ class BrokerConnection(Owner):
         self._waited_on.clear()
         self._release()  # the socket may still be open, and only a read detects its end
         self._unthrottle()
-        self._host.disconnect(self, self._closing())
+        work = self._host.disconnect(self, chain(first, self._closing()))
+        if first is not _NO_STEPS and not work.is_done:
+            self.wait_for(work)
 
     def _closing(self) -> Steps:
         """Roll back transactions, and close what it owns. An error in one does not affect the others."""

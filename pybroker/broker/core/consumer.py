@@ -7,7 +7,7 @@ the commit. After a roll-back the delivery is outstanding again, and is not sent
 own memory, and ActiveMQ does not send it to STOMP clients either.
 """
 
-from abc import ABCMeta, abstractmethod
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Final, cast
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX
-from pybroker.broker.core.piecewise import Steps, copy_cost
+from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
 from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.delivery import Delivery
@@ -37,7 +37,7 @@ _STEP_COUNT: Final = 16
 """The acknowledgements of one step of many."""
 
 
-class Owner(metaclass=ABCMeta):
+class Owner(PiecewiseWorker):
     """The connection that owns consumers and transactions, as they see it.
 
     Attributes:
@@ -89,10 +89,6 @@ class Owner(metaclass=ABCMeta):
     @abstractmethod
     def drop_transaction(self, transaction: TransactionId) -> None:
         """Remove a transaction that has ended, or is prepared."""
-
-    @abstractmethod
-    def work_off(self, steps: Steps) -> None:
-        """Carry out work in pieces; until it is done, no later command of this connection is carried out."""
 
 
 class DeliverySource(Origin):

@@ -216,8 +216,8 @@ class Host(metaclass=ABCMeta):
     # ------------------------------------------------------------ end
 
     @abstractmethod
-    def disconnect(self, owner: Owner, steps: Steps) -> None:
-        """Remove a closed connection: its ids at once, and what it owns by these steps, in pieces."""
+    def disconnect(self, owner: Owner, steps: Steps) -> PiecewiseWork:
+        """Remove a closed connection: its ids at once, and what it owns by these steps, in pieces; return that work."""
 
     @abstractmethod
     def remove_temporary(self, destination: Destination, owner: Owner) -> None:

@@ -16,6 +16,8 @@ appends its steps in a transaction, or has appended the record that decides it b
 Without an event loop all of it is done at once.
 """
 
+from abc import ABCMeta, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -134,3 +136,47 @@ class PiecewiseWork:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
+
+
+class PiecewiseWorker(metaclass=ABCMeta):
+    """Carries out work in pieces; what comes later from the same origin waits for it."""
+
+    @abstractmethod
+    def work_off(self, steps: Steps) -> None:
+        """Carry out work in pieces.
+
+        Raises:
+            Exception: raised by a step of the first piece; the others are not carried out.
+        """
+
+
+class WorkQueue(PiecewiseWorker):
+    """The work that the broker itself begins: one after the other, so that it keeps its order."""
+
+    def __init__(self, begin: Callable[[Steps], PiecewiseWork]) -> None:
+        """Begin without work; `begin` carries out the first piece of some."""
+        self._begin = begin
+        self._waiting: deque[Steps] = deque()
+        self._work: PiecewiseWork | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """True while work is under way."""
+        return self._work is not None and not self._work.is_done
+
+    def work_off(self, steps: Steps) -> None:
+        """Carry out work in pieces, after the work under way."""
+        self._waiting.append(steps)
+        if not self.is_busy:
+            self._work = self._begin(self._steps())
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back once all work so far is done; at once if there is none."""
+        if self._work is None:
+            callback()
+        else:
+            self._work.when_done(callback)
+
+    def _steps(self) -> Steps:
+        while self._waiting:
+            yield from self._waiting.popleft()

@@ -91,6 +91,11 @@ WAKE_MS_MAX: Final = 10_000
 _log = logging.getLogger(__name__)
 
 
+def _never() -> bool:
+    """Return False; the default of `is_busy`."""
+    return False
+
+
 class Scheduler:
     """The scheduler of one broker.
 
@@ -99,7 +104,8 @@ class Scheduler:
         send: sends a message as if a client had sent it outside a transaction, without scheduling it again. It raises
             `RequestError` if the message is invalid, or there is no space. Other errors end `fire`, and should end the
             broker.
-        when_durable: calls back once everything sent so far is durable: the message store's `when_durable`.
+        when_durable: calls back once everything sent so far is durable.
+        is_busy: returns True while copies of what was sent are being made; descriptions for browses wait then.
         clock: milliseconds since the epoch.
         wake_at: schedules the next call of `fire`, in milliseconds since the epoch, instead of the one scheduled
             before. None: cancels it.
@@ -117,6 +123,7 @@ class Scheduler:
         jobs: JobStore,
         send: Callable[[Message], None],
         when_durable: Callable[[Callable[[], None]], None],
+        is_busy: Callable[[], bool] = _never,
         clock: Clock,
         wake_at: Callable[[int | None], None],
         connection_id: str,
@@ -127,6 +134,7 @@ class Scheduler:
         self._jobs = jobs
         self._send = send
         self._when_durable = when_durable
+        self._is_busy = is_busy
         self._clock = clock
         self._wake_at = wake_at
         self._producer_id = ProducerId(connection_id, 0, 0)
@@ -400,6 +408,9 @@ class Scheduler:
         """Send job descriptions to the browses, oldest first, at most `FIRED_MAX` in one turn of the event loop."""
         for _ in range(FIRED_MAX):
             if not self._browses:
+                return
+            if self._is_busy():
+                self._browse_at = self._clock() + READ_AGAIN_MS
                 return
             reply_to, jobs = self._browses[0]
             try:

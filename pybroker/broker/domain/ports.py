@@ -627,6 +627,10 @@ class ConnectionPort(Protocol):
         """Make a transaction's commit fail with `CommitFailed`, because an operation in it has failed."""
         ...
 
+    def work_off(self, steps: Iterator[int]) -> None:
+        """Carry out steps in pieces, each yielding its cost; later commands, and answers, wait until all are done."""
+        ...
+
     def in_doubt(self) -> Sequence[XATransactionId]:
         """Return the prepared transactions of all clients."""
         ...
@@ -660,8 +664,12 @@ class ConnectionPort(Protocol):
         """Resume deliveries."""
         ...
 
-    def close(self) -> None:
-        """Remove the consumers, open transactions and temporary destinations; do nothing if closed."""
+    def close(self, first: Iterator[int] = ...) -> None:
+        """Remove the consumers, open transactions and temporary destinations; do nothing if closed.
+
+        Args:
+            first: steps that are carried out before, as by `work_off`.
+        """
         ...
 
 

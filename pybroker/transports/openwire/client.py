@@ -6,7 +6,7 @@ arrival; responses may come in another. Source: OpenWire, "Conversation basics";
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from typing import Any, Final
@@ -85,6 +85,9 @@ OBJECTS_MAX: Final = 50_000
 """The limit to the sessions, the producers and the consumers of one connection."""
 
 _NEVER: Final = float("inf")
+
+_CLOSING_COST: Final = 10
+"""The cost of closing a consumer, in usual operations."""
 
 _RECONNECT_VERSION: Final = 6
 """The first version in which a client says that it was connected before."""
@@ -483,8 +486,8 @@ class OpenWireClient:
             self._connection.remove_producer(producer_id)
 
     def _remove_session(self, session_id: int, last_delivered: int) -> None:
-        for consumer_id in [each for each in self.consumers if each.session_id == session_id]:
-            self._remove_consumer(consumer_id, last_delivered)
+        removed = [each for each in self.consumers if each.session_id == session_id]
+        self._connection.work_off(self._removing(removed, last_delivered))
         for producer_id in [each for each in self._producers if each.session_id == session_id]:
             self._remove_producer(producer_id)
         if session_id in self._sessions and session_id != IMPLICIT_SESSION:
@@ -493,9 +496,13 @@ class OpenWireClient:
 
     def _remove_connection(self, last_delivered: int) -> None:
         """Close all consumers and the connection, before the client disconnects."""
-        for consumer_id in list(self.consumers):
+        self._connection.close(self._removing(list(self.consumers), last_delivered))
+
+    def _removing(self, consumer_ids: Sequence[ConsumerId], last_delivered: int) -> Iterator[int]:
+        """Close consumers, in steps that yield their costs."""
+        for consumer_id in consumer_ids:
             self._remove_consumer(consumer_id, last_delivered)
-        self._connection.close()
+            yield _CLOSING_COST
 
     def _control_consumer(self, control: ConsumerControl) -> None:
         consumer = None if control.consumer_id is None else self.consumers.get(control.consumer_id)

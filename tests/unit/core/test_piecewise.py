@@ -11,6 +11,7 @@ from pybroker.broker.domain.destination import DestinationType, queue
 from pybroker.broker.domain.errors import CommitFailed, StoreUnavailable
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.memory import MemoryStore
+from pybroker.store.scheduler.memory import MemoryJobStore
 from tests.slow import SlowStore
 from tests.unit.core.conftest import Client, Inbox, World, make_message
 
@@ -471,3 +472,34 @@ def test_broker_that_lost_its_lock_changes_nothing_more(world: LoopWorld) -> Non
     assert client.throttle.input_holds == 1
     world.start()
     assert waiting(world, "C.199") == []
+
+
+# ---------------------------------------------------------------- scheduled messages
+
+
+def scheduled(world: LoopWorld, jobs: MemoryJobStore) -> None:
+    """Schedule a message to a composite, and have it due."""
+    world.broker.open_scheduler(jobs, [], wake_at=lambda _: None, connection_id="ID:jobs", jobs_max=10)
+    client = world.client()
+    message = make_message("m", COMPOSITE, client.connection.connection_id, properties={"AMQ_SCHEDULED_DELAY": 1000})
+    client.connection.send(message)
+    world.now_ms += 2000
+    assert world.broker.scheduler is not None
+    world.broker.scheduler.fire(world.now_ms)
+
+
+def test_scheduled_copies_are_made_in_pieces_before_the_job_ends(world: LoopWorld) -> None:
+    jobs = MemoryJobStore()
+    scheduled(world, jobs)
+    assert len(jobs.recover()) == 1, "its copies are not committed"
+    assert world.settle() > 2
+    assert jobs.recover() == []
+    assert waiting(world, "C.199") == ["m"]
+
+
+def test_crash_between_pieces_of_scheduled_copies_keeps_the_job(world: LoopWorld) -> None:
+    jobs = MemoryJobStore()
+    scheduled(world, jobs)
+    world.start()
+    assert len(jobs.recover()) == 1
+    assert waiting(world, "C.0") == []

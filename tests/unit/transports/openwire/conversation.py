@@ -40,6 +40,7 @@ from pybroker.broker.domain.openwire.marshal.wireformat import (
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
+from pybroker.transports.session import Session
 
 NOW_MS = 1_795_220_400_000
 """About when the conversations among the golden files were recorded."""
@@ -107,6 +108,7 @@ class FakeLink:
         self.reserved = 0
         self.is_slice_spent = False
         self.is_input_waiting = False
+        self.session: Session | None = None
 
     def write(self, data: bytes) -> None:
         if not self.closed:
@@ -127,9 +129,14 @@ class FakeLink:
 
     def hold_input(self) -> None:
         self.pause_reading()
+        if self.session is not None:
+            self.session.hold()
 
     def release_input(self) -> None:
         self.resume_reading()
+        if self.session is not None:
+            self.session.release()
+            self.session.proceed()
 
     def resume_reading(self) -> None:
         self.holds -= 1
@@ -183,6 +190,7 @@ class OpenWireClient:
             settings=of_broker or settings(),
             sessions=Sessions() if sessions is None else sessions,
         )
+        self.link.session = self.session
         hello = self.read_frames()
         assert len(hello) == 1, "the broker sends only a WireFormatInfo until it has received the client's"
         self.broker_offer = decode_offer(hello[0])

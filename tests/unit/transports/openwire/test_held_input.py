@@ -1,0 +1,66 @@
+"""Commands behind one whose work is done in pieces: they wait, also within their chunk, and keep their order."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.openwire.commands import ConnectionId, RemoveInfo, Response, SessionId, ShutdownInfo
+from tests.unit.transports.openwire.conversation import OpenWireClient, World
+
+COUNT = 300
+
+
+@pytest.fixture
+def turns(world: World) -> list[Callable[[], None]]:
+    """The deferred pieces of the world's broker."""
+    deferred: list[Callable[[], None]] = []
+    world.broker.usage.paging.later = deferred.append
+    return deferred
+
+
+def settle(turns: list[Callable[[], None]]) -> int:
+    count = 0
+    while turns:
+        turns.pop(0)()
+        count += 1
+    return count
+
+
+def crowded(world: World) -> OpenWireClient:
+    client = world.client()
+    for number in range(COUNT):
+        client.consume(queue(f"Q.{number}"), value=number + 1)
+    return client
+
+
+def answered(client: OpenWireClient) -> list[int]:
+    return [each.correlation_id for each in client.receive() if isinstance(each, Response)]
+
+
+@pytest.mark.parametrize("what", ["session", "connection"])
+def test_commands_behind_a_long_removal_wait_for_it(world: World, turns: list[Callable[[], None]], what: str) -> None:
+    client = crowded(world)
+    removed = SessionId(client.id, 1) if what == "session" else ConnectionId(client.id)
+    first, second = client.next_id(), client.next_id()
+    client.send_commands(
+        RemoveInfo(command_id=first, response_required=True, object_id=removed),
+        RemoveInfo(command_id=second, response_required=True, object_id=client.consumer(COUNT + 1)),
+    )
+    assert world.broker.queues[queue(f"Q.{COUNT - 1}")].consumers
+    assert answered(client) == []
+    assert settle(turns) > 2
+    assert not any(each.consumers for each in world.broker.queues.values())
+    assert answered(client) == [first, second]
+
+
+def test_peer_that_ends_within_its_removal_is_gone(world: World, turns: list[Callable[[], None]]) -> None:
+    client = crowded(world)
+    client.send_commands(
+        RemoveInfo(command_id=client.next_id(), response_required=True, object_id=ConnectionId(client.id)),
+        ShutdownInfo(),
+    )
+    client.session.lost()
+    settle(turns)
+    assert not any(each.consumers for each in world.broker.queues.values())
+    assert not list(world.broker.connections())
