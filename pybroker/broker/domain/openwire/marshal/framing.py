@@ -44,14 +44,14 @@ class FrameReader:
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self.data = b""
-        self.start = 0
-        self.stop = 0
-        self.unfinished = 0
+        self.data: bytes = b""
+        self.start: int = 0
+        self.stop: int = 0
+        self.unfinished: int = 0
         self.whole: BytesIO | None = None
         self._partial: BytesIO | None = None
-        self._missing = 0
-        self._held = b""
+        self._missing: int = 0
+        self._held: bytes = b""
 
     def feed(self, chunk: bytes) -> None:
         """Add what the socket gave; the frames of what it gave before should have been taken."""
