@@ -257,21 +257,7 @@ class BrokerConsumer:
         references = cast("Sequence[Reference]", deliveries)  # the only kind that the core delivers
         if len(references) > PIECE_MAX:
             self.connection.work_off(self._acknowledging(references, transaction))
-        else:
-            self._acknowledge(references, transaction)
-
-    def _acknowledging(self, references: Sequence[Reference], transaction: TransactionId | None) -> Steps:
-        """Acknowledge many deliveries; those that are left when the consumer closes go back to the backlog."""
-        for start in range(0, len(references), _STEP_COUNT):
-            if self.closed or self.connection.closed:
-                return
-            outstanding = self.outstanding
-            step = [each for each in references[start : start + _STEP_COUNT] if each in outstanding]
-            if step:
-                self._acknowledge(step, transaction)
-            yield _STEP_COUNT
-
-    def _acknowledge(self, references: Sequence[Reference], transaction: TransactionId | None) -> None:
+            return
         if transaction is not None:
             self.connection.add_acknowledgements(self, references, transaction)
         outstanding, connection_id = self.outstanding, self.connection.connection_id
@@ -285,6 +271,17 @@ class BrokerConsumer:
             if transaction is None:
                 source.settle(reference)
         self._settled(len(references))
+
+    def _acknowledging(self, references: Sequence[Reference], transaction: TransactionId | None) -> Steps:
+        """Acknowledge many deliveries; those that are left when the consumer closes go back to the backlog."""
+        for start in range(0, len(references), _STEP_COUNT):
+            if self.closed or self.connection.closed:
+                return
+            outstanding = self.outstanding
+            step = [each for each in references[start : start + _STEP_COUNT] if each in outstanding]
+            if step:
+                self.acknowledge_all(step, transaction)
+            yield _STEP_COUNT
 
     def acknowledge_each(self, message_ids: Sequence[str]) -> Sequence[str]:
         """Settle deliveries by message id, one by one; return the ids that are not outstanding."""
