@@ -18,7 +18,7 @@ and neither holds more than one page besides the list: `fill` reads the next pag
 it; `scan` iterates over one page after another, and what no consumer takes stays paged out.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -205,6 +205,7 @@ class Pending:
     def restore_paged_out(self, references: list[Reference]) -> None:
         """Insert references whose messages only the store has at their old positions. Not during a `scan`."""
         ordered = sorted(references, key=_sequence)
+        self._delete_tombstones(ordered)
         _add_to(self._ensure_paged_out(), ordered, None)
         self.count += len(ordered)
         self.search_again(ordered[0].sequence)
@@ -400,6 +401,17 @@ class Pending:
             head += 1
         self._head = head
         return head
+
+    def _delete_tombstones(self, references: list[Reference]) -> None:
+        """Delete what searches have left of references, oldest first: list and index share no sequence number."""
+        items = self._items
+        start = bisect_left(items, references[0].sequence, lo=self._head, key=_sequence)
+        stop = bisect_right(items, references[-1].sequence, lo=start, key=_sequence)
+        if start < stop:
+            gone = set(references)
+            kept = [item for item in items[start:stop] if item not in gone]
+            self._tombstones -= stop - start - len(kept)
+            self._items = items[:start] + kept + items[stop:]
 
     def _insert(self, references: list[Reference]) -> None:
         """Insert references, oldest first, that are not in the list."""

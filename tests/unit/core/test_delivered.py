@@ -222,6 +222,25 @@ def test_interleaved_windows_return_in_order(world):
     assert [number for number, _ in drained(world)] == list(range(40))
 
 
+@pytest.mark.parametrize("is_browser", [False, True])
+def test_returned_messages_replace_what_a_search_left(world, is_browser):
+    """A message that waits at the front keeps the list, and with it the places of those that a search delivered."""
+    world.client().send("queue://Q", text(0), properties={"color": "blue"})
+    world.client().send("queue://Q", *map(text, range(1, 4)), properties={"color": "red"})
+    inbox = world.client().subscribe("queue://Q", selector="color = 'red'", prefetch=1000)
+    squeeze(world)
+    assert bodiless(inbox) == 3
+    inbox.consumer.close()
+    if is_browser:
+        browser = world.client().subscribe("queue://Q", browser=True, prefetch=1000)
+        assert browser.ids == [text(n) for n in range(4)]
+    again = world.client().subscribe("queue://Q", selector="color = 'red'", prefetch=1000)
+    assert again.ids == [text(n) for n in range(1, 4)]
+    again.consumer.close()
+    assert [number for number, _ in drained(world)] == [0, 1, 2, 3]
+    assert used(world) == 0
+
+
 def test_a_rejected_message_is_a_whole_dead_letter(world, disk):
     inbox = filled(world)
     inbox.consumer.reject(inbox.deliveries[3], "no use")
