@@ -264,8 +264,7 @@ def acks_out_of_order(bench: Bench, n: int) -> Turns:
     """N deliveries in one window, acknowledged by their message ids, the last first."""
     sender, receiver = bench.connect(), bench.connect()
     inbox = Inbox(receiver, queue("Q"), prefetch=n)
-    for _ in range(n):
-        sender.send(bench.message(queue("Q")))
+    bench.fill(sender, n, queue("Q"))
     yield
     for delivery in reversed(inbox.deliveries):
         inbox.consumer.acknowledge_each([delivery.message.message_id])
@@ -276,8 +275,7 @@ def requeued(bench: Bench, n: int) -> Turns:
     """A consumer that closes with N deliveries outstanding, which go back to the queue."""
     sender, receiver = bench.connect(), bench.connect()
     inbox = Inbox(receiver, queue("Q"), prefetch=n)
-    for _ in range(n):
-        sender.send(bench.message(queue("Q")))
+    bench.fill(sender, n, queue("Q"))
     yield
     inbox.consumer.close()
     yield
@@ -289,8 +287,7 @@ def requeued(bench: Bench, n: int) -> Turns:
 def browsers(bench: Bench, n: int) -> Turns:
     """N browsers of a queue of 10 N messages, each of which reads ten."""
     sender, receiver = bench.connect(), bench.connect()
-    for _ in range(10 * n):
-        sender.send(bench.message(queue("Q")))
+    bench.fill(sender, 10 * n, queue("Q"))
     yield
     for _ in range(n):
         Inbox(receiver, queue("Q"), browser=True, prefetch=10)
@@ -300,8 +297,7 @@ def browsers(bench: Bench, n: int) -> Turns:
 def browser_of_deep_queue(bench: Bench, n: int) -> Turns:
     """One browser that reads a queue of N messages to its end."""
     sender, receiver = bench.connect(), bench.connect()
-    for _ in range(n):
-        sender.send(bench.message(queue("Q")))
+    bench.fill(sender, n, queue("Q"))
     yield
     Inbox(receiver, queue("Q"), browser=True, prefetch=2 * n)
     yield
@@ -492,8 +488,7 @@ def expiry(bench: Bench, n: int) -> Turns:
 def deletion(bench: Bench, n: int) -> Turns:
     """The deletion of a queue of N messages."""
     sender = bench.connect()
-    for _ in range(n):
-        sender.send(bench.message(queue("Q")))
+    bench.fill(sender, n, queue("Q"))
     yield
     sender.remove_destination(queue("Q"))
     yield
@@ -521,8 +516,7 @@ def commits(bench: Bench, n: int) -> Turns:
 def rollbacks(bench: Bench, n: int) -> Turns:
     """The same two transactions, both rolled back."""
     sender, receiver = bench.connect(), bench.connect()
-    for _ in range(n):
-        sender.send(bench.message(queue("Q")))
+    bench.fill(sender, n, queue("Q"))
     inbox = Inbox(receiver, queue("Q"), prefetch=n)
     yield
     transaction = sender.begin()

@@ -103,6 +103,11 @@ class Bench:
             **fields,  # type: ignore[arg-type]
         )
 
+    def fill(self, sender: BrokerConnection, count: int, destination: Destination) -> None:
+        """Send that many small messages to a destination."""
+        for _ in range(count):
+            sender.send(self.message(destination))
+
     def run_deferred(self) -> float:
         """Run what was deferred, piece after piece, and return the longest piece in seconds."""
         longest, deferred = 0.0, self._deferred

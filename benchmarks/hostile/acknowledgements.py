@@ -15,6 +15,15 @@ async def _filled(target: Target, count: int) -> OpenWire:
     return producer
 
 
+async def _full_window(target: Target) -> tuple[OpenWire, OpenWire, wire.ConsumerId, int]:
+    """Return a producer, the client and the consumer that hold all its messages, and how many these are."""
+    count = target.sized(20_000, 2_000)
+    producer, client = await _filled(target, count), await target.openwire()
+    consumer = await client.consume(_QUEUE, prefetch=count)
+    await client.messages_reach(count, 20)
+    return producer, client, consumer, count
+
+
 def _ack(
     consumer: wire.ConsumerId, producer: OpenWire, kind: wire.AckType, *, last: int, count: int
 ) -> wire.MessageAck:
@@ -48,10 +57,7 @@ async def ack_range(target: Target) -> str:
 async def ack_poison(target: Target) -> str:
     """20,000 messages that one acknowledgement rejects, so that all move to the dead letter queue."""
     await target.begin()
-    count = target.sized(20_000, 2_000)
-    producer, client = await _filled(target, count), await target.openwire()
-    consumer = await client.consume(_QUEUE, prefetch=count)
-    await client.messages_reach(count, 20)
+    producer, client, consumer, count = await _full_window(target)
     failures = await client.requests([_ack(consumer, producer, wire.AckType.POISON, last=count, count=count)])
     await client.settle(60)
     return f"{client.messages:,} received; {common(failures) or 'rejected'}"
@@ -61,10 +67,7 @@ async def ack_poison(target: Target) -> str:
 async def ack_reversed(target: Target) -> str:
     """20,000 messages of a window acknowledged one by one, the last first."""
     await target.begin()
-    count = target.sized(20_000, 2_000)
-    producer, client = await _filled(target, count), await target.openwire()
-    consumer = await client.consume(_QUEUE, prefetch=count)
-    await client.messages_reach(count, 20)
+    producer, client, consumer, count = await _full_window(target)
     data = b"".join(
         FORMAT.encode_frame(_ack(consumer, producer, wire.AckType.INDIVIDUAL, last=number, count=1))
         for number in range(count, 0, -1)
@@ -78,10 +81,7 @@ async def ack_reversed(target: Target) -> str:
 async def ack_delivered(target: Target) -> str:
     """DELIVERED and REDELIVERED acknowledgements of a window of 20,000, again and again for 4 s."""
     await target.begin()
-    count = target.sized(20_000, 2_000)
-    producer, client = await _filled(target, count), await target.openwire()
-    consumer = await client.consume(_QUEUE, prefetch=count)
-    await client.messages_reach(count, 20)
+    producer, client, consumer, count = await _full_window(target)
     data = b"".join(
         FORMAT.encode_frame(_ack(consumer, producer, kind, last=count, count=count))
         for kind in (wire.AckType.DELIVERED, wire.AckType.REDELIVERED)

@@ -15,9 +15,7 @@ async def non_persistent(target: Target) -> str:
     for _ in range(200):
         await producer.write(producer.messages_to(queue("HOSTILE.FULL"), 1, text=_MB))
         sent += 1
-        try:
-            await producer.settle(2)
-        except TimeoutError:
+        if not await producer.settles(2):
             return f"waits after {sent} MB"
     return f"{sent} MB accepted; {common(producer.errors)}"
 
@@ -33,9 +31,7 @@ async def non_persistent_many(target: Target) -> str:
             await producer.write(producer.messages_to(queue(f"HOSTILE.FULL.{number}"), 1, text=_MB))
             sent += 1
     for producer in producers:
-        try:
-            await producer.settle(1)
-        except TimeoutError:
+        if not await producer.settles(1):
             waiting += 1
     return f"{sent} MB sent; {waiting} of 20 producers wait"
 
@@ -50,9 +46,7 @@ async def small_non_persistent(target: Target) -> str:
     for _ in range(target.sized(200, 20)):
         await producer.write(data)
         sent += 10_000
-        try:
-            await producer.settle(3)
-        except TimeoutError:
+        if not await producer.settles(3):
             return f"waits after {sent:,}"
     return f"{sent:,} accepted; {common(producer.errors)}"
 
@@ -64,9 +58,7 @@ async def persistent_queues(target: Target) -> str:
     producer = await target.openwire()
     for number in range(256):
         await producer.write(producer.messages_to(queue(f"HOSTILE.P.{number}"), 1, text=_MB, persistent=True))
-        try:
-            await producer.settle(3)
-        except TimeoutError:
+        if not await producer.settles(3):
             return f"waits after {number}"
     return f"256 accepted; {common(producer.errors)}"
 
@@ -116,9 +108,7 @@ async def slow_consumer(target: Target) -> str:
     for number in range(target.sized(300, 150)):
         await producer.write(producer.messages_to(queue("HOSTILE.SLOW"), 50, text="x" * 10_000, persistent=True))
         await producer.write(producer.messages_to(topic("HOSTILE.SLOW"), 50, text="x" * 10_000))
-        try:
-            await producer.settle(3)
-        except TimeoutError:
+        if not await producer.settles(3):
             return f"waits after {number} MB"
     return f"accepted; {common(producer.errors)}"
 
@@ -157,9 +147,7 @@ async def outstanding_wide_window(target: Target) -> str:
     await holder.consume(queue("HOSTILE.WIDE"), prefetch=32_766)
     for number in range(target.sized(600, 60)):
         await producer.write(producer.messages_to(queue("HOSTILE.WIDE"), 50, text="x" * 20_000, persistent=True))
-        try:
-            await producer.settle(5)
-        except TimeoutError:
+        if not await producer.settles(5):
             return f"waits after {number} MB"
     await holder.messages_reach(producer.sequence - 1, 20)
     return f"{holder.messages:,} held; {common(producer.errors)}"

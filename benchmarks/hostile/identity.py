@@ -19,6 +19,21 @@ async def _answer(client: OpenWire, command: object) -> str:
     return "accepted"
 
 
+async def _genuine_messages(target: Target, wanted: int) -> int:
+    """Consume what the queue holds, for three seconds at most, and return how many messages are genuine."""
+    consumer = await target.openwire()
+    genuine = 0
+
+    def count(frame: bytes) -> None:
+        nonlocal genuine
+        genuine += b"genuine" in frame
+
+    consumer.dispatches = count
+    await consumer.consume(_QUEUE)
+    await consumer.until(lambda: genuine >= wanted, 3)
+    return genuine
+
+
 @attack("producer-of-another", quick=True)
 async def producer_of_another(target: Target) -> str:
     """A client sends with the producer id of another connection, and removes that connection's producer."""
@@ -55,17 +70,7 @@ async def ids_used_first(target: Target) -> str:
     await owner.connect()
     for number in range(1, 11):
         await _answer(owner, message(_QUEUE, producer=owner_producer, sequence=number, text="genuine", persistent=True))
-    consumer = await target.openwire()
-    genuine = 0
-
-    def count(frame: bytes) -> None:
-        nonlocal genuine
-        genuine += b"genuine" in frame
-
-    consumer.dispatches = count
-    await consumer.consume(_QUEUE)
-    await consumer.messages_reach(10, 2)
-    await consumer.until(lambda: genuine >= 10, 1)
+    genuine = await _genuine_messages(target, 10)
     if genuine < 10:
         target.harm.append(f"{10 - genuine} acknowledged messages of the owner vanished")
     return f"{genuine} of 10 genuine; forged: {common(thief.errors) or 'accepted'}"
@@ -102,16 +107,7 @@ async def stomp_ids_used_first(target: Target) -> str:
     for client in (victim, other):
         for _ in range(10):
             await client.request(f"SEND\ndestination:/queue/{_QUEUE.name}\npersistent:true\nreceipt:r\n\ngenuine\0")
-    consumer = await target.openwire()
-    genuine = 0
-
-    def count(frame: bytes) -> None:
-        nonlocal genuine
-        genuine += b"genuine" in frame
-
-    consumer.dispatches = count
-    await consumer.consume(_QUEUE)
-    await consumer.until(lambda: genuine >= 20, 2)
+    genuine = await _genuine_messages(target, 20)
     if genuine < 20:
         target.harm.append(f"{20 - genuine} acknowledged STOMP messages vanished")
     return f"{genuine} of 20 genuine; forged: {common(reader.errors) or 'accepted'}"

@@ -271,6 +271,14 @@ class OpenWire(_Client):
         """Wait until the broker has read everything written so far."""
         await self.request(wire.FlushCommand(), seconds)
 
+    async def settles(self, seconds: float) -> bool:
+        """Return True if the broker reads everything written so far within that time; False if it does not."""
+        try:
+            await self.settle(seconds)
+        except TimeoutError:
+            return False
+        return True
+
     async def _read(self) -> None:
         reader = self._reader
         while True:
