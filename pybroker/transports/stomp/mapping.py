@@ -182,13 +182,18 @@ class LargeMessage:
     def build(self) -> None:
         """Build it; in a thread. An error is kept for `built`."""
         build, self._build = self._build, None
-        assert build is not None, "it is built once"
         try:
-            self._message = build()
+            if build is not None:  # else it was dropped
+                self._message = build()
         except Exception as error:  # of any kind, it concerns this frame
             self._error = error
         finally:
             self.is_done = True
+
+    def drop(self) -> None:
+        """Free the memory, and build nothing if that has not begun: the connection has ended."""
+        self._build = self._message = None
+        self.body = b""
 
     def built(self) -> Message:
         """Return the message, after `build`. Raises the error of `build`."""

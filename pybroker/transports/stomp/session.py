@@ -306,6 +306,10 @@ class StompSession(Session):
 
     def _disconnect(self) -> None:
         self._decoder.clear()
+        self._frames = iter(())  # the garbage collection that finds this session may come late
+        if self._large is not None:
+            self._large.drop()
+            self._large = None
         if self._client is not None:
             self._client.close()
 

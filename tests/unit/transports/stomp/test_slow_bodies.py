@@ -1,5 +1,6 @@
 """Bodies that take long to render are rendered in a thread: in order, one at a time, and when the peer reads."""
 
+import sys
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -264,6 +266,26 @@ def test_a_send_that_is_refused_is_not_built(connect: Any, broker: Any, thread: 
     assert errors == ["ERROR"] * 4
     assert broker.received == []
     assert thread.jobs == []
+
+
+@pytest.mark.parametrize("ending", ["lost", "give_up"])
+def test_a_connection_that_ends_keeps_no_long_body(connect: Any, broker: Any, thread: Thread, ending: str) -> None:
+    """Many such bodies could wait for the thread, and for the garbage collection of their sessions."""
+    chunk = b"SEND\ndestination:/queue/q\n\n" + b"a" * LONG + b"\0" + b"SEND\ndestination:/queue/q\n\nnext\0"
+    peer = sending(connect, thread)
+    peer.session.receive(chunk)
+    large = peer.session._large
+    body = large.body
+    assert sys.getrefcount(body) > 2
+    if ending == "lost":
+        peer.session.lost()
+    else:
+        peer.session.give_up(ResourceLimit("frames take too much memory"))
+    assert sys.getrefcount(body) <= 2, "this test's own"
+    thread.finish()
+    assert large.is_done
+    assert not peer.session.proceed()
+    assert broker.received == []
 
 
 @pytest.mark.parametrize("transformation", ["", "transformation:jms-json\n"])
