@@ -107,6 +107,8 @@ class Outbox:
         self, recipient: Recipient, settles: Delivery | None, start: Callable[[MessageSlot], None]
     ) -> None:
         """Queue a slot for a MESSAGE; `start` begins to render it, and `complete` ends that."""
+        if recipient.closed:  # a slot would be dropped at once, and have the core deliver the next one within this call
+            return
         self._queue.append(MessageSlot(recipient, settles, start))
         self._slot_count += 1
         self._flow.pause(BackpressureReason.RENDERING)

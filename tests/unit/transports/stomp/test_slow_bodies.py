@@ -1,5 +1,6 @@
 """Bodies that take long to render are rendered in a thread: in order, one at a time, and when the peer reads."""
 
+import inspect
 import sys
 import zlib
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.message import BodilessMessage, Message
@@ -16,6 +18,7 @@ from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.values import encode_map
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.transports.stomp.mapping import INLINE_BYTES_MAX
+from pybroker.transports.stomp.subscriptions import StompSubscription
 
 PRODUCER = ProducerId("ID:java-1-2-0:1", 1, 1)
 LONG = INLINE_BYTES_MAX + 1
@@ -190,6 +193,31 @@ def test_a_connection_that_ends_meanwhile_gets_nothing(connect: Any, broker: Any
     peer.session.lost()
     thread.finish()
     assert len(broker.queues[queue("q")]) == 1
+
+
+@pytest.mark.parametrize("ending", ["lost", "DISCONNECT"])
+def test_an_end_delivers_no_long_body_within_another(
+    connect: Any, broker: Any, thread: Thread, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """The end of the rendering resumes delivery, and each further body was delivered within the call for the last."""
+    depths: list[int] = []
+    deliver = StompSubscription._deliver_auto
+
+    def measured(subscription: StompSubscription, delivery: Delivery, /) -> None:
+        depths.append(len(inspect.stack(0)))
+        deliver(subscription, delivery)
+
+    monkeypatch.setattr(StompSubscription, "_deliver_auto", measured)
+    peer = subscribed(connect, thread)
+    small = inflating(1)
+    for _ in range(30):
+        broker.route(small)
+    if ending == "lost":
+        peer.session.lost()
+    else:
+        peer.send("DISCONNECT\n\n^")
+    assert max(depths) - min(depths) < 30
+    assert len(broker.queues[queue("q")]) == 30
 
 
 TEXT = "\U0001f600" * (INLINE_BYTES_MAX // 4 + 1)
