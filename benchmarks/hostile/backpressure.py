@@ -153,6 +153,21 @@ async def outstanding_wide_window(target: Target) -> str:
     return f"{holder.messages:,} held; {common(producer.errors)}"
 
 
+@attack("outstanding-topic")
+async def outstanding_topic(target: Target) -> str:
+    """10 topic consumers with windows of 32,766 that acknowledge none of 600 MB of messages, 20 kB each."""
+    await target.begin()
+    producer, holder = await target.openwire(), await target.openwire()
+    for _ in range(10):
+        await holder.consume(topic("HOSTILE.WIDE"), prefetch=32_766)
+    for number in range(target.sized(600, 60)):
+        await producer.write(producer.messages_to(topic("HOSTILE.WIDE"), 50, text="x" * 20_000))
+        if not await producer.settles(5):
+            return f"waits after {number} MB"
+    await holder.messages_reach(10 * (producer.sequence - 1), 20)
+    return f"{holder.messages:,} held; {common(producer.errors)}"
+
+
 @attack("outstanding-long-backlog")
 async def outstanding_long_backlog(target: Target) -> str:
     """The same, of messages that waited before the consumer came."""

@@ -45,7 +45,8 @@ class Subscribing:
         else:
             consumer = self._subscribe_topic(owner, request, deliver)
         if not request.browser:
-            self._runtime.usage.delivered.add(consumer)
+            is_of_topics = destination.is_topic and request.subscription_name is None
+            self._runtime.usage.delivered.add(consumer, is_of_topics=is_of_topics)
         self._runtime.observers.announce(lambda observer: observer.consumer_added(consumer))
         return consumer
 

@@ -122,6 +122,7 @@ class Topic(CoveredTopic):
         else:
             for subscription in direct:
                 subscription.publish(message)
+        self.usage.delivered.count_published(message.size)
         for durable in self.durables:
             durable.publish(message)
 

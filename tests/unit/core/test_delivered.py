@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from pybroker.broker.core.broker import Limits
-from pybroker.broker.core.delivered import without_body
+from pybroker.broker.core.delivered import PUBLISHED_SHARE, without_body
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.domain.destination import DestinationType, parse
 from pybroker.broker.domain.errors import NotReadYet, StoreUnavailable
@@ -452,6 +452,17 @@ def test_a_topic_consumer_needs_no_body_again(world):
     assert bodiless(inboxes[0]) == 1
     inboxes[0].consumer.reject(inboxes[0].deliveries[0], "no use")
     inboxes[1].ack()
+
+
+def test_what_topic_consumers_hold_leaves_memory_though_no_queue_needs_any(world):
+    durable = world.client("D").subscribe("topic://T", prefetch=1000, subscription_name="s")
+    inboxes = [world.client().subscribe("topic://T", prefetch=1000) for _ in range(2)]
+    count = LIMIT // PUBLISHED_SHARE // len(text(0)) + 1
+    world.client().send("topic://T", *map(text, range(count)), persistent=False)
+    gone = bodiless(inboxes[0])
+    assert count * 0.8 < gone < count
+    assert [bodiless(each) for each in (inboxes[1], durable)] == [gone, 0]
+    assert inboxes[0].ids == [text(n) for n in range(count)]
 
 
 def test_a_browser_reads_what_consumers_hold(world):
