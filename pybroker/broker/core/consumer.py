@@ -338,9 +338,9 @@ class BrokerConsumer:
         if self.request.browser:
             raise RequestError("Cannot Nack a message on a Queue Browser Subscription.")
         if reference := self._held(delivery):
+            reference.source.reject(reference, cause)  # if it fails, the delivery returns when the consumer closes
             del self.outstanding[reference]
             self._unindex(reference)
-            reference.source.reject(reference, cause)
             self._settled(1)
 
     def reject_all(self, deliveries: Sequence[Delivery], cause: str) -> None:
@@ -374,9 +374,9 @@ class BrokerConsumer:
     def expire(self, delivery: Delivery) -> None:
         """Settle a delivery that the client found expired."""
         if reference := self._held(delivery):
+            reference.source.expire(reference)  # if it fails, the delivery returns when the consumer closes
             del self.outstanding[reference]
             self._unindex(reference)
-            reference.source.expire(reference)
             self._settled(1)
 
     def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Final
 
 from pybroker.broker.core.consumer import DeliverySource
-from pybroker.broker.core.containment import attempt, contain
+from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paged_out_index import IN_STORE, SEQUENCE_MAX, MessageRef, PagedOutIndex
 from pybroker.broker.core.paging import (
@@ -489,7 +489,12 @@ class StoredSource(DeliverySource):
         unread, self._unread = self._unread, {}
         try:
             for reference in list(unread):
-                attempt(unread.pop(reference), "removing a message that a consumer gave back", reference.message)
+                action = unread.pop(reference)
+                try:
+                    action()
+                except Exception as error:  # nothing was removed: the message waits again
+                    contain(error, "removing a message that a consumer gave back", reference.message)
+                    self.restore((), (reference,))
         finally:
             self._unread.update(unread)
 

@@ -2,9 +2,11 @@
 """Delivered messages whose bodies have left memory: each way in which a delivery can end."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import pytest
 
+from pybroker.broker.core import deadletter
 from pybroker.broker.core.broker import Limits
 from pybroker.broker.core.delivered import PUBLISHED_SHARE, without_body
 from pybroker.broker.core.policy import DestinationPolicy
@@ -15,6 +17,7 @@ from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.ports import Page
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.memory import MemoryStore
+from tests.compiled import interpreted
 from tests.unit.core.backlogs import message
 from tests.unit.core.conftest import Inbox, World, make_message
 
@@ -52,6 +55,20 @@ class Disk(MemoryStore):
         callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
             callback()
+
+
+class Failing:
+    """Raises an error at each call, and counts the calls."""
+
+    class Error(Exception):
+        """An error that is none of the broker's."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, *arguments: object, **named: object) -> Message:
+        self.count += 1
+        raise self.Error
 
 
 @pytest.fixture
@@ -297,6 +314,30 @@ def test_an_unreadable_message_is_dead_lettered_later(world, disk, caplog, failu
     assert letters.ids == [text(3), text(5)]
     inbox.consumer.connection.close()
     assert [number for number, _ in drained(world)] == [n for n in range(COUNT) if n not in (3, 5)]
+
+
+@interpreted
+@pytest.mark.parametrize("is_read_late", [False, True])
+@pytest.mark.parametrize("ending", ["reject", "expire"])
+def test_a_message_that_cannot_be_dead_lettered_returns(world, disk, caplog, monkeypatch, ending, is_read_late):
+    inbox = filled(world)
+    monkeypatch.setattr(deadletter, "to_message", failing := Failing())
+    monkeypatch.setattr(deadletter, "_as_it_is", failing)
+    settle = partial(getattr(inbox.consumer, ending), inbox.deliveries[3], *(["no use"] if ending == "reject" else []))
+    if is_read_late:
+        disk.failure = NotReadYet
+        settle()
+        disk.failure = None
+        world.broker.remove_expired()
+        assert "removing a message that a consumer gave back failed" in caplog.text
+    else:
+        with pytest.raises(Failing.Error):
+            settle()
+    assert failing.count
+    monkeypatch.undo()
+    inbox.consumer.connection.close()
+    assert [number for number, _ in drained(world)] == list(range(COUNT))
+    assert used(world) == 0
 
 
 def test_a_kill_before_the_read_keeps_the_message(world, disk):
