@@ -10,6 +10,7 @@ any other, compressed        | zlib stream of the whole content |
 """
 
 import zlib
+from io import BytesIO
 from typing import Final
 
 from pybroker.broker.domain.big_endian import INT
@@ -23,6 +24,12 @@ from pybroker.broker.domain.openwire.mutf8 import SLICE_BYTES, check_utf8, encod
 
 BODY_BYTES_MAX: Final = 100 * 1024 * 1024
 """Limit of the uncompressed size of a body: the largest frame that ActiveMQ accepts by default."""
+
+_SLICE_BYTES: Final = 64 << 10
+"""Compressed bytes that zlib gets at once."""
+
+_PIECE_BYTES: Final = 1 << 20
+"""Uncompressed bytes that it returns at once."""
 
 
 def encode_text(text: str) -> bytes:
@@ -108,7 +115,7 @@ def inflate(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
     """
     stream = zlib.decompressobj()
     try:
-        body = stream.decompress(content, limit + 1)
+        body = _decompressed(stream, content, limit + 1)
     except zlib.error as error:
         raise MalformedOpenWire(f"a compressed body that is no zlib stream: {error}") from error
     if len(body) > limit:
@@ -128,10 +135,8 @@ def inflate_bytes_message(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
     length = reader.integer()
     if not 0 <= length <= limit:
         raise MalformedOpenWire(f"a compressed body of {length} bytes, where the limit is {limit}")
-    if length == 0:
-        return b""  # zlib takes a limit of 0 for none
     try:
-        body = zlib.decompressobj().decompress(reader.take(reader.remaining), length)
+        body = _decompressed(zlib.decompressobj(), reader.take(reader.remaining), length)
     except zlib.error as error:
         raise MalformedOpenWire(f"a compressed body that is no zlib stream: {error}") from error
     if len(body) != length:
@@ -147,6 +152,24 @@ def inflates_within(content: bytes, limit: int, *, is_bytes_message: bool) -> bo
         return len(zlib.decompressobj().decompress(content, limit + 1)) <= limit
     except zlib.error:
         return True
+
+
+def _decompressed(stream: "zlib._Decompress", content: bytes, size_max: int) -> bytes:
+    """Return what comes out of a stream, at most so many bytes, which are in memory once.
+
+    zlib itself would join the blocks that it has gathered, and so need twice their memory. The content goes in by
+    slices, because after each piece zlib copies what it has not consumed.
+    """
+    gathered, size = BytesIO(), 0
+    with memoryview(content) as view:
+        for start in range(0, len(view), _SLICE_BYTES):
+            left: bytes | memoryview = view[start : start + _SLICE_BYTES]
+            while left and size < size_max and not stream.eof:
+                size += gathered.write(stream.decompress(left, min(_PIECE_BYTES, size_max - size)))
+                left = stream.unconsumed_tail
+    while size < size_max and (piece := stream.decompress(b"", min(_PIECE_BYTES, size_max - size))):
+        size += gathered.write(piece)
+    return gathered.getvalue()
 
 
 def _text_bytes(content: bytes) -> bytes:

@@ -1,5 +1,6 @@
 """Bodies: text framing, compression, and the limit on what a compressed body may become."""
 
+import tracemalloc
 import zlib
 
 import pytest
@@ -77,6 +78,20 @@ def test_what_inflates_beyond_the_limit_is_refused() -> None:
         with pytest.raises(MalformedOpenWire, match="1000000"):
             fields.body_bytes(limit=1_000_000)
         assert len(fields.body_bytes(limit=1_000_001)) == 1_000_001
+
+
+@pytest.mark.parametrize("kind", [MessageType.TEXT, MessageType.BYTES])
+def test_a_large_body_is_in_memory_once(kind: MessageType) -> None:
+    size = 8 << 20
+    content = zlib.compress(bytes(size))
+    length = size.to_bytes(4) if kind is MessageType.BYTES else b""
+    fields = OpenWireMessage(type=kind, content=length + content, compressed=True)
+    tracemalloc.start()
+    try:
+        fields.body_bytes()
+        assert tracemalloc.get_traced_memory()[1] < 1.4 * size
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
