@@ -88,8 +88,15 @@ class DeliveredMessages:
         self._of_topics.pop(holder, None)
 
     def page_out(self, when_done: Callable[[], None]) -> None:
-        """Remove the bodies of delivered messages from memory, and call back after the last; if it runs, do nothing."""
-        self._begin(self._holders, when_done)
+        """Remove the bodies of delivered messages from memory, and call back after the last; if it runs, do nothing.
+
+        If only the deliveries of topics are looked through now, that goes on with all others.
+        """
+        if self._is_running and self._when_done is None:
+            self._left = iter(list(self._holders))
+            self._when_done = when_done
+        else:
+            self._begin(self._holders, when_done)
 
     def count_published(self, size: int) -> None:
         """Count a message that a topic publishes, and look at its consumers' deliveries if those were many bytes."""

@@ -506,6 +506,20 @@ def test_what_topic_consumers_hold_leaves_memory_though_no_queue_needs_any(world
     assert inboxes[0].ids == [text(n) for n in range(count)]
 
 
+def test_what_queues_hold_leaves_memory_while_topics_are_looked_through(world):
+    inbox = world.client().subscribe("queue://Q", prefetch=1000)
+    world.client().send("queue://Q", *map(text, range(COUNT)))
+    topics = [world.client().subscribe("topic://T", prefetch=10_000) for _ in range(3)]
+    world.broker.usage.paging.later = (turns := []).append
+    while not turns:
+        world.client().send("topic://T", "x" * 300, persistent=False)
+    assert 0 < sum(map(bodiless, topics)) < sum(len(each.deliveries) for each in topics), "the rest follows"
+    squeeze(world)
+    while turns:
+        turns.pop(0)()
+    assert bodiless(inbox) == COUNT
+
+
 def test_a_browser_reads_what_consumers_hold(world):
     filled(world)
     browser = world.client().subscribe("queue://Q", browser=True, prefetch=1000)
