@@ -7,7 +7,7 @@ redelivery counts, show the same to browsers, and send the same dead letters.
 
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pybroker.broker.core.broker import Limits
@@ -126,7 +126,7 @@ class History:
             inbox = client.subscribe("topic://T", subscription_name="s", prefetch=1 + 3 * prefetch)
         else:
             client = self.world.client()
-            selector = "JMSPriority > 3" if place == 5 else None
+            selector = "JMSPriority > 3" if place % 2 else None
             inbox = client.subscribe("queue://Q", prefetch=1 + 3 * prefetch, selector=selector)
         self.inboxes.append((client, inbox))
         self.record()
@@ -228,6 +228,14 @@ class History:
         self.prepared = prepared
 
 
+AFTER_A_SEARCH = [
+    *[("send", 0, 1), ("send", 0, 5), ("send", 0, 6), ("subscribe", 1, 7), ("squeeze", 0, 0), ("close", 0, 0)],
+    *[("browse", 0, 0), ("subscribe", 1, 0), ("squeeze", 0, 0), ("leave", 0, 0), ("subscribe", 0, 7)],
+]
+"""A message that matches no selector keeps the list in which searches leave the places of those that do."""
+
+
+@example(operations=AFTER_A_SEARCH, prioritized=False, redeliveries=6)
 @settings(max_examples=2000 if IS_LONG else 60, deadline=None)
 @given(operations=OPERATIONS, prioritized=st.booleans(), redeliveries=st.sampled_from([-1, 1, 6]))
 def test_pressure_changes_no_delivery(
