@@ -42,7 +42,8 @@ TRANSACTION_BYTES: Final = 4096
 """The memory of a transaction without operations, with its entries in tables here and in the store."""
 
 UNCHECKED_BYTES: Final = 1 << 20
-"""The bytes that each transaction may hold although memory is full, or a 64th of the limit if that is more."""
+"""The bytes that each transaction may hold although memory is full, or a 64th of the limit if that is more; any number
+while all transactions together hold less than `Usage.in_transactions_max`."""
 
 OPERATIONS_MAX = 1_000_000
 """Operations of one transaction. Their ids are in memory until it ends, and so many of them are surely a mistake."""
@@ -375,6 +376,7 @@ class BrokerTransaction:
     def _count(self, size: int) -> None:
         if self._usage is not None:
             self._counted += size
+            self._usage.in_transactions += size
             self._usage.acquire(size)
 
     def _release(self, *, is_committed: bool = False) -> None:
@@ -385,12 +387,14 @@ class BrokerTransaction:
             self._usage.delivered.discard(self)
         counted, self._counted = self._counted, 0
         if self._usage is not None and counted:
+            self._usage.in_transactions -= counted
             self._usage.release(counted)
 
     def _check_memory(self) -> None:
-        """Check that the transaction may grow: always, until the broker's memory is nearly full, and it holds much.
+        """Check that the transaction may grow: always, until memory is nearly full, and it and all of them hold much.
 
-        The rest, above `Usage.fair_limit`, is for others: its operations cannot leave memory before its end.
+        The rest, above `Usage.fair_limit`, is for others: its operations cannot leave memory before its end. A full
+        memory alone is no reason: what a fast producer sends may fill it for the time of a sync, and then leaves.
 
         Acknowledgements are not refused: what they acknowledge is freed by the commit that they belong to.
 
@@ -399,6 +403,8 @@ class BrokerTransaction:
         """
         usage = self._usage
         if usage is None or usage.used < usage.fair_limit:
+            return
+        if usage.in_transactions < usage.in_transactions_max:
             return
         held = self._counted
         if held > max(UNCHECKED_BYTES, usage.limit >> 6):

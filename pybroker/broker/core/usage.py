@@ -87,6 +87,8 @@ class Usage:
         watermark: above so many bytes, messages are paged out.
         fair_limit: of the broker: bytes at which destinations wait that take their reserve or more.
         reserve: of the broker: bytes that a destination may take up to the limit itself.
+        in_transactions: of the broker: bytes in use for open transactions and their operations, without messages.
+        in_transactions_max: of the broker: bytes of them above which large transactions do not grow in a full memory.
         broker: the usage of the whole broker.
         paging: the paging state that all backlogs of the broker share.
         delivered: the delivered messages of all backlogs of the broker.
@@ -108,6 +110,8 @@ class Usage:
         "broker",
         "delivered",
         "fair_limit",
+        "in_transactions",
+        "in_transactions_max",
         "limit",
         "paging",
         "reserve",
@@ -127,6 +131,8 @@ class Usage:
         self.fair_limit = limit * FAIR_PERCENT // 100 if limit else _NEVER
         # Under a low limit the reserve of 1 MB would be all of it.
         self.reserve = min(max(RESERVE_BYTES_MIN, limit * RESERVE_PERCENT // 100), limit // 8)
+        self.in_transactions = 0
+        self.in_transactions_max = min(limit // 2, OVERRUN_BYTES_MAX)
         self._parent = parent
         self._waiting: OrderedDict[_Waiting, None] = OrderedDict()
         self._of_owners: dict[object, dict[_Waiting, None]] = {}
