@@ -91,6 +91,10 @@ class Gate:
             finally:
                 self._usage.release(message.size)
 
+    def drop_counted(self, message: Message) -> None:
+        """Drop a message instead of admitting it: the broker's usage counts it, for its transaction."""
+        self._usage.release(message.size)
+
     def admit_paged_out(self, message: PagedOutMessage) -> None:
         """Append a paged-out message, which is read back and delivered after the commit before it."""
         self._waiting.append(message)
@@ -102,8 +106,10 @@ class Gate:
         self._waiting.append(None)
 
     def redirect(self, deliver: Callable[[Message], None]) -> None:
-        """Change the receiver and drop the waiting messages: their destination is deleted."""
+        """Change the receiver and drop the waiting messages, and those of commits under way: it is deleted."""
         self._deliver = deliver
+        for commit in list(self.paging.commits):
+            commit.drop_sends(self)
         waiting = self._waiting
         self._waiting = deque([None] * (waiting.count(None) - self._opened))
         messages = [each for each in waiting if isinstance(each, Message)]

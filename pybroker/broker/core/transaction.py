@@ -279,32 +279,51 @@ class BrokerTransaction:
         self._uncommitted.hand_over()
         in_store, store = self._in_store, self._store
         gates = list(reversed(self._gates)) if in_store else []
-        if in_store:
-            if self.state is _ACTIVE:
-                self._keep_late(self.id)
-            if self._unkept:
-                store.require_fence()
-            applying = store.commit_steps(self.id)
-            if self.state is _PREPARED:  # a prepared transaction accepts nothing; the store skips what it already has
-                carry_out(applying)
-                self._keep_late(None)
-            for gate in gates:
-                gate.close()
+        commits = next(iter(self._gates)).paging.commits if self._gates else set()
+        commits.add(self)
+        try:
+            if in_store:
+                if self.state is _ACTIVE:
+                    self._keep_late(self.id)
+                if self._unkept:
+                    store.require_fence()
+                applying = store.commit_steps(self.id)
+                if self.state is _PREPARED:  # it accepts nothing; the store skips what it already has
+                    carry_out(applying)
+                    self._keep_late(None)
+                for gate in gates:
+                    gate.close()
+                self.state = after
+                yield from applying
             self.state = after
-            yield from applying
-        self.state = after
-        # The store has committed all operations, so all of them are carried out, even if one raises an error.
-        actions = self._at_commit
-        actions.reverse()  # so that each is freed as soon as it is carried out
-        while actions:
-            attempt(actions.pop(), "carrying out a commit")
-            yield 1
+            # The store has committed all operations, so all of them are carried out, even if one raises an error.
+            actions = self._at_commit
+            actions.reverse()  # so that each is freed as soon as it is carried out
+            while actions:
+                attempt(actions.pop(), "carrying out a commit")
+                yield 1
+        finally:
+            commits.discard(self)
         self._release(is_committed=True)
         if in_store:
             store.when_durable(partial(self._on_disk, gates))
         else:
             self._enter(_ON_DISK)
         yield from self._discarding()
+
+    def drop_sends(self, gate: object) -> None:
+        """Drop the sends through a gate that its commit has still to carry out: the destination is deleted.
+
+        The store has removed these messages. What a commit sends that begins after a deletion is kept.
+        """
+        if gate in self._gates:
+            kept: list[Callable[[], None]] = []
+            for action in self._at_commit:
+                if isinstance(action, UncommittedSend) and action.is_through(gate):
+                    action.drop()
+                else:
+                    kept.append(action)
+            self._at_commit[:] = kept
 
     def rollback(self, owner: Owner | None = None) -> None:
         """Roll back: drop the sends; make acknowledged deliveries outstanding again, or return them to backlogs.

@@ -67,6 +67,15 @@ class UncommittedSend:
         else:
             self._target.gate.admit_paged_out(message)
 
+    def is_through(self, gate: object) -> bool:
+        """Return True if the message passes this gate."""
+        return self._target.gate is gate
+
+    def drop(self) -> None:
+        """Drop the message instead of sending it; its memory was handed over to the gate."""
+        if isinstance(self.message, Message):
+            self._target.gate.drop_counted(self.message)
+
     def page_out(self) -> tuple[Usage, int]:
         """Replace the message by its id; return the usage that counted it, and its size."""
         message = self.message

@@ -96,6 +96,7 @@ class Usage:
 
     __slots__ = (
         "_blocked",
+        "_former_parent",
         "_heavy",
         "_is_serving",
         "_is_serving_blocked",
@@ -134,6 +135,8 @@ class Usage:
         self.in_transactions = 0
         self.in_transactions_max = min(limit // 2, OVERRUN_BYTES_MAX)
         self._parent = parent
+        self._former_parent: Usage | None = None
+        """The broker's usage, once this destination is deleted."""
         self._waiting: OrderedDict[_Waiting, None] = OrderedDict()
         self._of_owners: dict[object, dict[_Waiting, None]] = {}
         self._is_serving = False
@@ -176,6 +179,9 @@ class Usage:
             self.used -= size
             if self._waiting:
                 self._serve()
+        elif self._former_parent is not None:  # its gate subtracts the size from the broker's usage once it has passed
+            self.used -= size
+            self._former_parent.used += size
 
     @property
     def front_bytes(self) -> int:
@@ -286,6 +292,7 @@ class Usage:
     def close(self) -> None:
         """Subtract everything that is counted here from the broker's usage: the destination is deleted."""
         parent, self._parent = self._parent, None
+        self._former_parent = parent
         self._leave_lane()
         self.limit = 0
         self.broker = _UNLIMITED

@@ -309,6 +309,29 @@ def test_deleted_queue_releases_what_waits_at_its_gate(world: LoopWorld, store: 
     assert world.broker.usage.used == 0
 
 
+def test_queue_deleted_between_pieces_of_a_commit_stays_empty(world: LoopWorld, store: Disk) -> None:
+    """The commit came first, so its messages are deleted: the store has none, and memory may not have some."""
+    client, other = world.client(), world.client()
+    transaction, late = sent_in_transaction(client), sent_in_transaction(other, 3)
+    client.send("queue://OTHER", "kept", transaction=transaction)
+    client.connection.commit(transaction)
+    world.turn()
+    assert client.throttle.input_holds == 1
+    world.broker.remove_destination(queue("Q"))
+    world.settle()
+    assert waiting(world, "Q") == []
+    assert waiting(world, "OTHER") == ["kept"]
+    other.connection.commit(late)
+    world.settle()
+    assert waiting(world, "Q") == ["0", "1", "2"], "this commit came after the deletion"
+    for name in ("Q", "OTHER"):
+        world.broker.remove_destination(queue(name))
+    client.connection.close()
+    other.connection.close()
+    assert world.broker.usage.used == 0
+    assert world.broker.usage.in_transactions == 0
+
+
 def test_crash_between_pieces_of_a_commit_keeps_all(world: LoopWorld) -> None:
     client = world.client()
     client.connection.commit(sent_in_transaction(client))
