@@ -87,6 +87,11 @@ class BrokerConnection(Owner):
         """Answers that wait until the consumer that is served first has got its messages."""
         self._work: PiecewiseWork | None = None
         """The work that a command of this connection has begun, and that is done in pieces."""
+        self._is_working = False
+        """True from the beginning of its first piece on."""
+        self._holds_input = False
+        self._more_work: list[Steps] = []
+        """Work that has come meanwhile."""
         self._unanswered: list[Callable[[], None]] = []
         """Requests for callbacks, which wait for that work."""
 
@@ -204,22 +209,48 @@ class BrokerConnection(Owner):
         Raises:
             Exception: raised by a step of the first piece; the others are not carried out.
         """
-        work = self._host.begin_work(steps)
-        if not work.is_done and not self.closed:
-            self.wait_for(work)
+        if self._is_working:  # begun by no command, such as by deliveries without acknowledgement that have left
+            self._more_work.append(steps)
+            return
+        self._is_working = True
+        try:
+            work = self._host.begin_work(steps)
+        except BaseException:
+            self._work_on()
+            raise
+        if work.is_done or self.closed:
+            self._work_on()
+        else:
+            self._hold_for(work)
 
     def wait_for(self, work: PiecewiseWork) -> None:
         """Carry out no command until work is done: this connection's, or the end of its client's former one."""
+        self._is_working = True
+        self._hold_for(work)
+
+    def _hold_for(self, work: PiecewiseWork) -> None:
         self._work = work
-        self._throttle.hold_input()
+        if not self._holds_input:
+            self._holds_input = True
+            self._throttle.hold_input()
         work.when_done(self._worked_off)
 
     def _worked_off(self) -> None:
         self._work = None
-        unanswered, self._unanswered = self._unanswered, []
-        for callback in unanswered:
-            callback()
-        self._throttle.release_input()  # behind the answers, as it may process input at once
+        self._work_on()
+        if self._work is None:
+            unanswered, self._unanswered = self._unanswered, []
+            for callback in unanswered:
+                callback()
+            self._holds_input = False
+            self._throttle.release_input()  # behind the answers, as it may process input at once
+
+    def _work_on(self) -> None:
+        """Begin the work that has come meanwhile, if there is any."""
+        self._is_working = False
+        more, self._more_work = self._more_work, []
+        for steps in more:
+            attempt(partial(self.work_off, steps), "beginning further work")
 
     def _adding(self, transaction: BrokerTransaction, routed: Routed) -> Steps:
         """Add many or large copies of a message to a transaction, which must not commit without all of them."""
@@ -482,6 +513,8 @@ class BrokerConnection(Owner):
     def close(self, first: Steps = _NO_STEPS) -> None:
         """Roll back open transactions, return outstanding messages, and remove the connection from the broker.
 
+        Work under way is carried out before, so that a client that comes back and repeats a message finds its copies.
+
         Args:
             first: steps of the command that closes it, which are carried out before; its answer waits for the end.
         """
@@ -495,7 +528,8 @@ class BrokerConnection(Owner):
         self._waited_on.clear()
         self._release()  # the socket may still be open, and only a read detects its end
         self._unthrottle()
-        work = self._host.disconnect(self, chain(first, self._closing()))
+        begun = _NO_STEPS if self._work is None else self._work.rest()
+        work = self._host.disconnect(self, chain(first, begun, self._closing()))
         if first is not _NO_STEPS and not work.is_done:
             self.wait_for(work)
 

@@ -87,6 +87,10 @@ class Owner(PiecewiseWorker):
         """Deliver to all consumers again; do nothing if it is not this one that is served first."""
 
     @abstractmethod
+    def doom(self, transaction: TransactionId, reason: str) -> None:
+        """Make a transaction's commit fail."""
+
+    @abstractmethod
     def drop_transaction(self, transaction: TransactionId) -> None:
         """Remove a transaction that has ended, or is prepared."""
 
@@ -279,8 +283,13 @@ class BrokerConsumer:
                 return
             outstanding = self.outstanding
             step = [each for each in references[start : start + _STEP_COUNT] if each in outstanding]
-            if step:
+            try:
                 self.acknowledge_all(step, transaction)
+            except RequestError as error:
+                if transaction is None or not start:
+                    raise
+                self.connection.doom(transaction, str(error))  # it must not commit without the others
+                return
             yield _STEP_COUNT
 
     def acknowledge_each(self, message_ids: Sequence[str]) -> Sequence[str]:

@@ -54,7 +54,7 @@ class PiecewiseWork:
         is_done: True after the last step, or after one that failed.
     """
 
-    __slots__ = ("_callbacks", "_is_behind", "_paging", "_steps", "_when_durable", "is_done")
+    __slots__ = ("_callbacks", "_is_behind", "_is_running", "_paging", "_steps", "_when_durable", "is_done")
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class PiecewiseWork:
         self._is_behind = is_behind
         self._when_durable = when_durable
         self._callbacks: list[Callable[[], object]] = []
+        self._is_running = False
         self.is_done = False
 
     def proceed(self) -> None:
@@ -87,29 +88,49 @@ class PiecewiseWork:
         """
         if self.is_done:
             return
-        paging = self._paging
-        if paging.later is None:
+        if self._paging.later is None:
             carry_out(self._steps)
             self._finish()
             return
-        spent, read_at, ends_at = 0, COST_PER_CLOCK, paging.monotonic() + PIECE_SECONDS
+        try:
+            is_over = self._piece()
+        except BaseException:
+            self._finish()
+            raise
+        if is_over:
+            self._wait()
+        else:
+            self._finish()
+
+    def _piece(self) -> bool:
+        """Carry out a piece; return True if its end was the reason to stop."""
+        monotonic = self._paging.monotonic
+        spent, read_at, ends_at = 0, COST_PER_CLOCK, monotonic() + PIECE_SECONDS
+        self._is_running = True
         try:
             for step in self._steps:
                 spent += step
                 if spent >= read_at:
                     read_at = spent + COST_PER_CLOCK
-                    if spent >= PIECE_MAX or paging.monotonic() >= ends_at:
-                        self._wait()
-                        return
-        except BaseException:
-            self._finish()
-            raise
-        self._finish()
+                    if spent >= PIECE_MAX or monotonic() >= ends_at:
+                        return True
+        finally:
+            self._is_running = False
+        return False
 
     def finish(self) -> None:
         """Carry out the rest at once, as there will be no later turn."""
         if not self.is_done:
             carry_out(self._steps)
+            self._finish()
+
+    def rest(self) -> Steps:
+        """Return the steps that are left, as a part of other work; this work is done with the last of them.
+
+        There are none within a step of this work.
+        """
+        if not self.is_done and not self._is_running:
+            yield from self._steps
             self._finish()
 
     def drop(self) -> None:

@@ -526,3 +526,50 @@ def test_crash_between_pieces_of_scheduled_copies_keeps_the_job(world: LoopWorld
     world.start()
     assert len(jobs.recover()) == 1
     assert waiting(world, "C.0") == []
+
+
+def test_work_that_begins_during_other_work_follows_it(world: LoopWorld) -> None:
+    """Acknowledgements may begin without a command: deliveries that need none are settled once they have left."""
+    client, inbox = consumed(world)
+    client.send(COMPOSITE, "m")
+    inbox.consumer.acknowledge_all(inbox.deliveries)
+    answered: list[str] = []
+    answers(client, "x", answered)
+    holds = set()
+    while not answered:
+        assert inbox.consumer.outstanding or client.throttle.input_holds
+        holds.add(client.throttle.input_holds)
+        world.turn()
+    assert holds == {1}
+    assert (len(inbox.consumer.outstanding), client.throttle.input_holds) == (0, 0)
+    world.settle()
+    assert waiting(world, "C.199") == ["m"]
+
+
+def test_a_message_repeated_by_a_client_that_came_back_has_its_copies_once(world: LoopWorld) -> None:
+    client = world.client("x")
+    message = make_message("m", COMPOSITE, client.connection.connection_id)
+    client.connection.send(message, answered=True)
+    assert world.turns
+    client.connection.close()
+    again = Client(world.broker.connect(client.connection.connection_id, "x", client.throttle), client.throttle)
+    assert client.throttle.input_holds
+    while client.throttle.input_holds:
+        world.turn()
+    again.connection.send(message, answered=True)
+    world.settle()
+    assert [waiting(world, f"C.{number}") for number in (0, 199)] == [["m"], ["m"]]
+
+
+def test_a_transaction_that_refuses_some_of_many_acknowledgements_does_not_commit(
+    world: LoopWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, inbox = consumed(world)
+    monkeypatch.setattr("pybroker.broker.core.transaction.OPERATIONS_MAX", PIECE_MAX + 200)
+    transaction = begin(client)
+    inbox.consumer.acknowledge_all(inbox.deliveries, transaction)
+    world.settle()
+    with pytest.raises(CommitFailed, match="commit more often"):
+        client.connection.commit(transaction)
+    world.settle()
+    assert len(inbox.consumer.outstanding) == MANY
