@@ -15,12 +15,17 @@ Until the handshake is over, the bytes go through a thread, see `handshakes`.
 import logging
 import ssl
 from concurrent.futures import Future
+from typing import Final
 
 from pybroker.transports.connection import UNREAD_BYTES_MAX, ConnectionState, MakeSession, Registry, SocketConnection
 from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.tls import TlsChannel, reason_of
 
 _log = logging.getLogger(__name__)
+
+_CHUNK_BYTES: Final = 16 << 10
+"""The size of a chunk after which the socket is read on in a later turn of the event loop, if it consists of short
+records. Each takes a microsecond, and uvloop would read megabytes of them in one turn."""
 
 
 class TlsConnection(SocketConnection):
@@ -63,6 +68,9 @@ class TlsConnection(SocketConnection):
         except ssl.SSLError as error:
             self._fail(error)
         else:
+            if len(data) > _CHUNK_BYTES and 2 * len(plaintext) < len(data):
+                self.pause_reading()
+                self._loop.call_soon(self.resume_reading)
             self._decrypted(plaintext)
 
     def eof_received(self) -> bool:

@@ -92,6 +92,47 @@ def test_bytes_go_both_ways_and_the_end_is_clean(place: Place) -> None:
     place.run(scenario)
 
 
+def test_records_of_a_byte_are_read_over_several_turns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = 0
+    turns: list[int] = []
+    decrypt = TlsChannel.decrypt
+
+    def recorded(channel: TlsChannel, data: bytes) -> bytes:
+        if len(data) > 16 << 10:
+            turns.append(turn)
+        return decrypt(channel, data)
+
+    async def scenario(world: World) -> None:
+        loop = asyncio.get_running_loop()
+
+        def next_turn() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(next_turn)
+
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = place.trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(1 << 16))
+        for _ in range(20_000):
+            tls.write(b"x")
+        monkeypatch.setattr(TlsChannel, "decrypt", recorded)
+        next_turn()
+        writer.write(outgoing.read())
+        await world.until(lambda: bool(world.sessions) and len(world.sessions[0].received) == 20_000)
+        assert turns
+        assert len(set(turns)) == len(turns), "one chunk in a turn"
+        writer.close()
+
+    place.run(scenario)
+
+
 def test_much_goes_both_ways(place: Place) -> None:
     async def scenario(world: World) -> None:
         (reader, writer), session = await place.meet(world)
