@@ -4,9 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.openwire.commands import ConnectionId, RemoveInfo, Response, SessionId, ShutdownInfo
-from tests.unit.transports.openwire.conversation import OpenWireClient, World
+from pybroker.broker.core.paging import PIECE_MAX
+from pybroker.broker.domain.destination import parse, queue
+from pybroker.broker.domain.openwire.commands import (
+    ConnectionId,
+    MessageDispatch,
+    RemoveInfo,
+    Response,
+    SessionId,
+    ShutdownInfo,
+)
+from pybroker.broker.domain.openwire.marshal.wireformat import Offer
+from tests.unit.transports.openwire.conversation import OpenWireClient, World, of_kind
 
 COUNT = 300
 
@@ -64,3 +73,28 @@ def test_peer_that_ends_within_its_removal_is_gone(world: World, turns: list[Cal
     settle(turns)
     assert not any(each.consumers for each in world.broker.queues.values())
     assert not list(world.broker.connections())
+
+
+def test_long_run_of_acknowledgements_is_carried_out_once(world: World) -> None:
+    """Both queues have copies of the same ids, so a second time the frames would settle those of the other queue."""
+    count = PIECE_MAX + 100
+    client = world.client(offer=Offer(version=12))
+    both = parse("queue://A,B")
+    for number in range(count):
+        client.send(both, str(number), response_required=False)
+    client.consume(both, prefetch_size=2 * count)
+    dispatches = of_kind([*client.pushed, *client.receive()], MessageDispatch)
+    assert len(dispatches) == 2 * count
+    first, *run = [each for each in dispatches if each.destination == dispatches[0].destination]
+    client.send_commands(client.acknowledgement([first]))  # the others are read as one run, alike to it
+    turns: list[Callable[[], None]] = []
+    world.broker.usage.paging.later = turns.append
+    client.send_commands(*(client.acknowledgement([each]) for each in run))
+    assert client.link.holds == 1
+    while turns:
+        turns.pop(0)()
+    assert client.link.holds == 0
+    client.session.proceed()
+    world.broker.usage.paging.later = None
+    client.session.lost()
+    assert sorted(len(world.waiting(queue(name))) for name in "AB") == [0, count]

@@ -100,6 +100,10 @@ class FrameReader:
         step = count * (_PREFIX + self.stop - self.start)
         self.start += step
         self.stop += step
+        if self.stop > len(self.data):  # what was carried out for them has held the input
+            missing = self.stop - len(self.data)
+            self.data += self._held[:missing]
+            self._held = self._held[missing:]
 
     def hold(self) -> None:
         """Find no frame behind the last one until `release`."""
