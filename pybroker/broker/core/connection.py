@@ -236,7 +236,6 @@ class BrokerConnection(Owner):
         work.when_done(self._worked_off)
 
     def _worked_off(self) -> None:
-        self._work = None
         self._work_on()
         if self._work is None:
             unanswered, self._unanswered = self._unanswered, []
@@ -247,6 +246,7 @@ class BrokerConnection(Owner):
 
     def _work_on(self) -> None:
         """Begin the work that has come meanwhile, if there is any."""
+        self._work = None  # here, or the compiler takes it for None where the caller looks for further work
         self._is_working = False
         more, self._more_work = self._more_work, []
         for steps in more:
