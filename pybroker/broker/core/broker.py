@@ -374,7 +374,9 @@ class BrokerCore(Host):
         transaction: BrokerTransaction | None = None
         if is_together:
             self._transaction_count += 1
-            transaction = BrokerTransaction(LocalTransactionId(self.run_id, self._transaction_count), self.store)
+            transaction = BrokerTransaction(
+                LocalTransactionId(self.run_id, self._transaction_count), self.store, commits=self.destinations.commits
+            )
         for target, copy in routed:
             if copy.is_expired(self.clock()):
                 self.dead_letters.expire(copy)
@@ -499,7 +501,9 @@ class BrokerCore(Host):
         """Begin a transaction of one connection."""
         if isinstance(transaction_id, XATransactionId):
             _check_branch(transaction_id)
-        begun = BrokerTransaction(transaction_id, self.store, owner, usage=self._counted)
+        begun = BrokerTransaction(
+            transaction_id, self.store, owner, usage=self._counted, commits=self.destinations.commits
+        )
         if isinstance(transaction_id, XATransactionId):
             self.branches[transaction_id] = begun
         return begun

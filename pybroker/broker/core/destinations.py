@@ -1,7 +1,7 @@
 """The destinations of one broker: creates, finds and removes queues and topics, and keeps their owners."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -9,19 +9,18 @@ from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durables import Durables
+from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.object_memory import ObjectAccount, size_of_destination
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
 from pybroker.broker.core.topic import Topic, TopicSubscription
+from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
-from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import ConsumerRequest
-
-_log = logging.getLogger(__name__)
 
 _Kind = TypeVar("_Kind", Queue, Topic)
 
@@ -58,6 +57,7 @@ class Destinations:
         queues: all queues.
         topics: all topics.
         durables: the durable subscriptions to the topics.
+        commits: the commits of which operations are left to carry out.
         plain: destinations whose messages are not forwarded. Most are plain, and are found here by one look-up.
         router: routes the messages of all other destinations.
         queue_patterns: consumers of patterns, which are attached to new queues that match.
@@ -75,6 +75,7 @@ class Destinations:
         self.router: Final[Router[Queue | Topic]] = Router(
             definitions, self.queues, self.target, declare=runtime.store.declare
         )
+        self.commits: Final = CommitsInProgress()
         self._queue_names: Final[NameMap[Queue]] = NameMap()
         self._topic_names: Final[NameMap[Topic]] = NameMap()
         self.durables: Final = Durables(
@@ -84,6 +85,7 @@ class Destinations:
             clock=runtime.clock,
             policy=runtime.policy,
             objects=runtime.objects,
+            commits=self.commits,
         )
         self.queue_patterns: Final[PatternMap[BrokerConsumer]] = PatternMap()
         self.topic_patterns: Final[PatternMap[TopicSubscription]] = PatternMap()
@@ -225,7 +227,12 @@ class Destinations:
             self.drop(destination)
 
     def drop(self, destination: Destination) -> None:
-        """Remove a destination and its messages from memory, not from the store."""
+        """Remove a destination and its messages from memory, not from the store.
+
+        What commits in progress send to it belongs to these messages, as it does in the store.
+        """
+        if (existing := self.existing(destination)) is not None:
+            self.commits.carry_out(existing.gate)
         owner = self._owner_id(destination)
         self._runtime.observers.announce(lambda observer: observer.destination_removed(destination, owner))
         self._owners.pop(destination, None)
@@ -233,11 +240,11 @@ class Destinations:
         self.plain.pop(destination, None)
         if (topic := self.topics.pop(destination, None)) is not None:
             self._topic_names.remove(destination)
-            topic.gate.redirect(self._send_late)
+            topic.gate.redirect(partial(self._gate_again, destination))
             topic.close()
         if (queue := self.queues.pop(destination, None)) is not None:
             self._queue_names.remove(destination)
-            queue.gate.redirect(self._send_late)
+            queue.gate.redirect(partial(self._gate_again, destination))
             queue.close()
             self.router.queue_removed(destination)
 
@@ -247,16 +254,14 @@ class Destinations:
         owner = self._owners.get(destination)
         return None if owner is None else owner.connection_id
 
-    def _send_late(self, message: Message) -> None:
-        """Send a message whose destination was deleted before the commit of its transaction.
+    def _gate_again(self, destination: Destination) -> Gate | None:
+        """Return the gate of a destination that was deleted before the commit of a transaction that sends to it.
 
-        The destination is created again, unless it is temporary: then the message is dropped.
+        The destination is created again, unless it is temporary: then None is returned.
         """
-        destination = message.destination
         if destination.is_temporary and destination not in self._owners:
-            _log.info("%s is dropped: %s is gone", message.message_id, destination)
-        else:
-            self.ensure(destination).gate.admit(message)
+            return None
+        return self.ensure(destination).gate
 
     def _count(self, destination: Destination) -> None:
         if _is_lasting(destination):

@@ -42,17 +42,19 @@ class CoveredTopic:
     Attributes:
         destination: the topic's destination.
         policy: the topic's policy.
-        durables: the durable subscriptions.
+        durables: the durable subscriptions that get what is published.
+        joining: those that get what is sent from now on, but not what waits at the topic's gate.
         held: counts the messages in memory that wait for subscriptions.
         history: the messages kept for retroactive consumers.
     """
 
-    __slots__ = ("destination", "durables", "held", "history", "policy")
+    __slots__ = ("destination", "durables", "held", "history", "joining", "policy")
 
     def __init__(self, destination: Destination, *, clock: Clock, policy: DestinationPolicy, usage: Usage) -> None:
         self.destination = destination
         self.policy = policy
         self.durables: list[Durable] = []
+        self.joining: list[Durable] = []
         self.held = SharedUsage(usage)
         self.history = RetainedHistory(policy.subscription_recovery_policy, clock)
 
@@ -60,6 +62,14 @@ class CoveredTopic:
     def usage(self) -> Usage:
         """The memory usage that its messages count for."""
         return self.held.usage
+
+    def add_durable(self, durable: "Durable") -> None:
+        """Add a durable subscription, which gets the messages sent from now on."""
+        self.durables.append(durable)
+
+    def remove_durable(self, durable: "Durable") -> None:
+        """Remove a durable subscription."""
+        (self.joining if durable in self.joining else self.durables).remove(durable)
 
     def is_retroactive_for(self, consumer: BrokerConsumer) -> bool:
         """Return True if a consumer gets the topic's history."""
@@ -121,7 +131,7 @@ class Durable(StoredSource):
     def join(self, topic: CoveredTopic) -> None:
         """Cover a topic: get its messages from now on."""
         self.topics.append(topic)
-        topic.durables.append(self)
+        topic.add_durable(self)
         self._held[topic.destination] = topic.held
         self.paging = topic.usage.paging
         self.paging.backlogs.add(self)
@@ -138,7 +148,7 @@ class Durable(StoredSource):
         for reference in unread:
             self.settle(reference)
         for topic in self.topics:
-            topic.durables.remove(self)
+            topic.remove_durable(self)
 
     def publish(self, message: Message) -> None:
         """Append a message, and deliver it if the consumer has capacity; acknowledge a message that does not match."""

@@ -13,6 +13,7 @@ from pybroker.broker.core.durable import Durable, on_topic
 from pybroker.broker.core.object_memory import CHARACTER_BYTES, DURABLE_BYTES, ObjectAccount, ObjectMemory
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.topic import Topic
+from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.ports import Clock, MessageStore
@@ -29,6 +30,7 @@ class Durables(Mapping[str, Durable]):
         clock: milliseconds since the epoch.
         policy: returns the policy of a topic, or of a pattern of topics.
         objects: the memory of what clients create.
+        commits: the commits of which operations are left to carry out.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Durables(Mapping[str, Durable]):
         clock: Clock,
         policy: Callable[[Destination], DestinationPolicy],
         objects: ObjectMemory,
+        commits: CommitsInProgress,
     ) -> None:
         self._by_key: dict[str, Durable] = {}
         self._by_destination: PatternMap[Durable] = PatternMap()
@@ -49,6 +52,7 @@ class Durables(Mapping[str, Durable]):
         self._clock = clock
         self._policy = policy
         self._objects = objects
+        self._commits = commits
 
     def __getitem__(self, key: str) -> Durable:
         return self._by_key[key]
@@ -154,6 +158,7 @@ class Durables(Mapping[str, Durable]):
         if not durable.is_on(destination) and not is_advisory(
             destination
         ):  # advisories are not kept for absent clients
+            self._commits.carry_out(topic.gate)  # what was committed before belongs to no new subscription
             stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
             durable.join(topic)
             if stored:

@@ -8,6 +8,9 @@ After `PIECE_MAX` messages the gate continues in a later turn of the event loop,
 transaction does not hold up other clients. The gate also reads back the messages that the transaction has paged out,
 once its commit is on disk: one page in each turn of the event loop. Messages sent later wait behind those that are not
 yet read.
+
+If the destination is deleted, what waits is dropped. What is sent to this gate later, by a transaction that began
+before, goes to the gate of the destination that is created again.
 """
 
 import logging
@@ -15,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pybroker.broker.core.containment import contain
+from pybroker.broker.core.containment import attempt, contain
 from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
@@ -40,6 +43,15 @@ class PagedOutMessage(NamedTuple):
     size: int = 0
 
 
+class Passed:
+    """A callback behind the messages that wait."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+
+
 class Gate:
     """Holds messages behind commits that are not yet on disk, in the order in which they were sent.
 
@@ -53,7 +65,17 @@ class Gate:
         paging: defers the next page to the next turn of the event loop.
     """
 
-    __slots__ = ("_deliver", "_is_deferred", "_opened", "_read_count", "_store", "_usage", "_waiting", "paging")
+    __slots__ = (
+        "_deliver",
+        "_is_deferred",
+        "_opened",
+        "_read_count",
+        "_store",
+        "_successor",
+        "_usage",
+        "_waiting",
+        "paging",
+    )
 
     def __init__(self, deliver: Callable[[Message], None], store: MessageStore, usage: Usage) -> None:
         self._deliver = deliver
@@ -61,8 +83,9 @@ class Gate:
         self._usage = usage.broker
         self.paging = usage.paging
         self._is_deferred = False
-        self._waiting: deque[Message | PagedOutMessage | None] = deque()
+        self._waiting: deque[Message | PagedOutMessage | Passed | None] = deque()
         """None stands for a commit, which its messages and later ones follow."""
+        self._successor: Callable[[], Gate | None] | None = None
         self._read_count = 0
         """The messages in front that were read back. One page is not counted: that would page out what was read."""
         self._opened = 0
@@ -91,27 +114,47 @@ class Gate:
             finally:
                 self._usage.release(message.size)
 
-    def drop_counted(self, message: Message) -> None:
-        """Drop a message instead of admitting it: the broker's usage counts it, for its transaction."""
-        self._usage.release(message.size)
-
     def admit_paged_out(self, message: PagedOutMessage) -> None:
         """Append a paged-out message, which is read back and delivered after the commit before it."""
+        if self._successor is not None:
+            if (gate := self._successor()) is not None:
+                gate.admit_paged_out(message)
+            return
         self._waiting.append(message)
         if len(self._waiting) == 1:
             self._continue()
 
     def close(self) -> None:
         """Append a commit: messages admitted from now on wait until `open` is called for it."""
-        self._waiting.append(None)
+        if self._successor is None:
+            self._waiting.append(None)
 
-    def redirect(self, deliver: Callable[[Message], None]) -> None:
-        """Change the receiver and drop the waiting messages, and those of commits under way: it is deleted."""
-        self._deliver = deliver
-        for commit in list(self.paging.commits):
-            commit.drop_sends(self)
+    def when_passed(self, callback: Callable[[], None]) -> None:
+        """Call back behind all that waits; at once if nothing waits; never if the destination is deleted before."""
+        if self._waiting:
+            self._waiting.append(Passed(callback))
+        else:
+            callback()
+
+    def current(self) -> "Gate":
+        """Return the gate of the destination, which is another one, and created now, if it was deleted.
+
+        A temporary destination is not created again: its gate drops what comes.
+        """
+        if self._successor is None:
+            return self
+        return self._successor() or self
+
+    def redirect(self, successor: "Callable[[], Gate | None]") -> None:
+        """Drop the waiting messages, and pass on later ones: the destination is deleted.
+
+        Args:
+            successor: returns the gate of the destination, creating it again; None if it cannot be.
+        """
+        self._successor = successor
+        self._deliver = self._pass_on
         waiting = self._waiting
-        self._waiting = deque([None] * (waiting.count(None) - self._opened))
+        self._waiting = deque()
         messages = [each for each in waiting if isinstance(each, Message)]
         counted = messages[self._read_count :]
         self._opened = self._read_count = 0
@@ -119,8 +162,9 @@ class Gate:
 
     def open(self) -> None:
         """Record that the oldest pending commit is on disk, and deliver the messages that waited for it."""
-        self._opened += 1
-        self._continue()
+        if self._successor is None:
+            self._opened += 1
+            self._continue()
 
     def _continue(self, *, may_read: bool = False) -> None:
         """Deliver messages that may pass. After a piece or a page, continue in a later turn of the event loop.
@@ -154,10 +198,21 @@ class Gate:
                     self._read_count -= 1
                 else:
                     self._usage.release(first.size)
+            elif isinstance(first, Passed):
+                waiting.popleft()
+                attempt(first.callback, "passing a gate")
             elif (not may_read and self._defer()) or not self._read():
                 return
             else:
                 may_read = False
+
+    def _pass_on(self, message: Message) -> None:
+        """Admit a message of a deleted destination to the gate of the new one."""
+        gate = self.current()
+        if gate is self:
+            _log.info("%s is dropped: %s is gone", message.message_id, message.destination)
+        else:
+            gate.admit(message)
 
     def _defer(self) -> bool:
         """Continue in a later turn of the event loop; return False if there is no loop."""

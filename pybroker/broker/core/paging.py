@@ -88,21 +88,12 @@ class PageableBacklog(Protocol):
         ...
 
 
-class RunningCommit(Protocol):
-    """A commit that is carried out in pieces."""
-
-    def drop_sends(self, gate: object) -> None:
-        """Drop the sends through a gate that are still to be carried out: their destination is deleted."""
-        ...
-
-
 class Paging:
     """The paging state that all backlogs of a broker share.
 
     Attributes:
         later: runs a callback in a later turn of the event loop; None: there is no loop, and work is not divided.
         backlogs: all backlogs; a backlog that closes removes itself.
-        commits: the commits that are under way, and decided.
         monotonic: seconds, for `PIECE_SECONDS`; without an event loop it stands still.
         spool: gets the messages that no store has; None: these stay in memory.
         when_durable: calls back once everything stored so far is on disk; None: no page-out begins before a wait.
@@ -114,7 +105,6 @@ class Paging:
         "_scan_left",
         "_scan_period",
         "backlogs",
-        "commits",
         "is_paging_out",
         "later",
         "monotonic",
@@ -127,7 +117,6 @@ class Paging:
         self.later: Callable[[Callable[[], None]], object] | None = None
         self.monotonic: Callable[[], float] = _standing_still
         self.backlogs: set[PageableBacklog] = set()
-        self.commits: set[RunningCommit] = set()
         self.spool: MessageSpool | None = None
         self.when_durable: Callable[[Callable[[], None]], None] | None = None
         self.is_paging_out = False

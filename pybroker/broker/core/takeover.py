@@ -88,7 +88,9 @@ class RecoveryLoader:
         locked = self._lock({settled for branch in prepared for settled in branch.acknowledged})
         for branch in prepared:
             _log.info("%s is in doubt: prepared, with its outcome unknown", branch.transaction_id)
-            transaction = BrokerTransaction(branch.transaction_id, self._store, usage=self._usage)
+            transaction = BrokerTransaction(
+                branch.transaction_id, self._store, usage=self._usage, commits=self._destinations.commits
+            )
             self._branches[branch.transaction_id] = transaction
             transaction.recover(
                 [

@@ -10,12 +10,13 @@ topic.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless, shared_without_body
-from pybroker.broker.core.durable import CoveredTopic
+from pybroker.broker.core.durable import CoveredTopic, Durable
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.paging import CLOCK_MASK, PIECE_MAX, PIECE_SECONDS, Paging
@@ -87,12 +88,12 @@ class Topic(CoveredTopic):
     @property
     def is_in_use(self) -> bool:
         """True when it has a subscription, durable ones without a consumer included."""
-        return bool(self.subscriptions or self.durables)
+        return bool(self.subscriptions or self.durables or self.joining)
 
     @property
     def is_kept_now(self) -> bool:
         """True while the topic has a durable subscription, for which the store keeps its messages."""
-        return bool(self.durables)
+        return bool(self.durables or self.joining)
 
     def stores(self, message: Message) -> bool:
         """Return True if a message must survive a crash, provided that there are durable subscriptions."""
@@ -104,7 +105,7 @@ class Topic(CoveredTopic):
         Returns:
             False if the store has one of the same id, and nothing was done.
         """
-        if not self.durables:
+        if not self.durables and not self.joining:
             if self.stores(message):  # confirmed without a record; but a new master may have a durable subscription
                 self._store.require_fence()
         elif message.persistent and not self._store.add(message):
@@ -125,6 +126,22 @@ class Topic(CoveredTopic):
         self.usage.delivered.count_published(message.size)
         for durable in self.durables:
             durable.publish(message)
+
+    def add_durable(self, durable: Durable) -> None:
+        """Add a durable subscription, which gets the messages sent from now on.
+
+        The store keeps no message for it that was committed before, so it gets none of those that wait at the gate.
+        """
+        if self.gate.is_open:
+            self.durables.append(durable)
+        else:
+            self.joining.append(durable)
+            self.gate.when_passed(partial(self._joined, durable))
+
+    def _joined(self, durable: Durable) -> None:
+        if durable in self.joining:  # else it was deleted
+            self.joining.remove(durable)
+            self.durables.append(durable)
 
     def join(self, subscription: "TopicSubscription") -> None:
         """Add a subscription, which gets the messages published from now on."""

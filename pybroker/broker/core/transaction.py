@@ -77,6 +77,7 @@ class BrokerTransaction:
     __slots__ = (
         "_acknowledged",
         "_at_commit",
+        "_commits",
         "_counted",
         "_doom",
         "_gates",
@@ -98,6 +99,7 @@ class BrokerTransaction:
         owner: Owner | None = None,
         *,
         usage: Usage | None = None,
+        commits: "CommitsInProgress | None" = None,
     ) -> None:
         """Begin it.
 
@@ -106,6 +108,7 @@ class BrokerTransaction:
             store: keeps its operations.
             owner: see the attribute.
             usage: the broker's memory, in which it is counted; None: it is not counted, as it ends at once.
+            commits: those of all transactions; None: its commit is carried out at once.
         """
         self.id = transaction_id
         self.owner = owner
@@ -121,9 +124,9 @@ class BrokerTransaction:
         self._unkept: dict[Destination, list[Message]] = {}
         """Messages sent to topics that had no durable subscription at that time; they are not in the store."""
         self._usage = usage
+        self._commits = commits
         self._counted = 0
         """Bytes that are counted for the transaction and its operations, without messages."""
-        """Bytes of the acknowledged messages, which their destinations count until the commit."""
         self._count(TRANSACTION_BYTES)
 
     def add_send(self, target: SendTarget, message: Message) -> bool:
@@ -212,6 +215,10 @@ class BrokerTransaction:
         """The gates of the destinations of its messages."""
         return self._gates
 
+    def sends_to(self, gate: Gate) -> bool:
+        """Return True if it has sent messages to a gate."""
+        return gate in self._gates
+
     @property
     def holds_memory(self) -> bool:
         """True when its messages take memory, which its end releases."""
@@ -276,34 +283,36 @@ class BrokerTransaction:
 
         The gates are closed before the first message reaches one, so no message sent later overtakes those.
         """
-        self._uncommitted.hand_over()
         in_store, store = self._in_store, self._store
+        if in_store:  # a destination that was deleted since is created again, so that later messages wait there too
+            self._gates = dict.fromkeys([gate.current() for gate in self._gates])
         gates = list(reversed(self._gates)) if in_store else []
-        commits = next(iter(self._gates)).paging.commits if self._gates else set()
-        commits.add(self)
-        try:
-            if in_store:
-                if self.state is _ACTIVE:
-                    self._keep_late(self.id)
-                if self._unkept:
-                    store.require_fence()
-                applying = store.commit_steps(self.id)
-                if self.state is _PREPARED:  # it accepts nothing; the store skips what it already has
-                    carry_out(applying)
-                    self._keep_late(None)
-                for gate in gates:
-                    gate.close()
-                self.state = after
-                yield from applying
-            self.state = after
-            # The store has committed all operations, so all of them are carried out, even if one raises an error.
-            actions = self._at_commit
-            actions.reverse()  # so that each is freed as soon as it is carried out
-            while actions:
-                attempt(actions.pop(), "carrying out a commit")
-                yield 1
-        finally:
-            commits.discard(self)
+        applying: Steps = iter(())
+        self._uncommitted.hand_over()
+        if in_store:
+            if self.state is _ACTIVE:
+                self._keep_late(self.id)
+            if self._unkept:
+                store.require_fence()
+            applying = store.commit_steps(self.id)
+            if self.state is _PREPARED:  # a prepared transaction accepts nothing; the store skips what it already has
+                carry_out(applying)
+                self._keep_late(None)
+            for gate in gates:
+                gate.close()
+        self.state = after
+        # The store has committed all operations, so all of them are carried out, even if one raises an error.
+        actions = self._at_commit
+        actions.reverse()  # so that each is freed as soon as it is carried out
+        commits = self._commits
+        if commits is not None:
+            commits.begin(self)
+        yield from applying
+        while actions:
+            attempt(actions.pop(), "carrying out a commit")
+            yield 1
+        if commits is not None:
+            commits.end(self)
         self._release(is_committed=True)
         if in_store:
             store.when_durable(partial(self._on_disk, gates))
@@ -311,19 +320,10 @@ class BrokerTransaction:
             self._enter(_ON_DISK)
         yield from self._discarding()
 
-    def drop_sends(self, gate: object) -> None:
-        """Drop the sends through a gate that its commit has still to carry out: the destination is deleted.
-
-        The store has removed these messages. What a commit sends that begins after a deletion is kept.
-        """
-        if gate in self._gates:
-            kept: list[Callable[[], None]] = []
-            for action in self._at_commit:
-                if isinstance(action, UncommittedSend) and action.is_through(gate):
-                    action.drop()
-                else:
-                    kept.append(action)
-            self._at_commit[:] = kept
+    def carry_out_rest(self) -> None:
+        """Carry out the operations that its commit has left, in their order; also while it carries one out."""
+        while self._at_commit:
+            attempt(self._at_commit.pop(), "carrying out a commit")
 
     def rollback(self, owner: Owner | None = None) -> None:
         """Roll back: drop the sends; make acknowledged deliveries outstanding again, or return them to backlogs.
@@ -440,6 +440,33 @@ class BrokerTransaction:
             self._enter(TransactionEvent.ADD)
         if len(self._at_commit) >= OPERATIONS_MAX:
             raise TransactionError(f"{self.id} has {OPERATIONS_MAX} operations already: commit more often")
+
+
+class CommitsInProgress:
+    """The transactions whose commits are decided, and have operations left to carry out in memory.
+
+    The store takes a commit as one event. So what comes after it there, as the removal of a destination or a new
+    subscription, must come after all of its operations in memory too.
+    """
+
+    __slots__ = ("_transactions",)
+
+    def __init__(self) -> None:
+        self._transactions: dict[BrokerTransaction, None] = {}
+
+    def begin(self, transaction: BrokerTransaction) -> None:
+        """Add a transaction whose commit is decided."""
+        self._transactions[transaction] = None
+
+    def end(self, transaction: BrokerTransaction) -> None:
+        """Remove a transaction all of whose operations are carried out."""
+        self._transactions.pop(transaction, None)
+
+    def carry_out(self, gate: Gate) -> None:
+        """Carry out at once what is left of the commits that send to a gate."""
+        for transaction in list(self._transactions):
+            if transaction.sends_to(gate):
+                transaction.carry_out_rest()
 
 
 def _open(gates: list[Gate]) -> None:

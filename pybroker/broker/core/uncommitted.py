@@ -67,15 +67,6 @@ class UncommittedSend:
         else:
             self._target.gate.admit_paged_out(message)
 
-    def is_through(self, gate: object) -> bool:
-        """Return True if the message passes this gate."""
-        return self._target.gate is gate
-
-    def drop(self) -> None:
-        """Drop the message instead of sending it; its memory was handed over to the gate."""
-        if isinstance(self.message, Message):
-            self._target.gate.drop_counted(self.message)
-
     def page_out(self) -> tuple[Usage, int]:
         """Replace the message by its id; return the usage that counted it, and its size."""
         message = self.message
@@ -105,7 +96,7 @@ class UncommittedMessages:
         """Count a message; return the action that sends it at the commit."""
         size, usage = message.size, target.usage
         self._held[usage] = self._held.get(usage, 0) + size
-        usage.acquire(size)
+        usage.acquire_uncommitted(size)
         if size > _LARGE_BYTES:
             message.decoded = None
         send = UncommittedSend(target, message)
@@ -159,7 +150,7 @@ class UncommittedMessages:
     def end(self) -> None:
         """Release all memory that is counted; the transaction is rolled back."""
         for usage, size in self._drop().items():
-            usage.release(size)
+            usage.release_uncommitted(size)
 
     def _drop(self) -> dict[Usage, int]:
         held, self._held = self._held, {}
@@ -182,4 +173,4 @@ class UncommittedMessages:
         if self._pageable_bytes > BACKLOG_BYTES_MAX:
             self.request_page_out()
         for usage, size in freed.items():
-            usage.release(size)
+            usage.release_uncommitted(size)

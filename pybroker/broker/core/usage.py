@@ -84,6 +84,7 @@ class Usage:
     Attributes:
         limit: bytes; 0: only the limits above it.
         used: bytes in use.
+        uncommitted: those of them that open transactions hold; the broker counts them also after `close`.
         watermark: above so many bytes, messages are paged out.
         fair_limit: of the broker: bytes at which destinations wait that take their reserve or more.
         reserve: of the broker: bytes that a destination may take up to the limit itself.
@@ -96,7 +97,6 @@ class Usage:
 
     __slots__ = (
         "_blocked",
-        "_former_parent",
         "_heavy",
         "_is_serving",
         "_is_serving_blocked",
@@ -108,6 +108,7 @@ class Usage:
         "_parent",
         "_waiting",
         "_was_stalled",
+        "_whole",
         "broker",
         "delivered",
         "fair_limit",
@@ -116,6 +117,7 @@ class Usage:
         "limit",
         "paging",
         "reserve",
+        "uncommitted",
         "used",
         "watermark",
     )
@@ -123,6 +125,7 @@ class Usage:
     def __init__(self, limit: int = 0, parent: "Usage | None" = None) -> None:
         self.limit = limit
         self.used = 0
+        self.uncommitted = 0
         self.broker: Usage = self if parent is None else parent.broker
         self.paging: Paging = Paging() if parent is None else parent.paging
         self.delivered: DeliveredMessages = (
@@ -135,8 +138,8 @@ class Usage:
         self.in_transactions = 0
         self.in_transactions_max = min(limit // 2, OVERRUN_BYTES_MAX)
         self._parent = parent
-        self._former_parent: Usage | None = None
-        """The broker's usage, once this destination is deleted."""
+        self._whole = parent
+        """The usage that counts what transactions hold here, as `_parent`, but also after `close`."""
         self._waiting: OrderedDict[_Waiting, None] = OrderedDict()
         self._of_owners: dict[object, dict[_Waiting, None]] = {}
         self._is_serving = False
@@ -173,15 +176,29 @@ class Usage:
         if parent._blocked:
             parent._serve_blocked()
 
+    def acquire_uncommitted(self, size: int) -> None:
+        """Add the size of a message that an open transaction holds."""
+        self.used += size
+        self.uncommitted += size
+        if (whole := self._whole) is not None:
+            whole.used += size
+
+    def release_uncommitted(self, size: int) -> None:
+        """Subtract the size of a message that its transaction no longer holds in memory."""
+        self.uncommitted -= size
+        if (whole := self._whole) is self._parent:
+            self.release(size)
+        elif whole is not None:
+            self.used -= size
+            whole.release(size)
+
     def pass_to_broker(self, size: int) -> None:
-        """Count a size for the broker alone, as a message has left this destination for its gate."""
-        if self._parent is not None:
+        """Count a size for the broker alone, as a transaction has passed its message to the gate of the destination."""
+        self.uncommitted -= size
+        if self._whole is not None:
             self.used -= size
             if self._waiting:
                 self._serve()
-        elif self._former_parent is not None:  # its gate subtracts the size from the broker's usage once it has passed
-            self.used -= size
-            self._former_parent.used += size
 
     @property
     def front_bytes(self) -> int:
@@ -290,15 +307,17 @@ class Usage:
             self._update_lane()
 
     def close(self) -> None:
-        """Subtract everything that is counted here from the broker's usage: the destination is deleted."""
+        """Subtract what is counted here from the broker's usage: the destination is deleted.
+
+        Messages of open transactions stay in memory, and so in the broker's usage, until these end.
+        """
         parent, self._parent = self._parent, None
-        self._former_parent = parent
         self._leave_lane()
         self.limit = 0
         self.broker = _UNLIMITED
         self._serve()
         if parent is not None:
-            parent.used -= self.used
+            parent.used -= self.used - self.uncommitted
             if parent._blocked:
                 parent._serve_blocked()
 

@@ -1,6 +1,7 @@
 """Work that one command multiplies is done in pieces: later commands wait, a crash leaves all of it or nothing."""
 
 from collections.abc import Callable, Iterator
+from random import Random
 
 import pytest
 
@@ -374,6 +375,211 @@ def test_many_gates_open_in_pieces(world: LoopWorld) -> None:
         assert now - got <= 64
         got = now
     assert got == 200
+
+
+# ---------------------------------------------------------------- removal and subscription within a commit
+
+
+def test_queue_deleted_before_the_commit_counts_its_messages_once(world: LoopWorld) -> None:
+    client = world.client()
+    transaction = begin(client)
+    client.send("queue://Q", "1", "2", transaction=transaction)
+    held = world.broker.usage.used
+    world.broker.remove_destination(queue("Q"))
+    assert held - world.broker.usage.used < 1000, "the transaction still holds the messages"
+    client.send("queue://Q", "3", transaction=transaction)
+    client.connection.commit(transaction)
+    client.send("queue://Q", "4")
+    world.settle()
+    assert waiting(world, "Q") == ["1", "2", "3", "4"]
+    world.broker.remove_destination(queue("Q"))
+    client.connection.close()
+    assert world.broker.usage.used == world.broker.objects.counted
+
+
+def test_queue_deleted_before_the_roll_back_releases_its_messages(world: LoopWorld) -> None:
+    client = world.client()
+    before = world.broker.usage.used
+    transaction = begin(client)
+    client.send("queue://Q", "1", "2", transaction=transaction)
+    world.broker.remove_destination(queue("Q"))
+    client.connection.rollback(transaction)
+    assert world.broker.usage.used == before
+
+
+def test_queue_created_again_keeps_later_messages_behind_the_commit(world: LoopWorld, store: Disk) -> None:
+    client = world.client()
+    transaction = begin(client)
+    client.send("queue://Q", "1", transaction=transaction)
+    world.broker.remove_destination(queue("Q"))
+    inbox = world.client().subscribe("queue://Q")
+    store.is_slow = True
+    client.connection.commit(transaction)
+    client.send("queue://Q", "later")
+    assert inbox.ids == [], "the commit is not on disk"
+    store.sync()
+    world.settle()
+    assert inbox.ids == ["1", "later"]
+
+
+def test_queue_created_again_and_deleted_after_the_commit_is_empty(world: LoopWorld, store: Disk) -> None:
+    client = world.client()
+    transaction = begin(client)
+    client.send("queue://Q", "1", transaction=transaction)
+    world.broker.remove_destination(queue("Q"))
+    store.is_slow = True
+    client.connection.commit(transaction)
+    world.broker.remove_destination(queue("Q"))
+    store.sync()
+    store.is_slow = False
+    world.settle()
+    assert waiting(world, "Q") == []
+    world.start()
+    assert waiting(world, "Q") == []
+
+
+def test_deleted_temporary_queue_drops_what_is_committed_later(world: LoopWorld) -> None:
+    client = world.client()
+    temporary = client.connection.create_temporary(DestinationType.TEMP_QUEUE)
+    before = world.broker.usage.used
+    transaction = begin(client)
+    client.connection.send(make_message("1", str(temporary), client.connection.connection_id), transaction)
+    client.send("queue://Q", "2", transaction=transaction)
+    client.connection.remove_destination(temporary)
+    client.connection.commit(transaction)
+    world.settle()
+    assert temporary not in world.broker.queues
+    assert waiting(world, "Q") == ["2"]
+    world.broker.remove_destination(queue("Q"))
+    assert world.broker.usage.used <= before
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_queue_deleted_within_a_commit_loses_all_its_messages(
+    world: LoopWorld, store: Disk, *, persistent: bool
+) -> None:
+    client, answered = world.client(), list[str]()
+    transaction = begin(client)
+    for number in range(MANY):
+        client.send("queue://Q", str(number), transaction=transaction, persistent=persistent)
+    client.send("queue://R", "kept", transaction=transaction)
+    store.is_slow = True
+    client.connection.commit(transaction)
+    answers(client, "commit", answered)
+    assert world.turns
+    world.broker.remove_destination(queue("Q"))
+    inbox = world.client().subscribe("queue://Q")
+    world.settle()
+    assert not answered
+    assert client.throttle.input_holds == 0
+    client.send("queue://Q", "later")
+    store.sync()
+    store.is_slow = False
+    world.settle()
+    assert answered == ["commit"]
+    assert inbox.ids == ["later"]
+    inbox.ack()
+    inbox.consumer.close()
+    assert waiting(world, "R") == ["kept"]
+    for name in ("Q", "R"):
+        world.broker.remove_destination(queue(name))
+    for each in list(world.broker.connections()):
+        each.close()
+    world.settle()
+    assert world.broker.usage.used == world.broker.objects.counted
+    world.start()
+    assert waiting(world, "Q") == []
+
+
+@pytest.mark.parametrize("is_other_there", [True, False])
+def test_subscription_within_a_commit_gets_only_what_is_sent_later(
+    world: LoopWorld, store: Disk, *, is_other_there: bool
+) -> None:
+    client, subscriber = world.client(), world.client("subscriber")
+    if is_other_there:
+        first = world.client("first").subscribe("topic://T", subscription_name="d", prefetch=10_000)
+    transaction = begin(client)
+    for number in range(MANY):
+        client.send("topic://T", str(number), transaction=transaction)
+    store.is_slow = True
+    client.connection.commit(transaction)
+    assert world.turns
+    inbox = subscriber.subscribe("topic://T", subscription_name="d", prefetch=10_000)
+    client.send("topic://T", "later")
+    world.settle()
+    store.sync()
+    store.is_slow = False
+    world.settle()
+    assert inbox.ids == ["later"]
+    if is_other_there:
+        assert first.ids == [*map(str, range(MANY)), "later"]
+    world.start()
+    again = world.client("subscriber").subscribe("topic://T", subscription_name="d", prefetch=10_000)
+    world.settle()
+    assert again.ids == ["later"]
+
+
+def test_subscription_deleted_before_the_commit_is_on_disk_gets_nothing(world: LoopWorld, store: Disk) -> None:
+    client, subscriber = world.client(), world.client("subscriber")
+    transaction = begin(client)
+    client.send("topic://T", "1", transaction=transaction)
+    store.is_slow = True
+    client.connection.commit(transaction)
+    inbox = subscriber.subscribe("topic://T", subscription_name="d")
+    inbox.consumer.close()
+    subscriber.connection.unsubscribe("subscriber", "d")
+    store.sync()
+    client.send("topic://T", "2")
+    assert inbox.ids == []
+    topic = next(each for name, each in world.broker.topics.items() if name.name == "T")
+    assert not topic.is_in_use
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_memory_agrees_with_a_restart_whatever_happens_within_commits(seed: int) -> None:
+    random, store = Random(seed), Disk()
+    world = LoopWorld(store)
+    client = world.client()
+    names = ["Q", "R"]
+    for number in range(40):
+        kind = random.choice(["commit", "remove", "subscribe", "unsubscribe", "turn", "sync", "send"])
+        if kind == "commit" and not client.throttle.input_holds:
+            transaction = begin(client)
+            for index in range(random.choice([1, PIECE_MAX + 100])):
+                where = random.choice(["queue://Q", "queue://R", "topic://T"])
+                client.send(where, f"{number}.{index}", transaction=transaction)
+            if random.random() < 0.3:
+                world.broker.remove_destination(queue(random.choice(names)))
+            store.is_slow = random.random() < 0.5
+            client.connection.commit(transaction)
+        elif kind == "remove":
+            world.broker.remove_destination(queue(random.choice(names)))
+        elif kind == "subscribe":
+            each = world.client(f"s{number}")
+            each.subscribe("topic://T", subscription_name="d").consumer.close()
+            each.connection.close()
+        elif kind == "unsubscribe" and world.broker.durables:
+            world.broker.unsubscribe(random.choice(list(world.broker.durables)).split(":")[0], "d")
+        elif kind == "turn":
+            world.turn()
+        elif kind == "sync":
+            store.sync()
+        elif kind == "send" and not client.throttle.input_holds:
+            client.send(random.choice(["queue://Q", "topic://T"]), f"{number}")
+    store.is_slow = False
+    store.sync()
+    world.settle()
+
+    def contents() -> dict[str, int]:
+        backlogs = {str(name): each.pending.count for name, each in world.broker.queues.items()}
+        return {name: count for name, count in backlogs.items() if count} | {
+            key: durable.pending.count for key, durable in world.broker.durables.items()
+        }
+
+    before = contents()
+    world.start()
+    world.settle()
+    assert contents() == before
 
 
 # ---------------------------------------------------------------- acknowledgements
