@@ -173,6 +173,10 @@ class Throttle:
     def hold_input(self) -> None:
         """Do nothing, as above."""
 
+    def give_up(self, error: Exception) -> None:
+        """Fail."""
+        raise error
+
     def release_input(self) -> None:
         """Do nothing, as above."""
 

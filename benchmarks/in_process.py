@@ -76,6 +76,10 @@ class Bench:
     def hold_input(self) -> None:
         """Do nothing, as above."""
 
+    def give_up(self, error: Exception) -> None:
+        """Fail."""
+        raise error
+
     def release_input(self) -> None:
         """Do nothing, as above."""
 
@@ -225,6 +229,10 @@ class DroppingLink:
 
     def hold_input(self) -> None:
         """Do nothing, as above."""
+
+    def give_up(self, error: Exception) -> None:
+        """Fail."""
+        raise error
 
     def release_input(self) -> None:
         """Do nothing, as above."""

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from pybroker.broker.domain.effort import EFFORT
-from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.broker.domain.errors import BrokerError
 from pybroker.transports.fair_queue import CHUNK_BYTES
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.output_memory import LARGE_BYTES, OutputMemory
@@ -285,8 +285,8 @@ class SocketConnection(asyncio.Protocol):
         """True while the peer is not read because it leaves its output unread."""
         return self._unread_hold
 
-    def give_up(self, error: ResourceLimit) -> None:
-        """Close with an error, as the memory for unfinished frames is needed for others."""
+    def give_up(self, error: BrokerError) -> None:
+        """Close with an error that no command of the peer brings about."""
         if self._session is not None:
             self._session.give_up(error)
 

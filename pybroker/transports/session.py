@@ -124,7 +124,7 @@ class Session(Protocol):
         ...
 
     def give_up(self, error: BrokerError) -> None:
-        """Close with an error that is not the peer's alone: a limit of all connections is reached."""
+        """Close with an error that no command of the peer brings about."""
         ...
 
     def lost(self) -> None:

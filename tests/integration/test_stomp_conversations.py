@@ -173,6 +173,10 @@ class FakeLink:
     def hold_input(self) -> None:
         """Not called: all work is done at once."""
 
+    def give_up(self, error: Exception) -> None:
+        """Fail."""
+        raise error
+
     def release_input(self) -> None:
         """Not called, as above."""
 

@@ -138,6 +138,10 @@ class Link:
     def hold_input(self) -> None:
         """Not called: all work is done at once."""
 
+    def give_up(self, error: Exception) -> None:
+        """Fail."""
+        raise error
+
     def release_input(self) -> None:
         """Not called, as above."""
 

@@ -377,14 +377,19 @@ class BrokerCore(Host):
             transaction = BrokerTransaction(
                 LocalTransactionId(self.run_id, self._transaction_count), self.store, commits=self.destinations.commits
             )
-        for target, copy in routed:
-            if copy.is_expired(self.clock()):
-                self.dead_letters.expire(copy)
-            elif transaction is not None:
-                transaction.add_send(target, copy)
-            else:
-                target.send(copy)
-            yield copy_cost(copy.size)
+        try:
+            for target, copy in routed:
+                if copy.is_expired(self.clock()):
+                    self.dead_letters.expire(copy)
+                elif transaction is not None:
+                    transaction.add_send(target, copy)
+                else:
+                    target.send(copy)
+                yield copy_cost(copy.size)
+        except Exception:
+            if transaction is not None:
+                transaction.rollback()
+            raise
         if transaction is not None:
             yield from transaction.committing()
 

@@ -29,6 +29,7 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import (
+    BrokerError,
     CommitFailed,
     RequestError,
     ResourceLimit,
@@ -233,9 +234,12 @@ class BrokerConnection(Owner):
         if not self._holds_input:
             self._holds_input = True
             self._throttle.hold_input()
-        work.when_done(self._worked_off)
+        work.when_done(partial(self._worked_off, work))
 
-    def _worked_off(self) -> None:
+    def _worked_off(self, work: PiecewiseWork) -> None:
+        if work.has_failed and not self.closed:  # an answer would confirm what was not done
+            self._unanswered.clear()
+            self._throttle.give_up(BrokerError("a command could not be carried out to its end: see the broker's log"))
         self._work_on()
         if self._work is None:
             unanswered, self._unanswered = self._unanswered, []

@@ -52,9 +52,19 @@ class PiecewiseWork:
 
     Attributes:
         is_done: True after the last step, or after one that failed.
+        has_failed: True after a step that failed.
     """
 
-    __slots__ = ("_callbacks", "_is_behind", "_is_running", "_paging", "_steps", "_when_durable", "is_done")
+    __slots__ = (
+        "_callbacks",
+        "_is_behind",
+        "_is_running",
+        "_paging",
+        "_steps",
+        "_when_durable",
+        "has_failed",
+        "is_done",
+    )
 
     def __init__(
         self,
@@ -78,6 +88,7 @@ class PiecewiseWork:
         self._when_durable = when_durable
         self._callbacks: list[Callable[[], object]] = []
         self._is_running = False
+        self.has_failed = False
         self.is_done = False
 
     def proceed(self) -> None:
@@ -95,6 +106,7 @@ class PiecewiseWork:
         try:
             is_over = self._piece()
         except BaseException:
+            self.has_failed = True
             self._finish()
             raise
         if is_over:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -713,4 +714,8 @@ class Throttle(Protocol):
 
     def release_input(self) -> None:
         """Process the peer's input again, from where it was held."""
+        ...
+
+    def give_up(self, error: BrokerError) -> None:
+        """Close the connection with an error, which its commands do not bring about."""
         ...

@@ -13,6 +13,7 @@ from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import parse
+from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
@@ -30,6 +31,7 @@ class Throttle:
     def __init__(self) -> None:
         self.holds = 0
         self.input_holds = 0
+        self.error: BrokerError | None = None
 
     def pause_reading(self) -> None:
         self.holds += 1
@@ -42,6 +44,9 @@ class Throttle:
 
     def release_input(self) -> None:
         self.input_holds -= 1
+
+    def give_up(self, error: BrokerError) -> None:
+        self.error = error
 
 
 @dataclass

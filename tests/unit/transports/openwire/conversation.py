@@ -132,6 +132,10 @@ class FakeLink:
         if self.session is not None:
             self.session.hold()
 
+    def give_up(self, error: Exception) -> None:
+        """Fail."""
+        raise error
+
     def release_input(self) -> None:
         self.resume_reading()
         if self.session is not None:

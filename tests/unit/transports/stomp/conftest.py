@@ -71,6 +71,10 @@ class FakeLink:
     def hold_input(self) -> None:
         self.pause_reading()
 
+    def give_up(self, error: Exception) -> None:
+        """Fail."""
+        raise error
+
     def release_input(self) -> None:
         self.resume_reading()
 
