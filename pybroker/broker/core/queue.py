@@ -141,11 +141,11 @@ class Queue(StoredSource):
             consumer_set.ensure_groups()
         # Every consumer with capacity has already refused the other waiting messages, so only this one is offered.
         if not consumer_set.accepts_any:
-            progress = self._progress
-            is_searched = progress is _IDLE or progress is _IN_TURNS
             EFFORT.is_large = True
-            # It must not overtake a message that a search may still find.
-            if not is_searched and self.pending.count:
+            if self._progress is _UNFINISHED and not self.pending.count:
+                self._progress = _IDLE  # what the search had not examined is gone
+            # It must not overtake a message that a search or a dispatch in pieces may still find.
+            if self._progress is not _IDLE and self.pending.count:
                 consumer = None
             elif len(consumer_set.eligible) < 2 or self.paging.later is None:
                 consumer = consumer_set.choose(reference)
@@ -222,7 +222,11 @@ class Queue(StoredSource):
             progress = self._progress = _SEARCHING
         try:
             if progress is _IDLE:
-                self._deliver_oldest(consumer)
+                try:
+                    self._deliver_oldest(consumer if before is _IDLE else None)
+                except BaseException:
+                    self._progress = _UNFINISHED
+                    raise
             elif progress is _SEARCHING:
                 is_for_one = consumer is not None and before is _IDLE and not self._search_reopened_groups()
                 self._search([consumer] if consumer is not None and is_for_one else consumer_set.eligible)
@@ -359,6 +363,7 @@ class Queue(StoredSource):
     def _search(self, consumers: Sequence[BrokerConsumer]) -> None:
         """Deliver while not every consumer accepts every message. After a piece, continue in a later turn."""
         self._piece_left, self._piece_ends_at = PIECE_MAX, 0.0
+        self._search_reopened_groups()  # an owner may have left since the last piece
         try:
             is_done = self._search_levels(consumers)
             while is_done and (self._search_reopened_groups() or self._progress is _ASKED_AGAIN):

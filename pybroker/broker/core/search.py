@@ -3,7 +3,8 @@
 Between events, no message waits that a consumer with capacity accepts. If every consumer accepts every message, the
 oldest are delivered until no consumer has capacity, a limited number (a piece, see `paging`) in each turn of the event
 loop. Otherwise each consumer searches the waiting messages from where its last search ended. Until
-all searches have ended, a new message must wait, so that it does not overtake a message that they may still find.
+all searches and deliveries have ended, a new message must wait, so that it does not overtake a message that they may
+still find: also if a message of a group, or a consumer with a selector, comes between two turns of a delivery.
 """
 
 from typing import Final
@@ -27,7 +28,7 @@ class SearchEvent(IdentityEnum):
 
     ASK = "a consumer has capacity, or a message has come back; some consumers do not accept every message"
     ASK_FOR_ANY = "a consumer has capacity, or a message has come back; every consumer accepts every message"
-    FINISH = "the search has reached the end of the backlog"
+    FINISH = "the search has reached the end of the backlog, or nothing waits"
     STOP = "a piece has been searched, or the store could not be read"
     YIELD = "the continuation is scheduled for a later turn of the event loop"
     TURN = "the turn of the event loop in which it continues has begun"
@@ -39,6 +40,7 @@ TRANSITIONS: Final = Transitions(
     {
         (_State.IDLE, _Event.ASK): _State.SEARCHING,
         (_State.IDLE, _Event.ASK_FOR_ANY): _State.IDLE,
+        (_State.IDLE, _Event.STOP): _State.UNFINISHED,
         (_State.IDLE, _Event.YIELD): _State.IN_TURNS,
         (_State.IDLE, _Event.TURN): _State.IDLE,
         (_State.IN_TURNS, _Event.ASK): _State.PAUSED,
@@ -59,6 +61,7 @@ TRANSITIONS: Final = Transitions(
         (_State.PAUSED, _Event.TURN): _State.UNFINISHED,
         (_State.UNFINISHED, _Event.ASK): _State.SEARCHING,
         (_State.UNFINISHED, _Event.ASK_FOR_ANY): _State.IDLE,
+        (_State.UNFINISHED, _Event.FINISH): _State.IDLE,
         (_State.UNFINISHED, _Event.YIELD): _State.PAUSED,
         (_State.UNFINISHED, _Event.TURN): _State.UNFINISHED,
     }

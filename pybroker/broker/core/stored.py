@@ -151,7 +151,7 @@ class StoredSource(DeliverySource):
             self._scanned = {}
         if self._scanned is not None:
             self._continue_scan()
-        if self.pending.is_paged:
+        if self.pending.is_paged or self._progress is Search.UNFINISHED:
             self.dispatch()  # the store may have been unavailable at the last dispatch
         if self.paging.waiting:
             self.paging.retry_waiting()

@@ -47,6 +47,50 @@ def test_wide_window_is_filled_in_pieces_and_in_order() -> None:
     assert client.names == [*map(str, range(MANY)), "new"]
 
 
+@pytest.mark.parametrize("group_id", [None, "g"])
+def test_new_message_does_not_overtake_a_delivery_in_pieces_that_becomes_a_search(group_id: str | None) -> None:
+    world = LoopWorld()
+    world.put(*map(str, range(MANY)))
+    client = world.consume(prefetch=5000)
+    if group_id is None:
+        world.consume(selector="n = 1", prefetch=0)
+    world.put("new", group_id=group_id)
+    while world.turns:
+        world.turn()
+    assert client.names == [*map(str, range(MANY)), "new"]
+
+
+def test_search_whose_piece_ends_with_the_last_message_is_over() -> None:
+    world = LoopWorld()
+    world.put(*map(str, range(PIECE_MAX)), properties={"n": 1})
+    client = world.consume(selector="n = 1", prefetch=5000)
+    assert len(client.got) == PIECE_MAX
+    while world.turns:
+        world.turn()
+    world.put("refused", properties={"n": 2})
+    world.put("wanted", properties={"n": 1})
+    assert client.names[PIECE_MAX:] == ["wanted"]
+
+
+def test_group_whose_owner_leaves_between_two_pieces_keeps_its_order() -> None:
+    world = LoopWorld()
+    owner = world.consume(selector="n = 1")
+    world.put("a", group_id="g", properties={"n": 1})
+    owner.pause()
+    owner.ack()
+    world.put("b", group_id="g", properties={"n": 1})
+    world.put(*map(str, range(MANY)), properties={"n": 2})
+    other = world.consume(selector="n = 1")
+    while world.turns:
+        world.turn()
+    world.consume(selector="n = 3")
+    owner.close()
+    world.put("c", group_id="g", properties={"n": 1})
+    while world.turns:
+        world.turn()
+    assert (owner.names, other.names) == (["a"], ["b", "c"])
+
+
 def test_deliveries_that_take_long_end_a_piece_early() -> None:
     world = LoopWorld(seconds_per_read=PIECE_SECONDS / 2)
     world.put(*map(str, range(MANY)))

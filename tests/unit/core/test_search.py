@@ -17,18 +17,18 @@ from pybroker.broker.domain.states import ImpossibleEvent
 from tests.compiled import interpreted
 from tests.matrices import pairs
 from tests.unit.core import backlogs, test_paging
-from tests.unit.core.test_paging import SIZE, _compare, _thrown
+from tests.unit.core.test_paging import SIZE, Failing, PagedWorld, _compare, _thrown
 
 PAIRS = list(
     pairs(
         """
                 ASK          ASK_FOR_ANY  FINISH     STOP        YIELD     TURN
-    IDLE        SEARCHING    IDLE         -          -           IN_TURNS  IDLE
+    IDLE        SEARCHING    IDLE         -          UNFINISHED  IN_TURNS  IDLE
     IN_TURNS    PAUSED       IN_TURNS     -          -           IN_TURNS  IDLE
     SEARCHING   ASKED_AGAIN  ASKED_AGAIN  IDLE       UNFINISHED  -         -
     ASKED_AGAIN ASKED_AGAIN  ASKED_AGAIN  SEARCHING  UNFINISHED  -         -
     PAUSED      PAUSED       IN_TURNS     -          -           PAUSED    UNFINISHED
-    UNFINISHED  SEARCHING    IDLE         -          -           PAUSED    UNFINISHED
+    UNFINISHED  SEARCHING    IDLE         IDLE       -           PAUSED    UNFINISHED
     """,
         Search,
         SearchEvent,
@@ -86,4 +86,10 @@ def test_queues_make_every_move_of_the_table_and_no_other() -> None:
             dice = random.Random(seed)
             steps = [_thrown(dice) for _ in range(300)]
             _compare(steps, prioritized=seed & 1, grouped=seed % 3 == 0, has_loop=True, exact_max=10, piece_max=500)
+        away = PagedWorld()
+        away.store = away.disk = Failing()
+        away.restart(crash=True)
+        away.put(*map(str, range(20)))
+        away.disk.is_away = True
+        away.consume(prefetch=10)
     assert Watched.moves.keys() == ARROWS
