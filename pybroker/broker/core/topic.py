@@ -3,8 +3,8 @@
 A topic stores persistent messages only while it has durable subscriptions (see `durable`). These get a message at once.
 If a topic has many others, or selectors are evaluated for them, a message goes to some of them in each turn of the
 event loop: to at most `FAN_OUT_PIECE`, for `PIECE_SECONDS`. Messages published meanwhile wait behind it, so that each
-subscription gets them in their order. Until the last subscription has it, the message counts for the memory of the
-topic.
+subscription gets them in their order; what is left of a turn is used for them. Until the last subscription has it, the
+message counts for the memory of the topic.
 """
 
 import logging
@@ -35,7 +35,7 @@ _DISPATCHED: Final = ReferenceState.DISPATCHED
 _SETTLED: Final = ReferenceState.SETTLED
 
 FAN_OUT_PIECE: Final = 500
-"""Subscriptions that get a message in one piece: one to two milliseconds."""
+"""Subscriptions that get a message, or several, in one piece: one to two milliseconds."""
 
 DIRECT_MAX: Final = 64
 """Subscriptions without selectors that get a message without a look at the clock."""
@@ -173,22 +173,28 @@ class Topic(CoveredTopic):
         fan_out = _FanOut(message, receivers)
         try:
             if not self._under_way:
-                self._publish_piece(fan_out)
+                self._publish_piece(fan_out, FAN_OUT_PIECE, 0.0)
         finally:  # also after an error: the others get it
             if fan_out.served < len(receivers):
                 self._under_way.append(fan_out)
                 self.held.acquire(message)
                 self._defer()
 
-    def _publish_piece(self, fan_out: "_FanOut") -> None:
-        """Pass a message to further subscriptions, until a piece has been done."""
+    def _publish_piece(self, fan_out: "_FanOut", left: int, ends_at: float) -> None:
+        """Pass a message to further subscriptions, until a piece has been done.
+
+        Args:
+            fan_out: the message.
+            left: at most so many subscriptions get it now.
+            ends_at: monotonic seconds when the piece ends; 0: it begins now.
+        """
         paging = self.usage.paging
         message, receivers, index = fan_out.message, fan_out.receivers, fan_out.served
         stop = len(receivers)
         is_bounded = paging.later is not None and stop > 1
-        ends_at = paging.monotonic() + PIECE_SECONDS if is_bounded else 0.0
         if is_bounded:
-            stop = min(stop, index + FAN_OUT_PIECE)
+            ends_at = ends_at or paging.monotonic() + PIECE_SECONDS
+            stop = min(stop, index + left)
         try:
             while index < stop:
                 subscription = receivers[index]
@@ -205,18 +211,25 @@ class Topic(CoveredTopic):
             fan_out.served = index
 
     def _continue(self) -> None:
-        """Pass the oldest message under way to further subscriptions."""
+        """Pass the messages under way to further subscriptions, oldest first, until a piece has been done."""
         self._is_deferred = False
-        under_way = self._under_way
-        if not under_way:  # the topic was deleted
-            return
-        fan_out = under_way[0]
+        under_way, paging = self._under_way, self.usage.paging
+        left, ends_at = FAN_OUT_PIECE, paging.monotonic() + PIECE_SECONDS
         try:
-            self._publish_piece(fan_out)
-        finally:  # also after an error: what is under way must not wait for ever
-            if fan_out.served >= len(fan_out.receivers) and under_way:
-                under_way.popleft()
-                self.held.release(fan_out.message)
+            while under_way and left > 0:
+                fan_out = under_way[0]
+                before = fan_out.served
+                try:
+                    self._publish_piece(fan_out, left, ends_at)
+                finally:  # also after an error: what is under way must not wait for ever
+                    is_served = fan_out.served >= len(fan_out.receivers)
+                    if is_served and under_way:  # empty: the topic was deleted
+                        under_way.popleft()
+                        self.held.release(fan_out.message)
+                left -= fan_out.served - before
+                if not is_served or paging.monotonic() >= ends_at:
+                    break
+        finally:
             self._defer()
 
     def _defer(self) -> None:

@@ -123,6 +123,29 @@ class TestTopic:
         assert [client.names for client in clients] == [["a", "b", "c"]] * COUNT
         assert not world.usage.used
 
+    def test_messages_under_way_share_the_pieces(self, world):
+        clients = self.listeners(world)[:2]
+        for client in list(world.topic.subscriptions)[2:]:
+            client.consumer.close()
+        names = [str(number) for number in range(100)]
+        world.publish(*names, properties={"n": 1})
+        world.seconds_per_read = PIECE_SECONDS / 100
+        assert turns(world) < 10
+        assert [client.names for client in clients] == [names, names]
+        assert not world.usage.used
+
+    def test_piece_ends_after_its_subscriptions_in_sum(self, world):
+        clients = self.listeners(world)
+        names = [str(number) for number in range(100)]
+        world.publish(*names, properties={"n": 1})
+        world.seconds_per_read = 0.0
+        counts = [sum(len(client.names) for client in clients)]
+        while world.turns:
+            world.turn()
+            counts.append(sum(len(client.names) for client in clients))
+        assert counts == [1, 501, 1001, 1501, 2000]
+        assert [client.names for client in clients] == [names] * COUNT
+
     def test_one_subscription_gets_a_message_at_once(self, world):
         client = world.listen(selector="n = 1")
         world.publish("a", "b", properties={"n": 1})
