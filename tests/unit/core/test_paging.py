@@ -675,45 +675,6 @@ def test_while_the_store_is_away_nothing_is_lost(failing, caplog, selector):
     assert client.names == [str(number) for number in range(41)]
 
 
-@pytest.mark.parametrize("group_id", [None, "g"])
-def test_new_message_does_not_overtake_what_cannot_be_read(failing, group_id):
-    failing.disk.is_away = True
-    client = failing.consume(prefetch=100)
-    if group_id is None:
-        failing.consume(selector="n = 1", prefetch=0)
-    failing.put("40", group_id=group_id)
-    assert client.names == ["0", "1"]
-    failing.disk.is_away = False
-    failing.queue.remove_expired()
-    assert client.names == [str(number) for number in range(41)]
-
-
-def test_what_cannot_be_read_goes_to_all_consumers_with_capacity_later(failing):
-    failing.disk.is_away = True
-    first, second = failing.consume(prefetch=100), failing.consume(prefetch=3)
-    failing.disk.is_away = False
-    second.consumer.dispatch()
-    assert sorted(first.names + second.names, key=int) == [str(number) for number in range(40)]
-
-
-def test_dead_letter_that_cannot_be_stored_does_not_stop_the_queue(monkeypatch):
-    world = World()
-    world.put("0", expiration=world.now_ms + 1)
-    world.put("1", "2")
-    world.now_ms += 2
-    errors = [StoreUnavailable("no space left")]
-
-    def fail_once(_: Message) -> None:
-        if errors:
-            raise errors.pop()
-
-    monkeypatch.setattr(world, "send", fail_once)
-    client = world.consume()
-    assert client.names == []
-    world.queue.remove_expired()
-    assert client.names == ["1", "2"]
-
-
 def test_queue_without_acknowledgements_resumes_in_time(failing):
     failing.disk.is_away = True
     client = failing.consume(prefetch=100)
