@@ -44,8 +44,9 @@ it were garbage."""
 FORCED_GROWTH: Final = 4_000_000
 """The growth at which a full collection does not wait."""
 
-IDLE_SHARE: Final = 0.02
-"""The share of a processor up to which a process counts as idle."""
+IDLE_SHARE: Final = 0.002
+"""The share of a processor up to which a process counts as idle: heart-beats, but not one client that sends 100
+messages a second, which would notice a collection of seconds."""
 
 TICK_SECONDS: Final = 1.0
 

@@ -113,14 +113,13 @@ def inflate(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
     Raises:
         MalformedOpenWire: it is no whole zlib stream, or more than `limit` bytes come out of it.
     """
-    stream = zlib.decompressobj()
     try:
-        body = _decompressed(stream, content, limit + 1)
+        body, is_whole = _decompressed(content, limit + 1)
     except zlib.error as error:
         raise MalformedOpenWire(f"a compressed body that is no zlib stream: {error}") from error
     if len(body) > limit:
         raise MalformedOpenWire(f"a compressed body of more than {limit} bytes")
-    if not stream.eof:
+    if not is_whole:
         raise MalformedOpenWire("a compressed body that is cut short")
     return body
 
@@ -136,7 +135,7 @@ def inflate_bytes_message(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
     if not 0 <= length <= limit:
         raise MalformedOpenWire(f"a compressed body of {length} bytes, where the limit is {limit}")
     try:
-        body = _decompressed(zlib.decompressobj(), reader.take(reader.remaining), length)
+        body, _ = _decompressed(reader.take(reader.remaining), length)
     except zlib.error as error:
         raise MalformedOpenWire(f"a compressed body that is no zlib stream: {error}") from error
     if len(body) != length:
@@ -154,13 +153,13 @@ def inflates_within(content: bytes, limit: int, *, is_bytes_message: bool) -> bo
         return True
 
 
-def _decompressed(stream: "zlib._Decompress", content: bytes, size_max: int) -> bytes:
-    """Return what comes out of a stream, at most so many bytes, which are in memory once.
+def _decompressed(content: bytes, size_max: int) -> tuple[bytes, bool]:
+    """Return what comes out of a stream, at most so many bytes, and whether its end was reached.
 
-    zlib itself would join the blocks that it has gathered, and so need twice their memory. The content goes in by
-    slices, because after each piece zlib copies what it has not consumed.
+    The bytes are in memory once. zlib itself would join the blocks that it has gathered, and so need twice their
+    memory. The content goes in by slices, because after each piece zlib copies what it has not consumed.
     """
-    gathered, size = BytesIO(), 0
+    stream, gathered, size = zlib.decompressobj(), BytesIO(), 0
     with memoryview(content) as view:
         for start in range(0, len(view), _SLICE_BYTES):
             left: bytes | memoryview = view[start : start + _SLICE_BYTES]
@@ -169,7 +168,7 @@ def _decompressed(stream: "zlib._Decompress", content: bytes, size_max: int) -> 
                 left = stream.unconsumed_tail
     while size < size_max and (piece := stream.decompress(b"", min(_PIECE_BYTES, size_max - size))):
         size += gathered.write(piece)
-    return gathered.getvalue()
+    return gathered.getvalue(), stream.eof
 
 
 def _text_bytes(content: bytes) -> bytes:
