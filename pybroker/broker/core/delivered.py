@@ -7,8 +7,8 @@ process. Otherwise clients with wide windows, which acknowledge late or never, w
 producers of every queue would wait for them.
 
 A message for a consumer of a topic that is not durable is never needed again. It is not counted while it is delivered,
-for that would cost more than delivering it. So these consumers' deliveries are looked through each time topics have
-published a `PUBLISHED_SHARE` of the limit.
+for that would cost more than delivering it. So the bodies that these consumers hold leave memory each time topics have
+published the limit divided by `PUBLISHED_SHARE`.
 
 The deliveries are looked through in pieces, in later turns of the event loop. The class `StoredSource` reads the body
 of a message back if it is needed; see there.
@@ -29,7 +29,7 @@ BODY_BYTES_MIN: Final = 256
 """Shorter bodies stay in memory: the objects around them take several times as much."""
 
 PUBLISHED_SHARE: Final = 16
-"""What topics publish between two looks at their consumers' deliveries: this part of the memory limit."""
+"""The memory limit divided by this is the bytes published after which topic consumers' deliveries are paged out."""
 
 _NEVER: Final = 2**63
 

@@ -59,7 +59,7 @@ class Gate:
         deliver: gets each message that passes, and counts it.
         store: holds the bodies of paged-out messages.
         usage: the usage of the destination, whose broker's counts the messages while they wait here. That of the
-            destination would page out the messages behind the gate in vain.
+            destination would start page-outs, which cannot page out messages at a gate.
 
     Attributes:
         paging: defers the next page to the next turn of the event loop.

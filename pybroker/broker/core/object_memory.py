@@ -47,7 +47,7 @@ CHARACTER_BYTES: Final = 4
 """The memory of each character of a name or selector, which several tables have, and a selector compiled too."""
 
 GUARANTEED_BYTES: Final = 128 << 10
-"""What each connection may take in any case: 32 consumers, or 20 consumers and 80 producers."""
+"""The bytes that are guaranteed to each connection: 32 consumers, or 20 consumers and 80 producers."""
 
 PART_MIN: Final = 16 << 20
 """The smallest part, so that a low limit on messages is none on the number of clients."""
@@ -73,7 +73,7 @@ RESERVE_BURST_SECONDS: Final = 20
 
 OWN_BURST_BYTES: Final = 64 << 10
 OWN_BYTES_PER_SECOND: Final = 1 << 10
-"""What one connection may take of the reserve: ten queues at once, and then one in six seconds."""
+"""The rate limit of one connection in the reserve: a burst of ten queues, and then one queue in six seconds."""
 
 NEAR_PERCENT: Final = 90
 """Use of the general part, in percent, from which on unused destinations are to be removed at once."""
@@ -230,7 +230,7 @@ class ObjectMemory:
 
 
 class ObjectAccount:
-    """What one connection has created.
+    """The memory quota of one connection for the objects that it creates.
 
     Attributes:
         held: bytes of what it takes with it at its end.

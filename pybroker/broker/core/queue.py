@@ -88,7 +88,7 @@ class Queue(StoredSource):
         self._recompute_watermark()
         self._is_temporary = destination.is_temporary
         self._answers: Answers | None = None
-        """What several selective consumers answered to the last message that was offered to them."""
+        """The results of the selectors of several consumers for the message that was evaluated last."""
         self._piece_left = 0
         """The number of messages that the present search may still examine in this turn of the event loop."""
         self._piece_ends_at = 0.0

@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Effort:
-    """What the work since the last look at the clock was.
+    """The cost of the work since the session last read the clock.
 
     Attributes:
         is_large: the core did something whose time depends on how much clients have created, or on their selectors.
