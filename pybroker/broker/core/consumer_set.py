@@ -45,17 +45,21 @@ microseconds, as long as passing so many."""
 class Answers:
     """The answers of the consumers to one message, gathered in pieces.
 
+    A further piece passes the consumers that have answered before it asks others. It asks for as long as that took, if
+    this is longer than the rest of the piece: else the work for a message would grow with the square of its consumers.
+
     Attributes:
         known: the answers.
         ends_at: monotonic seconds after which the others are asked in a later turn of the event loop.
         is_over: the time was over before all that are needed were known.
     """
 
-    __slots__ = ("_monotonic", "_redelivery_count", "_sequence", "ends_at", "is_over", "known")
+    __slots__ = ("_monotonic", "_redelivery_count", "_resumed_at", "_sequence", "ends_at", "is_over", "known")
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._sequence = -1
         self._redelivery_count = 0
+        self._resumed_at = 0.0
         self.known: dict[BrokerConsumer, bool] = {}
         self.ends_at = 0.0
         self.is_over = False
@@ -68,11 +72,16 @@ class Answers:
         if reference.sequence != self._sequence or reference.redelivery_count != self._redelivery_count:
             self._sequence, self._redelivery_count = reference.sequence, reference.redelivery_count
             self.known.clear()
+        self._resumed_at = self._monotonic() if self.known else 0.0
 
     def ask(self, consumer: BrokerConsumer, reference: Reference) -> bool:
         """Return True if a consumer accepts the message."""
         known = self.known.get(consumer)
         if known is None:
+            if self._resumed_at:
+                now = self._monotonic()
+                self.ends_at = max(self.ends_at, now + now - self._resumed_at)
+                self._resumed_at = 0.0
             known = self.known[consumer] = consumer.accepts(reference.message, reference.redelivery_count)
             self.is_over = self._monotonic() >= self.ends_at
         return known

@@ -53,6 +53,9 @@ _ASKED_AGAIN: Final = Search.ASKED_AGAIN
 _PAUSED: Final = Search.PAUSED
 _UNFINISHED: Final = Search.UNFINISHED
 
+_MANY_CONSUMERS: Final = 64
+"""From this number on, the time to gather the consumers of a search is measured: tens of microseconds."""
+
 
 class Queue(StoredSource):
     """One queue: the backlog of all its consumers. A temporary queue stores nothing, and ends with its connection."""
@@ -60,6 +63,7 @@ class Queue(StoredSource):
     __slots__ = (
         "_answers",
         "_is_temporary",
+        "_piece_began_at",
         "_piece_ends_at",
         "_piece_left",
         "consumer_set",
@@ -91,6 +95,8 @@ class Queue(StoredSource):
         """The results of the selectors of several consumers for the message that was evaluated last."""
         self._piece_left = 0
         """The number of messages that the present search may still examine in this turn of the event loop."""
+        self._piece_began_at = 0.0
+        """The time at which the present search began, if it has many consumers; else 0."""
         self._piece_ends_at = 0.0
         """The time at which it continues in a later turn; 0: the clock was not read yet."""
 
@@ -363,6 +369,7 @@ class Queue(StoredSource):
     def _search(self, consumers: Sequence[BrokerConsumer]) -> None:
         """Deliver while not every consumer accepts every message. After a piece, continue in a later turn."""
         self._piece_left, self._piece_ends_at = PIECE_MAX, 0.0
+        self._piece_began_at = self.paging.monotonic() if len(consumers) > _MANY_CONSUMERS else 0.0
         self._search_reopened_groups()  # an owner may have left since the last piece
         try:
             is_done = self._search_levels(consumers)
@@ -405,7 +412,7 @@ class Queue(StoredSource):
                 receiver = None
             elif is_bounded and len(self.consumer_set.eligible) > 1:
                 if not self._piece_ends_at:
-                    self._piece_ends_at = paging.monotonic() + PIECE_SECONDS
+                    self._begin_piece(paging.monotonic())
                 answers = self._answers_to(reference, self._piece_ends_at)
                 receiver = self.consumer_set.choose(reference, answers)
                 if receiver is None and answers.is_over:
@@ -432,8 +439,13 @@ class Queue(StoredSource):
     def _is_piece_over(self, now: float) -> bool:
         """Return True if the present search has used its time in this turn of the event loop."""
         if not self._piece_ends_at:
-            self._piece_ends_at = now + PIECE_SECONDS
+            self._begin_piece(now)
         return now >= self._piece_ends_at
+
+    def _begin_piece(self, now: float) -> None:
+        """Set the end of a piece: not before it has lasted as long as it took to gather its consumers."""
+        prepared = now - self._piece_began_at if self._piece_began_at else 0.0
+        self._piece_ends_at = now + max(PIECE_SECONDS, prepared)
 
     def _search_reopened_groups(self) -> bool:
         """Make consumers search again for messages whose group has lost its owner; return True if there are any."""

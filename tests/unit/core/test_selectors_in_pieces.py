@@ -1,13 +1,26 @@
 """Selectors of many consumers for one message: asked in pieces, so that no turn lasts for all of them."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.core.consumer_set import Answers
 from pybroker.broker.core.paging import PIECE_SECONDS
+from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.effort import EFFORT
 from tests.unit.core.backlogs import Client
 from tests.unit.core.test_pieces import LoopWorld
 
 COUNT = 20
+
+
+class Refusing:
+    """A consumer that accepts no message."""
+
+    def accepts(self, message: object, redelivery_count: int) -> bool:
+        return False
 
 
 @pytest.fixture
@@ -26,6 +39,29 @@ def turns(world: LoopWorld) -> int:
 
 def others(world: LoopWorld) -> list[Client]:
     return [world.consume(selector=f"n = {number}") for number in range(2, 2 + COUNT)]
+
+
+class TestAnswers:
+    def test_further_piece_asks_for_as_long_as_it_passed_known_answers(self):
+        now = 0.0
+        answers = Answers(lambda: now)
+        reference = cast("Reference", SimpleNamespace(sequence=1, redelivery_count=0, message=None))
+        consumers = [cast("BrokerConsumer", Refusing()) for _ in range(10)]
+        answers.begin(reference, ends_at=1.0)
+        for consumer in consumers[:5]:
+            answers.ask(consumer, reference)
+        now = 10.0
+        answers.begin(reference, ends_at=11.0)
+        now = 13.0  # three seconds pass until one is asked that has not answered
+        asked = 0
+        for consumer in consumers[5:]:
+            answers.ask(consumer, reference)
+            asked += 1
+            now += 1.0
+            if answers.is_over:
+                break
+        assert asked == 4, "asked at 13, 14, 15 and 16 seconds"
+        assert len(answers.known) == 9
 
 
 class TestQueue:
