@@ -27,7 +27,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.list:
         for each in all_attacks().values():
-            print(f"{each.theme:12} {each.name:28} {'quick ' if each.quick else '      '}{each.what}")
+            quick = "quick" if each.quick else ""
+            print(f"{each.theme:16} {each.name:28} {quick:6}{each.memory_limit_mb:4} MB  {each.what}")
         return 0
     try:
         attacks = chosen(options.attack, quick=options.quick)
@@ -78,6 +79,8 @@ def _figures(attack: Attack, trial: Trial) -> dict[str, report.Cell]:
         "after MB": round(trial.after_mb),
         "log KB": round(trial.log_kb),
         "seconds": _rounded(trial.seconds),
+        "limit MB": attack.memory_limit_mb,
+        "reached": "; ".join(trial.reached),
         "outcome": _cut(trial.outcome),
         "verdict": "; ".join(trial.problems) or "pass",
     }

@@ -12,8 +12,9 @@ import os
 import resource
 import time
 
-from benchmarks.hostile.attacks import all_attacks
+from benchmarks.hostile.attacks import Attack, all_attacks
 from benchmarks.hostile.target import Refused, Target
+from benchmarks.hostile.verdict import unmeant
 
 _NICENESS = 5
 """The attacker shares a core with the bystander, which must be scheduled when its answer has come."""
@@ -34,21 +35,31 @@ def main() -> None:
     gc.disable()  # prepared frames are many and live until the end
     target = Target(openwire_port=options.openwire, stomp_port=options.stomp, tls_port=options.tls, quick=options.quick)
     attack = all_attacks()[options.name]
-    outcome = asyncio.run(_outcome(attack.run(target)))
-    seconds = time.monotonic() - target.began_at if target.began_at else 0.0
-    print(json.dumps({"outcome": outcome, "harm": target.harm, "seconds": seconds}), flush=True)
+    outcome = asyncio.run(_outcome(attack, target))
+    result = {
+        "outcome": outcome,
+        "harm": target.harm,
+        "seconds": time.monotonic() - target.began_at if target.began_at else 0.0,
+        "reached": target.depth.reached(),
+        "missed": target.depth.missed() + unmeant(target.depth.refusals, attack.refused, quick=options.quick),
+    }
+    print(json.dumps(result), flush=True)
     os._exit(0)  # clients that are still open close with the process, without a word
 
 
-async def _outcome(attack: object) -> str:
+async def _outcome(attack: Attack, target: Target) -> str:
+    """Run an attack and return its outcome. What ends it early counts as a depth that was not reached."""
     try:
-        return str(await attack)  # type: ignore[misc]
+        return await attack.run(target)
     except Refused as refused:
-        return f"refused: {refused}"
+        return f"refused: {refused}"  # a refusal, judged with the others
     except TimeoutError as error:
-        return f"time-out: {error}"
+        outcome = f"time-out: {error}"
     except (OSError, EOFError) as error:
-        return f"connection closed: {type(error).__name__}"
+        outcome = f"connection closed: {type(error).__name__}"
+    if not target.depth.refusals:  # these are judged by their reasons
+        target.depth.broken_off.append(outcome)
+    return outcome
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ class Attack:
         quick: it belongs to the short form.
         seconds_max: time after which it is ended, still under way.
         extra: further arguments of `pybroker start`.
+        refused: regular expression for the reasons with which the broker is to refuse parts of it; None: it refuses
+            nothing. An attack that is refused otherwise, or in its full form not at all, has not reached its depth.
         fills: it uses up `connections_max`, so that connections of others are refused meanwhile.
         tls: the broker has a STOMP listener with TLS as well.
     """
@@ -53,6 +55,7 @@ class Attack:
     quick: bool
     seconds_max: float
     extra: Sequence[str]
+    refused: str | None
     fills: bool
     tls: bool
 
@@ -67,6 +70,7 @@ def attack(
     quick: bool = False,
     seconds_max: float = PATIENCE_SECONDS,
     extra: Sequence[str] = (),
+    refused: str | None = None,
     fills: bool = False,
     tls: bool = False,
 ) -> Callable[[Run], Run]:
@@ -85,6 +89,7 @@ def attack(
             quick=quick,
             seconds_max=seconds_max,
             extra=extra,
+            refused=refused,
             fills=fills,
             tls=tls,
         )

@@ -10,7 +10,7 @@ _QUEUE = queue("HOSTILE.EXTREME")
 _GREATEST = (1 << 63) - 1
 
 
-@attack("nesting-deep")
+@attack("nesting-deep", refused="JMSException")
 async def nesting(target: Target) -> str:
     """Structures in structures, 50,000 deep: responses, brokers' infos, an exception's causes, composite paths."""
     depth = target.sized(50_000, 20_000)
@@ -30,7 +30,7 @@ async def nesting(target: Target) -> str:
     return "; ".join(outcomes)
 
 
-@attack("numbers-extreme", quick=True)
+@attack("numbers-extreme", quick=True, refused="Exception")
 async def numbers(target: Target) -> str:
     """Greatest and least numbers: time-outs, delays, expirations, priorities, windows, counts."""
     await target.begin()
@@ -82,7 +82,7 @@ async def large_messages(target: Target) -> str:
     return f"{consumer.messages} of 2 received; {common(producer.errors + sender.errors + consumer.errors)}"
 
 
-@attack("stomp-transaction")
+@attack("stomp-transaction", memory_limit_mb=512)
 async def stomp_transaction(target: Target) -> str:
     """A STOMP transaction of 200,000 sends, committed at once, and one of 50,000 acknowledgements that is aborted."""
     await target.begin()

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from benchmarks.hostile.attacks import attack
 from benchmarks.hostile.target import FORMAT, OpenWire, Refused, Stomp, Target, common, queue, topic
@@ -79,7 +79,7 @@ async def remove_info(target: Target) -> str:
     return await _own_flood(target, client, [wire.RemoveInfo(object_id=wire.ConsumerId(client.id, 1, 9))])
 
 
-@attack("flood-remove-info-foreign")
+@attack("flood-remove-info-foreign", refused="IllegalStateException")
 async def remove_info_foreign(target: Target) -> str:
     """RemoveInfo of a consumer of another connection, which is refused, for 4 s."""
     return await _openwire_flood(target, FORMAT.encode_frame(wire.RemoveInfo(object_id=wire.ConsumerId("x", 1, 1))))
@@ -242,6 +242,7 @@ async def connections(target: Target) -> str:
     for writer in made:
         writer.transport.abort()
     await asyncio.sleep(0.5)
+    target.depth.reach(len(made), count, "connections opened")
     return f"{len(made):,} opened, {refused:,} refused"
 
 
@@ -254,8 +255,6 @@ def _tls_context() -> ssl.SSLContext:
 @attack("tls-handshakes", tls=True)
 async def tls_handshakes(target: Target) -> str:
     """TLS connections that come and go, 100 at a time, for 4 s."""
-    if not target.tls_port:
-        return "no TLS listener"
     context = _tls_context()
     await target.begin()
     until, count = time.monotonic() + target.sized(_SECONDS, 1), 0
@@ -270,14 +269,13 @@ async def tls_handshakes(target: Target) -> str:
                 count += 1
 
     await asyncio.gather(*(run() for _ in range(100)))
+    target.depth.reach(count, 100, "handshakes")
     return f"{count:,} handshakes"
 
 
 @attack("tls-records", tls=True)
 async def tls_records(target: Target) -> str:
     """A TLS connection that sends a record for each byte, for 4 s."""
-    if not target.tls_port:
-        return "no TLS listener"
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = _tls_context().wrap_bio(incoming, outgoing)
     reader, writer = await asyncio.open_connection("127.0.0.1", target.tls_port)
@@ -301,20 +299,39 @@ async def tls_records(target: Target) -> str:
 @attack("tls-half-open", tls=True, fills=True)
 async def tls_half_open(target: Target) -> str:
     """1,500 connections to the TLS port that begin no handshake, or break off in the middle of one."""
-    if not target.tls_port:
-        return "no TLS listener"
     await target.begin()
+    return await _tls_half_open(target, target.sized(1500, 300), lambda number: _RECORD_HEAD if number % 2 else b"")
+
+
+_RECORD_HEAD = b"\x16\x03\x01\x02\x00"
+
+
+@attack("tls-half-open-hellos", tls=True, extra=("--connections-max", "4000"))
+async def tls_half_open_hellos(target: Target) -> str:
+    """1,500 connections to the TLS port that send a ClientHello, all at the same moment, and read no answer."""
+    tls = _tls_context().wrap_bio(ssl.MemoryBIO(), outgoing := ssl.MemoryBIO())
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    hello = outgoing.read()
+    await target.begin()
+    return await _tls_half_open(target, target.sized(1500, 300), lambda _: hello)
+
+
+async def _tls_half_open(target: Target, count: int, data: Callable[[int], bytes]) -> str:
+    """Open so many connections to the TLS port, and then have each send its data."""
     made = []
-    for number in range(target.sized(1500, 300)):
+    for _ in range(count):
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", target.tls_port)
-            writer.write(b"\x16\x03\x01\x02\x00" if number % 2 else b"")
             made.append(writer)
-    await asyncio.sleep(1)
+    for number, writer in enumerate(made):
+        writer.write(data(number))
+    await asyncio.sleep(target.sized(4, 1))
+    target.depth.reach(len(made), count, "connections opened")
     return f"{len(made):,} opened"
 
 
-@attack("flood-20-connections")
+@attack("flood-20-connections", refused="Exception|ERROR")
 async def twenty_connections(target: Target) -> str:
     """20 connections that flood at the same time, each with another command, STOMP and OpenWire, for 4 s."""
     frames = (wire.KeepAliveInfo(response_required=True), wire.FlushCommand(), wire.RemoveInfo(object_id=None))

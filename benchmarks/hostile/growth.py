@@ -25,7 +25,7 @@ def _messages(client: OpenWire, names: list[wire.Destination], **fields: object)
     )
 
 
-@attack("queues-advisories", quick=True)
+@attack("queues-advisories", quick=True, memory_limit_mb=2304)
 async def queues_advisories(target: Target) -> str:
     """50,000 queues created while 10 subscriptions of the same client listen to ActiveMQ.Advisory.>."""
     await target.begin()
@@ -34,10 +34,12 @@ async def queues_advisories(target: Target) -> str:
         await client.consume(topic("ActiveMQ.Advisory.>"))
     count = target.sized(50_000, 2_000)
     await _send(client, _messages(client, [queue(f"HOSTILE.{n}") for n in range(count)], text="x"))
+    await client.messages_reach(10 * 1000, 20)  # each subscription's window
+    target.depth.reach(count - sum(client.errors.values()), count, "queues created")
     return f"{count:,} created, {client.messages:,} advisories; {common(client.errors)}"
 
 
-@attack("advisories-late")
+@attack("advisories-late", memory_limit_mb=2304)
 async def advisories_late(target: Target) -> str:
     """10 subscriptions to ActiveMQ.Advisory.>, one after another, once there are 50,000 queues and 1,000 consumers."""
     await target.begin()
@@ -48,6 +50,7 @@ async def advisories_late(target: Target) -> str:
     for _ in range(10):
         await client.consume(topic("ActiveMQ.Advisory.>"))
     await client.settle(60)
+    target.depth.reach(count - sum(client.errors.values()), count, "queues created")
     return f"{client.messages:,} advisories; {common(failures)}"
 
 
@@ -80,6 +83,7 @@ async def browsers(target: Target) -> str:
     failures = await browser.requests(
         browser.consumer(_QUEUE, browser=True, prefetch=10) for _ in range(target.sized(500, 50))
     )
+    await browser.messages_reach(10 * target.sized(500, 50), 20)
     return f"{count:,} waiting; {common(failures) or 'accepted'}; {browser.messages:,} received"
 
 
@@ -110,10 +114,11 @@ async def wildcard_consumers(target: Target) -> str:
     failures += await client.requests(client.consumer(queue("HOSTILE.>"), prefetch=1) for n in range(count // 2))
     names = [queue(f"HOSTILE.A.{n}.B") for n in range(count)]
     await _send(client, _messages(client, names, text="x"))
+    await client.messages_reach(count // 2, 20)  # the window of each consumer of HOSTILE.>
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"
 
 
-@attack("wildcard-loop")
+@attack("wildcard-loop", memory_limit_mb=1024)
 async def wildcard_loop(target: Target) -> str:
     """A consumer of `>` that comes and goes 100 times, once there are 20,000 queues."""
     await target.begin()
@@ -140,7 +145,7 @@ async def advisories_to_many(target: Target) -> str:
     return f"{common(failures) or 'accepted'}; {listener.messages:,} advisories"
 
 
-@attack("wildcard-late")
+@attack("wildcard-late", memory_limit_mb=1024)
 async def wildcard_late(target: Target) -> str:
     """20,000 queues, and then 100 consumers of wildcards that match all of them."""
     await target.begin()
@@ -166,7 +171,7 @@ async def wildcard_topics(target: Target) -> str:
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"
 
 
-@attack("consumers-prefetch-0")
+@attack("consumers-prefetch-0", memory_limit_mb=1024)
 async def consumers_prefetch_0(target: Target) -> str:
     """20,000 consumers with prefetch 0 on one queue, and 2,000 messages."""
     await target.begin()
@@ -177,7 +182,7 @@ async def consumers_prefetch_0(target: Target) -> str:
     return common(failures) or "accepted"
 
 
-@attack("consumers-pulling")
+@attack("consumers-pulling", memory_limit_mb=256)
 async def consumers_pulling(target: Target) -> str:
     """5,000 consumers with prefetch 0 that all pull with a time-out of 1 s, and no message."""
     await target.begin()
@@ -189,11 +194,11 @@ async def consumers_pulling(target: Target) -> str:
         for info in infos
     )
     await _send(client, data)
-    await asyncio.sleep(1.5)
+    await client.messages_reach(len(infos), 10)  # a null message each, when their time is up
     return f"{common(failures) or 'accepted'}; {client.messages:,} answers"
 
 
-@attack("consumers-one-connection", quick=True)
+@attack("consumers-one-connection", quick=True, memory_limit_mb=512)
 async def consumers_one_connection(target: Target) -> str:
     """10,000 consumers of as many queues on one connection, which then closes without a word."""
     await target.begin()
@@ -204,7 +209,7 @@ async def consumers_one_connection(target: Target) -> str:
     return common(failures) or f"{count:,} accepted"
 
 
-@attack("consumers-one-queue")
+@attack("consumers-one-queue", memory_limit_mb=512)
 async def consumers_one_queue(target: Target) -> str:
     """10,000 consumers of one queue on one connection, 20,000 messages, then the connection closes."""
     await target.begin()
@@ -217,20 +222,22 @@ async def consumers_one_queue(target: Target) -> str:
     return common(failures) or f"{count:,} accepted"
 
 
-@attack("stomp-subscriptions")
+@attack("stomp-subscriptions", memory_limit_mb=512)
 async def stomp_subscriptions(target: Target) -> str:
-    """10,000 STOMP subscriptions to one topic on one connection, 20 messages, then the connection closes."""
+    """10,000 STOMP subscriptions to one topic, 1,000 on each of ten connections, 20 messages, then these close."""
     await target.begin()
-    client = await target.stomp()
-    count = target.sized(10_000, 1_000)
-    frames = "".join(f"SUBSCRIBE\nid:{n}\ndestination:/topic/HOSTILE\n\n\0" for n in range(count))
-    await client.write(frames.encode())
-    await client.request(
-        b"SEND\ndestination:/topic/HOSTILE\nreceipt:r\n\nx\0" + b"SEND\ndestination:/topic/HOSTILE\n\nx\0" * 19, 50
-    )
-    await client.messages_reach(20 * count, 20)
-    await client.close()
-    return f"{client.messages:,} received; {common(client.errors)}"
+    clients = [await target.stomp() for _ in range(target.sized(10, 1))]
+    frames = "".join(f"SUBSCRIBE\nid:{n}\ndestination:/topic/HOSTILE\n\n\0" for n in range(1_000))
+    for client in clients:
+        await client.write(frames.encode())
+        await client.request(b"BEGIN\ntransaction:t\nreceipt:r\n\n\0", 50)
+    send = b"SEND\ndestination:/topic/HOSTILE\n\nx\0"
+    await clients[0].request(send * 19 + b"SEND\ndestination:/topic/HOSTILE\nreceipt:r\n\nx\0", 50)
+    for client in clients:
+        await client.messages_reach(20_000, 20)
+    for client in clients:
+        await client.close()
+    return f"{sum(client.messages for client in clients):,} received"
 
 
 @attack("scheduled-sends", quick=True)
@@ -295,7 +302,7 @@ async def deletion_deep(target: Target) -> str:
     return common(outcomes) or "deleted"
 
 
-@attack("temporary-queues")
+@attack("temporary-queues", memory_limit_mb=1536)
 async def temporary_queues(target: Target) -> str:
     """20,000 temporary queues on one connection, with a message each, then the connection closes."""
     await target.begin()
@@ -411,7 +418,7 @@ async def redelivery_storm(target: Target) -> str:
     return f"{received:,} received"
 
 
-@attack("composite-consumers")
+@attack("composite-consumers", memory_limit_mb=256)
 async def composite_consumers(target: Target) -> str:
     """200 consumers of composites of 256 queues."""
     await target.begin()
@@ -451,7 +458,7 @@ async def composite_small(target: Target) -> str:
     return common(client.errors) or f"{sent:,} accepted"
 
 
-@attack("scheduler-browse")
+@attack("scheduler-browse", refused="16 browse")
 async def scheduler_browse(target: Target) -> str:
     """50,000 scheduled messages, which are browsed 20 times and then removed."""
     await target.begin()
@@ -502,7 +509,7 @@ async def topic_consumers_slow(target: Target) -> str:
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"
 
 
-@attack("producers-500000", seconds_max=150.0)
+@attack("producers-500000", seconds_max=150.0, refused="ResourceAllocationException")
 async def producers(target: Target) -> str:
     """500,000 producers, 50,000 on each of ten connections, which stay; then a client needs a few objects."""
     await target.begin()
@@ -516,7 +523,7 @@ async def producers(target: Target) -> str:
     return f"{count * len(clients) - len(failures):,} accepted; {common(failures)}"
 
 
-@attack("consumers-500000", seconds_max=150.0)
+@attack("consumers-500000", seconds_max=150.0, refused="ResourceAllocationException")
 async def consumers_500000(target: Target) -> str:
     """50,000 consumers on each of five connections, which stay; then a client needs a few objects."""
     await target.begin()
@@ -529,7 +536,7 @@ async def consumers_500000(target: Target) -> str:
     return f"{count * len(clients) - len(failures):,} accepted; {common(failures)}"
 
 
-@attack("queue-names-long", seconds_max=120.0)
+@attack("queue-names-long", seconds_max=120.0, refused="ResourceAllocationException|InvalidDestinationException")
 async def queue_names_long(target: Target) -> str:
     """20,000 queues with names of 1,000 characters, which each get a message, and as many with 30,000."""
     await target.begin()
@@ -544,7 +551,7 @@ async def queue_names_long(target: Target) -> str:
     return common(client.errors) or "accepted"
 
 
-@attack("creations-reconnecting", quick=True, seconds_max=120.0)
+@attack("creations-reconnecting", quick=True, seconds_max=120.0, refused="ResourceAllocationException")
 async def creations_reconnecting(target: Target) -> str:
     """500 connections, one after another, that create 300 queues with a message each and 20 durable subscriptions."""
     await target.begin()
@@ -562,7 +569,7 @@ async def creations_reconnecting(target: Target) -> str:
     return f"{count:,} queues; {refused:,} refused"
 
 
-@attack("temporaries-and-sessions", quick=True)
+@attack("temporaries-and-sessions", quick=True, refused="ResourceAllocationException")
 async def temporaries(target: Target) -> str:
     """50,000 temporary queues and 50,000 sessions on each of three connections, which stay."""
     await target.begin()

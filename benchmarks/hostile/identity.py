@@ -34,7 +34,7 @@ async def _genuine_messages(target: Target, wanted: int) -> int:
     return genuine
 
 
-@attack("producer-of-another", quick=True)
+@attack("producer-of-another", quick=True, refused="IllegalStateException")
 async def producer_of_another(target: Target) -> str:
     """A client sends with the producer id of another connection, and removes that connection's producer."""
     await target.begin()
@@ -52,7 +52,7 @@ async def producer_of_another(target: Target) -> str:
     return f"send {sent}; ProducerInfo {added}; its message id {named}"
 
 
-@attack("ids-used-first", quick=True)
+@attack("ids-used-first", quick=True, refused="IllegalStateException")
 async def ids_used_first(target: Target) -> str:
     """A client uses the message ids that another will use, first; that owner's acknowledged messages must arrive."""
     await target.begin()
@@ -76,7 +76,7 @@ async def ids_used_first(target: Target) -> str:
     return f"{genuine} of 10 genuine; forged: {common(thief.errors) or 'accepted'}"
 
 
-@attack("stomp-ids-used-first", quick=True)
+@attack("stomp-ids-used-first", quick=True, refused="IllegalStateException")
 async def stomp_ids_used_first(target: Target) -> str:
     """A client uses STOMP's message ids before the broker gives them out: the next of each session it has seen."""
     await target.begin()
@@ -141,7 +141,7 @@ async def connections_silent(target: Target) -> str:
     return f"{opened} of 20 clients connected"
 
 
-@attack("client-id-taken", quick=True)
+@attack("client-id-taken", quick=True, refused="InvalidClientIDException")
 async def client_id_taken(target: Target) -> str:
     """1,000 connections with the client id of another, which must be refused and leave it alone."""
     await target.begin()
@@ -157,7 +157,7 @@ async def client_id_taken(target: Target) -> str:
     return f"{refused} refused"
 
 
-@attack("connection-id-taken")
+@attack("connection-id-taken", refused="closed")
 async def connection_id_taken(target: Target) -> str:
     """1,000 connections with the connection id of another: as in ActiveMQ, each replaces the former one."""
     await target.begin()

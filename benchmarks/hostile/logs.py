@@ -10,7 +10,7 @@ from pybroker.broker.domain.openwire import commands as wire
 _SECONDS = 5
 
 
-@attack("log-refused-commands", quick=True)
+@attack("log-refused-commands", quick=True, refused="InvalidSelectorException|InvalidDestinationException")
 async def refused_commands(target: Target) -> str:
     """38 MB of commands that are refused, with names of 20 kB."""
     await target.begin()
@@ -24,7 +24,7 @@ async def refused_commands(target: Target) -> str:
     return f"{count} MB; {common(client.errors)}"
 
 
-@attack("log-refused-sends", quick=True)
+@attack("log-refused-sends", quick=True, refused="InvalidDestinationException")
 async def refused_sends(target: Target) -> str:
     """Messages to destinations that cannot be, with names of 20 kB, no answers required."""
     await target.begin()
@@ -37,7 +37,7 @@ async def refused_sends(target: Target) -> str:
     return f"{count * 500:,} sent; {common(client.errors)}"
 
 
-@attack("log-malformed", quick=True)
+@attack("log-malformed", quick=True, refused=".")
 async def malformed(target: Target) -> str:
     """Connections that send malformed frames full of line feeds and escapes, STOMP and OpenWire."""
     await target.begin()
@@ -57,7 +57,7 @@ async def malformed(target: Target) -> str:
     return f"{count} pairs of connections"
 
 
-@attack("log-stomp-errors", quick=True)
+@attack("log-stomp-errors", quick=True, refused="ERROR")
 async def stomp_errors(target: Target) -> str:
     """STOMP frames that are refused with ERROR while the connection lives, with headers of 8 kB."""
     await target.begin()
@@ -68,7 +68,7 @@ async def stomp_errors(target: Target) -> str:
     return f"{count * 40:,} frames; {common(client.errors)}"
 
 
-@attack("log-acknowledgements")
+@attack("log-acknowledgements", refused="Unknown acknowledgement|JMSException")
 async def acknowledgements(target: Target) -> str:
     """Acknowledgements of what was never delivered, for consumers that are not there."""
     await target.begin()

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from benchmarks.hostile.attacks import attack
-from benchmarks.hostile.target import FORMAT, Target, common, message, queue, topic, xid
+from benchmarks.hostile.target import FORMAT, UNANSWERED, Target, common, message, queue, topic, xid
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.transaction import LocalTransactionId
@@ -81,7 +81,7 @@ async def long_ids(target: Target) -> str:
     return common(client.errors) or f"{count:,} accepted"
 
 
-@attack("long-names")
+@attack("long-names", refused="InvalidDestinationException")
 async def long_names(target: Target) -> str:
     """20,000 queues with names of 30 kB, and as many consumers and client ids."""
     await target.begin()
@@ -95,7 +95,7 @@ async def long_names(target: Target) -> str:
     return common(failures) or f"{count:,} accepted"
 
 
-@attack("frames-unfinished", quick=True)
+@attack("frames-unfinished", quick=True, refused="Exception|closed")
 async def frames_unfinished(target: Target) -> str:
     """20 connections with a frame of 90 MB, all but its last byte, before any ConnectionInfo."""
     await _unfinished(target, connects=False)
@@ -155,7 +155,7 @@ async def stomp_frames_unfinished(target: Target) -> str:
     return "sent"
 
 
-@attack("transactions-open", quick=True)
+@attack("transactions-open", quick=True, refused="ResourceAllocationException|the connection has 10")
 async def transactions_open(target: Target) -> str:
     """Open transactions with 400 MB of messages, which then are left, and a transaction in each of 20,000 ids."""
     await target.begin()
@@ -182,7 +182,7 @@ async def transactions_open(target: Target) -> str:
     return f"{sent} MB sent; {common(client.errors)}; {common(failures)}"
 
 
-@attack("transaction-small-messages")
+@attack("transaction-small-messages", memory_limit_mb=1024)
 async def transaction_small(target: Target) -> str:
     """One transaction of 300,000 small messages to 1,000 queues, committed at once."""
     await target.begin()
@@ -242,6 +242,7 @@ async def branches_prepared(target: Target) -> str:
     recover = wire.TransactionInfo(connection_id=wire.ConnectionId(client.id), type=int(kinds.RECOVER))
     found = await client.request(recover, 60)
     failures += await client.requests(client.transaction(kinds.ROLLBACK, xid(n)) for n in range(count))
+    target.depth.reach(len(found.data or ()), count, "branches prepared")
     return f"{len(found.data or ()):,} prepared; {common(client.errors)}; {common(failures)}"
 
 
@@ -258,8 +259,9 @@ async def branches_prepared_large(target: Target) -> str:
         await client.write(data)
         client.start(client.transaction(kinds.END, xid(n)))
         failures += await client.requests([client.transaction(kinds.PREPARE, xid(n))], 3)
-        if failures[-1:] == ["no answer"]:
+        if failures[-1:] == [UNANSWERED]:
             break
+    target.depth.reach(n + 1 - len(failures), target.sized(300, 250), "branches prepared")
     return f"{n + 1} prepared; {common(failures)}"
 
 

@@ -37,7 +37,7 @@ async def composite_scheduled(target: Target) -> str:
     return common(client.errors) or "accepted"
 
 
-@attack("composite-virtual")
+@attack("composite-virtual", memory_limit_mb=512)
 async def composite_virtual(target: Target) -> str:
     """20 messages to a composite of 100 virtual topics with 100 queues each: 200,000 copies."""
     await target.begin()
@@ -48,10 +48,11 @@ async def composite_virtual(target: Target) -> str:
     virtual = topic(",".join(f"VirtualTopic.H{t}" for t in range(100)))
     await client.write(client.messages_to(virtual, target.sized(20, 2), text="x", persistent=True))
     await client.settle(60)
+    await client.messages_reach(len(names), 20)  # the window of each consumer
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"
 
 
-@attack("connection-removed")
+@attack("connection-removed", memory_limit_mb=512)
 async def connection_removed(target: Target) -> str:
     """10,000 consumers with messages on one connection, which RemoveInfo ends, 3 times."""
     await target.begin()
@@ -69,15 +70,17 @@ async def connection_removed(target: Target) -> str:
     return common(failures) or f"{count:,} removed"
 
 
-@attack("connection-replaced")
+@attack("connection-replaced", memory_limit_mb=512, refused="^closed")
 async def connection_replaced(target: Target) -> str:
-    """A connection with 10,000 consumers whose client connects again at once with the same ids, 10 times."""
+    """A connection with 10,000 consumers that its client replaces by another of the same ids, 5 times."""
     await target.begin()
     count = target.sized(10_000, 1_000)
     failures: list[str] = []
-    for number in range(10):
-        client = await target.openwire(client_id="HOSTILE")
-        if not number:
-            failures += await client.requests(client.consumer(queue(f"HOSTILE.{n}"), prefetch=1) for n in range(count))
-        await client.close()
+    for _ in range(5):
+        client = await target.openwire(connects=False)
+        client.id = "HOSTILE"
+        client.producer = wire.ProducerId(client.id, 1, 1)
+        await client.connect()
+        failures += await client.requests(client.consumer(queue(f"HOSTILE.{n}"), prefetch=1) for n in range(count))
+    target.depth.reach(5 * count - len(failures), 5 * count, "consumers added")
     return common(failures) or "replaced"

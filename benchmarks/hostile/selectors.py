@@ -143,7 +143,7 @@ async def browse_backlog(target: Target) -> str:
     return f"{common(failures) or 'accepted'}; {consumer.messages} of 20 ended"
 
 
-@attack("selectors-compiled")
+@attack("selectors-compiled", refused="the selectors of a connection")
 async def compiled(target: Target) -> str:
     """300 distinct selectors of 8 kB."""
     await target.begin()
@@ -173,7 +173,7 @@ async def compiled_topic(target: Target) -> str:
     return common(failures) or "accepted"
 
 
-@attack("selector-large-properties")
+@attack("selector-large-properties", refused="MessageFormatException")
 async def large_properties(target: Target) -> str:
     """16 MB of properties and one selector."""
     values = properties(16_000, 1000)
@@ -181,7 +181,7 @@ async def large_properties(target: Target) -> str:
     return await _selected_now(target, "p1 = 'x' OR p2 IS NULL", values)
 
 
-@attack("selector-many-properties", quick=True)
+@attack("selector-many-properties", quick=True, refused="MessageFormatException")
 async def many_properties(target: Target) -> str:
     """A message with 500,000 small properties and one selector."""
     values: dict[str, Value] = {f"p{number}": number for number in range(target.sized(500_000, 200_000))}
@@ -197,7 +197,7 @@ async def _selected_now(target: Target, selector: str, values: dict[str, Value])
     return f"accepted; {common(producer.errors)}"
 
 
-@attack("selector-deep", quick=True)
+@attack("selector-deep", quick=True, refused="InvalidSelectorException")
 async def deep(target: Target) -> str:
     """Selectors of 60 kB nested deeply: parentheses, NOT, minus; and chains of thousands of ANDs and additions."""
     await target.begin()
@@ -215,7 +215,7 @@ async def deep(target: Target) -> str:
     )
 
 
-@attack("selector-long", quick=True)
+@attack("selector-long", quick=True, refused="InvalidSelectorException")
 async def long(target: Target) -> str:
     """Selectors of 60 kB: IN with 8,000 values, a number of 60,000 digits, spaces, a quoted text."""
     await target.begin()

@@ -4,6 +4,7 @@ A client decodes only responses. It is no JMS client: it sends what it is given,
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -32,12 +33,47 @@ _DISPATCH: Final = 21
 _CONNECTION_ERROR: Final = 16
 _CHUNK_BYTES: Final = 1 << 20
 _REASON_CHARS: Final = 110
+CLOSED: Final = "closed without a reason"
+"""The reason of a connection that the broker has closed, without an exception or ERROR before."""
+UNANSWERED: Final = "no answer"
+"""The reason of a command that the broker has not answered in time, such as a send that waits for memory."""
 
 _serial = itertools.count(1)
 
 
 class Refused(Exception):
     """The broker answered a command with an exception, or a frame with ERROR."""
+
+
+class Depth:
+    """How far an attack came: what it reached of what it was to reach, and what the broker refused.
+
+    Attributes:
+        refusals: number of commands, frames and connections that were refused or not answered, by reason.
+        broken_off: why the attack ended early.
+    """
+
+    def __init__(self) -> None:
+        self.refusals: Counter[str] = Counter()
+        self.broken_off: list[str] = []
+        self._counts: dict[str, tuple[int, int]] = {}
+
+    def reach(self, count: int, wanted: int, what: str) -> None:
+        """Record that it came to a count, of those wanted; several of the same kind are added."""
+        before, before_wanted = self._counts.get(what, (0, 0))
+        self._counts[what] = before + min(count, wanted), before_wanted + wanted
+
+    def reached(self) -> list[str]:
+        """Return what was reached, such as `50,000 of 50,000 queues`."""
+        return [self._text(what) for what, (count, wanted) in self._counts.items() if count >= wanted]
+
+    def missed(self) -> list[str]:
+        """Return what was not reached, in the same form, and why the attack ended early."""
+        return self.broken_off + [self._text(what) for what, (count, wanted) in self._counts.items() if count < wanted]
+
+    def _text(self, what: str) -> str:
+        count, wanted = self._counts[what]
+        return f"{count:,} of {wanted:,} {what}"
 
 
 class Target:
@@ -47,6 +83,7 @@ class Target:
         openwire_port, stomp_port, tls_port: on 127.0.0.1; the last is 0 without TLS.
         quick: the short form: fewer and smaller.
         harm: what the attack found besides waits and memory; each line fails it.
+        depth: how far the attack came.
     """
 
     def __init__(self, *, openwire_port: int, stomp_port: int, tls_port: int, quick: bool) -> None:
@@ -55,6 +92,7 @@ class Target:
         self.tls_port = tls_port
         self.quick = quick
         self.harm: list[str] = []
+        self.depth = Depth()
         self.began_at = 0.0
 
     def sized(self, full: int, quick: int) -> int:
@@ -76,7 +114,7 @@ class Target:
             fields: of ConnectionInfo.
         """
         reader, writer = await _connection(self.openwire_port, reads=reads)
-        client = OpenWire(reader, writer, reads=reads or connects)
+        client = OpenWire(reader, writer, self.depth, reads=reads or connects)
         await client.write(encode_offer(Offer(frame_bytes_max=1 << 40)))
         if connects:
             await client.connect(**fields)
@@ -87,7 +125,7 @@ class Target:
     async def stomp(self, *, reads: bool = True, headers: str = "") -> "Stomp":
         """Return a STOMP 1.2 client, connected."""
         reader, writer = await _connection(self.stomp_port, reads=reads)
-        client = Stomp(reader, writer)
+        client = Stomp(reader, writer, self.depth)
         await client.connect(headers)
         if not reads:
             client.stop_reading()
@@ -107,9 +145,10 @@ async def _connection(port: int, *, reads: bool) -> tuple[asyncio.StreamReader, 
 class _Client:
     """Writes with backpressure; reads in a task of its own."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, depth: Depth) -> None:
         self._reader = reader
         self._writer = writer
+        self._depth = depth
         self.closed = asyncio.Event()
         self.messages = 0
         self.errors: Counter[str] = Counter()
@@ -158,8 +197,10 @@ class _Client:
         return condition()
 
     async def messages_reach(self, count: int, seconds: float) -> bool:
-        """Wait for that many messages; return whether they came."""
-        return await self.until(lambda: self.messages >= count, seconds)
+        """Wait for that many messages, which the attack is to receive; return whether they came."""
+        came = await self.until(lambda: self.messages >= count, seconds)
+        self._depth.reach(self.messages, count, "messages received")
+        return came
 
     async def close(self) -> None:
         """Close without a word."""
@@ -167,11 +208,17 @@ class _Client:
         if self._task is not None:
             self._task.cancel()
 
+    def refused(self, reason: str) -> None:
+        """Count a refusal."""
+        self.errors[reason] += 1
+        self._depth.refusals[reason] += 1
+
     async def _read_until_end(self) -> None:
         try:
-            await self._read()
-        except (OSError, asyncio.IncompleteReadError):
-            pass  # the broker has closed: `closed` says so
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                await self._read()
+            if not self.errors:
+                self.refused(CLOSED)
         finally:
             self.closed.set()
             self._changed.set()
@@ -183,8 +230,10 @@ class _Client:
 class OpenWire(_Client):
     """An OpenWire client with one connection id, session 1, producer 1; consumers are numbered."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, reads: bool) -> None:
-        super().__init__(reader, writer)
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, depth: Depth, *, reads: bool
+    ) -> None:
+        super().__init__(reader, writer, depth)
         self.id = f"hostile-{os.getpid()}-{next(_serial)}"
         self.producer = wire.ProducerId(self.id, 1, 1)
         self._numbers = itertools.count(1)
@@ -224,6 +273,7 @@ class OpenWire(_Client):
         future.cancel()
         if self.closed.is_set():
             raise ConnectionError("connection closed")
+        self._depth.refusals[UNANSWERED] += 1
         raise TimeoutError(f"no answer within {seconds:g} s")
 
     async def requests(self, commands: Iterable[Any], seconds: float = 50.0) -> list[str]:
@@ -234,7 +284,9 @@ class OpenWire(_Client):
             await self._writer.drain()
         _, pending = await asyncio.wait(futures, timeout=seconds) if futures else (set(), set())
         failures = [str(each.exception()) for each in futures if each.done() and each.exception() is not None]
-        return failures + ["no answer"] * len(pending)
+        if pending:
+            self._depth.refusals[UNANSWERED] += len(pending)
+        return failures + [UNANSWERED] * len(pending)
 
     async def consume(self, destination: Destination, *, prefetch: int = 1000, **fields: Any) -> wire.ConsumerId:
         """Add a consumer, and wait for the answer."""
@@ -293,7 +345,7 @@ class OpenWire(_Client):
                 self._answered(FORMAT.decode(frame))
             elif kind == _CONNECTION_ERROR:
                 error: Any = FORMAT.decode(frame)
-                self.errors[_reason(error.exception)] += 1
+                self.refused(_reason(error.exception))
             elif kind == wire.KeepAliveInfo.DATA_TYPE:
                 keep: Any = FORMAT.decode(frame)
                 if keep.response_required:
@@ -304,7 +356,7 @@ class OpenWire(_Client):
         future = self._answers.pop(response.correlation_id, None)
         if isinstance(response, wire.ExceptionResponse):
             reason = _reason(response.exception)
-            self.errors[reason] += 1
+            self.refused(reason)
             if future is not None and not future.done():
                 future.set_exception(Refused(reason))
                 future.exception()  # looked at, also if no caller does
@@ -315,8 +367,8 @@ class OpenWire(_Client):
 class Stomp(_Client):
     """A STOMP 1.2 client; counts messages and receipts."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        super().__init__(reader, writer)
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, depth: Depth) -> None:
+        super().__init__(reader, writer, depth)
         self.receipts = 0
         self.last_ack = b""
         self._connected = False
@@ -336,7 +388,10 @@ class Stomp(_Client):
         if sum(self.errors.values()) > errors:
             raise Refused(list(self.errors)[-1])
         if self.receipts < wanted:
-            raise ConnectionError("connection closed") if self.closed.is_set() else TimeoutError("no receipt")
+            if self.closed.is_set():
+                raise ConnectionError("connection closed")
+            self._depth.refusals[UNANSWERED] += 1
+            raise TimeoutError("no receipt")
 
     async def subscribe(self, destination: str, *, headers: str = "", ack: str = "auto", number: int = 1) -> None:
         """Subscribe, and wait for the receipt."""
@@ -363,7 +418,7 @@ class Stomp(_Client):
         elif frame.startswith(b"CONNECTED"):
             self._connected = True
         elif frame.startswith(b"ERROR"):
-            self.errors[_stomp_reason(frame)] += 1
+            self.refused(_stomp_reason(frame))
 
 
 def message(

@@ -39,15 +39,17 @@ class Trial:
     Attributes:
         broker: its name.
         outcome: what the attacker was answered.
+        reached: the depths that it reached.
         seconds: how long the attack took.
         waits: of the bystander.
         peak_mb, after_mb: the broker's resident memory at most, and after the attack.
         log_kb: what it wrote into its log.
-        problems: the promises that it broke.
+        problems: the promises that it broke, and depths that the attack did not reach.
     """
 
     broker: str
     outcome: str
+    reached: Sequence[str]
     seconds: float
     waits: Waits
     peak_mb: float
@@ -130,12 +132,16 @@ def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Tria
     if measured is None:
         raise RuntimeError("the bystander does not answer")
     if result is None:
-        result = {"outcome": f"under way after {attack.seconds_max:g} s", "seconds": attack.seconds_max, "harm": []}
+        outcome = f"under way after {attack.seconds_max:g} s"
+        result = {
+            "outcome": outcome, "seconds": attack.seconds_max, "harm": [], "reached": [], "missed": [outcome],
+        }  # fmt: skip
     waits = judged(measured["waits"], late=measured["late"], delays=samples.delays)
     log_kb = (log.stat().st_size - log_bytes) / 1024
     return Trial(
         broker=broker.name,
         outcome=result["outcome"],
+        reached=result["reached"],
         seconds=result["seconds"],
         waits=waits,
         peak_mb=samples.peak_mb,
@@ -148,6 +154,7 @@ def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Tria
             log_kb=log_kb,
             errors=measured["errors"] + _refusals(attack, measured["refused"]),
             harm=result["harm"],
+            missed=result["missed"] if broker.name != ACTIVEMQ else (),  # whose limits and reasons are others
         ),
     )
 

@@ -1,5 +1,6 @@
-"""Judges what a bystander measured: its waits, less what the machine itself was late."""
+"""Judges what a bystander measured, less what the machine itself was late, and whether the attack took place."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -82,10 +83,34 @@ def lateness(began: float, seconds: float, *, late: Spans, delays: Spans) -> flo
     return min(total, seconds)
 
 
+def unmeant(refusals: Mapping[str, int], meant: str | None, *, quick: bool) -> list[str]:
+    """Return the refusals that kept an attack from its depth, and that it was refused nothing where it had to be.
+
+    Args:
+        refusals: how often the broker refused, by reason.
+        meant: regular expression for the reasons that belong to the attack; None: it is to be refused nothing.
+        quick: the short form, which may be too small to be refused.
+    """
+    others = {reason: count for reason, count in refusals.items() if meant is None or not re.search(meant, reason)}
+    found = []
+    if others:
+        found.append(f"{sum(others.values()):,} refused: {max(others, key=others.__getitem__)}")
+    if meant is not None and not quick and len(others) == len(refusals):
+        found.append(f"nothing was refused with {meant}")
+    return found
+
+
 def problems(
-    waits: Waits, *, peak_mb: float, limit_mb: float, log_kb: float, errors: Sequence[str], harm: Sequence[str]
+    waits: Waits,
+    *,
+    peak_mb: float,
+    limit_mb: float,
+    log_kb: float,
+    errors: Sequence[str],
+    harm: Sequence[str],
+    missed: Sequence[str],
 ) -> list[str]:
-    """Return what breaks a promise; nothing if all are kept."""
+    """Return what breaks a promise, and what the attack failed to do; nothing if the broker withstood all of it."""
     found = []
     bound = BUSY_MS if waits.late_ms > BUSY_LATE_MS else QUIET_MS
     if waits.own_ms > bound:
@@ -96,4 +121,5 @@ def problems(
         found.append(f"log > {LOG_KB_MAX:g} KB")
     found += [f"bystander: {error}" for error in errors]
     found += harm
+    found += [f"did not reach: {each}" for each in missed]
     return found

@@ -1,4 +1,4 @@
-"""The short form of the hostile suite: one client's attack must not keep an unrelated one waiting for long.
+"""The short form of the hostile suite: an attack reaches its depth, and no unrelated client waits for long.
 
 `make hostile` measures against the promise. Here the bound is wide, so that it fails when a freeze of a second returns.
 """

@@ -1,9 +1,10 @@
-"""The verdict of the hostile suite: what it subtracts from a wait, and which promises it checks."""
+"""The verdict of the hostile suite: what it subtracts from a wait, its promises, and how far attacks came."""
 
 import pytest
 
 from benchmarks.hostile.attacks import all_attacks, chosen
-from benchmarks.hostile.verdict import Waits, judged, lateness, problems
+from benchmarks.hostile.target import Depth
+from benchmarks.hostile.verdict import Waits, judged, lateness, problems, unmeant
 
 
 def waits(own_ms: float, late_ms: float = 0.0) -> Waits:
@@ -44,12 +45,55 @@ def test_judged_names_the_step_with_the_longest_own_wait() -> None:
     ],
 )
 def test_problems_are_broken_promises(measured: Waits, peak_mb: float, log_kb: float, expected: list[str]) -> None:
-    assert problems(measured, peak_mb=peak_mb, limit_mb=128, log_kb=log_kb, errors=[], harm=[]) == expected
+    found = problems(measured, peak_mb=peak_mb, limit_mb=128, log_kb=log_kb, errors=[], harm=[], missed=[])
+    assert found == expected
 
 
-def test_problems_include_the_bystander_and_harm() -> None:
-    found = problems(waits(1), peak_mb=1, limit_mb=128, log_kb=0, errors=["closed"], harm=["2 messages vanished"])
-    assert found == ["bystander: closed", "2 messages vanished"]
+def test_problems_include_bystander_harm_and_missed_depth() -> None:
+    found = problems(
+        waits(1),
+        peak_mb=1,
+        limit_mb=128,
+        log_kb=0,
+        errors=["closed"],
+        harm=["2 messages vanished"],
+        missed=["3 of 10 queues"],
+    )
+    assert found == ["bystander: closed", "2 messages vanished", "did not reach: 3 of 10 queues"]
+
+
+@pytest.mark.parametrize(
+    ("refusals", "meant", "quick", "expected"),
+    [
+        ({}, None, False, []),
+        ({"limit": 3, "closed": 1}, None, False, ["4 refused: limit"]),
+        ({"limit": 3}, "^li", False, []),
+        ({"limit": 3, "closed": 1}, "^li", False, ["1 refused: closed"]),
+        ({}, "^li", False, ["nothing was refused with ^li"]),
+        ({"closed": 1}, "^li", False, ["1 refused: closed", "nothing was refused with ^li"]),
+        ({}, "^li", True, []),  # the short form may be too small
+    ],
+)
+def test_refusals_that_are_not_meant_are_missed_depth(
+    refusals: dict[str, int], meant: str | None, quick: bool, expected: list[str]
+) -> None:
+    assert unmeant(refusals, meant, quick=quick) == expected
+
+
+def test_depth_adds_counts_of_the_same_kind() -> None:
+    depth = Depth()
+    for _ in range(3):
+        depth.reach(1_200, 1_000, "messages")  # more than wanted makes up for nothing
+    depth.reach(7, 7, "queues")
+    depth.reach(6, 7, "queues")
+    assert depth.reached() == ["3,000 of 3,000 messages"]
+    assert depth.missed() == ["13 of 14 queues"]
+
+
+def test_depth_of_an_attack_that_broke_off_is_missed() -> None:
+    depth = Depth()
+    depth.broken_off.append("time-out: no answer")
+    assert depth.missed() == ["time-out: no answer"]
 
 
 def test_chosen_attacks_are_named_by_theme_or_beginning() -> None:
