@@ -217,6 +217,7 @@ class BrowserConsumer(BrokerConsumer):
             for source in self.sources:
                 source.detach(self)
             self.connection.forget(self)
+            self._release_references()
             self._browsed.clear()
 
     # ------------------------------------------------------------ private

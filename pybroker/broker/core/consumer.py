@@ -25,6 +25,7 @@ from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, RemovalReason
+from pybroker.broker.domain.states import ImpossibleEvent
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
 
@@ -398,6 +399,7 @@ class BrokerConsumer:
         for source in self.sources:
             source.detach(self)
         self.connection.forget(self)
+        self._release_references()
         references = list(self.outstanding)
         if delivered_none:
             seen, unseen = [], references
@@ -411,6 +413,11 @@ class BrokerConsumer:
         _restore(seen, unseen)
 
     # ------------------------------------------------------------ private
+
+    def _release_references(self) -> None:
+        """Break the reference cycles, so that the memory of a closed consumer is freed without a garbage collection."""
+        self.sources.clear()
+        self.deliver = _deliver_to_closed
 
     def _held(self, delivery: Delivery) -> Reference | None:
         """Return a delivery as the reference that it is, None if it is not outstanding."""
@@ -449,6 +456,10 @@ class BrokerConsumer:
         elif not self.prefetch:
             self.resize()
         self.dispatch()
+
+
+def _deliver_to_closed(delivery: Delivery, /) -> None:
+    raise ImpossibleEvent(f"{delivery.message.message_id} is delivered to a closed consumer")
 
 
 Matcher = Callable[[Message, int], bool]

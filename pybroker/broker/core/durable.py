@@ -79,7 +79,7 @@ class CoveredTopic:
 class Durable(StoredSource):
     """One durable subscription, with or without a consumer."""
 
-    __slots__ = ("_held", "_is_closed", "_matches", "consumer", "info", "topics")
+    __slots__ = ("_held", "_matches", "consumer", "info", "topics")
 
     def __init__(
         self,
@@ -98,7 +98,6 @@ class Durable(StoredSource):
         self.consumer: BrokerConsumer | None = None
         self._held: dict[Destination, SharedUsage] = {}
         self._matches = matches
-        self._is_closed = False
 
     def is_same(self, info: DurableSubscription) -> bool:
         """Return True if a returning consumer has the same terms."""
@@ -139,14 +138,9 @@ class Durable(StoredSource):
 
     def close(self) -> None:
         """Drop all messages, release their memory, and leave the topics: the subscription is deleted."""
-        self._is_closed = True
-        self.paging.backlogs.discard(self)
-        for reference in self.pending.clear():
-            reference.state = ReferenceState.SETTLED
-            self._held[reference.message.destination].release(reference.message)
-        unread, self._unread = self._unread, {}
-        for reference in unread:
-            self.settle(reference)
+        for references in self._close():
+            for reference in references:
+                self.settle(reference)
         for topic in self.topics:
             topic.remove_durable(self)
 

@@ -16,6 +16,7 @@ before, goes to the gate of the destination that is created again.
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from pybroker.broker.core.containment import attempt, contain
@@ -152,7 +153,7 @@ class Gate:
             successor: returns the gate of the destination, creating it again; None if it cannot be.
         """
         self._successor = successor
-        self._deliver = self._pass_on
+        self._deliver = partial(_pass_on, successor)  # not a method: the gate would refer to itself
         waiting = self._waiting
         self._waiting = deque()
         messages = [each for each in waiting if isinstance(each, Message)]
@@ -206,14 +207,6 @@ class Gate:
             else:
                 may_read = False
 
-    def _pass_on(self, message: Message) -> None:
-        """Admit a message of a deleted destination to the gate of the new one."""
-        gate = self.current()
-        if gate is self:
-            _log.info("%s is dropped: %s is gone", message.message_id, message.destination)
-        else:
-            gate.admit(message)
-
     def _defer(self) -> bool:
         """Continue in a later turn of the event loop; return False if there is no loop."""
         self._is_deferred = self.paging.defer(self._resume)
@@ -243,3 +236,12 @@ class Gate:
         waiting.extendleft(reversed(messages))
         self._read_count = len(messages)
         return True
+
+
+def _pass_on(successor: Callable[[], Gate | None], message: Message) -> None:
+    """Admit a message of a deleted destination to the gate of the new one."""
+    gate = successor()
+    if gate is None:
+        _log.info("%s is dropped: %s is gone", message.message_id, message.destination)
+    else:
+        gate.admit(message)

@@ -201,9 +201,8 @@ class Queue(StoredSource):
 
     def close(self) -> None:
         """Drop all messages and release their memory: the queue is deleted."""
-        self.paging.backlogs.discard(self)
-        self._unread = {}
-        self.pending.clear()
+        self._close()
+        self._answers = None
         self.usage.close()
 
     # ------------------------------------------------------------ source

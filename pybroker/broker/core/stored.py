@@ -63,6 +63,7 @@ class StoredSource(DeliverySource):
         "_clock",
         "_dead_letters",
         "_expiring",
+        "_is_closed",
         "_is_paging_out",
         "_is_spooling",
         "_next_expiry",
@@ -114,6 +115,22 @@ class StoredSource(DeliverySource):
         self._unread: dict[Reference, Callable[[], None]] = {}
         """Messages that consumers gave back, by what is to be done with each once its body can be read back."""
         self._progress = Search.IDLE
+        self._is_closed = False
+
+    def _close(self) -> tuple[list[Reference], list[Reference]]:
+        """Drop all messages, as the backlog is deleted.
+
+        Nothing of it refers to itself from now on, so that its memory is freed without a garbage collection.
+
+        Returns:
+            The references that waited in memory, and those whose bodies were to be read back.
+        """
+        self._is_closed = True
+        self.paging.backlogs.discard(self)
+        self._scanned = self._expiring = None
+        waiting, unread = self.pending.clear(), list(self._unread)
+        self.pending, self._unread = Pending(), {}
+        return waiting, unread
 
     @abstractmethod
     def in_flight(self) -> list[Reference]:
@@ -405,7 +422,14 @@ class StoredSource(DeliverySource):
     # ------------------------------------------------------------ source
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Insert references at their old positions; those that a client may have seen count as redelivered."""
+        """Insert references at their old positions; those that a client may have seen count as redelivered.
+
+        If the backlog has been deleted, they are dropped.
+        """
+        if self._is_closed:
+            for reference in (*seen, *unseen):
+                self.settle(reference)
+            return
         max_redeliveries = self.policy.max_redeliveries
         returned = list(unseen)
         if seen:

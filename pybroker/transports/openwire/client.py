@@ -196,7 +196,16 @@ class OpenWireClient:
         """Remove consumers and connection from the broker."""
         self.consumers.clear()
         self.pulling.clear()
+        self.release_references()
         self._connection.close()
+
+    def release_references(self) -> None:
+        """Break the reference cycles, so that the memory of an ended connection is freed without a garbage collection.
+
+        No command is carried out any more; consumers that are being removed in pieces still are.
+        """
+        self._unencodable = []
+        self._handlers = {}
 
     def written(self) -> None:
         """React to all output having left the process."""

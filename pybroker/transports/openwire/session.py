@@ -447,6 +447,7 @@ class OpenWireSession(Session):
             self._client.end_of_chunk()
             self._client_log.ended("RemoveInfo")
             self._forget()
+            self._client.release_references()
             self._client = self._verbatim = None
             self._connects_by = self._link.time() + self._login_seconds
             self._frames.frame_bytes_max = min(_UNCONNECTED_FRAME_MAX, self._frame_bytes_max)
@@ -490,6 +491,7 @@ class OpenWireSession(Session):
     def _disconnect(self) -> None:
         self._forget()
         self._frames.clear()
+        self._handlers = {}  # they refer to this session
         client, self._client = self._client, None
         self._verbatim = None
         if client is not None:

@@ -138,6 +138,18 @@ class StompClient:
             subscription.closed = True
         self._outbox.advance()
 
+    def release_references(self) -> None:
+        """Break the reference cycles, so that the memory of an ended connection is freed without a garbage collection.
+
+        Nothing is sent or received any more.
+        """
+        self._outbox.clear()
+        self.handlers = {}
+        self._unwritable = []
+        self._subscriptions = {}
+        self._by_client_id = {}
+        self._transactions = {}
+
     # ------------------------------------------------------------ SEND
 
     def _send(self, frame: Frame) -> None:

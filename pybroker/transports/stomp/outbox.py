@@ -84,6 +84,12 @@ class Outbox:
         self._queue: deque[ReceiptSlot | MessageSlot | tuple[bytes, Recipient, Delivery | None]] = deque()
         self.sent: dict[Recipient, Delivery] = {}
 
+    def clear(self) -> None:
+        """Drop all frames, as the connection has ended."""
+        self._queue.clear()
+        self._waiting_bytes = self._slot_count = 0
+        self.sent = {}
+
     def take_sent(self) -> dict[Recipient, Delivery]:
         """Return and clear the deliveries to acknowledge."""
         sent = self.sent

@@ -187,6 +187,9 @@ class StompSession(Session):
         self._enter(StompState.CLOSED)
         self._client_log.ended(self._link.ending)
         self._disconnect()
+        client, self._client = self._client, None
+        if client is not None:
+            client.release_references()
 
     # ------------------------------------------------------------ frames
 

@@ -104,12 +104,13 @@ def test_deleted_topic_drops_what_is_under_way(world, deferred, clients):
 def test_subscription_closed_by_another_in_between_holds_no_memory(world):
     slow = world.listen(prefetch=1)
     closing = world.listen(prefetch=1)
+    backlog = closing.consumer.sources[0]
     world.publish("a")
     slow.consumer.sources[0]._discarded = lambda *_: closing.close()
     slow.consumer.sources[0]._limit = 0
     world.publish("b")
     assert closing.consumer.closed
-    assert closing.consumer.sources[0].waiting_count == 0
+    assert backlog.waiting_count == 0
     assert not world.usage.used
 
 
