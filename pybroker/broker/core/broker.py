@@ -443,6 +443,10 @@ class BrokerCore(Host):
         """Return the target of a message that a transaction schedules, with the copy that it gets."""
         return self.scheduling_queue, to_scheduling_queue(message)
 
+    def plain_target(self, destination: Destination) -> Queue | Topic | None:
+        """Return the only target of all messages of a destination, if one is known; see `Host`."""
+        return self._plain.get(destination)
+
     def route(self, message: Message) -> Copies[Queue | Topic]:
         """Return the targets of a message, each with the copy that it gets.
 

@@ -110,8 +110,10 @@ class BrokerConnection(Owner):
             is_new = self.transaction(transaction).add_send(*host.route_scheduled(message))
         else:
             sending = self.transaction(transaction)
-            routed = host.route(message)
-            if len(routed) > 1 and is_long(len(routed), message):
+            plain = host.plain_target(message.destination)
+            if plain is not None:
+                is_new = sending.add_send(plain, message)
+            elif len(routed := host.route(message)) > 1 and is_long(len(routed), message):
                 self.work_off(self._adding(sending, routed))
             else:
                 for target, copy in routed:

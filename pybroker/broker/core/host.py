@@ -99,6 +99,10 @@ class Host(metaclass=ABCMeta):
         """Return True if a message would be scheduled, without regard to limits; raises nothing."""
 
     @abstractmethod
+    def plain_target(self, destination: Destination) -> SendTarget | None:
+        """Return the only target of all messages of a destination; None: `route` says where each of them goes."""
+
+    @abstractmethod
     def route(self, message: Message) -> Routed:
         """Return the targets of a message, each with the copy that it gets.
 

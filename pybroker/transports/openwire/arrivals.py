@@ -18,7 +18,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Final, NamedTuple
 
-from pybroker.broker.domain.big_endian import INT, LONG
+from pybroker.broker.domain.big_endian import INT, LONG, int_at
 from pybroker.broker.domain.destination import Destination, checked
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
@@ -196,6 +196,17 @@ class Arrivals:
     def _message(self, head: Head, data: bytes, at: int) -> Arrival:
         if len(data) < at + _MIDDLE_BYTES:
             raise MalformedOpenWire("a message that ends too early")
+        sequence: int  # declared, so that the compiled code computes with numbers, not with objects
+        original_transaction: int
+        group: int
+        correlation: int
+        persistent: bool
+        expiration: int
+        priority: int
+        reply_to: int
+        jms_type: int
+        content: int
+        length: int
         (
             sequence, _, original_transaction, group, _, correlation, persistent, expiration, priority, reply_to,
             _, jms_type, content, length,
@@ -210,7 +221,7 @@ class Arrivals:
         if data[end]:
             if end + 5 > len(data):
                 raise MalformedOpenWire("a message that ends too early")
-            property_bytes: int = INT.unpack_from(data, end + 1)[0]
+            property_bytes = int_at(data, end + 1)
             if property_bytes < 0:
                 raise MalformedOpenWire(f"a byte sequence of {property_bytes} bytes")
             size += property_bytes

@@ -20,6 +20,7 @@ from pybroker.broker.domain.destination import PARTS_MAX, Destination, Destinati
 from pybroker.broker.domain.errors import InvalidDestination, InvalidSelector
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import view
+from tests.compiled import interpreted
 from tests.unit.core.conftest import World, make_message
 
 Queues = dict[Destination, "Queue"]
@@ -277,6 +278,7 @@ def test_several_virtual_topics_each_feed_their_queues() -> None:
     assert targets(routed, "topic://Y") == ["queue://VQ.Y", "topic://Y"]
 
 
+@interpreted
 def test_queue_lookup_of_a_topic_skips_other_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
 

@@ -12,10 +12,9 @@ broker fields, all is searched.
 Source: OpenWire v11, `Message` (drawn in `message`).
 """
 
-from struct import error as StructError
 from typing import Final
 
-from pybroker.broker.domain.big_endian import BYTE_AND_INT
+from pybroker.broker.domain.big_endian import BYTE_AND_INT, int_at
 from pybroker.broker.domain.errors import TooManyValues
 from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
 from pybroker.broker.domain.openwire.layout import BROKER_FIELDS
@@ -26,14 +25,10 @@ _TAIL_BYTES: Final = BROKER_FIELDS.size
 """Bytes behind the properties of a message whose broker fields are all null, as a client's are."""
 _HEAD_BYTES: Final = BYTE_AND_INT.size
 """Head of a byte sequence, such as content and properties: its presence and its length."""
-_BOTH_HEADS_BYTES: Final = 2 * _HEAD_BYTES
-_AFTER_CONTENT_HEAD: Final = _TAIL_BYTES + 1 + _HEAD_BYTES
-"""Bytes from the content's head to the message's end, without the content, if there are no properties."""
+_LENGTH_BYTES: Final = _HEAD_BYTES - 1
 
 PAYLOAD_SIZE_UNCHECKED: Final = SIZE_OVERHEAD + PROPERTY_VALUES_MAX
 """Messages of at most this size need no `check_properties`, because a value takes a byte or more."""
-
-_head_at: Final = BYTE_AND_INT.unpack_from
 
 
 def may_have(message: Message, name: bytes) -> bool:
@@ -48,14 +43,11 @@ def may_have(message: Message, name: bytes) -> bool:
         return properties is not None and name in properties
     data = message.data
     length = message.payload_size - SIZE_OVERHEAD
-    if length > 0:
-        try:
-            if _head_at(data, len(data) - length - _AFTER_CONTENT_HEAD) == (1, length):
-                return False
-            return _in_properties(data, length, name)
-        except StructError:
-            pass  # its size is not that of its parts
-    return name in data
+    end = len(data) - _TAIL_BYTES
+    properties_at = _properties_at(data, length, end)
+    if properties_at == 0:
+        return name in data
+    return properties_at != end and data.find(name, properties_at, end) >= 0
 
 
 def check_properties(message: Message) -> None:
@@ -84,27 +76,32 @@ def marshalled_properties(message: Message) -> bytes | None:
     """
     data, length = message.data, message.payload_size - SIZE_OVERHEAD
     end = len(data) - _TAIL_BYTES
-    start = end - length - _BOTH_HEADS_BYTES
-    try:
-        if _head_at(data, len(data) - length - _AFTER_CONTENT_HEAD) == (1, length):
-            return None
-        has_content, content_bytes = _head_at(data, start)
-        if has_content and 0 <= content_bytes < length:
-            start += _HEAD_BYTES + content_bytes
-            if _head_at(data, start) == (1, length - content_bytes):
-                return data[start + _HEAD_BYTES : end]
-    except StructError:
-        pass  # its size is not that of its parts
-    return decode(data).marshalled_properties
+    properties_at = _properties_at(data, length, end)
+    if properties_at == 0:
+        return decode(data).marshalled_properties
+    return None if properties_at == end else data[properties_at:end]
 
 
-def _in_properties(data: bytes, length: int, name: bytes) -> bool:
-    """Search the properties; `length` is that of content and properties together."""
-    end = len(data) - _TAIL_BYTES
-    start = end - length - _BOTH_HEADS_BYTES
-    has_content, content_bytes = _head_at(data, start)
-    if has_content and 0 <= content_bytes < length:
-        start += _HEAD_BYTES + content_bytes
-        if _head_at(data, start) == (1, length - content_bytes):
-            return data.find(name, start, end) >= 0
-    return name in data
+def _properties_at(data: bytes, length: int, end: int) -> int:
+    """Return the offset of a message's properties, their end if there are none, or 0 if they may be anywhere.
+
+    Args:
+        data: the message.
+        length: of content and properties together.
+        end: of the properties, or of the flag that says there are none, if the broker fields are all null.
+    """
+    content_at = end - 1 - length
+    if length <= 0 or content_at < 2 * _HEAD_BYTES:
+        return 0
+    if _has_length(data, content_at, length):
+        return end
+    content_at -= _LENGTH_BYTES  # the properties have one too
+    content_bytes = int_at(data, content_at - _LENGTH_BYTES)
+    properties_at = content_at + content_bytes + _HEAD_BYTES
+    is_found = 0 <= content_bytes < length and _has_length(data, properties_at, length - content_bytes)
+    return properties_at if is_found and data[content_at - _HEAD_BYTES] else 0
+
+
+def _has_length(data: bytes, at: int, length: int) -> bool:
+    """Return True if the byte sequence from an offset on has a head with this length."""
+    return data[at - _HEAD_BYTES] == 1 and int_at(data, at - _LENGTH_BYTES) == length
