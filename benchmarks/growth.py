@@ -633,7 +633,7 @@ ROWS: Final = (
     Growth(consumers_that_pull, 1000),
     Growth(consumers_with_full_windows, 1000),
     Growth(consumers_in_strict_order, 1000),
-    Growth(consumers_with_selectors, 1000),
+    Growth(consumers_with_selectors, 2000),
     Growth(selective_backlog, 2000),
     Growth(groups, 2000),
     Growth(consumers_of_groups, 1000),

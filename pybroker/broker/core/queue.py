@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
-from pybroker.broker.core.consumer_set import Answers, ConsumerSet
+from pybroker.broker.core.consumer_set import PREPARED_FACTOR, Answers, ConsumerSet
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless, without_body
@@ -444,7 +444,7 @@ class Queue(StoredSource):
     def _begin_piece(self, now: float) -> None:
         """Set the end of a piece: not before it has lasted as long as it took to gather its consumers."""
         prepared = now - self._piece_began_at if self._piece_began_at else 0.0
-        self._piece_ends_at = now + max(PIECE_SECONDS, prepared)
+        self._piece_ends_at = now + max(PIECE_SECONDS, PREPARED_FACTOR * prepared)
 
     def _search_reopened_groups(self) -> bool:
         """Make consumers search again for messages whose group has lost its owner; return True if there are any."""
