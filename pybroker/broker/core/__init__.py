@@ -8,7 +8,8 @@ broker                                                the parts put together; co
     destinations                                      the queues and topics
       advisory  browser  connection  durables         what uses destinations
         host  queue  topic                            `host`: the broker as its connections see it
-          consumer_set  durable  scheduling_queue  transaction
+          consumer_set  durable_fan_out  scheduling_queue  transaction
+            durable
             browsing  flow_control_log  groups  overflow  runtime  scheduler  stored  uncommitted
               consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
                 piecewise  usage

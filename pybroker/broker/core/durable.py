@@ -67,6 +67,10 @@ class CoveredTopic:
         """Add a durable subscription, which gets the messages sent from now on."""
         self.durables.append(durable)
 
+    def owes(self, durable: "Durable") -> bool:
+        """Return True if a published message is still on its way to a durable subscription."""
+        return False
+
     def remove_durable(self, durable: "Durable") -> None:
         """Remove a durable subscription."""
         (self.joining if durable in self.joining else self.durables).remove(durable)
@@ -99,6 +103,16 @@ class Durable(StoredSource):
         self._held: dict[Destination, SharedUsage] = {}
         self._matches = matches
 
+    @property
+    def is_closed(self) -> bool:
+        """True once the subscription has been deleted."""
+        return self._is_closed
+
+    @property
+    def is_selective(self) -> bool:
+        """True if the subscription has a selector."""
+        return self._matches is not None
+
     def is_same(self, info: DurableSubscription) -> bool:
         """Return True if a returning consumer has the same terms."""
         mine = (self.info.subscribed_destination, self.info.selector, self.info.no_local)
@@ -108,7 +122,7 @@ class Durable(StoredSource):
         """Attach the consumer. If it is retroactive, and no messages wait, it gets the history of its topics."""
         self.consumer = consumer
         consumer.sources.append(self)
-        if not self.pending.count:
+        if not self.pending.count and not any(topic.owes(self) for topic in self.topics):
             for topic in self.topics:
                 if topic.is_retroactive_for(consumer):
                     self._recall(topic)

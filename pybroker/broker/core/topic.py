@@ -1,7 +1,7 @@
 """A topic: delivers each message to all subscriptions that exist at that moment, and its history to retroactive ones.
 
-A topic stores persistent messages only while it has durable subscriptions (see `durable`). These get a message at once.
-If a topic has many others, or selectors are evaluated for them, a message goes to some of them in each turn of the
+A topic stores persistent messages only while it has durable subscriptions (see `durable`, and `durable_fan_out`). If a
+topic has many others, or selectors are evaluated for them, a message goes to some of them in each turn of the
 event loop: to at most `FAN_OUT_PIECE`, for `PIECE_SECONDS`. Messages published meanwhile wait behind it, so that each
 subscription gets them in their order; what is left of a turn is used for them. Until the last subscription has it, the
 message counts for the memory of the topic.
@@ -17,6 +17,7 @@ from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless, shared_without_body
 from pybroker.broker.core.durable import CoveredTopic, Durable
+from pybroker.broker.core.durable_fan_out import DurableFanOut
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.paging import CLOCK_MASK, PIECE_MAX, PIECE_SECONDS, Paging
@@ -59,6 +60,7 @@ class Topic(CoveredTopic):
 
     __slots__ = (
         "_direct",
+        "_durable_fan_out",
         "_has_selectors",
         "_is_deferred",
         "_receivers",
@@ -82,6 +84,8 @@ class Topic(CoveredTopic):
         self._under_way: deque[_FanOut] = deque()
         """Messages that some of their subscriptions do not have yet, oldest first."""
         self._is_deferred = False
+        self._durable_fan_out: DurableFanOut | None = None
+        """Passes messages to the durable subscriptions; None until there is one."""
         self.gate = Gate(self.publish, store, usage)
         self._store = store
 
@@ -124,8 +128,8 @@ class Topic(CoveredTopic):
             for subscription in direct:
                 subscription.publish(message)
         self.usage.delivered.count_published(message.size)
-        for durable in self.durables:
-            durable.publish(message)
+        if self._durable_fan_out is not None:
+            self._durable_fan_out.publish(message)
 
     def add_durable(self, durable: Durable) -> None:
         """Add a durable subscription, which gets the messages sent from now on.
@@ -133,7 +137,7 @@ class Topic(CoveredTopic):
         The store keeps no message for it that was committed before, so it gets none of those that wait at the gate.
         """
         if self.gate.is_open:
-            self.durables.append(durable)
+            self._add_durable(durable)
         else:
             self.joining.append(durable)
             self.gate.when_passed(partial(self._joined, durable))
@@ -141,7 +145,23 @@ class Topic(CoveredTopic):
     def _joined(self, durable: Durable) -> None:
         if durable in self.joining:  # else it was deleted
             self.joining.remove(durable)
-            self.durables.append(durable)
+            self._add_durable(durable)
+
+    def _add_durable(self, durable: Durable) -> None:
+        self.durables.append(durable)
+        if self._durable_fan_out is None:
+            self._durable_fan_out = DurableFanOut(self.durables, self.held)
+        self._durable_fan_out.change()
+
+    def remove_durable(self, durable: Durable) -> None:
+        """Remove a durable subscription, which gets no further message, also none that is under way."""
+        super().remove_durable(durable)
+        if self._durable_fan_out is not None:
+            self._durable_fan_out.change()
+
+    def owes(self, durable: Durable) -> bool:
+        """Return True if a published message is still on its way to a durable subscription."""
+        return self._durable_fan_out is not None and self._durable_fan_out.owes(durable)
 
     def join(self, subscription: "TopicSubscription") -> None:
         """Add a subscription, which gets the messages published from now on."""
@@ -156,6 +176,8 @@ class Topic(CoveredTopic):
     def close(self) -> None:
         """Release the memory of its messages: the topic is deleted."""
         self._under_way.clear()
+        if self._durable_fan_out is not None:
+            self._durable_fan_out.close()
         self.usage.close()
 
     def _fan_out(self, message: Message) -> None:
