@@ -9,5 +9,5 @@ bystander bystander           sends and receives, round after round, and records
 ```
 
 Attacks, by theme: `floods`, `selectors`, `bodies`, `growth`, `memory`, `backpressure`, `identity`, `logs`,
-`acknowledgements`, `extremes`, `multipliers`. `attacks` has the registry. `verdict` judges the waits.
+`acknowledgements`, `extremes`, `multipliers`, `crowds`. `attacks` has the registry. `verdict` judges the waits.
 """

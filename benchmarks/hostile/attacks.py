@@ -19,6 +19,7 @@ THEMES: Final = (
     "acknowledgements",
     "extremes",
     "multipliers",
+    "crowds",
 )
 """Modules of this package that declare attacks."""
 

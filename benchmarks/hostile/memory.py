@@ -118,7 +118,7 @@ async def _unfinished(target: Target, *, connects: bool) -> None:
         client = await target.openwire(connects=connects)
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(15):
-                await client.write((size + 1).to_bytes(4, "big") + bytes([28]))
+                await client.write((size + 2).to_bytes(4, "big") + bytes([28]))
                 for _ in range(size >> 20):
                     await client.write(piece)
 

@@ -319,6 +319,11 @@ class OpenWire(_Client):
             connection_id=wire.ConnectionId(self.id), transaction_id=transaction_id, type=int(kind)
         )
 
+    async def leave(self) -> None:
+        """Take leave with RemoveInfo, as a JMS client does, and close: its client id is free then."""
+        await self.request(wire.RemoveInfo(object_id=wire.ConnectionId(self.id)))
+        await self.close()
+
     async def settle(self, seconds: float = 30.0) -> None:
         """Wait until the broker has read everything written so far."""
         await self.request(wire.FlushCommand(), seconds)
