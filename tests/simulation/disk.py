@@ -222,6 +222,9 @@ class SimSystem:
         os.posix_fallocate(descriptor, offset, length)
         self._end(f"allocate {length} bytes of {self._name(descriptor)}")
 
+    def posix_fadvise(self, descriptor: int, offset: int, length: int, advice: int) -> None:
+        """Make nothing durable."""
+
     def _put(self, descriptor: int, data: bytes, offset: int) -> None:
         os.pwrite(descriptor, data, offset)
         self._content(descriptor).unsynced.append(Change(offset, data))

@@ -18,6 +18,11 @@ is synced the hole is therefore filled with zeros, half a megabyte ahead: that r
 producers that waited for their syncs send 50% more messages. A file's first batch, which a take-over writes, does not
 wait for it.
 
+A batch of a large message is written in portions, each of which begins its way to the disk at once and then leaves the
+page cache: the sync at the end finds little to do, and the file's pages are used again instead of new ones, which cost
+a virtual machine several times the write. Other batches wait for this one: with 90 MB that was 0.3 to 0.5 seconds, and
+is 0.1. The batch's header comes last. Until then the previous batch's EOF marker ends the file.
+
 The files show if the journal is still this master's, so this module checks it: `require_own`, decision 030. The
 records' locations come from the writer.
 
@@ -27,13 +32,21 @@ Source: KahaDB journal of ActiveMQ 5.17 (`DataFileAppender`, preallocation, `jou
 import enum
 import os
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.broker.domain.errors import LockNotHeld, StoreError, StoreUnavailable
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import BATCH_BYTES_MAX, EOF_MARKER, FILE_BYTES_MAX, batch_header, data_file_name
+from pybroker.store.journal.format import (
+    BATCH_BYTES_MAX,
+    BATCH_HEADER_BYTES,
+    EOF_MARKER,
+    FILE_BYTES_MAX,
+    batch_header,
+    data_file_name,
+)
 from pybroker.store.journal.reserve import is_disk_full
 
 AHEAD_BYTES = 512 << 10
@@ -51,6 +64,15 @@ PIECE_BYTES_MIN = 64 << 10
 
 _PIECES_MAX = 1000
 """Buffers of one system call, below Linux's limit (`IOV_MAX`, 1024)."""
+
+LARGE_BATCH_BYTES = 8 << 20
+"""The length from which a batch is written in portions: only one with a large message is longer than 4 MB."""
+
+PORTION_BYTES = 1 << 20
+"""The length of a portion: the checksum leaves it in the processor's cache for the write."""
+
+PORTIONS_CACHED = 4
+"""The portions that have the time of so many others to reach the disk, before they leave the page cache."""
 
 _ADLER_BEGIN = 1
 """The Adler-32 of nothing."""
@@ -154,24 +176,48 @@ class Appender:
         if file_id != self.file_id:
             self._open(file_id)
         body = _gathered(records) if is_in_pieces else (records[0] if len(records) == 1 else b"".join(records),)
-        length, checksum = 0, _ADLER_BEGIN
-        for piece in body:
-            length += len(piece)
-            if self._settings.checksum:
-                checksum = zlib.adler32(piece, checksum)  # which releases the interpreter lock
-        header = batch_header(length, checksum if self._settings.checksum else 0)
-        end = offset + len(header) + length
+        length = sum(map(len, body))
+        end = offset + BATCH_HEADER_BYTES + length
         is_short = end - offset <= AHEAD_BATCH_BYTES_MAX
         try:
             if end >= self._ahead and self._syncs_each_batch and is_short and offset > 0:
                 self._fill_ahead(end + len(EOF_MARKER))
-            self._files.write(self._descriptor, (header, *body, EOF_MARKER), offset)
+            if length < LARGE_BATCH_BYTES:
+                checksum = _ADLER_BEGIN
+                for piece in body if self._settings.checksum else ():
+                    checksum = zlib.adler32(piece, checksum)  # which releases the interpreter lock
+                self._files.write(self._descriptor, (self._header(length, checksum), *body, EOF_MARKER), offset)
+            else:
+                self._write_large(body, offset, length)
         except OSError as error:
             raise _translated(error) from error
         self._end = end
         self.unsynced = True
         if self._syncs_each_batch:
             self.sync()
+
+    def _write_large(self, body: Sequence[bytes], offset: int, length: int) -> None:
+        """Write a long batch in portions, its EOF marker behind them, and then its header."""
+        files, descriptor = self._files, self._descriptor
+        checksum, at = _ADLER_BEGIN, offset + BATCH_HEADER_BYTES
+        written: deque[tuple[int, int]] = deque(maxlen=PORTIONS_CACHED)
+        for piece in body:
+            view = memoryview(piece)
+            for start in range(0, len(view), PORTION_BYTES):
+                portion = view[start : start + PORTION_BYTES]
+                if self._settings.checksum:
+                    checksum = zlib.adler32(portion, checksum)
+                files.write(descriptor, (portion,), at)
+                files.write_back(descriptor, at, len(portion))
+                if len(written) == PORTIONS_CACHED:
+                    files.write_back(descriptor, *written[0])
+                written.append((at, len(portion)))
+                at += len(portion)
+        files.write(descriptor, (EOF_MARKER,), at)
+        files.write(descriptor, (self._header(length, checksum),), offset)
+
+    def _header(self, length: int, checksum: int) -> bytes:
+        return batch_header(length, checksum if self._settings.checksum else 0)
 
     def _fill_ahead(self, start: int) -> None:
         """Fill a piece of the hole from an offset on, at most up to the last marker.

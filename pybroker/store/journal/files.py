@@ -34,6 +34,9 @@ SEALED_SUFFIX = ".sealed"
 """Ends the name of an unfinished copy; neither ActiveMQ nor this package reads such a file as a data file."""
 
 
+_UNNEEDED: int | None = getattr(os, "POSIX_FADV_DONTNEED", None)
+"""None on macOS."""
+
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -47,6 +50,7 @@ class System(Protocol):
     link: Callable[[Path, Path], None]
     makedirs: Callable[..., None]
     open: Callable[..., int]
+    posix_fadvise: Callable[[int, int, int, int], None]
     posix_fallocate: Callable[[int, int, int], None]
     pwrite: Callable[[int, memoryview, int], int]
     pwritev: Callable[[int, Sequence[bytes | memoryview], int], int]
@@ -168,6 +172,15 @@ class JournalFiles:
     def fill(self, descriptor: int, start: int, stop: int) -> None:
         """Fill a hole with zeros, which reads the same: a later write there allocates no blocks."""
         self.write(descriptor, (bytes(stop - start),), start)
+
+    def write_back(self, descriptor: int, offset: int, byte_count: int) -> None:
+        """Have the system begin to write a part of the file to the disk, and drop what is there from the page cache.
+
+        Linux does both for `POSIX_FADV_DONTNEED`, and waits for neither. It makes nothing durable, as `sync` does.
+        """
+        if _UNNEEDED is not None:
+            with suppress(OSError):  # advice, which a file system may not take
+                self._os.posix_fadvise(descriptor, offset, byte_count, _UNNEEDED)
 
     def sync(self, descriptor: int) -> None:
         """Make everything written to the file durable."""

@@ -1,9 +1,11 @@
-"""The hole of a data file, which is filled with zeros before the batches come to it, where each batch is synced."""
+"""The writes of the appender: the zeros ahead of batches, records in pieces, and large batches in portions."""
 
 import errno
 import os
 import resource
 import tracemalloc
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,12 @@ from pybroker.store.journal.appender import (
     AHEAD_BATCH_BYTES_MAX,
     AHEAD_BYTES,
     AHEAD_FREE_BYTES_MIN,
+    LARGE_BATCH_BYTES,
     PIECE_BYTES_MIN,
+    PORTION_BYTES,
+    PORTIONS_CACHED,
     Appender,
+    DiskFull,
     JournalSettings,
     Preallocation,
     SyncStrategy,
@@ -46,9 +52,9 @@ class WatchedFiles(JournalFiles):
 class Journal:
     """An appender, and where it is in its data file, which has a first batch."""
 
-    def __init__(self, directory: Path, **settings: object) -> None:
+    def __init__(self, directory: Path, kind: type[WatchedFiles] = WatchedFiles, /, **settings: object) -> None:
         directory.mkdir(exist_ok=True)
-        self.files = WatchedFiles(directory)
+        self.files = kind(directory)
         self.appender = Appender(self.files, JournalSettings(**settings))  # type: ignore[arg-type]
         self.begin(1)
 
@@ -203,3 +209,79 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files.write(descriptor, (b"abcdef", b"", b"ghi"), 10)
     files.close(descriptor)
     assert (tmp_path / "db-1.log").read_bytes()[10:] == b"abcdefghi"
+
+
+class RecordingFiles(WatchedFiles):
+    """Journal files that record where they write and what they write back, or fail to write at one place."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.written: list[tuple[int, int]] = []
+        self.written_back: list[tuple[int, int]] = []
+        self.fails_from: int | None = None
+
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        if self.fails_from is not None and offset >= self.fails_from:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.written.append((offset, sum(map(len, buffers))))
+        super().write(descriptor, buffers, offset)
+
+    def write_back(self, descriptor: int, offset: int, byte_count: int) -> None:
+        self.written_back.append((offset, byte_count))
+        super().write_back(descriptor, offset, byte_count)
+
+
+def large_batch(directory: Path) -> tuple[Journal, RecordingFiles, list[bytes]]:
+    """Return a journal whose files record, and the pieces of a record that is written in portions."""
+    journal = Journal(directory, RecordingFiles, file_bytes_max=64 << 20)
+    files = journal.files
+    assert isinstance(files, RecordingFiles)
+    files.written.clear()
+    body = b"".join(number.to_bytes(4) for number in range(LARGE_BATCH_BYTES // 4 + 1000))
+    return journal, files, [b"head", body, b"tail"]
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_a_large_batch_is_the_same_bytes_with_its_header_last(tmp_path: Path, checksum: bool) -> None:
+    journal, files, pieces = large_batch(tmp_path)
+    journal.appender._settings = JournalSettings(checksum=checksum)
+    start = journal.end
+    journal.appender.write(journal.file_id, start, pieces, is_in_pieces=True)
+    expected = encode_batch(pieces, checksum=checksum) + EOF_MARKER
+    assert journal.content[start : start + len(expected)] == expected
+    assert files.written[-1] == (start, BATCH_HEADER_BYTES), "until then the former marker ends the file"
+    assert all(offset > start for offset, _ in files.written[:-1])
+    assert max(count for _, count in files.written) == PORTION_BYTES
+
+
+def test_each_portion_of_a_large_batch_is_written_back(tmp_path: Path) -> None:
+    journal, files, pieces = large_batch(tmp_path)
+    start = journal.end
+    journal.appender.write(journal.file_id, start, pieces, is_in_pieces=True)
+    portions = [each for each in files.written if each[0] > start][:-1]
+    counts = Counter(files.written_back)
+    assert set(counts) == set(portions)
+    assert all(counts[each] == 2 for each in portions[:-PORTIONS_CACHED]), "started, and dropped from the page cache"
+
+
+def test_a_large_batch_without_space_leaves_the_end_where_it_was(tmp_path: Path) -> None:
+    journal, files, pieces = large_batch(tmp_path)
+    start = journal.end
+    files.fails_from = start + LARGE_BATCH_BYTES // 2
+    with pytest.raises(DiskFull):
+        journal.appender.write(journal.file_id, start, pieces, is_in_pieces=True)
+    assert journal.content[start : start + len(EOF_MARKER)] == EOF_MARKER
+    files.fails_from = None
+    journal.appender.write(journal.file_id, start, pieces, is_in_pieces=True)
+    assert journal.content[start:].startswith(encode_batch(pieces) + EOF_MARKER)
+
+
+def test_a_file_system_that_takes_no_advice_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    journal, _, pieces = large_batch(tmp_path)
+    start = journal.end
+    journal.appender.write(journal.file_id, start, pieces, is_in_pieces=True)
+    assert journal.content[start:].startswith(encode_batch(pieces) + EOF_MARKER)
