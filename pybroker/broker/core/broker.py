@@ -436,7 +436,7 @@ class BrokerCore(Host):
     def accept(self, message: Message, owner: Owner) -> bool:
         """Send or schedule a client's message outside transactions; see `Host`."""
         if self.scheduler is not None and is_scheduled(message) and self.scheduler.accepts(message):
-            return self.scheduler.schedule(message)
+            return self.scheduler.schedule(message, owner)
         return self.send(message, owner)
 
     def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:

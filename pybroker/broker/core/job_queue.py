@@ -72,12 +72,6 @@ class JobQueue:
         """Return the jobs of that id: at most one, except for jobs of an ActiveMQ."""
         return self._jobs.get(job_id, ())
 
-    def between(self, start: int, end: int) -> list[Job]:
-        """Return the jobs that are due in a range of times, both ends included, earliest first."""
-        found = [job for named in self._jobs.values() for job in named if start <= job.next_time <= end]
-        found.sort(key=_time)
-        return found
-
-
-def _time(job: Job) -> int:
-    return job.next_time
+    def named(self) -> list[tuple[Job, ...]]:
+        """Return the jobs at this moment, those of one id together, in no order."""
+        return list(self._jobs.values())

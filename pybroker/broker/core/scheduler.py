@@ -25,8 +25,9 @@ Source: ActiveMQ 5.17, `SchedulerBroker`, `JobSchedulerImpl`.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from heapq import merge
 from typing import Final
 
 from pybroker.broker.core import cron
@@ -34,6 +35,7 @@ from pybroker.broker.core.containment import attempt, contain
 from pybroker.broker.core.cron import UtcOffset
 from pybroker.broker.core.job_queue import JobQueue
 from pybroker.broker.core.paging import severity
+from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, carry_out
 from pybroker.broker.core.scheduled import (
     JOB_ID,
     PERIOD_MIN,
@@ -76,8 +78,16 @@ JOBS_MAX: Final = 1_000_000
 FIRED_MAX: Final = 200
 """Messages sent at a time, which takes some ten milliseconds. Further ones wait until these are on disk, so that many
 overdue jobs block neither the event loop nor the store."""
+FIRED_BYTES_MAX: Final = 1 << 20
+"""Bytes of jobs' messages after which no further one is sent, or described, in the same turn of the event loop."""
 BROWSES_MAX: Final = 16
 """Browses at a time; each holds a list of the jobs that it has yet to send."""
+BROWSED_MAX: Final = 50
+"""Descriptions of jobs that are sent in one turn of the event loop: some three milliseconds."""
+FOUND_MAX: Final = 500
+"""Jobs examined for a browse, or a cancellation, before the clock is read."""
+_CANCEL_COST: Final = 5
+"""A cancelled job takes as long as so many usual operations."""
 RETRY_MS: Final = 1000
 """Milliseconds after which a message is sent again for which there was no space."""
 READ_AGAIN_MS: Final = 200
@@ -148,7 +158,11 @@ class Scheduler:
         """Errors of messages that could not be sent in this call of `fire`."""
         self._unreadable: list[str] = []
         """Errors of due messages that could not be read in this call of `fire`."""
-        self._browses: deque[tuple[Destination, deque[Job]]] = deque()
+        self._browses: deque[_Browse] = deque()
+        self._gathering_count = 0
+        """Browses whose jobs are being looked for."""
+        self._loaded_bytes = 0
+        """Bytes of the messages loaded in this turn."""
         self._browse_at = 0
         self._armed: int | None = None
         self._is_stopped = False
@@ -184,7 +198,7 @@ class Scheduler:
             raise InvalidSchedule(f"the message's properties do not decode: {error}") from error
         if is_management(message):
             _window(message)
-            if properties.get(ACTION) == BROWSE and len(self._browses) >= BROWSES_MAX:
+            if properties.get(ACTION) == BROWSE and len(self._browses) + self._gathering_count >= BROWSES_MAX:
                 raise ResourceLimit(f"{BROWSES_MAX} browses of the scheduler are under way: try again later")
             return True
         if timetable(properties) is None:
@@ -200,10 +214,15 @@ class Scheduler:
         except (MalformedOpenWire, InvalidSchedule):
             return False
 
-    def schedule(self, message: Message) -> bool:
+    def schedule(self, message: Message, worker: PiecewiseWorker | None = None) -> bool:
         """Schedule a message that `accepts` has accepted, its delay beginning now, or carry out a scheduler command.
 
         A job is durable after the job store's `when_durable`.
+
+        Args:
+            message: what a client sent.
+            worker: carries a command about many jobs out in pieces, and has its answer wait; None: it is carried out
+                at once.
 
         Returns:
             False if the message is scheduled already.
@@ -212,7 +231,7 @@ class Scheduler:
             RequestError: the message has no valid scheduling properties, or the job store cannot hold it.
         """
         if is_management(message):
-            self._manage(message)
+            self._manage(message, worker)
             return True
         wanted = timetable(view(message).properties)
         if wanted is None:
@@ -249,9 +268,9 @@ class Scheduler:
         if self._is_stopped:
             return
         self._answer_browses()
-        if not self._is_firing and (due := self._job_queue.pop_due(now, FIRED_MAX)):
+        if not self._is_firing and (time := self._job_queue.next_time) is not None and time <= now:
             self._is_firing = True
-            done = [job for job in due if self._run_contained(job, now)]
+            done = [job for job in self._due(now) if self._run_contained(job, now)]
             if self._refusals:
                 _log.warning("%d scheduled messages have to wait: %s", len(self._refusals), self._refusals[0])
                 self._refusals.clear()
@@ -260,6 +279,17 @@ class Scheduler:
                 self._unreadable.clear()
             self._when_durable(partial(self._sent, done, now))
         self._arm()
+
+    def _due(self, now: int) -> Iterator[Job]:
+        """Yield the jobs that are due, as many as may be sent at a time."""
+        self._loaded_bytes = 0
+        for _ in range(FIRED_MAX):
+            due = self._job_queue.pop_due(now, 1)
+            if not due:
+                return
+            yield due[0]
+            if self._loaded_bytes >= FIRED_BYTES_MAX:
+                return
 
     def _run_contained(self, job: Job, now: int) -> bool:
         """Send a job's message; return True if the run is done. An error of the message affects only this job."""
@@ -285,7 +315,9 @@ class Scheduler:
     def _load(self, job: Job, now: int) -> bytes | None:
         """Return a job's message; None if it cannot be read, which affects this job only."""
         try:
-            return self._jobs.load(job)
+            data = self._jobs.load(job)
+            self._loaded_bytes += len(data)
+            return data
         except NotReadYet as error:
             _log.debug("scheduled message %s has to wait: %s", job.job_id, error)
             self._job_queue.push(job, now + READ_AGAIN_MS)
@@ -380,48 +412,74 @@ class Scheduler:
 
     # ------------------------------------------------------------ management
 
-    def _manage(self, message: Message) -> None:
+    def _manage(self, message: Message, worker: PiecewiseWorker | None) -> None:
         fields = view(message)
         action, job_id = fields.properties.get(ACTION), fields.properties.get(JOB_ID)
         start, end = _window(message)
         if action == BROWSE and fields.reply_to is not None:
-            self._browses.append((fields.reply_to, deque(self._job_queue.between(start, end))))
-            self._answer_browses()
+            self._gathering_count += 1
+            _work_off(self._browsing(fields.reply_to, start, end), worker)
         elif action == REMOVE and isinstance(job_id, str):
             for job in self._job_queue.by_id(job_id):
-                self._jobs.remove(job)
-                self._job_queue.discard(job)
+                self._cancel(job)
         elif action == REMOVE_ALL:
-            self._cancel_between(start, end)
+            _work_off(self._cancelling(start, end), worker)
         else:
             _log.warning("%s asks the scheduler for %r, and lacks what that needs", message.message_id, action)
         self._arm()
 
-    def _cancel_between(self, start: int, end: int) -> None:
-        cancelled = self._job_queue.between(start, end)
-        if cancelled:
-            self._jobs.remove_between(start, end, cancelled)
-        for job in cancelled:
-            self._job_queue.discard(job)
+    def _cancel(self, job: Job) -> None:
+        self._jobs.remove(job)
+        self._job_queue.discard(job)
+
+    def _cancelling(self, start: int, end: int) -> Steps:
+        """Cancel the jobs that are due in a range of times; a crash before the answer may leave some of them."""
+        for named in self._job_queue.named():
+            for job in named:
+                if start <= job.next_time <= end and job in self._job_queue:
+                    self._cancel(job)
+                    yield _CANCEL_COST
+                else:
+                    yield 1
+        self._arm()
+
+    def _browsing(self, reply_to: Destination, start: int, end: int) -> Steps:
+        """Look for the jobs that are due in a range of times, and begin to send their descriptions, earliest first."""
+        found: list[list[Job]] = []
+        try:
+            every = self._job_queue.named()
+            for first in range(0, len(every), FOUND_MAX):
+                part = [job for named in every[first : first + FOUND_MAX] for job in named]
+                found.append(sorted([job for job in part if start <= job.next_time <= end], key=_next_time))
+                yield len(part)
+        finally:
+            self._gathering_count -= 1
+        if self._is_stopped:
+            return
+        self._browses.append(_Browse(reply_to, merge(*found, key=_next_time)))
+        self._answer_browses()
+        self._arm()
 
     def _answer_browses(self) -> None:
-        """Send job descriptions to the browses, oldest first, at most `FIRED_MAX` in one turn of the event loop."""
-        for _ in range(FIRED_MAX):
-            if not self._browses:
+        """Send job descriptions to the browses, oldest first, as many as one turn of the event loop has time for."""
+        self._loaded_bytes = 0
+        for _ in range(BROWSED_MAX):
+            if not self._browses or self._loaded_bytes >= FIRED_BYTES_MAX:
                 return
             if self._is_busy():
                 self._browse_at = self._clock() + READ_AGAIN_MS
                 return
-            reply_to, jobs = self._browses[0]
+            browse = self._browses[0]
+            job = browse.job
             try:
-                if not jobs or (jobs[0] in self._job_queue and not self._send_description(jobs[0], reply_to)):
+                if job is None or (job in self._job_queue and not self._send_description(job, browse.reply_to)):
                     self._browses.popleft()
                     continue
             except NotReadYet as error:
-                _log.debug("a browse of the scheduler for %s has to wait: %s", reply_to, error)
+                _log.debug("a browse of the scheduler for %s has to wait: %s", browse.reply_to, error)
                 self._browse_at = self._clock() + READ_AGAIN_MS
                 return
-            jobs.popleft()
+            browse.advance()
 
     def _send_description(self, job: Job, reply_to: Destination) -> bool:
         """Send the description of a job to a browse; return False if the browse has to end.
@@ -431,7 +489,9 @@ class Scheduler:
         """
         self._sequence += 1
         try:
-            message = described(job, self._jobs.load(job), reply_to, self._producer_id, self._sequence)
+            data = self._jobs.load(job)
+            self._loaded_bytes += len(data)
+            message = described(job, data, reply_to, self._producer_id, self._sequence)
         except NotReadYet:
             raise
         except Exception as error:  # the message does not decode, or cannot be read
@@ -492,6 +552,38 @@ class Scheduler:
             return job_time
         browse_time = max(self._clock(), self._browse_at)
         return browse_time if job_time is None else min(browse_time, job_time)
+
+
+class _Browse:
+    """A browse whose jobs were found.
+
+    Attributes:
+        reply_to: gets the descriptions.
+        job: the next job to describe; None after the last one.
+    """
+
+    __slots__ = ("_jobs", "job", "reply_to")
+
+    def __init__(self, reply_to: Destination, jobs: Iterator[Job]) -> None:
+        self.reply_to = reply_to
+        self._jobs = jobs
+        self.job: Job | None = None
+        self.advance()
+
+    def advance(self) -> None:
+        """Go to the next job."""
+        self.job = next(self._jobs, None)
+
+
+def _next_time(job: Job) -> int:
+    return job.next_time
+
+
+def _work_off(steps: Steps, worker: PiecewiseWorker | None) -> None:
+    if worker is None:
+        carry_out(steps)
+    else:
+        worker.work_off(steps)
 
 
 def is_management(message: Message) -> bool:

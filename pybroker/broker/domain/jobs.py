@@ -92,10 +92,6 @@ class JobStore(Protocol):
         """Append the removal of a job that is done or cancelled."""
         ...
 
-    def remove_between(self, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """Append the removal of all jobs due in a range of times, both ends included; `jobs` are these jobs."""
-        ...
-
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number of a job that was ever added for a producer.
 

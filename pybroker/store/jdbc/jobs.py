@@ -294,15 +294,6 @@ class JdbcJobStore:
         self._held_bytes -= self._held.pop(number, 0)
         writer.wake()
 
-    def remove_between(self, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """Forget the jobs of a range of times.
-
-        Raises:
-            StoreUnavailable: the store has stopped.
-        """
-        for job in jobs:
-            self.remove(job)
-
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number of a job that was added for a producer, -1 for none that is remembered."""
         return self._gathering.sequences.last(producer_id)

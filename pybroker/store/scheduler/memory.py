@@ -38,11 +38,6 @@ class MemoryJobStore:
         """Forget a job."""
         self._jobs.pop(job, None)
 
-    def remove_between(self, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """Forget the jobs of a range of times."""
-        for job in jobs:
-            self.remove(job)
-
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number of a job that was added for a producer, -1 for none."""
         return self._sequences.last(producer_id)

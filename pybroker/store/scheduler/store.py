@@ -33,7 +33,6 @@ from pybroker.store.journal.commands import (
     AddScheduledJob,
     Command,
     RemoveScheduledJob,
-    RemoveScheduledJobs,
     RescheduleJob,
     Trace,
     decode,
@@ -53,9 +52,6 @@ from pybroker.store.scheduler.state import SCHEDULER, JobState, add_command, pla
 
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Limit on the messages kept in memory."""
-SINGLE_REMOVES_MAX: Final = 1000
-"""Greatest number of jobs in a range that are ended one by one: a record about a range costs every replay a look at all
-jobs."""
 RENEWALS_MAX: Final = 200
 """Greatest number of jobs that one cleanup rewrites."""
 RENEWED_SHARE: Final = 4
@@ -241,20 +237,6 @@ class JournalJobStore:
             StoreUnavailable: the store has stopped.
         """
         self._forget(job, self._writer.append(_ending(job)))
-
-    def remove_between(self, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """Append that the jobs due in a range of times are cancelled.
-
-        Raises:
-            StoreUnavailable: the store has stopped.
-        """
-        if len(jobs) <= SINGLE_REMOVES_MAX:
-            for job in jobs:
-                self.remove(job)
-            return
-        location = self._writer.append(encode_record(encode(RemoveScheduledJobs(SCHEDULER, start, end))))
-        for job in jobs:
-            self._forget(job, location)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number of a job that was added for a producer, -1 for an unknown one."""

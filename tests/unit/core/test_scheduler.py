@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from pybroker.broker.core import scheduler as scheduler_module
 from pybroker.broker.core.scheduled import is_scheduled
-from pybroker.broker.core.scheduler import FIRED_MAX, READ_AGAIN_MS, RETRY_MS, WAKE_MS_MAX, Scheduler
+from pybroker.broker.core.scheduler import (
+    BROWSED_MAX,
+    FIRED_MAX,
+    READ_AGAIN_MS,
+    RETRY_MS,
+    WAKE_MS_MAX,
+    Scheduler,
+)
 from pybroker.broker.domain.destination import Destination, parse, queue
 from pybroker.broker.domain.errors import (
     InvalidDestination,
@@ -667,12 +674,12 @@ def test_browse_within_a_window(world: World) -> None:
 
 
 def test_browse_a_great_many_in_portions(world: World) -> None:
-    scheduled_at(world, *range(1000, 1000 + 2 * FIRED_MAX + 5))
+    scheduled_at(world, *range(1000, 1000 + 2 * BROWSED_MAX + 5))
     world.order("BROWSE", reply_to=queue("A"))
-    assert len(world.sent) == FIRED_MAX
-    world.order("REMOVEALL", ACTION_START_TIME=START + 1000 + 2 * FIRED_MAX, ACTION_END_TIME=Long(2**60))
+    assert len(world.sent) == BROWSED_MAX
+    world.order("REMOVEALL", ACTION_START_TIME=START + 1000 + 2 * BROWSED_MAX, ACTION_END_TIME=Long(2**60))
     world.run_to(world.now)
-    assert len(world.sent) == 2 * FIRED_MAX, "what was cancelled in between is not answered"
+    assert len(world.sent) == 2 * BROWSED_MAX, "what was cancelled in between is not answered"
 
 
 def test_only_so_many_browses_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

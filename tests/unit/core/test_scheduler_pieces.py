@@ -1,0 +1,102 @@
+"""Scheduled messages that are many or large: what is done with them in one turn of the event loop."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from pybroker.broker.core import scheduler as scheduler_module
+from pybroker.broker.core.piecewise import PiecewiseWorker
+from pybroker.broker.core.scheduler import FIRED_BYTES_MAX, FOUND_MAX
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.values import Value
+from tests.unit.core.test_scheduler import MANAGEMENT, START, World, message, scheduled_at
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_browse_of_very_many_is_ordered_by_due_time(world: World) -> None:
+    delays = [1000 + (number * 7919) % 1201 for number in range(2 * FOUND_MAX + 201)]
+    scheduled_at(world, *delays)
+    world.order("BROWSE", reply_to=queue("A"))
+    world.run_to(START + 1)
+    assert [text for _, text in world.drain()] == [f"in {delay}" for delay in sorted(delays)]
+
+
+def test_browse_of_large_messages_has_few_in_a_turn(world: World) -> None:
+    large = "x" * (FIRED_BYTES_MAX // 2)
+    for _ in range(5):
+        world.send(large, properties={"AMQ_SCHEDULED_DELAY": 1000})
+    world.order("BROWSE", reply_to=queue("A"))
+    assert len(world.sent) == 2
+    world.run_to(START)
+    assert len(world.sent) == 5
+
+
+def test_large_messages_that_are_due_are_few_in_a_turn(world: World) -> None:
+    large = "x" * (FIRED_BYTES_MAX // 2)
+    for _ in range(5):
+        world.send(large, properties={"AMQ_SCHEDULED_DELAY": 1000})
+    world.is_slow = True
+    world.run_to(START + 1000)
+    for expected in (2, 2, 1):
+        assert len(world.drain()) == expected
+        world.sync()
+        world.run_to(world.now)
+
+
+class Worker(PiecewiseWorker):
+    """Keeps the steps of commands until the test takes them."""
+
+    def __init__(self) -> None:
+        self.steps: list[Iterator[int]] = []
+
+    def work_off(self, steps: Iterator[int]) -> None:
+        self.steps.append(steps)
+
+
+def command(action: str, **properties: Value) -> Message:
+    reply_to = queue("ANSWERS")
+    return message("", MANAGEMENT, {"AMQ_SCHEDULER_ACTION": action, **properties}, reply_to=reply_to)
+
+
+def test_a_cancellation_of_many_jobs_is_steps_of_its_worker(world: World) -> None:
+    scheduled_at(world, *range(1000, 1020))
+    worker = Worker()
+    world.scheduler.schedule(command("REMOVEALL"), worker)
+    assert world.job_count == 20
+    (steps,) = worker.steps
+    for _ in range(5):
+        next(steps)
+    assert world.job_count == 15
+    world.send("new", properties={"AMQ_SCHEDULED_DELAY": 1000})
+    world.run_to(START + 1001)
+    arrived_meanwhile = [text for _, text in world.drain()]
+    assert sum(1 for _ in steps) + len(arrived_meanwhile) == 16, "one that ran before its step is not cancelled"
+    assert world.job_count == 0
+    assert not world.jobs.recover()
+
+
+def test_browses_whose_jobs_are_looked_for_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_module, "BROWSES_MAX", 1)
+    scheduled_at(world, *range(1000, 1005))
+    worker = Worker()
+    world.scheduler.schedule(command("BROWSE"), worker)
+    with pytest.raises(ResourceLimit):
+        world.scheduler.accepts(command("BROWSE"))
+    assert not world.sent
+    assert sum(worker.steps[0]) == 5
+    assert len(world.sent) == 5
+
+
+def test_a_browse_after_the_stop_sends_nothing(world: World) -> None:
+    scheduled_at(world, 1000)
+    worker = Worker()
+    world.scheduler.schedule(command("BROWSE"), worker)
+    world.scheduler.stop()
+    assert sum(worker.steps[0]) == 1
+    assert not world.sent
