@@ -10,7 +10,7 @@ broker                                                the parts put together; co
         host  queue  topic                            `host`: the broker as its connections see it
           consumer_set  durable_fan_out  scheduling_queue  transaction
             durable
-            browsing  flow_control_log  groups  overflow  runtime  scheduler  stored  uncommitted
+            browsing  flow_control_log  groups  overflow  runtime  scheduler  stored  subscription_groups  uncommitted
               consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
                 piecewise  usage
                   delivered

@@ -62,7 +62,7 @@ class Administration:
         if queue is not None:
             return len(queue.consumers)
         topic = self._destinations.topics.get(destination)
-        return 0 if topic is None else len(topic.subscriptions) + len(topic.durables) + len(topic.joining)
+        return 0 if topic is None else topic.subscription_count + len(topic.durables) + len(topic.joining)
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes, the largest first."""

@@ -372,7 +372,7 @@ class Advisories(Observer):
         existing = self._topics.get(where)
         if existing is not None:
             return existing.is_in_use
-        return bool(self._listeners.covering(where))
+        return self._listeners.covers(where)
 
     def _publish(self, subject: str, about: DataStructure, properties: Mapping[str, Value] | None = None) -> None:
         """Send an advisory to its listeners. No topic is created for it, or the number of topics would grow forever."""

@@ -12,6 +12,7 @@ levels of its name, and `*`. Results are in the order in which the values were a
 order of their subscriptions. `matches` in `domain.destination` defines what a pattern covers.
 """
 
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from pybroker.broker.domain.destination import Destination, DestinationType, pattern_levels
@@ -68,15 +69,25 @@ class PatternMap(Generic[ValueT]):
 
     def covering(self, destination: Destination) -> list[ValueT]:
         """Return the values of a destination, and of all patterns that cover its name, each once."""
+        found: dict[ValueT, int] = {}
+        for values in self._covering(destination):
+            _collect(values, found)
+        return list(found) if len(found) < 2 else sorted(found, key=found.__getitem__)
+
+    def covers(self, destination: Destination) -> bool:
+        """Return True if a destination, or a pattern that covers its name, has a value."""
+        return any(self._covering(destination))
+
+    def _covering(self, destination: Destination) -> Iterator[dict[ValueT, int]]:
+        """Yield the values of the patterns that cover a name, with their numbers; some have none."""
         root = self._roots.get(destination.type)
         if root is None:
-            return []
-        found: dict[ValueT, int] = {}
+            return
         nodes = [root]
         for name in destination.name.split("."):
             following: list[_PatternNode[ValueT]] = []
             for node in nodes:
-                _collect(node.open, found)
+                yield node.open
                 child = node.children.get(name)
                 if child is not None:
                     following.append(child)
@@ -86,9 +97,8 @@ class PatternMap(Generic[ValueT]):
                         following.append(child)
             nodes = following
         for node in nodes:
-            _collect(node.open, found)
-            _collect(node.exact, found)
-        return list(found) if len(found) < 2 else sorted(found, key=found.__getitem__)
+            yield node.open
+            yield node.exact
 
 
 class NameMap(Generic[ValueT]):

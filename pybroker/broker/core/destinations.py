@@ -14,7 +14,8 @@ from pybroker.broker.core.object_memory import ObjectAccount, size_of_destinatio
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
-from pybroker.broker.core.topic import Topic, TopicSubscription
+from pybroker.broker.core.subscription_groups import SubscriptionIndex
+from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
@@ -61,7 +62,7 @@ class Destinations:
         plain: destinations whose messages are not forwarded. Most are plain, and are found here by one look-up.
         router: routes the messages of all other destinations.
         queue_patterns: consumers of patterns, which are attached to new queues that match.
-        topic_patterns: the subscriptions of consumers of patterns, which join new topics that match.
+        subscription_index: the subscriptions of consumers of patterns of topics.
         free_space: called before a client creates a destination, with the percentage of the space for destinations
             that is in use.
         creator: the account of the connection for which destinations are created now; None: the broker itself.
@@ -78,6 +79,8 @@ class Destinations:
         self.commits: Final = CommitsInProgress()
         self._queue_names: Final[NameMap[Queue]] = NameMap()
         self._topic_names: Final[NameMap[Topic]] = NameMap()
+        self._advisory_names: Final[NameMap[Topic]] = NameMap()
+        self._retroactive_names: Final[NameMap[Topic]] = NameMap()
         self.durables: Final = Durables(
             self._topic_names,
             store=runtime.store,
@@ -88,7 +91,7 @@ class Destinations:
             commits=self.commits,
         )
         self.queue_patterns: Final[PatternMap[BrokerConsumer]] = PatternMap()
-        self.topic_patterns: Final[PatternMap[TopicSubscription]] = PatternMap()
+        self.subscription_index: Final = SubscriptionIndex()
         self.free_space: Callable[[int], None] = _nothing
         self._runtime = runtime
         self._destinations_max = destinations_max
@@ -114,6 +117,15 @@ class Destinations:
     def topics_of(self, request: ConsumerRequest) -> list[Topic]:
         """Return the existing topics that match a consumer's request."""
         return _matching(request, self.topics, self._topic_names)
+
+    def advisory_topics_of(self, request: ConsumerRequest) -> list[Topic]:
+        """Return the existing advisory topics that match a consumer's request."""
+        found = {each: None for name in request.destinations for each in self._advisory_names.covered_by(name)}
+        return list(found)
+
+    def recalled_by(self, request: ConsumerRequest) -> list[Topic]:
+        """Return the existing topics whose history a consumer gets that names a pattern."""
+        return _matching(request, self.topics, self._topic_names if request.retroactive else self._retroactive_names)
 
     @property
     def temporaries(self) -> Iterable[Destination]:
@@ -179,11 +191,14 @@ class Destinations:
                 clock=runtime.clock,
                 policy=policy,
                 usage=Usage(policy.memory_limit, runtime.usage),
+                index=self.subscription_index,
             )
             self._count(destination)
             self._topic_names.add(destination, topic)
-            for subscription in self.topic_patterns.covering(destination):
-                subscription.join(topic)
+            if is_advisory(destination):
+                self._advisory_names.add(destination, topic)
+            if policy.always_retroactive:
+                self._retroactive_names.add(destination, topic)
             self.durables.topic_added(topic)
             owner = self._owner_id(destination)
             runtime.observers.announce(lambda observer: observer.destination_added(destination, owner))
@@ -239,7 +254,8 @@ class Destinations:
         self._runtime.objects.remove_lasting(destination, size_of_destination(destination))
         self.plain.pop(destination, None)
         if (topic := self.topics.pop(destination, None)) is not None:
-            self._topic_names.remove(destination)
+            for names in (self._topic_names, self._advisory_names, self._retroactive_names):
+                names.remove(destination)
             topic.gate.redirect(partial(self._gate_again, destination))
             topic.close()
         if (queue := self.queues.pop(destination, None)) is not None:

@@ -20,6 +20,7 @@ from typing import Protocol
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.gate import Gate
+from pybroker.broker.core.paging import CLOCK_MASK, PIECE_SECONDS
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import Topic
@@ -99,17 +100,33 @@ class InactiveDestinations:
 
     def _continue(self) -> None:
         while self._remaining is not None and not self._users.is_ending:
-            page = list(islice(self._remaining, SLICE))
-            overdue = [each for each in page if self._is_overdue(each)]
+            overdue, is_last = self._check_slice(self._remaining)
             if overdue:
                 named, gates = self._in_use()
                 for destination in overdue:
                     self._remove_unless_used(destination, named, gates)
-            if len(page) < SLICE:
+            if is_last:
                 self._remaining = None
                 self._is_near = False
             elif self._runtime.usage.paging.defer(self._continue):
                 return
+
+    def _check_slice(self, remaining: Iterator[Destination]) -> tuple[list[Destination], bool]:
+        """Check some destinations; return the overdue ones, and True if there are no more to check.
+
+        A time ends the slice too, for a topic may have to be looked up among very many wildcards.
+        """
+        monotonic = self._runtime.usage.paging.monotonic
+        ends_at = monotonic() + PIECE_SECONDS
+        overdue: list[Destination] = []
+        count = 0
+        for destination in islice(remaining, SLICE):
+            count += 1
+            if self._is_overdue(destination):
+                overdue.append(destination)
+            if not count & CLOCK_MASK and monotonic() > ends_at:
+                return overdue, False
+        return overdue, count < SLICE
 
     def _is_overdue(self, destination: Destination) -> bool:
         """Mark a destination if it is inactive; return True if it has been inactive for long enough."""
@@ -149,6 +166,6 @@ class InactiveDestinations:
 
 def _is_inactive(found: Queue | Topic) -> bool:
     """Return True if a destination has no messages and no consumers."""
-    if found.is_in_use or found.usage.used or not found.gate.is_open:
+    if found.usage.used or not found.gate.is_open or found.is_in_use:
         return False
     return not found.pending.count if isinstance(found, Queue) else not any(found.history)

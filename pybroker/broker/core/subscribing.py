@@ -57,10 +57,9 @@ class Subscribing:
             self._destinations.queue_patterns.remove(destination, consumer)
         for source in consumer.sources:
             if isinstance(source, TopicSubscription):
-                for destination in consumer.request.destinations:
-                    self._destinations.topic_patterns.remove(destination, source)
-                for topic in source.topics:
-                    if is_advisory(topic.destination) and not topic.is_in_use:
+                self._destinations.subscription_index.discard(consumer.request, source)
+                for topic in self._destinations.advisory_topics_of(consumer.request):
+                    if not topic.is_in_use:
                         self._destinations.drop(topic.destination)
         self._runtime.observers.announce(lambda observer: observer.consumer_removed(consumer))
 
@@ -107,11 +106,15 @@ class Subscribing:
             policy=policy,
             paging=runtime.usage.paging,
         )
+        there = self._destinations
         if self._create(request):
-            for destination in request.destinations:
-                self._destinations.topic_patterns.add(destination, subscription)
-        for topic in self._destinations.topics_of(request):
-            subscription.join(topic)
+            subscription.join_wildcard(there.topics, runtime.usage.limit)
+            for topic in there.recalled_by(request):
+                subscription.recall(topic)
+            there.subscription_index.add(request, subscription)
+        else:
+            for topic in there.topics_of(request):
+                subscription.join(topic)
         self._advisories.publish_existing(consumer, subscription)
         return consumer
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless, shared_without_body
 from pybroker.broker.core.durable import CoveredTopic, Durable
@@ -23,6 +23,12 @@ from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.paging import CLOCK_MASK, PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
+from pybroker.broker.core.subscription_groups import (
+    GroupedSubscription,
+    SubscriptionGroup,
+    SubscriptionIndex,
+    following,
+)
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
@@ -39,7 +45,8 @@ FAN_OUT_PIECE: Final = 500
 """Subscriptions that get a message, or several, in one piece: one to two milliseconds."""
 
 DIRECT_MAX: Final = 64
-"""Subscriptions without selectors that get a message without a look at the clock."""
+"""Subscriptions without selectors that get a message without a look at the clock. So many subscriptions, and groups of
+them, a topic remembers; more are looked up for each message, as they would take memory in each topic."""
 
 DROPPED_PIECE: Final = 2_000
 """Waiting messages that a subscription drops in a turn when it ends: a millisecond."""
@@ -51,6 +58,9 @@ consumer of many topics cannot make all their producers wait. A policy without a
 
 _NEVER: Final = 2**63
 
+_ALL: Final = 1 << 60
+"""More than the subscriptions of any topic."""
+
 Discarded = Callable[["TopicSubscription", Message], None]
 """A callback for each message that is dropped because its consumer is slow."""
 
@@ -61,24 +71,37 @@ class Topic(CoveredTopic):
     __slots__ = (
         "_direct",
         "_durable_fan_out",
+        "_groups",
         "_has_selectors",
+        "_index",
         "_is_deferred",
+        "_named",
         "_receivers",
         "_store",
         "_under_way",
         "gate",
-        "subscriptions",
     )
 
     def __init__(
-        self, destination: Destination, *, store: MessageStore, clock: Clock, policy: DestinationPolicy, usage: Usage
+        self,
+        destination: Destination,
+        *,
+        store: MessageStore,
+        clock: Clock,
+        policy: DestinationPolicy,
+        usage: Usage,
+        index: SubscriptionIndex,
     ) -> None:
         super().__init__(destination, clock=clock, policy=policy, usage=usage)
-        self.subscriptions: dict[TopicSubscription, None] = {}
-        self._receivers: tuple[TopicSubscription, ...] | None = None
-        """The subscriptions, for all messages published between two changes of them; None after a change."""
-        self._direct: tuple[TopicSubscription, ...] | None = None
-        """The same while they are few, have no selectors, and no message is under way: all get a message at once."""
+        self._index = index
+        self._named = SubscriptionGroup()
+        """The subscriptions that name the topic."""
+        self._groups: tuple[SubscriptionGroup, ...] | None = None
+        """The groups of all its subscriptions, between two changes; None after a change, or if they are many."""
+        self._receivers: tuple[GroupedSubscription, ...] | None = None
+        """Its subscriptions, between two changes; None after a change, or if they are many."""
+        self._direct: tuple[GroupedSubscription, ...] | None = None
+        """The same while they have no selectors, and no message is under way: all get a message at once."""
         self._has_selectors = False
         """True if some of the receivers have selectors."""
         self._under_way: deque[_FanOut] = deque()
@@ -92,7 +115,14 @@ class Topic(CoveredTopic):
     @property
     def is_in_use(self) -> bool:
         """True when it has a subscription, durable ones without a consumer included."""
-        return bool(self.subscriptions or self.durables or self.joining)
+        if self.durables or self.joining or self._named.members:
+            return True
+        return self._index.covers(self.destination) if self._groups is None else bool(self._groups)
+
+    @property
+    def subscription_count(self) -> int:
+        """The number of subscriptions, without durable ones."""
+        return sum([len(group.members) for group in self._find_groups()])
 
     @property
     def is_kept_now(self) -> bool:
@@ -164,46 +194,66 @@ class Topic(CoveredTopic):
         return self._durable_fan_out is not None and self._durable_fan_out.owes(durable)
 
     def join(self, subscription: "TopicSubscription") -> None:
-        """Add a subscription, which gets the messages published from now on."""
-        self.subscriptions[subscription] = None
-        self._receivers = self._direct = None
+        """Add a subscription that names the topic, which gets the messages published from now on."""
+        self._index.number(subscription)
+        self._named.add(subscription)
+        self.forget_receivers()
 
     def leave(self, subscription: "TopicSubscription") -> None:
-        """Remove a subscription, which gets no further message, also none that is under way."""
-        self.subscriptions.pop(subscription, None)
-        self._receivers = self._direct = None
+        """Remove a subscription that names the topic; it gets no further message, also none that is under way."""
+        self._named.discard(subscription)
+        self.forget_receivers()
+
+    def forget_receivers(self) -> None:
+        """Look the subscriptions up again for the next message."""
+        self._groups = self._receivers = self._direct = None
 
     def close(self) -> None:
         """Release the memory of its messages: the topic is deleted."""
         self._under_way.clear()
         if self._durable_fan_out is not None:
             self._durable_fan_out.close()
+        self._index.forget(self)
         self.usage.close()
+
+    def _find_groups(self) -> Sequence[SubscriptionGroup]:
+        """Return the groups of its subscriptions, and remember them and the subscriptions if they are few."""
+        if self._groups is not None:
+            return self._groups
+        found = self._index.covering(self.destination)
+        groups = (self._named, *found) if self._named.members else tuple(found)
+        if len(groups) <= DIRECT_MAX:
+            self._groups = groups
+            self._index.remember(self)
+            if sum([len(group.members) for group in groups]) <= DIRECT_MAX:
+                receivers = self._receivers = tuple(following(groups, 0, self._index.latest, DIRECT_MAX))
+                self._has_selectors = any(each.is_selective for each in receivers)
+        return groups
 
     def _fan_out(self, message: Message) -> None:
         """Pass a message to the subscriptions, in pieces if they are many, and behind the messages under way."""
+        groups = self._find_groups()
         receivers = self._receivers
-        if receivers is None:
-            receivers = self._receivers = tuple(self.subscriptions)
-            self._has_selectors = any(each.is_selective for each in receivers)
-        if not self._under_way and not self._has_selectors and len(receivers) <= DIRECT_MAX:
+        if receivers is not None and not self._under_way and not self._has_selectors:
             self._direct = receivers
             for subscription in receivers:
                 subscription.publish(message)
             return
+        if not groups:
+            return
         EFFORT.is_large = True
-        fan_out = _FanOut(message, receivers)
+        fan_out = _FanOut(message, self._index.latest)
         try:
             if not self._under_way:
                 self._publish_piece(fan_out, FAN_OUT_PIECE, 0.0)
         finally:  # also after an error: the others get it
-            if fan_out.served < len(receivers):
+            if not fan_out.is_over:
                 self._under_way.append(fan_out)
                 self.held.acquire(message)
                 self._defer()
 
-    def _publish_piece(self, fan_out: "_FanOut", left: int, ends_at: float) -> None:
-        """Pass a message to further subscriptions, until a piece has been done.
+    def _publish_piece(self, fan_out: "_FanOut", left: int, ends_at: float) -> int:
+        """Pass a message to further subscriptions, until a piece has been done, and return their number.
 
         Args:
             fan_out: the message.
@@ -211,26 +261,29 @@ class Topic(CoveredTopic):
             ends_at: monotonic seconds when the piece ends; 0: it begins now.
         """
         paging = self.usage.paging
-        message, receivers, index = fan_out.message, fan_out.receivers, fan_out.served
-        stop = len(receivers)
-        is_bounded = paging.later is not None and stop > 1
+        groups, few = self._find_groups(), self._receivers
+        is_bounded = paging.later is not None and (few is None or len(few) > 1)
         if is_bounded:
             ends_at = ends_at or paging.monotonic() + PIECE_SECONDS
-            stop = min(stop, index + left)
-        try:
-            while index < stop:
-                subscription = receivers[index]
-                index += 1
-                if not subscription.is_closed:
-                    subscription.publish(message)
-                if (
-                    is_bounded
-                    and (not index & CLOCK_MASK or subscription.is_selective)
-                    and paging.monotonic() >= ends_at
-                ):
-                    break
-        finally:
-            fan_out.served = index
+        else:
+            left = _ALL
+        if few is not None and not fan_out.last and fan_out.until == self._index.latest:
+            receivers: Iterable[GroupedSubscription] = few
+        else:
+            receivers = following(groups, fan_out.last, fan_out.until, left + 1)
+        message = fan_out.message
+        served, is_late = 0, False
+        for subscription in receivers:
+            if is_late or served >= left:
+                return served
+            served += 1
+            fan_out.last = subscription.number
+            if not subscription.is_closed:
+                subscription.publish(message)
+            if is_bounded and (not served & CLOCK_MASK or subscription.is_selective):
+                is_late = paging.monotonic() >= ends_at
+        fan_out.is_over = True
+        return served
 
     def _continue(self) -> None:
         """Pass the messages under way to further subscriptions, oldest first, until a piece has been done."""
@@ -240,16 +293,13 @@ class Topic(CoveredTopic):
         try:
             while under_way and left > 0:
                 fan_out = under_way[0]
-                before = fan_out.served
-                try:
-                    self._publish_piece(fan_out, left, ends_at)
-                finally:  # also after an error: what is under way must not wait for ever
-                    is_served = fan_out.served >= len(fan_out.receivers)
-                    if is_served and under_way:  # empty: the topic was deleted
-                        under_way.popleft()
-                        self.held.release(fan_out.message)
-                left -= fan_out.served - before
-                if not is_served or paging.monotonic() >= ends_at:
+                left -= self._publish_piece(fan_out, left, ends_at)
+                if not fan_out.is_over:
+                    break
+                if under_way:  # empty: the topic was deleted
+                    under_way.popleft()
+                    self.held.release(fan_out.message)
+                if paging.monotonic() >= ends_at:
                     break
         finally:
             self._defer()
@@ -263,18 +313,21 @@ class _FanOut:
     """A message on its way to the subscriptions that existed when it was published.
 
     Attributes:
-        served: the number of them that have it, or that an error kept from it.
+        last: the number of the last of them that has it, or that an error kept from it; 0: none has.
+        until: the number of the latest of them.
+        is_over: True once all have it.
     """
 
-    __slots__ = ("message", "receivers", "served")
+    __slots__ = ("is_over", "last", "message", "until")
 
-    def __init__(self, message: Message, receivers: "tuple[TopicSubscription, ...]") -> None:
+    def __init__(self, message: Message, until: int) -> None:
         self.message = message
-        self.receivers = receivers
-        self.served = 0
+        self.last = 0
+        self.until = until
+        self.is_over = False
 
 
-class TopicSubscription(DeliverySource):
+class TopicSubscription(GroupedSubscription):
     """The backlog of one non-durable topic consumer, which ends with the consumer.
 
     Messages wait here while the consumer's window is full. If more than a limit wait, messages are dropped (ActiveMQ's
@@ -283,7 +336,6 @@ class TopicSubscription(DeliverySource):
 
     Attributes:
         dropped: number of dropped messages.
-        is_closed: True once its consumer has closed.
         when_drained: called once when no more messages wait.
     """
 
@@ -293,6 +345,7 @@ class TopicSubscription(DeliverySource):
         "_dead_letters",
         "_discarded",
         "_is_deferred",
+        "_is_of_wildcard",
         "_limit",
         "_next_sequence",
         "_paging",
@@ -301,7 +354,6 @@ class TopicSubscription(DeliverySource):
         "_waiting_bytes",
         "_waiting_bytes_max",
         "dropped",
-        "is_closed",
         "when_drained",
     )
 
@@ -315,8 +367,8 @@ class TopicSubscription(DeliverySource):
         paging: Paging,
         discarded: Discarded | None = None,
     ) -> None:
+        super().__init__()
         self.dropped = 0
-        self.is_closed = False
         self.when_drained: Callable[[], None] | None = None
         self._consumer = consumer
         self._waiting = overflow(policy.message_eviction_strategy)
@@ -330,6 +382,8 @@ class TopicSubscription(DeliverySource):
         self._paging = paging
         self._is_deferred = False  # True while delivery continues in a later turn of the event loop
         self._topics: dict[Destination, Topic] = {}
+        """The topics that it names; if it names a wildcard, all topics of the broker."""
+        self._is_of_wildcard = False
         consumer.sources.append(self)
 
     @property
@@ -347,29 +401,39 @@ class TopicSubscription(DeliverySource):
         """The number of messages that wait for the consumer."""
         return len(self._waiting)
 
-    @property
-    def topics(self) -> Iterable[Topic]:
-        """The topics that it subscribes to."""
-        return self._topics.values()
-
     def join(self, topic: Topic) -> None:
-        """Subscribe to a topic; a retroactive consumer first gets its history."""
+        """Subscribe to a topic by its name; a retroactive consumer first gets its history."""
         self._topics[topic.destination] = topic
-        if self._limit >= 0 and (memory := topic.usage.broker.limit):
-            self._waiting_bytes_max = max(memory // WAITING_SHARE, WAITING_BYTES_MIN)
+        self._limit_bytes(topic.usage.broker.limit)
+        self.recall(topic)
+        topic.join(self)
+
+    def join_wildcard(self, topics: dict[Destination, Topic], memory: int) -> None:
+        """Prepare to be a member of the group of a wildcard.
+
+        Args:
+            topics: all topics, a live view.
+            memory: the limit of the broker's memory; 0: none.
+        """
+        self._topics = topics
+        self._is_of_wildcard = True
+        self._limit_bytes(memory)
+
+    def recall(self, topic: Topic) -> None:
+        """Publish a topic's history to a retroactive consumer; do nothing for others."""
         if topic.is_retroactive_for(self._consumer):
             for message in topic.history:
                 self.publish(message)
-        topic.join(self)
 
     def detach(self, consumer: BrokerConsumer) -> None:
-        """Leave the topics, and drop the waiting messages."""
+        """Leave the topics that it names, and drop the waiting messages; see `SubscriptionIndex.discard`."""
         self.is_closed = True
         self.when_drained = None
         self._waiting_bytes = 0
         self._drop_waiting()
-        for topic in self._topics.values():
-            topic.leave(self)
+        if not self._is_of_wildcard:
+            for topic in self._topics.values():
+                topic.leave(self)
 
     def publish(self, message: Message) -> None:
         """Deliver a message if the consumer has capacity, otherwise append it; ignore it if it does not match."""
@@ -445,6 +509,10 @@ class TopicSubscription(DeliverySource):
         made = shared_without_body(reference.message, bodiless)
         if made is not None:
             reference.message = made
+
+    def _limit_bytes(self, memory: int) -> None:
+        if self._limit >= 0 and memory:
+            self._waiting_bytes_max = max(memory // WAITING_SHARE, WAITING_BYTES_MIN)
 
     def _continue(self) -> None:
         self._is_deferred = False

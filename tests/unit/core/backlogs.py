@@ -10,6 +10,7 @@ from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.subscription_groups import SubscriptionIndex
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.delivery import Delivery
@@ -109,7 +110,8 @@ class World:
         self.queue = Queue(
             parse("queue://Q"), dead_letters=self.dead_letters, usage=Usage(0, self.usage), **common  # type: ignore[arg-type]
         )  # fmt: skip
-        self.topic = Topic(parse("topic://T"), usage=Usage(0, self.usage), **common)  # type: ignore[arg-type]
+        self.index = SubscriptionIndex()
+        self.topic = Topic(parse("topic://T"), usage=Usage(0, self.usage), index=self.index, **common)  # type: ignore[arg-type]
 
     def clock(self) -> int:
         return self.now_ms

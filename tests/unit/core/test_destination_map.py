@@ -23,6 +23,7 @@ def test_values_of_a_name_are_those_of_the_patterns_that_cover_it(patterns, remo
         found.remove(patterns[number], number)
     expected = [number for number, pattern in enumerate(patterns) if number not in removed and covers(pattern, name)]
     assert found.covering(name) == expected
+    assert found.covers(name) == bool(expected)
 
 
 @given(names=st.lists(DESTINATIONS, unique=True), removed=st.sets(st.integers(0, 20)), pattern=DESTINATIONS)

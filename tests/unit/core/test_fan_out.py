@@ -121,7 +121,7 @@ def test_all_is_done_at_once_without_an_event_loop(world):
 
 
 def test_an_error_in_one_piece_does_not_stop_the_topic(world, deferred, clients, monkeypatch):
-    broken = list(world.topic.subscriptions)[FAN_OUT_PIECE + 1]
+    broken = clients[FAN_OUT_PIECE + 1].consumer.sources[0]
     publish = TopicSubscription.publish
     errors = [StoreUnavailable("a dead letter cannot be stored")]
 

@@ -767,7 +767,14 @@ def test_a_durable_subscription_is_taken_over_without_a_look():
 def test_durable_wildcard_keeps_order_across_topics():
     world = PagedWorld()
     durable = paged_durable(world)
-    second = Topic(topic("U"), store=world.store, clock=world.clock, policy=world.policy, usage=Usage(0, world.usage))
+    second = Topic(
+        topic("U"),
+        store=world.store,
+        clock=world.clock,
+        policy=world.policy,
+        usage=Usage(0, world.usage),
+        index=world.index,
+    )
     world.store.subscribe(replace(durable.info, destination=second.destination))
     durable.join(second)
     durable._page_out_at = second.usage.watermark = 6 * SIZE

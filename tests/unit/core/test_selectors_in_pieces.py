@@ -160,9 +160,10 @@ class TestTopic:
         assert not world.usage.used
 
     def test_messages_under_way_share_the_pieces(self, world):
-        clients = self.listeners(world)[:2]
-        for client in list(world.topic.subscriptions)[2:]:
-            client.consumer.close()
+        first, second, *others = self.listeners(world)
+        for client in others:
+            client.close()
+        clients = [first, second]
         names = [str(number) for number in range(100)]
         world.publish(*names, properties={"n": 1})
         world.seconds_per_read = PIECE_SECONDS / 100

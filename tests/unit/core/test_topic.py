@@ -34,7 +34,7 @@ def test_a_closed_subscription_gets_nothing_and_holds_nothing(world):
     inbox.consumer.close()
     client.send("topic://T", "a")
     assert inbox.ids == []
-    assert world.broker.topics[parse("topic://T")].subscriptions == {}
+    assert world.broker.topics[parse("topic://T")].subscription_count == 0
 
 
 def test_a_closed_pattern_does_not_join_new_topics(world):
