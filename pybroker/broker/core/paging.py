@@ -70,6 +70,9 @@ Without an event loop to spread the scan over, it reads a twentieth of this numb
 
 SCAN_SECONDS = 10
 
+FEW_BACKLOGS: Final = 8
+"""Backlogs that page out in one turn: a commit may allow it to all at once, and each takes up to a millisecond."""
+
 
 def severity(error: StoreUnavailable) -> int:
     """Return the log level for a page that could not be read: DEBUG if it is merely not read yet."""
@@ -156,3 +159,8 @@ class Paging:
             return False
         self.later(callback)
         return True
+
+    def spread(self, callback: Callable[[], None]) -> None:
+        """Run what a commit or a write has caused in all backlogs: at once, or for many of them in later turns."""
+        if len(self.backlogs) <= FEW_BACKLOGS or not self.defer(callback):
+            callback()

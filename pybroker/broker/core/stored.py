@@ -325,7 +325,7 @@ class StoredSource(DeliverySource):
         """Page out messages as soon as they are on disk."""
         if not self._is_paging_out and self._can_page_out:
             self._is_paging_out = True
-            self._store.when_durable(partial(self._page_out, self._next_sequence))
+            self._store.when_durable(partial(self.paging.spread, partial(self._page_out, self._next_sequence)))
 
     def _reduce_memory(self, usage: Usage) -> None:
         """Page out messages if the usage of this backlog, or of the whole broker, is above the watermark."""
@@ -384,8 +384,12 @@ class StoredSource(DeliverySource):
             return
         found, _, _ = self.pending.behind_front(front_bytes, before, SPOOL_PIECE_BYTES, self._is_spooled)
         if found:
-            when_written = partial(self._spooled, found, front_bytes, before)
+            when_written = partial(self._when_spooled, found, front_bytes, before)
             self._is_spooling = spool.write([reference.message for reference in found], when_written)
+
+    def _when_spooled(self, written: Sequence[Reference], front_bytes: int, before: int, places: Sequence[int]) -> None:
+        """Page them out, in a later turn if the pieces of many backlogs are written at the same time."""
+        self.paging.spread(partial(self._spooled, written, front_bytes, before, places))
 
     def _spooled(self, written: Sequence[Reference], front_bytes: int, before: int, places: Sequence[int]) -> None:
         """Page out what still waits of a piece that has been written, and begin with the next; no places: it failed."""

@@ -57,11 +57,12 @@ Source: ActiveMQ's `MemoryUsage` and producer flow control.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from pybroker.broker.core.delivered import DeliveredMessages
-from pybroker.broker.core.paging import Paging
+from pybroker.broker.core.paging import PageableBacklog, Paging
 from pybroker.broker.domain.message import Message
 
 FAIR_PERCENT: Final = 80
@@ -73,6 +74,9 @@ RESERVE_PERCENT: Final = 1
 
 OVERRUN_BYTES_MAX: Final = 64 << 20
 """Bytes above the broker's limit at which sends that cannot wait are refused; twice the limit if that is less."""
+
+REQUESTS_MAX: Final = 500
+"""Backlogs that are requested to page out in one turn of the event loop."""
 
 _NEVER: Final = 2**63
 """More than any usage."""
@@ -235,9 +239,19 @@ class Usage:
         paging = self.paging
         if not paging.is_paging_out:
             paging.is_paging_out = True
-            for backlog in list(paging.backlogs):
+            self._request_page_outs(iter(list(paging.backlogs)), when_durable)
+
+    def _request_page_outs(
+        self, backlogs: Iterator[PageableBacklog], when_durable: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """Request the page-outs of some backlogs in each turn of the event loop; `_paged_out` follows the last one."""
+        paging = self.paging
+        for count, backlog in enumerate(backlogs, start=1):
+            if backlog in paging.backlogs:
                 backlog.request_page_out()
-            when_durable(self._paged_out)
+            if count == REQUESTS_MAX and paging.defer(partial(self._request_page_outs, backlogs, when_durable)):
+                return
+        when_durable(partial(paging.spread, self._paged_out))
 
     def _paged_out(self) -> None:
         self.paging.is_paging_out = False

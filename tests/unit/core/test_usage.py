@@ -1,11 +1,13 @@
 # mypy: disable-error-code="arg-type, misc"
 """Counting memory, and waiting for space."""
 
+from collections.abc import Callable
 from unittest import mock
 
 import pytest
 
-from pybroker.broker.core.usage import SharedUsage, Usage
+from pybroker.broker.core.paging import FEW_BACKLOGS
+from pybroker.broker.core.usage import REQUESTS_MAX, SharedUsage, Usage
 from tests.unit.core.backlogs import World, message
 
 SIZE = message("a").size
@@ -340,3 +342,69 @@ class TestWhatCounts:
         assert world.usage.used == SIZE
         client.close()
         assert world.usage.used == 0
+
+
+class FakeBacklog:
+    """A backlog that records in which turn it was requested to page out."""
+
+    def __init__(self, turns: list[int]) -> None:
+        self.turns = turns
+        self.requested_in: list[int] = []
+
+    def request_page_out(self) -> None:
+        self.requested_in.append(len(self.turns))
+
+
+@pytest.mark.parametrize("count", [0, REQUESTS_MAX - 1, REQUESTS_MAX, 2 * REQUESTS_MAX + 1])
+def test_page_outs_of_very_many_backlogs_are_requested_in_turns(count: int) -> None:
+    usage = Usage(limit=1000)
+    turns: list[int] = []
+    later: list[Callable[[], None]] = []
+    paging = usage.paging
+    paging.later = later.append
+    backlogs = [FakeBacklog(turns) for _ in range(count)]
+    paging.backlogs.update(backlogs)
+    durable: list[Callable[[], None]] = []
+    usage.acquire(900)
+    usage.request_page_out(durable.append)
+    while later:
+        turns.append(0)
+        later.pop(0)()
+    assert all(len(each.requested_in) == 1 for each in backlogs)
+    assert all(sum(each.requested_in == [turn] for each in backlogs) <= REQUESTS_MAX for turn in range(len(turns) + 1))
+    assert len(turns) == count // REQUESTS_MAX
+    assert paging.is_paging_out
+    (finish,) = durable
+    finish()
+    while later:
+        later.pop(0)()
+    assert not paging.is_paging_out
+
+
+def test_a_backlog_that_closes_meanwhile_is_not_requested() -> None:
+    usage = Usage(limit=1000)
+    later: list[Callable[[], None]] = []
+    usage.paging.later = later.append
+    backlogs = [FakeBacklog([]) for _ in range(REQUESTS_MAX + 1)]
+    usage.paging.backlogs.update(backlogs)
+    usage.acquire(900)
+    usage.request_page_out(lambda _: None)
+    (left,) = [each for each in backlogs if not each.requested_in]
+    usage.paging.backlogs.discard(left)
+    for callback in later:
+        callback()
+    assert not left.requested_in
+
+
+@pytest.mark.parametrize(("count", "is_later"), [(FEW_BACKLOGS, False), (FEW_BACKLOGS + 1, True)])
+def test_what_many_backlogs_do_is_spread_over_turns(count: int, is_later: bool) -> None:
+    paging = Usage().paging
+    later: list[Callable[[], None]] = []
+    done: list[int] = []
+    paging.backlogs.update(FakeBacklog([]) for _ in range(count))
+    paging.spread(lambda: done.append(1))
+    assert done == [1], "without a loop there is no later turn"
+    paging.later = later.append
+    paging.spread(lambda: done.append(2))
+    assert (done == [1]) is is_later
+    assert len(later) == is_later
