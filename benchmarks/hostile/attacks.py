@@ -39,6 +39,7 @@ class Attack:
         what: one line for `--list`.
         run: performs it, and returns what came of it.
         memory_limit_mb: the broker's `memory_limit`.
+        frame_mb: the length of its frames where they come near `frame_max`, which the verdict allows for; else 0.
         quick: it belongs to the short form.
         seconds_max: time after which it is ended, still under way.
         extra: further arguments of `pybroker start`.
@@ -53,6 +54,7 @@ class Attack:
     what: str
     run: Run
     memory_limit_mb: int
+    frame_mb: int
     quick: bool
     seconds_max: float
     extra: Sequence[str]
@@ -68,6 +70,7 @@ def attack(
     name: str,
     *,
     memory_limit_mb: int = MEMORY_LIMIT_MB,
+    frame_mb: int = 0,
     quick: bool = False,
     seconds_max: float = PATIENCE_SECONDS,
     extra: Sequence[str] = (),
@@ -87,6 +90,7 @@ def attack(
             what=what,
             run=run,
             memory_limit_mb=memory_limit_mb,
+            frame_mb=frame_mb,
             quick=quick,
             seconds_max=seconds_max,
             extra=extra,

@@ -61,7 +61,7 @@ def _message(client: OpenWire, sequence: int, **fields: object) -> wire.ActiveMQ
     return made
 
 
-@attack("message-90mb")
+@attack("message-90mb", frame_mb=90)
 async def large_messages(target: Target) -> str:
     """Persistent texts of 90 MB from OpenWire and STOMP to a STOMP consumer, and to a durable subscription."""
     size = target.sized(90_000_000, 20_000_000)

@@ -151,6 +151,7 @@ def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Tria
             waits,
             peak_mb=samples.peak_mb,
             limit_mb=attack.memory_limit_mb,
+            frame_mb=attack.frame_mb,
             log_kb=log_kb,
             errors=measured["errors"] + _refusals(attack, measured["refused"]),
             harm=result["harm"],

@@ -13,6 +13,8 @@ BUSY_LATE_MS: Final = 20.0
 """A machine whose own lateness reached this is a busy one."""
 MEMORY_ABOVE_LIMIT_MB: Final = 100.0
 """What the process may have resident above `memory_limit`."""
+FRAMES_ABOVE_LIMIT: Final = 3
+"""The frames near `frame_max` that it may have besides: `docs/operations.md`, Messages near `frame_max`."""
 STALL_SECONDS: Final = 0.1
 """A bystander that is not scheduled for so long shares the reason with the broker: a machine that stood still."""
 LOG_KB_MAX: Final = 512.0
@@ -105,18 +107,23 @@ def problems(
     *,
     peak_mb: float,
     limit_mb: float,
+    frame_mb: float = 0,
     log_kb: float,
     errors: Sequence[str],
     harm: Sequence[str],
     missed: Sequence[str],
 ) -> list[str]:
-    """Return what breaks a promise, and what the attack failed to do; nothing if the broker withstood all of it."""
+    """Return what breaks a promise, and what the attack failed to do; nothing if the broker withstood all of it.
+
+    The length of the attack's frames, `frame_mb`, counts where they come near `frame_max`; 0: they do not.
+    """
     found = []
+    memory_mb = limit_mb + MEMORY_ABOVE_LIMIT_MB + FRAMES_ABOVE_LIMIT * frame_mb
     bound = BUSY_MS if waits.late_ms > BUSY_LATE_MS else QUIET_MS
     if waits.own_ms > bound:
         found.append(f"wait > {bound:g} ms")
-    if peak_mb > limit_mb + MEMORY_ABOVE_LIMIT_MB:
-        found.append(f"memory > {limit_mb + MEMORY_ABOVE_LIMIT_MB:g} MB")
+    if peak_mb > memory_mb:
+        found.append(f"memory > {memory_mb:g} MB")
     if log_kb > LOG_KB_MAX:
         found.append(f"log > {LOG_KB_MAX:g} KB")
     found += [f"bystander: {error}" for error in errors]

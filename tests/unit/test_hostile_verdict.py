@@ -105,3 +105,11 @@ def test_chosen_attacks_are_named_by_theme_or_beginning() -> None:
     assert {each.name for each in chosen([], quick=True)} == {name for name in everything if everything[name].quick}
     with pytest.raises(ValueError, match=r"no attack x; there are flood-keepalive, "):
         chosen(["x"], quick=False)
+
+
+@pytest.mark.parametrize(("peak_mb", "found"), [(498.0, []), (498.1, ["memory > 498 MB"])])
+def test_frames_near_the_limit_are_allowed_for_three_times(peak_mb: float, found: list[str]) -> None:
+    measured = Waits(count=1, p99_ms=1, max_ms=1, own_ms=1, late_ms=0, step="send")
+    assert (
+        problems(measured, peak_mb=peak_mb, limit_mb=128, frame_mb=90, log_kb=0, errors=[], harm=[], missed=[]) == found
+    )

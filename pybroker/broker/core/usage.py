@@ -17,14 +17,15 @@ that take much of it wait first:
 
 ```text
    used by the broker
-   limit --------------------  every producer waits
+   limit --------------------  every producer waits, but for a grace to those who go on below
      |      a destination that takes less than its `reserve` goes on
    80 % ---------------------  producers of destinations that take their reserve or more wait
    70 % ---------------------  all backlogs page out (`paging`)
 ```
 
 So a destination whose messages cannot leave memory stops itself, and the others have a fifth of the limit. The reserve
-of each destination is 1 % of the limit, and 1 MB at least.
+of each destination is 1 % of the limit, and 1 MB at least. The grace is for the moments in which one message of 100 MB
+takes all of the memory: those who send small messages to others would wait until it is on disk, and read by a consumer.
 
 These rules keep flow control free of deadlock:
 
@@ -72,6 +73,10 @@ that messages are paged out before."""
 RESERVE_BYTES_MIN: Final = 1 << 20
 RESERVE_PERCENT: Final = 1
 
+GRACE_BYTES: Final = 8 << 20
+"""Bytes that destinations below their reserve may take above the broker's limit, each time it is reached; a sixteenth
+of the limit if that is less, and nothing under a limit of 8 MB. It is some 7,000 messages of 100 bytes."""
+
 OVERRUN_BYTES_MAX: Final = 64 << 20
 """Bytes above the broker's limit at which sends that cannot wait are refused; twice the limit if that is less."""
 
@@ -101,6 +106,8 @@ class Usage:
 
     __slots__ = (
         "_blocked",
+        "_grace",
+        "_grace_max",
         "_heavy",
         "_is_serving",
         "_is_serving_blocked",
@@ -108,6 +115,7 @@ class Usage:
         "_lane",
         "_left",
         "_light",
+        "_limit_at",
         "_of_owners",
         "_parent",
         "_waiting",
@@ -139,6 +147,10 @@ class Usage:
         self.fair_limit = limit * FAIR_PERCENT // 100 if limit else _NEVER
         # Under a low limit the reserve of 1 MB would be all of it.
         self.reserve = min(max(RESERVE_BYTES_MIN, limit * RESERVE_PERCENT // 100), limit // 8)
+        self._limit_at = limit or _NEVER
+        """As `limit`, where 0 is none: one comparison for each message."""
+        self._grace_max = self._grace = min(GRACE_BYTES, limit // 16) if limit >= GRACE_BYTES else 0
+        """Bytes that light destinations may still take above the limit, which has been reached."""
         self.in_transactions = 0
         self.in_transactions_max = min(limit // 2, OVERRUN_BYTES_MAX)
         self._parent = parent
@@ -166,6 +178,10 @@ class Usage:
         self.used += size
         if (parent := self._parent) is not None:
             parent.used += size
+            if parent.used >= parent._limit_at:
+                parent._spend_grace(size, is_light=self.used < parent.reserve)
+        elif self.used >= self._limit_at:
+            self._spend_grace(size, is_light=False)
 
     def release(self, size: int) -> None:
         """Subtract the size of a message, and release waiting producers for which there is space now."""
@@ -337,11 +353,18 @@ class Usage:
 
     # ------------------------------------------------------------ private
 
+    def _spend_grace(self, size: int, *, is_light: bool) -> None:
+        """Count a message above the limit: when that is reached all of the grace is left, for light destinations."""
+        if self.used - size < self._limit_at:
+            self._grace = self._grace_max
+        if is_light:
+            self._grace -= size
+
     def _makes_wait(self, usage: "Usage") -> bool:
         """Return True if producers of a destination have to wait for the memory of this broker."""
         used = self.used
         if self.limit and used >= self.limit:
-            return True
+            return usage is self or usage.used >= self.reserve or self._grace <= 0
         return usage is not self and used >= self.fair_limit and usage.used >= self.reserve
 
     def _full(self) -> "Usage | None":

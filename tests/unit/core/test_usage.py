@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from pybroker.broker.core.paging import FEW_BACKLOGS
-from pybroker.broker.core.usage import REQUESTS_MAX, SharedUsage, Usage
+from pybroker.broker.core.usage import GRACE_BYTES, REQUESTS_MAX, SharedUsage, Usage
 from tests.unit.core.backlogs import World, message
 
 SIZE = message("a").size
@@ -342,6 +342,64 @@ class TestWhatCounts:
         assert world.usage.used == SIZE
         client.close()
         assert world.usage.used == 0
+
+
+class TestGrace:
+    """Small messages to other destinations, while one message takes all of the memory."""
+
+    LIMIT = 256 << 20
+
+    def test_light_destinations_go_on_above_the_limit_for_a_while(self):
+        broker = Usage(self.LIMIT)
+        large, light, other = (Usage(0, broker) for _ in range(3))
+        large.acquire(self.LIMIT)
+        assert large.is_full
+        assert broker.is_full
+        taken = 0
+        while not light.is_full and light.used < broker.reserve:
+            light.acquire(1000)
+            light.release(1000)
+            taken += 1000
+        assert taken in range(GRACE_BYTES, GRACE_BYTES + 1000), "though it has left memory again"
+        assert other.is_full, "the grace is for all of them together"
+
+    def test_each_time_the_limit_is_reached_there_is_grace(self):
+        broker = Usage(self.LIMIT)
+        large, light = Usage(0, broker), Usage(0, broker)
+        for _ in range(3):
+            large.acquire(self.LIMIT)
+            assert not light.is_full
+            for _ in range(GRACE_BYTES // 1000 + 1):
+                light.acquire(1000)
+                light.release(1000)
+            assert light.is_full
+            large.release(self.LIMIT)
+            assert not light.is_full
+
+    def test_the_limit_may_be_reached_by_frames(self):
+        broker = Usage(self.LIMIT)
+        light = Usage(0, broker)
+        broker.acquire(self.LIMIT)
+        light.acquire(GRACE_BYTES // 8)
+        assert not light.is_full
+        light.release(GRACE_BYTES // 8)
+        broker.release(1)
+        broker.acquire(1)
+        assert not light.is_full
+
+    def test_a_destination_with_its_reserve_has_no_grace(self):
+        broker = Usage(self.LIMIT)
+        large, heavy = Usage(0, broker), Usage(0, broker)
+        heavy.acquire(broker.reserve)
+        large.acquire(self.LIMIT)
+        assert heavy.is_full
+
+    @pytest.mark.parametrize("limit", [1000, GRACE_BYTES - 1])
+    def test_under_a_low_limit_there_is_none(self, limit):
+        broker = Usage(limit)
+        large, light = Usage(0, broker), Usage(0, broker)
+        large.acquire(limit)
+        assert light.is_full
 
 
 class FakeBacklog:
