@@ -46,11 +46,13 @@ async def malformed(target: Target) -> str:
     while asyncio.get_running_loop().time() < until:
         with contextlib.suppress(OSError, EOFError, TimeoutError):
             async with asyncio.timeout(2):
-                _, writer = await asyncio.open_connection("127.0.0.1", target.stomp_port)
+                reader, writer = await asyncio.open_connection("127.0.0.1", target.stomp_port)
                 writer.write(b"\x1b[31m" + b"EVIL\n" * 2_000 + b"\n\n\0" * 2_000)
                 await writer.drain()
                 client = await target.openwire()
                 await client.write(b"\0\0\0\x05\xffEVIL")
+                await reader.read()  # until the broker closes
+                await client.closed.wait()
                 writer.close()
                 await client.close()
                 count += 1

@@ -114,9 +114,9 @@ class FileUsage:
         """Count live messages."""
         self.live[file_id] = self.live.get(file_id, 0) + count
 
-    def release(self, file_id: int) -> None:
-        """Count a live message no more."""
-        left = self.live[file_id] - 1
+    def release(self, file_id: int, count: int = 1) -> None:
+        """Count live messages no more."""
+        left = self.live[file_id] - count
         if left:
             self.live[file_id] = left
         else:

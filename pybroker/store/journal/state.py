@@ -20,6 +20,7 @@ Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, assert_never, cast
 
@@ -544,9 +545,16 @@ class StoreState:
             self.usage.refer(location.file_id, recorded_in)
         for subscription in contents.subscriptions.values():
             self.usage.refer(location.file_id, subscription.files)
-        for message_id, packed in contents.messages.items():
-            self._void(contents, message_id, packed, location.file_id)
-            self.usage.release(packed >> FILE_SHIFT)
+        # Counted for each file, and not message by message: a queue may have a million of them.
+        messages = contents.materialise()
+        counts = Counter([packed >> FILE_SHIFT for packed in messages.values()])
+        if others := counts.keys() - {location.file_id}:
+            self.usage.refer(location.file_id, others)
+        for file_id, count in counts.items():
+            self.usage.release(file_id, count)
+        for message_id, files in contents.superseded.items():
+            if message_id in messages:
+                self.usage.refer(location.file_id, files)
         for files in contents.superseded.values():
             for file_id in files:
                 self.usage.release(file_id)

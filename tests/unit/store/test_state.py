@@ -568,3 +568,22 @@ def test_a_stored_message_costs_little_memory() -> None:
 
     messages = state.destinations[Q].messages
     assert (sys.getsizeof(messages) + sum(map(sys.getsizeof, messages.values()))) / len(messages) < 100
+
+
+def test_removal_of_a_destination_releases_all_its_files_and_refers_to_them() -> None:
+    state = StoreState()
+    for number in range(10):
+        state.apply(AddMessage(Q, f"m{number}", b"x"), Location(1 + number % 3, number * 100))
+    state.apply(AddMessage(OTHER, "other", b"x"), Location(2, 5000))
+    state.apply(UpdateMessage(AddMessage(Q, "m0", b"y")), Location(4, 0))
+    state.apply(RemoveDestination(Q), Location(5, 0))
+    assert state.usage.live == {2: 1}
+    assert state.usage.references[5] == {1, 2, 3, 4}, "the file of the message before its update as well"
+
+
+def test_removal_in_the_file_of_its_messages_refers_to_no_file() -> None:
+    state = StoreState()
+    state.apply(AddMessage(Q, "m", b"x"), Location(1, 0))
+    state.apply(RemoveDestination(Q), Location(1, 100))
+    assert state.usage.live == {}
+    assert state.usage.references == {}
