@@ -158,6 +158,7 @@ class BrokerCore(Host):
         self.id = recovery.broker_id or self.id
         loader = RecoveryLoader(self.store, self.destinations, self.scheduling_queue, self.branches, self._counted)
         loader.perform(recovery)
+        self.objects.begin_grace()
 
     def open_scheduler(
         self,

@@ -16,6 +16,13 @@ finds something. What stays cannot be taken back from a client that has left; cl
 use up the general part, each its share. The reserve then lasts for an hour of such clients, or ten minutes at least
 under a limit below 350 MB, as creating is slow in it. What is recovered from a store is counted, and never refused.
 
+"What is left" depends on the order in which connections come. After a take-over they come back in another one, and what
+fitted on the former master has to fit again. So a new master begins with a grace period. In it a connection may take
+what the first one gets, three quarters of a part, as long as all together take no more than the part. This does not
+depend on the order: on the former master no connection took more than three quarters, nor all of them more than the
+part, so neither do those of them that are back. The parts are no larger than ever; a connection that takes more than
+its usual share keeps it, and gets nothing more when the grace period is over.
+
 Both count in the broker's memory usage, but no more than their parts do: what a store holds beyond must not stop
 producers for ever. Connections beside their guaranteed bytes take at most the shared part.
 
@@ -75,6 +82,10 @@ OWN_BURST_BYTES: Final = 64 << 10
 OWN_BYTES_PER_SECOND: Final = 1 << 10
 """The rate limit of one connection in the reserve: a burst of ten queues, and then one queue in six seconds."""
 
+GRACE_SECONDS: Final = 120.0
+"""The grace period of a new master. Clients that try again every 30 seconds, as ActiveMQ's do at most, and that take 30
+seconds to notice a broken connection, are back by then."""
+
 NEAR_PERCENT: Final = 90
 """Use of the general part, in percent, from which on unused destinations are to be removed at once."""
 
@@ -96,6 +107,7 @@ class ObjectMemory:
         "_count",
         "_creators",
         "_general_max",
+        "_grace_ends_at",
         "_lasting_counted_max",
         "_reserve",
         "_seconds",
@@ -135,6 +147,7 @@ class ObjectMemory:
         rate = max(reserve / RESERVE_SECONDS, RESERVE_BYTES_PER_SECOND)
         self._reserve = Allowance(rate * RESERVE_BURST_SECONDS, rate, seconds())
         self._seconds = seconds
+        self._grace_ends_at = 0.0
         self._count = count
         self.counted = 0
         self._creators: dict[Destination | str, ObjectAccount | None] = {}
@@ -142,6 +155,19 @@ class ObjectMemory:
         self.held = 0
         self.lasting = 0
         self.destination_count = 0
+
+    def begin_grace(self) -> None:
+        """Begin the grace period, as the clients of a former master come back now."""
+        self._grace_ends_at = self._seconds() + GRACE_SECONDS
+
+    def allows_shared(self, own: int, change: int) -> bool:
+        """Return True if a connection may take more of the shared part.
+
+        Args:
+            own: the bytes of it that the connection would have.
+            change: those of them that it does not have yet.
+        """
+        return not self.shared_max or self._is_share(own, self.shared_max, self.shared_max - self.shared - change)
 
     @property
     def is_short(self) -> bool:
@@ -164,7 +190,7 @@ class ObjectMemory:
         total = self.lasting + size
         if creator is None:
             is_allowed = total <= self.lasting_max
-        elif creator.created + size <= REST_FACTOR * (self._general_max - total):
+        elif self._is_share(creator.created + size, self._general_max, self._general_max - total):
             is_allowed = True
         else:
             is_allowed = total <= self.lasting_max and self._takes_reserve(size, creator)
@@ -209,6 +235,12 @@ class ObjectMemory:
         self.held += size
         self.shared += shared
         self._recount()
+
+    def _is_share(self, own: int, part: int, rest: int) -> bool:
+        """Return True if a connection may have so many bytes of a part, of which that rest would be left."""
+        if own <= REST_FACTOR * rest:
+            return True
+        return rest >= 0 and own <= REST_FACTOR * (part - own) and self._seconds() < self._grace_ends_at
 
     def _takes_reserve(self, size: int, creator: "ObjectAccount") -> bool:
         """Take bytes of the reserve, if it has them for this connection."""
@@ -263,7 +295,7 @@ class ObjectAccount:
         memory = self._memory
         before = max(0, self.held - GUARANTEED_BYTES)
         after = max(0, self.held + size - GUARANTEED_BYTES)
-        if memory.shared_max and after and after > REST_FACTOR * (memory.shared_max - memory.shared - after + before):
+        if after and not memory.allows_shared(after, after - before):
             raise ResourceLimit(
                 f"The {what} cannot be created: consumers, producers, sessions and temporary destinations of this "
                 f"connection take {self.held} bytes, and all connections take {memory.shared} of {memory.shared_max} "
