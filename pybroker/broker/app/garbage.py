@@ -6,12 +6,14 @@ half a second in which no client is served. Nearly all of these objects are in u
 
 ```text
 new objects -> generation 0 -> generation 1 -> frozen: not looked at again, until a full collection
-               every 20,000    every 100,000                 |
-                                                             +-- the process is idle, or garbage may be much
+               every 20,000    every 100,000
 ```
 
-What refers to itself, and ends after it was frozen, such as a connection of hours, stays in memory until then. So a
-full collection runs when the objects have grown and the process is idle, or when they have grown by very many.
+What refers to itself, and ends after it was frozen, stays in memory until a full collection. The broker's connections,
+consumers and destinations do not: they give up such references when they end. What is left is little, such as the
+transports of asyncio's own event loop, some seven objects for each connection, and errors with their tracebacks. So a
+full collection is a safety net. It runs when the objects have grown, and the process has been idle for ten times as
+long as the last one took; or when they have grown by very many. If it finds little garbage, the next ones run later.
 """
 
 import asyncio
@@ -36,13 +38,18 @@ _NEVER: Final = 1_000_000_000
 IDLE_GROWTH: Final = 50_000
 """The growth from which an idle process begins a full collection."""
 
-BUSY_GROWTH: Final = 500_000
-BUSY_SECONDS: Final = 600.0
-"""The growth, and the time since the last full collection, from which a busy process begins one: some 50 MB, if all of
-it were garbage."""
-
 FORCED_GROWTH: Final = 4_000_000
-"""The growth at which a full collection does not wait."""
+"""The growth at which a full collection does not wait: some 400 MB, if all of it were garbage."""
+
+IDLE_FACTOR: Final = 10
+"""The process has to be idle for so many times as long as the last full collection took: a client that comes during the
+next one waits for it."""
+
+GARBAGE_SHARE: Final = 10
+"""A full collection that frees less than this part of the growth has found little: both growths count twice as much
+from then on, up to `PATIENCE_MAX` times as much. One that finds more makes them count once."""
+
+PATIENCE_MAX: Final = 4
 
 IDLE_SHARE: Final = 0.002
 """The share of a processor up to which a process counts as idle: heart-beats, but not one client that sends 100
@@ -100,7 +107,10 @@ class GarbageCollections:
         self._monotonic = monotonic
         self._processor_seconds = processor_seconds
         self._survivors = 0
-        self._full_at = self._ticked_at = monotonic()
+        self._patience = 1
+        self._full_seconds = 0.0
+        """The time that the last full collection took."""
+        self._idle_since = self._ticked_at = monotonic()
         self._used_at = processor_seconds()
 
     def begin(self) -> None:
@@ -123,12 +133,10 @@ class GarbageCollections:
         now, used = self._monotonic(), self._processor_seconds()
         is_idle = used - self._used_at <= IDLE_SHARE * (now - self._ticked_at)
         self._ticked_at, self._used_at = now, used
-        growth = self.growth
-        if (
-            growth >= FORCED_GROWTH
-            or (growth >= BUSY_GROWTH and now - self._full_at >= BUSY_SECONDS)
-            or (growth >= IDLE_GROWTH and is_idle)
-        ):
+        if not is_idle:
+            self._idle_since = now
+        is_quiet = is_idle and now - self._idle_since >= IDLE_FACTOR * self._full_seconds
+        if self.growth >= self._patience * (IDLE_GROWTH if is_quiet else FORCED_GROWTH):
             self._collect(now)
 
     def _collect(self, begun: float) -> None:
@@ -136,7 +144,10 @@ class GarbageCollections:
         self._collector.unfreeze()
         freed = self._collector.collect()
         self._collector.freeze()
-        self._full_at = now = self._monotonic()
+        has_found_little = GARBAGE_SHARE * freed < growth
+        self._patience = min(2 * self._patience, PATIENCE_MAX) if has_found_little else 1
+        now = self._monotonic()
+        self._full_seconds = now - begun
         self._used_at = self._processor_seconds()
         self._ticked_at = now
         level = logging.INFO if now - begun >= _WARNING_SECONDS else logging.DEBUG

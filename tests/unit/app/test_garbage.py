@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from pybroker.broker.app.garbage import (
-    BUSY_GROWTH,
-    BUSY_SECONDS,
     FORCED_GROWTH,
+    GARBAGE_SHARE,
+    IDLE_FACTOR,
     IDLE_GROWTH,
+    PATIENCE_MAX,
     TICK_SECONDS,
     YOUNG_COLLECTIONS,
     YOUNG_MAX,
@@ -26,6 +27,8 @@ class FakeCollector:
         self.callbacks: list[Any] = []
         self.log: list[str] = []
         self.thresholds: tuple[int, ...] = ()
+        self.freed = 10_000_000
+        self.on_collect = lambda: None
 
     def set_threshold(self, *thresholds: int) -> None:
         self.thresholds = thresholds
@@ -38,7 +41,8 @@ class FakeCollector:
 
     def collect(self) -> int:
         self.log.append("collect")
-        return 7
+        self.on_collect()
+        return self.freed
 
     def run(self, generation: int, collected: int = 0) -> None:
         info = {"generation": generation, "collected": collected, "uncollectable": 0}
@@ -100,17 +104,39 @@ def test_idle_process_collects_after_some_growth(world: World) -> None:
     assert not world.tick(busy=0.0)
 
 
-def test_busy_process_collects_after_much_growth_and_time(world: World) -> None:
-    world.grow(BUSY_GROWTH)
-    assert not world.tick(busy=1.0)
-    assert world.tick(busy=1.0, seconds=BUSY_SECONDS)
-    world.grow(BUSY_GROWTH)
-    assert not world.tick(busy=1.0)
-
-
 def test_very_much_growth_does_not_wait(world: World) -> None:
+    world.grow(FORCED_GROWTH - 5 * YOUNG_MAX)
+    assert not world.tick(busy=1.0)
     world.grow(FORCED_GROWTH)
     assert world.tick(busy=1.0)
+
+
+def test_long_collection_waits_for_a_long_idle_time(world: World) -> None:
+    def last() -> None:
+        world.now += 2.0
+
+    world.collector.on_collect = last
+    world.grow(IDLE_GROWTH)
+    assert world.tick(busy=0.0)
+    world.grow(IDLE_GROWTH)
+    assert not world.tick(busy=1.0)
+    for _ in range(int(2.0 * IDLE_FACTOR / TICK_SECONDS) - 1):
+        assert not world.tick(busy=0.0)
+    assert world.tick(busy=0.0)
+
+
+def test_collections_that_find_little_become_rarer(world: World) -> None:
+    world.collector.freed = FORCED_GROWTH // GARBAGE_SHARE - 1
+    for times in (1, 2, PATIENCE_MAX, PATIENCE_MAX):
+        world.grow(times * FORCED_GROWTH - 5 * YOUNG_MAX)
+        assert not world.tick(busy=1.0)
+        world.grow(times * FORCED_GROWTH)
+        assert world.tick(busy=1.0)
+    world.collector.freed = PATIENCE_MAX * FORCED_GROWTH // GARBAGE_SHARE
+    world.grow(PATIENCE_MAX * FORCED_GROWTH)
+    assert world.tick(busy=1.0)
+    world.grow(FORCED_GROWTH)
+    assert world.tick(busy=1.0), "it has found much: the next one is as early as the first"
 
 
 def test_garbage_that_was_frozen_is_freed() -> None:
