@@ -434,6 +434,15 @@ WITHIN: list[Callable[[World, Peer, OpenWirePeer], Awaitable[None]]] = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def only_own_objects() -> Iterator[None]:
+    """Have the collector neither count nor look at what other tests have left, which may be millions of objects."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
     """An event loop, while nothing is collected, and no log record is kept, with the traceback of what it logs."""
@@ -453,8 +462,8 @@ async def check(world: World, act: Callable[[], Awaitable[None]], connection_cou
     for _ in range(2):  # the first fills caches
         await act()
         await world.settle(connection_count)
-    before = count_objects()
     gc.collect()
+    before = count_objects()
     await act()
     await world.settle(connection_count)
     garbage = collect_garbage()
