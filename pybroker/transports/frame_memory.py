@@ -1,14 +1,17 @@
 """The memory of large frames of which only a part has come: a share of `memory_limit` for all connections.
 
-A frame of `UNRESERVED_BYTES` needs no reservation. A larger one needs its announced length, first come, first served,
-from one of two halves: that of frames of at most `USUAL_BYTES`, or that of larger ones.
+A frame of `UNRESERVED_BYTES` needs no reservation. A larger one needs its announced length, from one of two halves:
+that of frames of at most `USUAL_BYTES`, or that of larger ones. Of the frames that wait, the address with the fewest
+reserved bytes is served next, and of its frames the oldest one. So however many connections of one machine begin frames
+and do not end them, a frame of another machine waits until one of them is given up, and no longer.
 A connection without a reservation is not read on, so that what it sends waits in the sockets:
 
 ```text
                      fits into the share, or no other frame proceeds
  update --> WAITING ------------------------------------------------> GRANTED --> complete: released
               |  not read on                                             |  read on
-              +-- the waiting parts exceed the share: closed             +-- too slow, while others wait: closed
+              |                                                          +-- too slow, while others wait: closed
+              +-- the waiting parts exceed the share: the newest of the address with most of them is closed
 ```
 
 The bytes of both kinds are counted in the broker's memory, by the callbacks, but never more than the share. One frame
@@ -23,6 +26,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.transports.newcomers import address_of
 
 UNRESERVED_BYTES: Final = 32 << 10
 """The part of a frame that needs no reservation: 32 MB in 1,000 connections."""
@@ -37,6 +41,11 @@ PROGRESS_BYTES: Final = 1 << 20
 
 class FrameHolder(Protocol):
     """A connection, as far as the memory of its frames is concerned."""
+
+    @property
+    def peer(self) -> str:
+        """The other end: its address, a colon and its port."""
+        ...
 
     @property
     def reading_since(self) -> float | None:
@@ -65,6 +74,7 @@ class _Frame:
     """An unfinished frame.
 
     Attributes:
+        address: the address of its peer.
         size: bytes reserved, or asked for.
         received: bytes that have come.
         counted: bytes that are counted in the broker's memory.
@@ -74,9 +84,19 @@ class _Frame:
         judged_unread: the peer was not read at that time, because it left its output unread.
     """
 
-    __slots__ = ("counted", "is_granted", "judged_at", "judged_received", "judged_unread", "received", "size")
+    __slots__ = (
+        "address",
+        "counted",
+        "is_granted",
+        "judged_at",
+        "judged_received",
+        "judged_unread",
+        "received",
+        "size",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.size = 0
         self.received = 0
         self.counted = 0
@@ -132,7 +152,7 @@ class FrameMemory:
 
 
 class FrameShare:
-    """Reservations for unfinished frames, first come, first served."""
+    """Reservations for unfinished frames: addresses take turns, and each is served first come, first served."""
 
     def __init__(
         self,
@@ -158,7 +178,11 @@ class FrameShare:
         self._time = time
         self._call_later = call_later
         self._frames: dict[FrameHolder, _Frame] = {}
-        self._waiting: dict[FrameHolder, _Frame] = {}
+        self._waiting: dict[str, dict[FrameHolder, _Frame]] = {}
+        """By address; one that was served is the last."""
+        self._waiting_count = 0
+        self._granted: dict[str, int] = {}
+        """The bytes of the frames that proceed, by address."""
         self._granted_bytes = 0
         self._waiting_bytes = 0
         self._is_timed = False
@@ -171,7 +195,7 @@ class FrameShare:
     @property
     def waiting_count(self) -> int:
         """The number of connections that wait for a reservation."""
-        return len(self._waiting)
+        return self._waiting_count
 
     def update(self, holder: FrameHolder, size: int, received: int) -> None:
         """Record the state of a connection's unfinished frame.
@@ -185,14 +209,13 @@ class FrameShare:
             return
         frame = self._frames.get(holder)
         if frame is None:
-            frame = self._frames[holder] = _Frame()
+            frame = self._frames[holder] = _Frame(address_of(holder.peer))
         frame.received = received
         if frame.is_granted and size <= frame.size:
             return
         has_grown = frame.is_granted
         if has_grown:
-            frame.is_granted = False
-            self._granted_bytes -= frame.size
+            self._withdraw(frame)
         else:
             self._waiting_bytes -= frame.counted
         frame.size = size
@@ -201,13 +224,8 @@ class FrameShare:
             return
         self._wait(holder, frame, is_first=has_grown)
         self._serve()
-        if holder in self._waiting and self._waiting_bytes > self.bytes_max:
-            holder.give_up(
-                ResourceLimit(
-                    f"Unfinished large frames that wait for memory take {self._waiting_bytes} bytes, at most "
-                    f"{self.bytes_max} are allowed: send later, or raise memory_limit"
-                )
-            )
+        if not frame.is_granted and self._waiting_bytes > self.bytes_max:
+            self._give_up_newest()
         self._arm_timer()
 
     def end(self, holder: FrameHolder) -> None:
@@ -215,11 +233,11 @@ class FrameShare:
         frame = self._frames.pop(holder, None)
         if frame is None:
             return
-        if self._waiting.pop(holder, None) is not None:
-            self._waiting_bytes -= frame.counted
-            holder.resume_reading()
+        if frame.is_granted:
+            self._withdraw(frame)
         else:
-            self._granted_bytes -= frame.size
+            self._leave(holder, frame)
+            holder.resume_reading()
         self._count(frame, 0)
         self._serve()
 
@@ -228,12 +246,33 @@ class FrameShare:
         size = max(frame.counted, frame.received)
         self._waiting_bytes += size
         self._count(frame, size)
-        if holder not in self._waiting:
+        queue = self._waiting.setdefault(frame.address, {})
+        if holder not in queue:
+            self._waiting_count += 1
             if is_first:
-                self._waiting = {holder: frame, **self._waiting}
+                self._waiting[frame.address] = {holder: frame, **queue}
             else:
-                self._waiting[holder] = frame
+                queue[holder] = frame
             holder.pause_reading()
+
+    def _leave(self, holder: FrameHolder, frame: _Frame) -> None:
+        """Remove a frame from those that wait."""
+        queue = self._waiting[frame.address]
+        del queue[holder]
+        if not queue:
+            del self._waiting[frame.address]
+        self._waiting_count -= 1
+        self._waiting_bytes -= frame.counted
+
+    def _give_up_newest(self) -> None:
+        """Close the newest connection of the address whose waiting parts are most."""
+        queue = max(self._waiting.values(), key=lambda frames: sum([frame.counted for frame in frames.values()]))
+        next(reversed(queue)).give_up(
+            ResourceLimit(
+                f"Unfinished large frames that wait for memory take {self._waiting_bytes} bytes, at most "
+                f"{self.bytes_max} are allowed: send later, or raise memory_limit"
+            )
+        )
 
     def _fits(self, size: int) -> bool:
         """Return True if a frame of this size may proceed."""
@@ -243,9 +282,18 @@ class FrameShare:
         frame.is_granted = True
         frame.judged_at = None
         self._granted_bytes += frame.size
+        self._granted[frame.address] = self._granted.get(frame.address, 0) + frame.size
         # One frame that is larger than the share proceeds too. Counted in full it could fill the memory, and make
         # producers wait that it has nothing to do with.
         self._count(frame, min(frame.size, self.bytes_max))
+
+    def _withdraw(self, frame: _Frame) -> None:
+        """Take back a reservation."""
+        frame.is_granted = False
+        self._granted_bytes -= frame.size
+        self._granted[frame.address] -= frame.size
+        if not self._granted[frame.address]:
+            del self._granted[frame.address]
 
     def _count(self, frame: _Frame, size: int) -> None:
         """Count a frame with so many bytes."""
@@ -256,13 +304,16 @@ class FrameShare:
             self._release(-more)
 
     def _serve(self) -> None:
-        """Grant reservations in the order of the requests."""
+        """Grant reservations to one address after the other, and to each in the order of its requests."""
+        granted = self._granted
         while self._waiting:
-            holder, frame = next(iter(self._waiting.items()))
+            address = min(self._waiting, key=lambda each: granted.get(each, 0))
+            holder, frame = next(iter(self._waiting[address].items()))
             if not self._fits(frame.size):
                 return
-            del self._waiting[holder]
-            self._waiting_bytes -= frame.counted
+            self._leave(holder, frame)
+            if address in self._waiting:
+                self._waiting[address] = self._waiting.pop(address)
             self._grant(frame)
             holder.resume_reading()
 

@@ -41,7 +41,7 @@ class Newcomers:
 
     def add(self, connection: Newcomer) -> bool:
         """Add a connection; False if its address has reached the limit."""
-        address = _address(connection)
+        address = address_of(connection.peer)
         waiting = self._by_address.setdefault(address, {})
         if len(waiting) >= self.limit:
             for each in [each for each in waiting if each.is_connected]:
@@ -53,7 +53,7 @@ class Newcomers:
 
     def remove(self, connection: Newcomer) -> None:
         """Remove a connection that is gone."""
-        address = _address(connection)
+        address = address_of(connection.peer)
         waiting = self._by_address.get(address)
         if waiting is not None:
             waiting.pop(connection, None)
@@ -61,5 +61,6 @@ class Newcomers:
                 del self._by_address[address]
 
 
-def _address(connection: Newcomer) -> str:
-    return connection.peer.rpartition(":")[0]
+def address_of(peer: str) -> str:
+    """Return the address of a connection's other end, without the port."""
+    return peer.rpartition(":")[0]

@@ -1,5 +1,6 @@
 """The memory of unfinished frames: reservations in order, one frame at least, and peers that send too slowly."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,9 @@ from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.transports.frame_memory import PROGRESS_BYTES, PROGRESS_SECONDS, FrameMemory, FrameShare
 
 MB = 1 << 20
+
+
+_ports = itertools.count(50_000)
 
 
 class Timers:
@@ -37,8 +41,9 @@ class Timers:
 class Peer:
     """A connection that sends large frames."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", address: str = "10.0.0.1") -> None:
         self.world = world
+        self.peer = f"{address}:{next(_ports)}"
         self.holds = 0
         self.leaves_unread = False
         self.reading_since: float | None = 0.0
@@ -88,8 +93,8 @@ class World:
         assert size > 0
         self.counted -= size
 
-    def peers(self, count: int) -> list[Peer]:
-        return [Peer(self) for _ in range(count)]
+    def peers(self, count: int, address: str = "10.0.0.1") -> list[Peer]:
+        return [Peer(self, address) for _ in range(count)]
 
 
 @pytest.fixture
@@ -263,3 +268,38 @@ def test_usual_frames_do_not_wait_for_large_ones(world: World) -> None:
     other.complete()
     usual.complete()
     assert world.counted == 0
+
+
+def test_frame_of_another_address_waits_for_one_that_is_given_up(world: World) -> None:
+    stalled = world.peers(300, address="10.0.0.66")
+    for peer in stalled:
+        peer.send(10 * MB, MB // 4)
+    [other] = world.peers(1)
+    other.send(10 * MB, MB // 4)
+    assert not other.is_read
+    world.timers.pass_seconds(PROGRESS_SECONDS)
+    assert other.is_read
+    assert not stalled[-1].is_read
+
+
+def test_addresses_take_turns(world: World) -> None:
+    one, two = world.peers(4, address="10.0.0.1"), world.peers(4, address="10.0.0.2")
+    for peer in (*one, *two):
+        peer.send(100 * MB, MB)
+    order: list[Peer] = []
+    for _ in range(8):
+        [proceeds] = [peer for peer in (*one, *two) if peer.is_read and peer not in order]
+        order.append(proceeds)
+        proceeds.complete()
+    assert order == [one[0], one[1], two[0], one[2], two[1], one[3], two[2], two[3]], "the first one did not wait"
+
+
+def test_parts_that_wait_are_given_up_where_they_are_most(world: World) -> None:
+    [first], many = world.peers(1), world.peers(4, address="10.0.0.66")
+    first.send(100 * MB, MB)
+    for peer in many:
+        peer.send(100 * MB, 24 * MB)
+    [other] = world.peers(1, address="10.0.0.2")
+    other.send(100 * MB, 5 * MB)
+    assert other.error is None
+    assert [peer.error is not None for peer in many] == [False, False, False, True]
