@@ -171,6 +171,32 @@ async def wildcard_topics(target: Target) -> str:
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"
 
 
+@attack("wildcards-distinct", memory_limit_mb=512)
+async def wildcards_distinct(target: Target) -> str:
+    """2,000 subscriptions to as many different wildcards, and 200 messages to as many topics that all of them cover."""
+    await target.begin()
+    client = await target.openwire()
+    wildcards = (
+        ".".join("*" if n >> level & 1 else "a" for level in range(12)) + ".>" for n in range(target.sized(2_000, 200))
+    )
+    failures = await client.requests(client.consumer(topic(name), prefetch=32_000) for name in wildcards)
+    names = [topic(".".join("a" * 12) + f".{n}") for n in range(target.sized(200, 20))]
+    await _send(client, _messages(client, names, text="x"), 50)
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("names-deep", refused="cannot be created")
+async def names_deep(target: Target) -> str:
+    """5,000 subscriptions to wildcards whose names have 500 levels."""
+    await target.begin()
+    client = await target.openwire()
+    rest = ".a" * 500
+    failures = await client.requests(
+        client.consumer(topic(f"{n}{rest}.>"), prefetch=1) for n in range(target.sized(5_000, 1_000))
+    )
+    return common(failures) or "accepted"
+
+
 @attack("consumers-prefetch-0", memory_limit_mb=1024)
 async def consumers_prefetch_0(target: Target) -> str:
     """20,000 consumers with prefetch 0 on one queue, and 2,000 messages."""

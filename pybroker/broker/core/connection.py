@@ -20,6 +20,7 @@ from pybroker.broker.core.object_memory import (
     TRANSACTION_BYTES,
     ObjectAccount,
     size_of_destination,
+    size_of_name,
 )
 from pybroker.broker.core.piecewise import PiecewiseWork, Steps, copy_cost
 from pybroker.broker.core.reference import Reference
@@ -567,14 +568,14 @@ def _size(request: ConsumerRequest) -> int:
     size = CONSUMER_BYTES + PART_BYTES * len(request.composite)
     characters = len(request.selector or "") + len(request.subscription_name or "")
     for destination in request.destinations:
-        characters += len(destination.name)
+        size += size_of_name(destination)
         if is_advisory(destination) and not destination.is_pattern:
             size += DESTINATION_BYTES
     return size + CHARACTER_BYTES * characters
 
 
 def _size_of_producer(destination: Destination | None) -> int:
-    return PRODUCER_BYTES if destination is None else PRODUCER_BYTES + CHARACTER_BYTES * len(destination.name)
+    return PRODUCER_BYTES if destination is None else PRODUCER_BYTES + size_of_name(destination)
 
 
 def _detach_owner(transaction: BrokerTransaction) -> None:

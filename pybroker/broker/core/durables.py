@@ -10,7 +10,13 @@ from pybroker.broker.core.consumer import BrokerConsumer, Matcher, matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durable import Durable, on_topic
-from pybroker.broker.core.object_memory import CHARACTER_BYTES, DURABLE_BYTES, ObjectAccount, ObjectMemory
+from pybroker.broker.core.object_memory import (
+    CHARACTER_BYTES,
+    DURABLE_BYTES,
+    ObjectAccount,
+    ObjectMemory,
+    size_of_levels,
+)
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
@@ -191,4 +197,5 @@ class Durables(Mapping[str, Durable]):
 
 
 def _size(info: DurableSubscription) -> int:
-    return DURABLE_BYTES + CHARACTER_BYTES * (len(info.key) + len(info.selector or ""))
+    characters = len(info.key) + len(info.selector or "")
+    return DURABLE_BYTES + CHARACTER_BYTES * characters + size_of_levels(info.subscribed_destination)

@@ -53,6 +53,11 @@ TRANSACTION_BYTES: Final = 4000
 CHARACTER_BYTES: Final = 4
 """The memory of each character of a name or selector, which several tables have, and a selector compiled too."""
 
+LEVELS_INCLUDED: Final = 8
+LEVEL_BYTES: Final = 500
+"""The memory of each level of a name beyond the first eight, which are included in the constants above. Maps of names
+and of wildcards have 240 to 370 bytes for each, and a name may be in several."""
+
 GUARANTEED_BYTES: Final = 128 << 10
 """The bytes that are guaranteed to each connection: 32 consumers, or 20 consumers and 80 producers."""
 
@@ -342,4 +347,14 @@ class Allowance:
 
 def size_of_destination(destination: Destination) -> int:
     """Return the bytes of a destination."""
-    return DESTINATION_BYTES + CHARACTER_BYTES * len(destination.name)
+    return DESTINATION_BYTES + size_of_name(destination)
+
+
+def size_of_name(destination: Destination) -> int:
+    """Return the bytes of a destination's name in the tables that have it."""
+    return CHARACTER_BYTES * len(destination.name) + size_of_levels(destination)
+
+
+def size_of_levels(destination: Destination) -> int:
+    """Return the bytes of the levels of a name that are not included."""
+    return LEVEL_BYTES * max(0, destination.name.count(".") + 1 - LEVELS_INCLUDED)

@@ -15,6 +15,7 @@ from pybroker.broker.core.object_memory import (
     DESTINATION_BYTES,
     DURABLE_BYTES,
     GUARANTEED_BYTES,
+    LEVEL_BYTES,
     OWN_BURST_BYTES,
     PART_BYTES,
     PART_MIN,
@@ -121,6 +122,23 @@ def test_consumer_is_counted_with_its_selector_and_parts(world):
     inbox.consumer.close()
     inbox.consumer.close()
     assert held(world) == 0
+
+
+def test_levels_of_a_deep_name_count_beyond_the_eighth(world):
+    client = world.client()
+    name = ".".join("a" * 20)
+    client.connection.add_destination(parse("queue://" + name))
+    assert lasting(world) == DESTINATION_BYTES + len(name) * CHARACTER_BYTES + 12 * LEVEL_BYTES
+    wildcard = client.subscribe(f"topic://{name}.>")
+    assert held(world) == CONSUMER_BYTES + (len(name) + 2) * CHARACTER_BYTES + 13 * LEVEL_BYTES
+    wildcard.consumer.close()
+    client.connection.add_producer(ProducerId("c1", 1, 1), parse("queue://" + name))
+    assert held(world) == PRODUCER_BYTES + len(name) * CHARACTER_BYTES + 12 * LEVEL_BYTES
+    before = lasting(world)
+    client.subscribe(f"topic://{name}.>", subscription_name="s")
+    assert lasting(world) == before + DURABLE_BYTES + len("c1:s") * CHARACTER_BYTES + 13 * LEVEL_BYTES
+    client.connection.remove_destination(parse("queue://" + name))
+    assert lasting(world) == DURABLE_BYTES + len("c1:s") * CHARACTER_BYTES + 13 * LEVEL_BYTES
 
 
 def test_refused_consumer_is_not_counted(world):
