@@ -24,6 +24,7 @@ from pybroker.broker.core.object_memory import (
 )
 from pybroker.broker.core.piecewise import PiecewiseWork, Steps, copy_cost
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.scheduler import is_management
 from pybroker.broker.core.selector import SelectorQuota
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.usage import Usage
@@ -108,7 +109,11 @@ class BrokerConnection(Owner):
         if transaction is None:
             is_new = host.accept(message, self)
         elif host.schedules(message):
-            is_new = self.transaction(transaction).add_send(*host.route_scheduled(message))
+            scheduling = self.transaction(transaction)
+            if is_management(message):  # at once, as in ActiveMQ, and in pieces
+                is_new = host.accept(message, self)
+            else:
+                is_new = scheduling.add_send(*host.route_scheduled(message))
         else:
             sending = self.transaction(transaction)
             plain = host.plain_target(message.destination)

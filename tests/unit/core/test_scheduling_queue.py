@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
-from pybroker.broker.domain.errors import InvalidDestination, NotReadYet, ResourceLimit
+from pybroker.broker.domain.errors import InvalidDestination, NotReadYet, ResourceLimit, UnknownTransaction
 from pybroker.broker.domain.openwire.message import decode
 from pybroker.broker.domain.openwire.values import Long
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from tests.slow import SlowJobStore, SlowStore
 from tests.unit.core.conftest import Client, World, make_message
 
+MANAGEMENT = "topic://ActiveMQ.Scheduler.Management"
 BRANCH = XATransactionId(1, b"global", b"branch")
 LATER = {"AMQ_SCHEDULED_DELAY": Long(500)}
 START = 1_000_000
@@ -265,16 +266,42 @@ def test_clients_do_not_come_near(pair: Pair) -> None:
     assert client.subscribe("queue://>").ids == []
 
 
-def test_an_order_to_the_scheduler_is_carried_out_at_the_commit(pair: Pair) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "rollback"])
+def test_an_order_to_the_scheduler_is_carried_out_at_once(pair: Pair, outcome: str) -> None:
     client = pair.client()
     client.send("queue://Q", "a", properties=LATER)
-    transaction = client.connection.begin()
-    order = {"AMQ_SCHEDULER_ACTION": "REMOVEALL"}
-    client.send("topic://ActiveMQ.Scheduler.Management", "", transaction=transaction, properties=order)
-    assert len(pair.jobs.recover()) == 1
-    client.connection.commit(transaction)
+    transaction = begun(client, "b")
+    client.send(MANAGEMENT, "", transaction=transaction, properties={"AMQ_SCHEDULER_ACTION": "REMOVEALL"})
+    assert pair.jobs.recover() == []
+    getattr(client.connection, outcome)(transaction)
     pair.sync()
-    assert (pair.jobs.recover(), pair.store.kept()) == ([], 0)
+    assert [decode(job.data or b"").content for job in pair.jobs.recover()] == ([b"b"] if outcome == "commit" else [])
+    assert pair.store.kept() == 0
+
+
+def test_an_order_needs_its_transaction(pair: Pair) -> None:
+    client = pair.client()
+    client.send("queue://Q", "a", properties=LATER)
+    order = {"AMQ_SCHEDULER_ACTION": "REMOVEALL"}
+    with pytest.raises(UnknownTransaction):
+        client.send(MANAGEMENT, "", transaction=LocalTransactionId("c1", 7), properties=order)
+    assert len(pair.jobs.recover()) == 1
+
+
+def test_an_order_in_a_transaction_is_carried_out_in_pieces(pair: Pair) -> None:
+    turns: list[Any] = []
+    pair.broker.usage.paging.later = turns.append
+    pair.broker.open_scheduler(pair.jobs, (), wake_at=lambda _: None, connection_id="ID:b", jobs_max=10_000)
+    client = pair.client()
+    client.send("queue://Q", *map(str, range(200)), properties=LATER)
+    transaction = client.connection.begin()
+    client.send(MANAGEMENT, "", transaction=transaction, properties={"AMQ_SCHEDULER_ACTION": "REMOVEALL"})
+    assert 0 < len(pair.jobs.recover()) < 200
+    assert client.throttle.input_holds == 1, "the commit waits"
+    while turns:
+        turns.pop(0)()
+    assert pair.jobs.recover() == []
+    assert client.throttle.input_holds == 0
 
 
 def test_leftovers_are_scheduled_a_page_per_turn(pair: Pair) -> None:
