@@ -14,6 +14,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.subscription import DurableSubscription
+from tests.compiled import interpreted
 from tests.unit.core.backlogs import World
 
 COUNT = 2 * FAN_OUT_PIECE + 10
@@ -156,6 +157,7 @@ def test_all_is_done_at_once_without_an_event_loop(world):
     assert waiting(durables) == [1] * COUNT
 
 
+@interpreted
 def test_an_error_for_one_subscription_keeps_no_other_from_a_message(world, deferred, durables, monkeypatch):
     broken, publish = durables[FAN_OUT_PIECE + 1], Durable.publish
     errors = [StoreUnavailable("the journal cannot be read")]

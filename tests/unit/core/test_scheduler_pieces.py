@@ -11,6 +11,7 @@ from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.values import Value
+from tests.compiled import interpreted
 from tests.unit.core.test_scheduler import MANAGEMENT, START, World, message, scheduled_at
 
 
@@ -64,6 +65,7 @@ def command(action: str, **properties: Value) -> Message:
     return message("", MANAGEMENT, {"AMQ_SCHEDULER_ACTION": action, **properties}, reply_to=reply_to)
 
 
+@interpreted
 def test_a_cancellation_of_many_jobs_is_steps_of_its_worker(world: World) -> None:
     scheduled_at(world, *range(1000, 1020))
     worker = Worker()
@@ -81,6 +83,7 @@ def test_a_cancellation_of_many_jobs_is_steps_of_its_worker(world: World) -> Non
     assert not world.jobs.recover()
 
 
+@interpreted
 def test_browses_whose_jobs_are_looked_for_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_module, "BROWSES_MAX", 1)
     scheduled_at(world, *range(1000, 1005))
@@ -93,6 +96,7 @@ def test_browses_whose_jobs_are_looked_for_count(world: World, monkeypatch: pyte
     assert len(world.sent) == 5
 
 
+@interpreted
 def test_a_browse_after_the_stop_sends_nothing(world: World) -> None:
     scheduled_at(world, 1000)
     worker = Worker()

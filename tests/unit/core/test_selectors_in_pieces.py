@@ -10,6 +10,7 @@ from pybroker.broker.core.consumer_set import PREPARED_FACTOR, Answers
 from pybroker.broker.core.paging import PIECE_SECONDS
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.effort import EFFORT
+from tests.compiled import interpreted
 from tests.unit.core.backlogs import Client
 from tests.unit.core.test_pieces import LoopWorld
 
@@ -42,6 +43,7 @@ def others(world: LoopWorld) -> list[Client]:
 
 
 class TestAnswers:
+    @interpreted
     def test_further_piece_asks_longer_than_it_passed_known_answers(self):
         now = 0.0
         answers = Answers(lambda: now)
