@@ -118,6 +118,7 @@ def inflate(content: bytes, limit: int = BODY_BYTES_MAX) -> bytes:
     except zlib.error as error:
         raise MalformedOpenWire(f"a compressed body that is no zlib stream: {error}") from error
     if len(body) > limit:
+        del body  # the error's traceback has this frame, and may be kept for longer
         raise MalformedOpenWire(f"a compressed body of more than {limit} bytes")
     if not is_whole:
         raise MalformedOpenWire("a compressed body that is cut short")

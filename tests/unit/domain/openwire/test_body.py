@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from pybroker.broker.domain.openwire.body import decode_text, decode_text_utf8, encode_text, encode_text_utf8
+from pybroker.broker.domain.openwire.body import decode_text, decode_text_utf8, encode_text, encode_text_utf8, inflate
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.values import encode_map, encode_stream
@@ -119,3 +119,15 @@ def test_compressed_maps_streams_and_texts_read_like_others() -> None:
     assert a_stream.stream() == [1, "x"]
     assert a_text.text() == "grün"
     assert a_text.text_utf8() == "grün".encode()
+
+
+def test_error_of_a_body_over_the_limit_keeps_no_body() -> None:
+    limit = 10_000
+    with pytest.raises(MalformedOpenWire, match="more than 10000 bytes") as caught:
+        inflate(zlib.compress(b"a" * (2 * limit)), limit)
+    traceback = caught.value.__traceback__
+    assert traceback is not None
+    while traceback is not None:
+        kept = [value for value in traceback.tb_frame.f_locals.values() if isinstance(value, bytes)]
+        assert all(len(value) < limit for value in kept), "an error that is kept would keep the body"
+        traceback = traceback.tb_next
