@@ -100,7 +100,7 @@ class Gate:
     def admit(self, message: Message) -> None:
         """Deliver a message, or append it behind the pending commits."""
         if self._waiting:
-            self._usage.acquire(message.size)
+            self._usage.acquire_waiting(message.size)
             self._waiting.append(message)
         else:
             self._deliver(message)

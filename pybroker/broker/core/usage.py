@@ -202,6 +202,14 @@ class Usage:
         self.uncommitted += size
         if (whole := self._whole) is not None:
             whole.used += size
+            if whole.used >= whole._limit_at:
+                whole._spend_grace(size, is_light=self.used < whole.reserve)
+
+    def acquire_waiting(self, size: int) -> None:
+        """Add the size of a message to the broker's usage, as the message waits at the gate of its destination."""
+        self.used += size
+        if self.used >= self._limit_at:
+            self._spend_grace(size, is_light=True)
 
     def release_uncommitted(self, size: int) -> None:
         """Subtract the size of a message that its transaction no longer holds in memory."""

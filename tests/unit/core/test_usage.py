@@ -6,8 +6,10 @@ from unittest import mock
 
 import pytest
 
+from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.paging import FEW_BACKLOGS
 from pybroker.broker.core.usage import GRACE_BYTES, REQUESTS_MAX, SharedUsage, Usage
+from pybroker.store.memory import MemoryStore
 from tests.unit.core.backlogs import World, message
 
 SIZE = message("a").size
@@ -393,6 +395,40 @@ class TestGrace:
         heavy.acquire(broker.reserve)
         large.acquire(self.LIMIT)
         assert heavy.is_full
+
+    def test_open_transactions_take_of_the_grace(self):
+        broker = Usage(self.LIMIT)
+        large, others = Usage(0, broker), [Usage(0, broker) for _ in range(20)]
+        large.acquire(self.LIMIT)
+        for each in others:
+            if not each.is_full:
+                each.acquire_uncommitted(1 << 20)
+        assert broker.used == self.LIMIT + GRACE_BYTES
+
+    def test_messages_behind_a_commit_take_of_the_grace(self):
+        broker = Usage(self.LIMIT)
+        large, light = Usage(0, broker), Usage(0, broker)
+        gate = Gate(lambda message: None, MemoryStore(), light)
+        gate.close()
+        large.acquire(self.LIMIT)
+        count = 0
+        while not light.is_full and count < 20:
+            gate.admit(message("x" * (1 << 20)))
+            count += 1
+        assert count == GRACE_BYTES >> 20
+
+    def test_a_limit_that_a_transaction_reaches_begins_the_grace(self):
+        broker = Usage(self.LIMIT)
+        large, light = Usage(0, broker), Usage(0, broker)
+        for _ in range(2):
+            large.acquire_uncommitted(self.LIMIT)
+            assert not light.is_full
+            light.acquire(GRACE_BYTES // 8)
+            while not light.is_full:
+                light.acquire(1000)
+                light.release(1000)
+            light.release(GRACE_BYTES // 8)
+            large.release_uncommitted(self.LIMIT)
 
     @pytest.mark.parametrize("limit", [1000, GRACE_BYTES - 1])
     def test_under_a_low_limit_there_is_none(self, limit):
