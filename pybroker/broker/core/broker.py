@@ -313,9 +313,7 @@ class BrokerCore(Host):
 
     def begin_work(self, steps: Steps) -> PiecewiseWork:
         """Carry out the first piece of work, and the others in later turns; all at once while the broker stops."""
-        work = PiecewiseWork(
-            steps, self.usage.paging, is_behind=lambda: self.is_behind, when_durable=self.store.when_durable
-        )
+        work = PiecewiseWork(steps, self.usage.paging, is_behind=lambda: self.is_behind, when_durable=self.when_durable)
         if self.is_stopping:
             work.finish()
             return work

@@ -160,9 +160,12 @@ class PiecewiseWork:
     def _wait(self) -> None:
         """Continue in a later turn, or once the journal has written what it has."""
         if self._is_behind():
-            self._when_durable(self.proceed)
+            self._when_durable(self._continue_later)
         else:
-            self._paging.defer(self.proceed)
+            self._continue_later()
+
+    def _continue_later(self) -> None:
+        self._paging.defer(self.proceed)
 
     def _finish(self) -> None:
         self.is_done = True

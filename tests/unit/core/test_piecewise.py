@@ -10,10 +10,11 @@ from pybroker.broker.core.paging import PIECE_MAX, Paging
 from pybroker.broker.core.piecewise import PiecewiseWork
 from pybroker.broker.domain.destination import DestinationType, queue
 from pybroker.broker.domain.errors import CommitFailed, StoreUnavailable
+from pybroker.broker.domain.openwire.values import Long
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.memory import MemoryStore
 from pybroker.store.scheduler.memory import MemoryJobStore
-from tests.slow import SlowStore
+from tests.slow import SlowJobStore, SlowStore
 from tests.unit.core.conftest import Client, Inbox, World, make_message
 
 MANY = 2 * PIECE_MAX + 100
@@ -141,8 +142,44 @@ def test_piece_waits_for_the_journal_that_is_behind() -> None:
 
     later: list[Callable[[], None]] = []
     work(steps(), later, is_behind=True)
+    assert done == [0]
+    assert len(later) == 1, "and then for a turn"
+    later.pop()()
     assert done == [0, 1]
-    assert len(later) == 1
+
+
+class BehindJobStore(SlowJobStore):
+    """A job store that has much to write until `sync`."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        return 1 << 30 if self.is_behind else 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_behind = False
+
+
+def test_pieces_wait_for_the_scheduler_that_is_behind(world: LoopWorld) -> None:
+    jobs = BehindJobStore()
+    world.broker.open_scheduler(jobs, (), wake_at=lambda _: None, connection_id="ID:b", jobs_max=MANY)
+    client = world.client()
+    client.send("queue://Q", *map(str, range(MANY)), properties={"AMQ_SCHEDULED_DELAY": Long(500)})
+    jobs.is_behind = True
+    client.send("topic://ActiveMQ.Scheduler.Management", "", properties={"AMQ_SCHEDULER_ACTION": "REMOVEALL"})
+    left = len(jobs.recover())
+    assert 0 < left < MANY
+    assert world.settle() == 0
+    for _ in range(3):
+        jobs.sync()
+        assert world.settle() == 1, "a piece for each sync"
+        assert len(jobs.recover()) < left
+        left = len(jobs.recover())
+    jobs.is_behind = False
+    jobs.sync()
+    world.settle()
+    assert not jobs.recover()
+    assert client.throttle.input_holds == 0
 
 
 def test_step_that_fails_ends_the_work_and_calls_back() -> None:
