@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
-from pybroker.broker.core.containment import attempt
+from pybroker.broker.core.containment import attempt, contain
 from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host, Routed, is_long
 from pybroker.broker.core.object_memory import (
@@ -541,7 +541,7 @@ class BrokerConnection(Owner):
         self._release()  # the socket may still be open, and only a read detects its end
         self._unthrottle()
         begun = _NO_STEPS if self._work is None else self._work.rest()
-        work = self._host.disconnect(self, chain(first, begun, self._closing()))
+        work = self._host.disconnect(self, chain(_contained(first), _contained(begun), self._closing()))
         if first is not _NO_STEPS and not work.is_done:
             self.wait_for(work)
 
@@ -566,6 +566,14 @@ class BrokerConnection(Owner):
         if self._throttled:
             self._throttled = False
             self._throttle.resume_reading()
+
+
+def _contained(steps: Steps) -> Steps:
+    """Return steps that end at the first one that fails: what follows them is carried out all the same."""
+    try:
+        yield from steps
+    except Exception as error:
+        contain(error, "carrying out the work of a connection that closes")
 
 
 def _size(request: ConsumerRequest) -> int:

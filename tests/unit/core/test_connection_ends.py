@@ -1,12 +1,12 @@
 """The end of a connection with very many consumers: in pieces, and at once where its client or the end waits for it."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS
-from pybroker.broker.domain.errors import InvalidClientId
+from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit
 from pybroker.broker.domain.transaction import LocalTransactionId
 from tests.unit.core.conftest import Client, Inbox, World
 
@@ -54,6 +54,25 @@ def test_consumers_are_closed_in_later_turns_and_messages_return(world, pieces):
     assert not client.connection.consumers
     assert world.client().subscribe(f"queue://Q.{COUNT - 1}").counts == [1]
     assert client.connection not in world.broker.connections()
+
+
+@pytest.mark.parametrize("is_last_command", [False, True])
+def test_work_that_fails_keeps_no_consumer_open(world, pieces, is_last_command):
+    def steps() -> Iterator[int]:
+        yield PIECE_MAX
+        raise ResourceLimit("no further copy can be made")
+
+    client = world.client()
+    world.client().send("queue://Q", "a")
+    assert client.subscribe("queue://Q").ids == ["a"]
+    if is_last_command:
+        client.connection.close(steps())
+    else:
+        client.connection.work_off(steps())
+        client.connection.close()
+    run(pieces)
+    assert not client.connection.consumers
+    assert world.client().subscribe("queue://Q").ids == ["a"]
 
 
 def test_few_consumers_are_closed_at_once(world, pieces):
