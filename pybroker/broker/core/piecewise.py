@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from pybroker.broker.core.containment import contain
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
 
 COST_PER_CLOCK: Final = 16
@@ -194,6 +195,8 @@ class WorkQueue(PiecewiseWorker):
         self._begin = begin
         self._waiting: deque[Steps] = deque()
         self._work: PiecewiseWork | None = None
+        self._is_beginning = False
+        """True during a first piece, whose error is raised to the caller."""
 
     @property
     def is_busy(self) -> bool:
@@ -204,7 +207,11 @@ class WorkQueue(PiecewiseWorker):
         """Carry out work in pieces, after the work under way."""
         self._waiting.append(steps)
         if not self.is_busy:
-            self._work = self._begin(self._steps())
+            self._is_beginning = True
+            try:
+                self._work = self._begin(self._steps())
+            finally:
+                self._is_beginning = False
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back once all work so far is done; at once if there is none."""
@@ -215,4 +222,9 @@ class WorkQueue(PiecewiseWorker):
 
     def _steps(self) -> Steps:
         while self._waiting:
-            yield from self._waiting.popleft()
+            try:
+                yield from self._waiting.popleft()
+            except Exception as error:  # the others do not wait for the next work that comes
+                if self._is_beginning:
+                    raise
+                contain(error, "carrying out work of the broker")
