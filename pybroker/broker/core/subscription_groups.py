@@ -6,12 +6,13 @@ subscriptions and 2,000 topics is that of 4,000 objects, without an entry for ea
 
 A subscription is in one group of a topic at most: the group of a composite name with wildcards is that of all its
 parts. Subscriptions are numbered when they begin, and get each message in the order of these numbers, whichever groups
-they are in. The numbers also tell which subscriptions a message is for, if it goes to some of them later: those up to
-the latest number when it was published.
+they are in. Only a topic of very many groups serves one group after the other: to merge them takes as long as to serve
+them, and would be done again for each piece. The numbers also tell which subscriptions a message is for, if it goes to
+some of them later: those up to the latest number when it was published.
 """
 
 from abc import abstractmethod
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from heapq import merge
 from operator import attrgetter
@@ -24,6 +25,12 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import ConsumerRequest
 
 _number: Final = attrgetter("number")
+
+FOUND_MAX: Final = 100_000
+"""The groups in the results of look-ups that are kept for further messages, and for further pieces of one: 1 MB."""
+
+_FOUND_COST: Final = 20
+"""A result takes as much memory as so many groups in it."""
 
 
 class GroupedSubscription(DeliverySource):
@@ -54,12 +61,15 @@ class SubscriptionGroup:
     """Subscriptions that get the messages of the same topics.
 
     Attributes:
+        number: the place in the order of a topic's groups: that of its first subscription; 0 for those that name the
+            topic.
         members: the subscriptions, lowest number first.
     """
 
-    __slots__ = ("_ordered", "members")
+    __slots__ = ("_ordered", "members", "number")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
         self.members: dict[GroupedSubscription, None] = {}
         self._ordered: tuple[GroupedSubscription, ...] | None = None
         """The members, for all messages between two changes of them; None after a change."""
@@ -93,10 +103,18 @@ def following(groups: Sequence[SubscriptionGroup], after: int, until: int, count
 
     Only the first `count` of them are needed; there may be more.
     """
+    if groups and groups[-1].number > until:  # those that began later have none
+        stop = bisect_right(groups, until, key=_number)
+        groups = groups[:stop]
     if len(groups) == 1:
         return groups[0].between(after, until, count)
     parts = [group.between(after, until, count) for group in groups]
     return merge(*[part for part in parts if part], key=_number)
+
+
+def place_of(group: int, groups: Sequence[SubscriptionGroup]) -> int:
+    """Return the index of the first group whose number is that or higher."""
+    return bisect_left(groups, group, key=_number)
 
 
 class ReceiverCache(Protocol):
@@ -114,7 +132,7 @@ class SubscriptionIndex:
         latest: the number of the latest subscription.
     """
 
-    __slots__ = ("_caches", "_found", "_found_for", "_groups", "_patterns", "latest")
+    __slots__ = ("_caches", "_found", "_found_count", "_groups", "_patterns", "latest")
 
     def __init__(self) -> None:
         self.latest = 0
@@ -123,9 +141,10 @@ class SubscriptionIndex:
         self._patterns: PatternMap[SubscriptionGroup] = PatternMap()
         self._caches: dict[ReceiverCache, None] = {}
         """The topics that have looked their groups up since the last change."""
-        self._found_for: Destination | None = None
-        self._found: Sequence[SubscriptionGroup] = ()
-        """The result of the last look-up: a topic with very many groups does not remember them."""
+        self._found: dict[Destination, list[SubscriptionGroup]] = {}
+        """The results of the last look-ups: a topic with very many groups does not remember them."""
+        self._found_count = 0
+        """The memory that they take, in groups."""
 
     def number(self, subscription: GroupedSubscription) -> None:
         """Give a subscription the next number, unless it has one."""
@@ -138,7 +157,7 @@ class SubscriptionIndex:
         self.number(subscription)
         group = self._groups.get(request.destinations)
         if group is None:
-            group = self._groups[request.destinations] = SubscriptionGroup()
+            group = self._groups[request.destinations] = SubscriptionGroup(subscription.number)
             for destination in request.destinations:
                 self._patterns.add(destination, group)
         group.add(subscription)
@@ -157,11 +176,15 @@ class SubscriptionIndex:
         self._changed()
 
     def covering(self, topic: Destination) -> Sequence[SubscriptionGroup]:
-        """Return the groups of the wildcards that cover a topic, none of which is empty."""
-        if self._found_for != topic:
-            self._found = self._patterns.covering(topic)
-            self._found_for = topic
-        return self._found
+        """Return the groups of the wildcards that cover a topic, lowest number first; none of them is empty."""
+        found = self._found.get(topic)
+        if found is None:
+            found = self._patterns.covering(topic)
+            if self._found_count > FOUND_MAX:
+                self._drop_found()
+            self._found[topic] = found
+            self._found_count += len(found) + _FOUND_COST
+        return found
 
     def covers(self, topic: Destination) -> bool:
         """Return True if a subscription to a wildcard covers a topic."""
@@ -175,9 +198,12 @@ class SubscriptionIndex:
         """Remove a topic that is deleted."""
         self._caches.pop(topic, None)
 
+    def _drop_found(self) -> None:
+        self._found = {}
+        self._found_count = 0
+
     def _changed(self) -> None:
-        self._found_for = None
-        self._found = ()
+        self._drop_found()
         caches, self._caches = self._caches, {}
         for topic in caches:
             topic.forget_receivers()

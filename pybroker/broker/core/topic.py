@@ -9,7 +9,7 @@ message counts for the memory of the topic.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -28,6 +28,7 @@ from pybroker.broker.core.subscription_groups import (
     SubscriptionGroup,
     SubscriptionIndex,
     following,
+    place_of,
 )
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
@@ -221,9 +222,9 @@ class Topic(CoveredTopic):
         if self._groups is not None:
             return self._groups
         found = self._index.covering(self.destination)
-        groups = (self._named, *found) if self._named.members else tuple(found)
+        groups: Sequence[SubscriptionGroup] = (self._named, *found) if self._named.members else found
         if len(groups) <= DIRECT_MAX:
-            self._groups = groups
+            self._groups = groups = tuple(groups)
             self._index.remember(self)
             if sum([len(group.members) for group in groups]) <= DIRECT_MAX:
                 receivers = self._receivers = tuple(following(groups, 0, self._index.latest, DIRECT_MAX))
@@ -242,7 +243,7 @@ class Topic(CoveredTopic):
         if not groups:
             return
         EFFORT.is_large = True
-        fan_out = _FanOut(message, self._index.latest)
+        fan_out = _FanOut(message, self._index.latest, 0 if len(groups) > DIRECT_MAX else None)
         try:
             if not self._under_way:
                 self._publish_piece(fan_out, FAN_OUT_PIECE, 0.0)
@@ -263,12 +264,15 @@ class Topic(CoveredTopic):
         paging = self.usage.paging
         groups, few = self._find_groups(), self._receivers
         is_bounded = paging.later is not None and (few is None or len(few) > 1)
-        if is_bounded:
-            ends_at = ends_at or paging.monotonic() + PIECE_SECONDS
-        else:
+        if not is_bounded:
             left = _ALL
-        if few is not None and not fan_out.last and fan_out.until == self._index.latest:
-            receivers: Iterable[GroupedSubscription] = few
+        elif not ends_at or fan_out.group is not None:  # to find very many groups takes as long as a piece
+            ends_at = paging.monotonic() + PIECE_SECONDS
+        receivers: Iterable[GroupedSubscription | None]
+        if fan_out.group is not None:
+            receivers = _following_by_group(groups, fan_out)
+        elif few is not None and not fan_out.last and fan_out.until == self._index.latest:
+            receivers = few
         else:
             receivers = following(groups, fan_out.last, fan_out.until, left + 1)
         message = fan_out.message
@@ -277,10 +281,11 @@ class Topic(CoveredTopic):
             if is_late or served >= left:
                 return served
             served += 1
-            fan_out.last = subscription.number
-            if not subscription.is_closed:
-                subscription.publish(message)
-            if is_bounded and (not served & CLOCK_MASK or subscription.is_selective):
+            if subscription is not None:
+                fan_out.last = subscription.number
+                if not subscription.is_closed:
+                    subscription.publish(message)
+            if is_bounded and (not served & CLOCK_MASK or (subscription is not None and subscription.is_selective)):
                 is_late = paging.monotonic() >= ends_at
         fan_out.is_over = True
         return served
@@ -315,16 +320,39 @@ class _FanOut:
     Attributes:
         last: the number of the last of them that has it, or that an error kept from it; 0: none has.
         until: the number of the latest of them.
+        group: the number of the group that is served, of which `last` is a member, if one group is served after the
+            other; all groups with lower numbers have it. None: they are served in the order of their numbers.
         is_over: True once all have it.
     """
 
-    __slots__ = ("is_over", "last", "message", "until")
+    __slots__ = ("group", "is_over", "last", "message", "until")
 
-    def __init__(self, message: Message, until: int) -> None:
+    def __init__(self, message: Message, until: int, group: int | None) -> None:
         self.message = message
         self.last = 0
         self.until = until
+        self.group = group
         self.is_over = False
+
+
+def _following_by_group(groups: Sequence[SubscriptionGroup], fan_out: _FanOut) -> Iterator[GroupedSubscription | None]:
+    """Yield the subscriptions that a message goes to next, one group after the other; None for a group without any.
+
+    The caller sets `last` to the number of each that it serves.
+    """
+    for index in range(place_of(fan_out.group or 0, groups), len(groups)):
+        group = groups[index]
+        if group.number > fan_out.until:  # it, and those behind it, began later
+            return
+        if group.number != fan_out.group:
+            fan_out.group, fan_out.last = group.number, 0
+        members = group.between(fan_out.last, fan_out.until, FAN_OUT_PIECE)
+        if not members:
+            fan_out.group, fan_out.last = group.number + 1, 0
+            yield None
+        while members:
+            yield from members
+            members = group.between(fan_out.last, fan_out.until, FAN_OUT_PIECE)
 
 
 class TopicSubscription(GroupedSubscription):

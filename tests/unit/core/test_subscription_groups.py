@@ -3,9 +3,12 @@
 from collections import deque
 from collections.abc import Callable
 
+from pybroker.broker.core import topic as topics
+from pybroker.broker.core.subscription_groups import SubscriptionGroup
 from pybroker.broker.core.topic import DIRECT_MAX, FAN_OUT_PIECE
 from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.errors import DestinationInUse
+from tests.compiled import interpreted
 from tests.unit.core.conftest import Inbox
 
 
@@ -37,6 +40,30 @@ def test_very_many_wildcards_of_one_topic_are_not_remembered(world):
     assert found._groups is None
     assert found._receivers is None
     assert found.subscription_count == len(wanted)
+
+
+@interpreted
+def test_pieces_for_very_many_wildcards_look_at_each_group_once(world, monkeypatch):
+    monkeypatch.setattr(topics, "FAN_OUT_PIECE", 4)
+    pieces: deque[Callable[[], None]] = deque()
+    world.broker.usage.paging.later = pieces.append
+    looks: list[SubscriptionGroup] = []
+    between = SubscriptionGroup.between
+    monkeypatch.setattr(SubscriptionGroup, "between", lambda self, *args: looks.append(self) or between(self, *args))
+    client = world.client()
+    count = 4 * DIRECT_MAX
+    inboxes = [client.subscribe("topic://w." + "w." * number + ">", prefetch=10) for number in range(count)]
+    client.send("topic://w" + ".w" * count, "a", "b")
+    inboxes[-1].consumer.close()
+    late = client.subscribe("topic://*.w.>", prefetch=10)
+    turns = 0
+    while pieces:
+        turns += 1
+        pieces.popleft()()
+    assert [inbox.ids for inbox in inboxes[:-1]] == [["a", "b"]] * (count - 1)
+    assert (inboxes[-1].ids, late.ids) == ([], [])
+    assert turns <= 2 * count / 4 + 2
+    assert len(looks) <= 2 * (2 * count + turns)
 
 
 def test_topic_published_to_gets_a_new_wildcard_and_loses_a_closed_one(world):
