@@ -83,6 +83,10 @@ def _missing_chromium() -> str:
     return "" if shutil.which("chromium") else "no chromium on the PATH; install chromium (Debian, Ubuntu)"
 
 
+def _missing_valgrind() -> str:
+    return "" if shutil.which("valgrind") else "no valgrind on the PATH; install valgrind (Debian, Ubuntu)"
+
+
 def _missing_jar(jars: Sequence[str], packages: str) -> str:
     absent = [jar for jar in jars if not (JAR_DIRECTORY / jar).is_file()]
     return f"no {absent[0]} in {JAR_DIRECTORY}; install {packages} (Debian, Ubuntu)" if absent else ""
@@ -93,6 +97,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "activemq": cache(_missing_activemq),
     "activemq-jdbc": cache(_missing_activemq_jdbc),
     "chromium": cache(_missing_chromium),
+    "valgrind": cache(_missing_valgrind),
 }
 """Per component: what is missing and how to get it, or an empty string."""
 

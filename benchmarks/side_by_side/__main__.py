@@ -11,7 +11,8 @@ measured part, until its clients have closed; peak memory is its resident set's 
 pybroker is measured as its wheels are built, the message path compiled (`benchmarks.compiled`), or with `--pure` as it
 is in the checkout.
 
-A full run writes `benchmarks/results/DATE-side_by_side.json`. `--profile KEY` shows where pybroker spends a row.
+A full run writes `benchmarks/results/DATE-side_by_side.json`. `--profile KEY` shows where pybroker spends a row, and
+`--instructions` counts what it executes for a message.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from pathlib import Path
 from benchmarks import compiled, report
 from benchmarks.side_by_side import brokers, verdict
 from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, Broker
+from benchmarks.side_by_side.instructions import SCALE, Callgrind
 from benchmarks.side_by_side.openwire import JAVA_OPTIONS, JavaClient
 from benchmarks.side_by_side.rows import QUICK_FACTOR, QUICK_ROWS, Protocol, Row, chosen
 from benchmarks.side_by_side.stomp import StompClient, ceiling
@@ -69,6 +71,9 @@ def main() -> None:
         if options.profile:
             bench.profile(rows[0])
             return
+        if options.instructions:
+            print(report.render([bench.instructions(row) for row in rows]))
+            return
         document = _measure_all(bench, rows, options)
     file = options.json
     if file is None and not (options.quick or options.rows or options.only):
@@ -85,6 +90,7 @@ def _command_line() -> argparse.ArgumentParser:
     made.add_argument("--repeat", type=int, default=REPETITIONS, metavar="N", help="repetitions; 1 with --quick")
     made.add_argument("--scale", type=float, default=1.0, metavar="F", help="multiplies all counts of messages")
     made.add_argument("--profile", metavar="KEY", help="profile pybroker in a row instead of comparing")
+    made.add_argument("--instructions", action="store_true", help="count pybroker's instructions for a message instead")
     made.add_argument("--pure", action="store_true", help="measure pybroker without its compiled modules")
     made.add_argument("--python", help="an interpreter, to measure the pybroker that is installed there")
     made.add_argument("--pybroker", default="", metavar="ARGUMENTS", help="further arguments of `pybroker start`")
@@ -134,8 +140,28 @@ class Bench:
             client.finish()
         pstats.Stats(str(file)).sort_stats("tottime").print_stats(PROFILE_LINES)
 
+    def instructions(self, row: Row) -> report.Row:
+        """Count the instructions of the measured part of a row, with fewer messages."""
+        row = row.scaled(SCALE)
+        callgrind = Callgrind(self._directory / f"{row.key}.callgrind")
+        with self._broker(PYBROKER, row, prefix=callgrind.prefix) as broker:
+            broker.wait_until_listening()
+            client = self._client(row)
+            client.prepare(row, broker.ports[row.protocol])
+            callgrind.begin(broker.pid)
+            client.run()
+            total = callgrind.end(broker.pid)
+            client.finish()
+        return {"row": row.key, "messages": row.count, "instructions for a message": total // row.count}
+
     @contextmanager
-    def _broker(self, name: str, row: Row, module: Sequence[str] = ("pybroker.broker.app.cli",)) -> Generator[Broker]:
+    def _broker(
+        self,
+        name: str,
+        row: Row,
+        module: Sequence[str] = ("pybroker.broker.app.cli",),
+        prefix: Sequence[str] = (),
+    ) -> Generator[Broker]:
         """A broker on an empty store, which goes with it."""
         with tempfile.TemporaryDirectory(dir=self._directory, prefix=f"{name}-") as folder:
             directory = Path(folder)
@@ -147,6 +173,7 @@ class Bench:
                     row.protocol,
                     python=self._python,
                     module=module,
+                    prefix=prefix,
                     extra=self._extra,
                     variables=self._variables,
                 )

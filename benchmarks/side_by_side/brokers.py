@@ -159,6 +159,7 @@ def start_pybroker(
     *,
     python: str = sys.executable,
     module: Sequence[str] = ("pybroker.broker.app.cli",),
+    prefix: Sequence[str] = (),
     extra: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
 ) -> Broker:
@@ -169,13 +170,14 @@ def start_pybroker(
         protocol: what is measured.
         python: the interpreter.
         module: what runs the command line interface, with its own arguments.
+        prefix: a command that runs the interpreter.
         extra: further arguments of `pybroker start`.
         variables: what its environment has besides.
     """
     ports = _free_ports()
     if protocol is Protocol.STOMP:
         del ports[Protocol.OPENWIRE]
-    command = [python, "-m", *module, "start", "--store", str(directory / "store"), "--name", "bench"]
+    command = [*prefix, python, "-m", *module, "start", "--store", str(directory / "store"), "--name", "bench"]
     for each in Protocol:
         command += [f"--{each.value}", str(ports.get(each, "off"))]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}

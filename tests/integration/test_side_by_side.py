@@ -1,6 +1,7 @@
 """The side-by-side benchmark: it runs against both brokers, and compares with its targets."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,14 @@ def test_a_row_can_be_profiled() -> None:
     output = run("--quick", "--profile", "stomp-100")
     assert "Ordered by: internal time" in output
     assert "pybroker/broker/domain/stomp/codec.py" in output
+
+
+@pytest.mark.component("valgrind")
+def test_the_instructions_for_a_message_are_counted() -> None:
+    output = run("--quick", "--pure", "--rows", "stomp-100", "--instructions")
+    counted = re.search(r"\| stomp-100 \| +\d+ \| +([\d,]+) \|", output)
+    assert counted is not None
+    assert 10_000 < int(counted[1].replace(",", "")) < 10_000_000
 
 
 def test_a_strange_row_is_refused_with_the_rows_there_are() -> None:
