@@ -161,6 +161,10 @@ class Scheduler:
         self._browses: deque[_Browse] = deque()
         self._gathering_count = 0
         """Browses whose jobs are being looked for."""
+        self._cancelling_count = 0
+        """Cancellations under way."""
+        self._started: list[Job] = []
+        """The jobs that runs of cron jobs have started since the first of them began."""
         self._loaded_bytes = 0
         """Bytes of the messages loaded in this turn."""
         self._browse_at = 0
@@ -382,6 +386,8 @@ class Scheduler:
             self._job_queue.push(job, next_time)
         if started is not None:
             self._job_queue.add(started)
+            if self._cancelling_count:
+                self._started.append(started)
 
     def _spawned(self, job: Job, now: int) -> Job | None:
         """Return the job that repeats a cron job's message; None if there are too many jobs, or it exists already."""
@@ -433,15 +439,32 @@ class Scheduler:
         self._job_queue.discard(job)
 
     def _cancelling(self, start: int, end: int) -> Steps:
-        """Cancel the jobs that are due in a range of times; a crash before the answer may leave some of them."""
-        for named in self._job_queue.named():
-            for job in named:
-                if start <= job.next_time <= end and job in self._job_queue:
-                    self._cancel(job)
-                    yield _CANCEL_COST
-                else:
-                    yield 1
+        """Cancel the jobs that are due in a range of times; a crash before the answer may leave some of them.
+
+        What a cron job starts meanwhile, before it is cancelled itself, is cancelled like the jobs that were there.
+        """
+        self._cancelling_count += 1
+        index = len(self._started)
+        try:
+            for named in self._job_queue.named():
+                for job in named:
+                    yield self._cancel_within(job, start, end)
+            while index < len(self._started):
+                job = self._started[index]
+                index += 1
+                yield self._cancel_within(job, start, end)
+        finally:
+            self._cancelling_count -= 1
+            if not self._cancelling_count:
+                self._started.clear()
         self._arm()
+
+    def _cancel_within(self, job: Job, start: int, end: int) -> int:
+        """Cancel a job if it is due in a range of times, and return the cost."""
+        if start <= job.next_time <= end and job in self._job_queue:
+            self._cancel(job)
+            return _CANCEL_COST
+        return 1
 
     def _browsing(self, reply_to: Destination, start: int, end: int) -> Steps:
         """Look for the jobs that are due in a range of times, and begin to send their descriptions, earliest first."""

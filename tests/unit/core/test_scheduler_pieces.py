@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pybroker.broker.core import scheduler as scheduler_module
-from pybroker.broker.core.piecewise import PiecewiseWorker
+from pybroker.broker.core.piecewise import PiecewiseWorker, carry_out
 from pybroker.broker.core.scheduler import FIRED_BYTES_MAX, FOUND_MAX
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import ResourceLimit
@@ -84,6 +84,26 @@ def test_a_cancellation_of_many_jobs_is_steps_of_its_worker(world: World) -> Non
 
 
 @interpreted
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_a_cron_job_starts_before_its_step_is_cancelled_too(world: World, count: int) -> None:
+    scheduled_at(world, *range(1000, 1000 + count))
+    world.send(properties={"AMQ_SCHEDULED_CRON": "* * * * *", "AMQ_SCHEDULED_PERIOD": 1000, "AMQ_SCHEDULED_REPEAT": -1})
+    worker = Worker()
+    for _ in range(count):
+        world.scheduler.schedule(command("REMOVEALL"), worker)
+    for steps in worker.steps:
+        next(steps)
+    world.run_to(START + 60_000)
+    assert world.job_count == 2, "the cron job, and the one that it has started"
+    for steps in worker.steps:
+        carry_out(steps)
+    assert world.job_count == 0
+    assert not world.jobs.recover()
+    world.drain()
+    world.run_to(START + 180_000)
+    assert not world.drain()
+
+
 def test_browses_whose_jobs_are_looked_for_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_module, "BROWSES_MAX", 1)
     scheduled_at(world, *range(1000, 1005))
