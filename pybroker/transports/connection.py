@@ -22,6 +22,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import Callable
+from types import MethodType
 from typing import Final, Protocol, cast
 
 from pybroker.broker.domain.effort import EFFORT
@@ -351,6 +352,7 @@ class SocketConnection(asyncio.Protocol):
         self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
         self._cancel_timer()
         self._drop()
+        _release_references(self._transport)
         if is_open and self._is_waiting and not self._fair.is_closed:
             self._is_lost = True
             if self._is_parked:
@@ -555,3 +557,15 @@ class SocketConnection(asyncio.Protocol):
         session, self._session = self._session, None
         if session is not None:
             session.lost()
+
+
+def _release_references(transport: asyncio.BaseTransport) -> None:
+    """Break the reference cycles of a transport that has ended, so that it is freed without a garbage collection.
+
+    A transport of asyncio's own loop has bound methods of itself as attributes, which it does not call any more, and is
+    kept by them, with its socket and addresses. One of uvloop has neither.
+    """
+    attributes: dict[str, object] = getattr(transport, "__dict__", {})
+    for name, value in list(attributes.items()):
+        if isinstance(value, MethodType) and value.__self__ is transport:
+            del attributes[name]

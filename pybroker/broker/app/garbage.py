@@ -10,10 +10,10 @@ new objects -> generation 0 -> generation 1 -> frozen: not looked at again, unti
 ```
 
 What refers to itself, and ends after it was frozen, stays in memory until a full collection. The broker's connections,
-consumers and destinations do not: they give up such references when they end. What is left is little, such as the
-transports of asyncio's own event loop, some seven objects for each connection, and errors with their tracebacks. So a
-full collection is a safety net. It runs when the objects have grown, and the process has been idle for ten times as
-long as the last one took; or when they have grown by very many. If it finds little garbage, the next ones run later.
+consumers and destinations do not: they give up such references when they end. What is left is little, such as errors
+with their tracebacks. So a full collection is a safety net. It runs when the objects have grown, and the process has
+been idle for ten times as long as the last one took; or when they have grown by very many. If it finds little garbage,
+the next ones run later.
 """
 
 import asyncio

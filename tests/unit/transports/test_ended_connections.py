@@ -300,11 +300,13 @@ async def tls_connected(world: World) -> None:
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.ports["tls"], ssl=context)
-    writer.write(CONNECT)
-    await reader.readuntil(b"\0")
-    writer.close()
-    await writer.wait_closed()
+
+    def converse() -> None:  # in a thread: a client in the event loop would have a transport, too
+        with socket.create_connection(("127.0.0.1", world.ports["tls"])) as plain, context.wrap_socket(plain) as peer:
+            peer.sendall(CONNECT)
+            assert b"CONNECTED" in peer.recv(4096)
+
+    await asyncio.to_thread(converse)
 
 
 async def tls_refused(world: World) -> None:
@@ -467,9 +469,7 @@ async def check(world: World, act: Callable[[], Awaitable[None]], connection_cou
     await act()
     await world.settle(connection_count)
     garbage = collect_garbage()
-    assert [name for name in garbage if name.startswith("pybroker.")] == []
-    if isinstance(asyncio.get_running_loop(), uvloop.Loop):  # asyncio's own transports refer to themselves
-        assert garbage == {}
+    assert garbage == {}
     assert count_objects() - before == {}
 
 
