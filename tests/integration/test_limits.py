@@ -12,7 +12,7 @@ from pybroker.broker.app import log_limits
 from pybroker.broker.app.config import SETTINGS, Config
 from pybroker.broker.core import broker as core_broker
 from pybroker.broker.core import connection as core_connection
-from pybroker.broker.core import cron, object_memory, scheduled, scheduler, transaction
+from pybroker.broker.core import cron, delivery_memory, object_memory, scheduled, scheduler, transaction
 from pybroker.broker.core.destinations import NAME_MAX
 from pybroker.broker.core.selector import comparison, like, parser, quota, selector
 from pybroker.broker.domain.destination import PARTS_MAX
@@ -54,6 +54,9 @@ FIGURES = {
     "the name of a subscription, and in STOMP the id of one and the name of a transaction": stomp_client.NAME_MAX,
     "temporary destinations of a STOMP connection": STOMP.temporary_destinations,
     "messages that wait for a topic consumer that is not durable, beyond its prefetch": Config().topic_pending_limit,
+    "deliveries that a connection's consumers of topics, not durable ones, have not acknowledged": (
+        delivery_memory.GUARANTEED_BYTES
+    ),
     "open transactions of an OpenWire connection": core_connection.TRANSACTIONS_MAX,
     "open transactions of a STOMP connection": STOMP.transactions,
     "operations of a transaction": transaction.OPERATIONS_MAX,

@@ -14,9 +14,9 @@ broker                                                the parts put together; co
               consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
                 piecewise  usage
                   delivered
-                    cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
-                    search  selector  transaction_states
-                      containment  destination_map  object_memory
+                    cron  job_queue  log_aggregator  mastership  object_memory  paged_out_index  paging  policy
+                    reference  search  selector  transaction_states
+                      containment  delivery_memory  destination_map
 ```
 
 Three pairs of classes use each other. To keep the imports free of cycles, the lower module of each pair defines a base

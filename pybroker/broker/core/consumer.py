@@ -5,6 +5,9 @@ deliveries that it has processed and acknowledges later (OpenWire's DELIVERED ac
 is pulled. An acknowledgement in a transaction frees capacity in the window at once, but settles the delivery only at
 the commit. After a roll-back the delivery is outstanding again, and is not sent again: a JMS client redelivers from its
 own memory, and ActiveMQ does not send it to STOMP clients either.
+
+The deliveries of a topic consumer that is not durable are counted by their number, many at once: the window is no wider
+than the consumer's `capacity`, which grows when it is used up (see `delivery_memory`).
 """
 
 from abc import abstractmethod
@@ -16,6 +19,7 @@ from operator import attrgetter
 from typing import Final, cast
 
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.delivery_memory import CAPACITY_MIN, CAPACITY_STEP, LimitedConsumer
 from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
@@ -36,6 +40,15 @@ _delivery: Final = attrgetter("delivery")
 
 _STEP_COUNT: Final = 16
 """The acknowledgements of one step of many."""
+
+_UNLIMITED: Final = 1 << 60
+"""The capacity of a consumer whose deliveries are not counted here."""
+
+_NARROW_SHIFT: Final = 3
+"""A consumer gives capacity back once it uses less than an eighth, so that most acknowledgements do not."""
+
+_SPARE_FACTOR: Final = 4
+"""It keeps so many times what it uses, so that its next deliveries do not acquire it again."""
 
 
 class Owner(PiecewiseWorker):
@@ -110,13 +123,14 @@ class DeliverySource(Origin):
         """Remove a consumer, whose outstanding messages come back by `restore`."""
 
 
-class BrokerConsumer:
+class BrokerConsumer(LimitedConsumer):
     """One consumer of one connection; implements `ConsumerPort`.
 
     Attributes:
         outstanding: deliveries that are not settled, in the order of delivery. An OrderedDict, because a dict skips
             over all entries that were deleted at its front when it looks for the first one.
         window: how many deliveries may be outstanding now; 0 while nothing may be delivered.
+        capacity: how many are counted; the window is no wider.
         sources: the backlogs that deliver to it.
         is_selective: True if it may refuse some messages.
     """
@@ -126,7 +140,9 @@ class BrokerConsumer:
         "_granted",
         "_indexed_to",
         "_matches",
+        "_narrow_below",
         "_pulled",
+        "capacity",
         "closed",
         "connection",
         "deliver",
@@ -146,6 +162,9 @@ class BrokerConsumer:
         self.prefetch = prefetch
         self.outstanding: OrderedDict[Reference, None] = OrderedDict()
         self.window = 0
+        self.capacity = _UNLIMITED
+        self._narrow_below = 0
+        """Capacity is given back once fewer deliveries are outstanding."""
         self.sources: list[DeliverySource] = []
         self.started = False
         self.closed = False
@@ -187,7 +206,7 @@ class BrokerConsumer:
         if len(sources) > 1:
             sources.append(sources.pop(0))
         for source in sources:
-            if len(self.outstanding) >= self.window:
+            if len(self.outstanding) >= self.window and self.window < self.capacity:
                 return
             source.dispatch(self)
 
@@ -195,6 +214,9 @@ class BrokerConsumer:
         """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""
         self._by_id = None
         self.outstanding = OrderedDict.fromkeys(sorted([*references, *self.outstanding], key=_delivery))
+        if (missing := len(self.outstanding) - self.capacity) > 0:
+            self.connection.objects.deliveries.acquire_anyway(missing)
+            self._set_capacity(len(self.outstanding))
         self.resize()
 
     def resize(self) -> None:
@@ -203,9 +225,81 @@ class BrokerConsumer:
         if not self.started or connection.is_held or (connection.first is not None and connection.first is not self):
             self.window = 0
         elif self.prefetch:
-            self.window = self.prefetch + self._granted
+            self.window = min(self.prefetch + self._granted, self.capacity)
         else:
-            self.window = len(self.outstanding) + self._pulled
+            self.window = min(len(self.outstanding) + self._pulled, self.capacity)
+
+    # ------------------------------------------------------------ capacity
+
+    def limit_capacity(self) -> None:
+        """Count deliveries from now on, if the broker's memory is limited; called before the first one."""
+        if self.connection.objects.deliveries.is_limited:
+            self._set_capacity(CAPACITY_MIN)
+
+    def widen(self) -> bool:
+        """Acquire capacity if nothing else limits the window, which is used up; return True if it is wider then."""
+        if self.window < self.capacity:
+            return False
+        wanted = self.prefetch + self._granted if self.prefetch else len(self.outstanding) + self._pulled
+        if not self._acquire_capacity(wanted):
+            return False
+        self.resize()
+        return len(self.outstanding) < self.window
+
+    def covers(self, count: int) -> bool:
+        """Return True if the prefetch allows so many deliveries, and there is capacity for them or it can be acquired.
+
+        Called for messages that wait instead of being delivered, and take the place of deliveries.
+        """
+        if count > self.prefetch:
+            return False
+        while count > self.capacity:
+            if not self._acquire_capacity(self.prefetch):
+                return False
+            self.resize()
+        return True
+
+    def retry(self) -> None:
+        """Go on with delivery if there is capacity now."""
+        self.dispatch()
+
+    def _acquire_capacity(self, wanted: int) -> bool:
+        """Count capacity for more deliveries, as many as are wanted at most; return False if there are none."""
+        capacity = self.capacity
+        if wanted <= capacity:
+            return False
+        step = min(wanted - capacity, capacity, CAPACITY_STEP)
+        deliveries = self.connection.objects.deliveries
+        if not deliveries.acquire(step):
+            if self not in deliveries.memory.held_back and not self.closed and not self.connection.closed:
+                deliveries.memory.hold_back(
+                    self, self.connection.connection_id, str(self.request.destination), len(self.outstanding)
+                )
+            return False
+        self._set_capacity(capacity + step)
+        return True
+
+    def _narrow(self) -> None:
+        """Give back capacity that is hardly used."""
+        capacity, kept = self.capacity, max(CAPACITY_MIN, _SPARE_FACTOR * len(self.outstanding))
+        if kept < capacity:
+            self._set_capacity(kept)
+            self.resize()
+            self.connection.objects.deliveries.release(capacity - kept)
+
+    def _release_capacity(self) -> None:
+        """Give back all capacity, as the consumer has closed."""
+        if (capacity := self.capacity) < _UNLIMITED:
+            self._set_capacity(CAPACITY_MIN)
+            deliveries = self.connection.objects.deliveries
+            deliveries.memory.held_back.pop(self, None)
+            deliveries.release(capacity - CAPACITY_MIN)
+
+    def _set_capacity(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._narrow_below = capacity >> _NARROW_SHIFT if capacity > CAPACITY_MIN else 0
+
+    # ------------------------------------------------------------ deliveries
 
     def split(self, references: Iterable[Reference]) -> tuple[list[Reference], list[Reference]]:
         """Return the deliveries that the client may have seen, and the others.
@@ -410,6 +504,7 @@ class BrokerConsumer:
             seen, unseen = self.split(references)
         self.outstanding.clear()
         self._by_id = None
+        self._release_capacity()
         _restore(seen, unseen)
 
     # ------------------------------------------------------------ private
@@ -450,6 +545,8 @@ class BrokerConsumer:
 
     def _settled(self, count: int) -> None:
         """Take back what was granted for settled deliveries, and use their capacity in the window."""
+        if len(self.outstanding) < self._narrow_below:
+            self._narrow()
         if self._granted:
             self._granted = max(0, self._granted - count)
             self.resize()

@@ -6,27 +6,29 @@ Source: ActiveMQ 5.17, `OldestMessageEvictionStrategy`, `OldestMessageWithLowest
 from collections import deque
 from typing import Protocol
 
-from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import Eviction
-from pybroker.broker.core.reference import Reference, ReferenceState
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.routing import PRIORITY_MAX
 
 
 class Overflow(Protocol):
-    """Waiting references, oldest first."""
+    """Waiting messages, oldest first.
+
+    A message that waits for many consumers is one object, so each of them adds a pointer only.
+    """
 
     def __len__(self) -> int: ...
 
-    def append(self, reference: Reference, /) -> None:
-        """Add the newest reference."""
+    def append(self, message: Message, /) -> None:
+        """Add the newest message."""
         ...
 
-    def popleft(self) -> Reference:
-        """Remove and return the oldest reference, to be delivered."""
+    def popleft(self) -> Message:
+        """Remove and return the oldest message, to be delivered."""
         ...
 
-    def evict(self) -> Reference:
-        """Remove and return the reference to drop."""
+    def evict(self) -> Message:
+        """Remove and return the message to drop."""
         ...
 
 
@@ -35,10 +37,10 @@ def overflow(eviction: Eviction) -> Overflow:
     return _LowestPriorityGoes() if eviction is Eviction.OLDEST_WITH_LOWEST_PRIORITY else _OldestGoes()
 
 
-class _OldestGoes(deque[Reference]):
+class _OldestGoes(deque[Message]):
     """Drops the oldest message."""
 
-    def evict(self) -> Reference:
+    def evict(self) -> Message:
         return self.popleft()
 
 
@@ -49,23 +51,29 @@ class _LowestPriorityGoes:
     """
 
     def __init__(self) -> None:
-        self._all = Pending()
-        self._by_priority: list[deque[Reference]] = [deque() for _ in range(PRIORITY_MAX + 1)]
+        self._count = 0
+        self._next = 0
+        self._by_priority: list[deque[tuple[int, Message]]] = [deque() for _ in range(PRIORITY_MAX + 1)]
+        """The messages of each priority, with their numbers in the order of arrival."""
 
     def __len__(self) -> int:
-        return self._all.count
+        return self._count
 
-    def append(self, reference: Reference) -> None:
-        self._all.append(reference)
-        self._by_priority[reference.message.priority].append(reference)
+    def append(self, message: Message) -> None:
+        self._by_priority[message.priority].append((self._next, message))
+        self._next += 1
+        self._count += 1
 
-    def popleft(self) -> Reference:
-        reference = self._all.pop(ReferenceState.DISPATCHED)
-        self._by_priority[reference.message.priority].popleft()
-        return reference
+    def popleft(self) -> Message:
+        return self._remove(min((each for each in self._by_priority if each), key=_first_number))
 
-    def evict(self) -> Reference:
-        reference = next(references for references in self._by_priority if references).popleft()
-        self._all.remove(reference, ReferenceState.SETTLED)
-        self._all.compact()
-        return reference
+    def evict(self) -> Message:
+        return self._remove(next(each for each in self._by_priority if each))
+
+    def _remove(self, messages: deque[tuple[int, Message]]) -> Message:
+        self._count -= 1
+        return messages.popleft()[1]
+
+
+def _first_number(messages: deque[tuple[int, Message]]) -> int:
+    return messages[0][0]

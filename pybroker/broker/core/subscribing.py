@@ -97,6 +97,7 @@ class Subscribing:
         runtime = self._runtime
         policy = runtime.policy(request.destination)
         consumer = BrokerConsumer(owner, request, deliver, prefetch=_prefetch(request, policy.topic_prefetch))
+        consumer.limit_capacity()
         if is_advisory(request.destination):
             policy = replace(policy, pending_message_limit=PENDING_MAX, pending_message_limit_multiplier=None)
         subscription = TopicSubscription(

@@ -468,31 +468,32 @@ class TopicSubscription(GroupedSubscription):
         consumer = self._consumer
         if consumer.is_selective and not consumer.accepts(message):
             return
-        reference = Reference(message, self, self._next_sequence)
-        self._next_sequence += 1
         waiting = self._waiting
-        if not waiting and len(consumer.outstanding) < consumer.window:
+        if not waiting and (len(consumer.outstanding) < consumer.window or consumer.widen()):
             if not message.expiration or not message.is_expired(self._clock()):
+                reference = Reference(message, self, self._next_sequence)
+                self._next_sequence += 1
                 reference.state = _DISPATCHED
                 consumer.offer(reference)
             return
         if self.is_closed:  # by what an earlier subscription of this message did
             return
-        waiting.append(reference)
+        waiting.append(message)
         self._waiting_bytes += message.size
         self._hold(message)
         # The unused window counts too: while a client is paused, its limit is not lower than while it is not.
-        space = max(0, consumer.prefetch - len(consumer.outstanding))
-        if self._limit >= 0 and len(waiting) > self._limit + space:
+        if len(waiting) > self._limit >= 0 and not consumer.covers(
+            len(waiting) + len(consumer.outstanding) - self._limit
+        ):
             self._discard(f"{self._limit} messages")
         while self._waiting_bytes > self._waiting_bytes_max and len(waiting) > 1:
             self._discard(f"{self._waiting_bytes_max:,} bytes")
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver waiting messages while the consumer has capacity, at most a piece per turn of the event loop."""
-        waiting = self._waiting
+        waiting, receiver = self._waiting, self._consumer
         left, ends_at = PIECE_MAX, 0.0
-        while waiting and not self._is_deferred and self._consumer.has_capacity:
+        while waiting and not self._is_deferred and (receiver.has_capacity or receiver.widen()):
             left -= 1
             if not left & CLOCK_MASK:
                 now = self._paging.monotonic()
@@ -500,12 +501,13 @@ class TopicSubscription(GroupedSubscription):
                 if (left <= 0 or now >= ends_at) and self._paging.defer(self._continue):
                     self._is_deferred = True
                     return
-            reference = waiting.popleft()
-            message = reference.message
+            message = waiting.popleft()
             self._waiting_bytes -= message.size
             if not message.expiration or not message.is_expired(self._clock()):
+                reference = Reference(message, self, self._next_sequence)
+                self._next_sequence += 1
                 reference.state = _DISPATCHED
-                self._consumer.offer(reference)
+                receiver.offer(reference)
             self._drop(message)
         if self.when_drained is not None and not waiting:
             drained, self.when_drained = self.when_drained, None
@@ -553,10 +555,10 @@ class TopicSubscription(GroupedSubscription):
             left -= 1
             if left < 0 and self._paging.defer(self._drop_waiting):
                 return
-            self._drop(waiting.popleft().message)
+            self._drop(waiting.popleft())
 
     def _discard(self, limit: str) -> None:
-        message = self._waiting.evict().message
+        message = self._waiting.evict()
         self._waiting_bytes -= message.size
         if not self.dropped:
             _log.warning(

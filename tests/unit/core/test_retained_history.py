@@ -14,9 +14,7 @@ from pybroker.broker.core.policy import (
     LastImageRecovery,
     TimedRecovery,
 )
-from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.openwire.message import view
-from tests.compiled import interpreted
 from tests.unit.core.backlogs import World, message
 
 
@@ -172,19 +170,18 @@ class TestOverflow:
             client.ack()
         assert len(client.names) == 1 + kept
 
-    @interpreted  # a reference without a source
     @given(st.lists(st.tuples(st.sampled_from(["append", "append", "pop", "evict"]), st.integers(0, 9))))
     def test_lowest_priority_against_a_plain_list(self, operations):
         waiting, expected = overflow(Eviction.OLDEST_WITH_LOWEST_PRIORITY), []
-        for sequence, (operation, priority) in enumerate(operations):
+        for operation, priority in operations:
             if operation == "append":
-                reference = Reference(message("m", priority=priority), None, sequence)
-                waiting.append(reference)
-                expected.append(reference)
+                newest = message("m", priority=priority)
+                waiting.append(newest)
+                expected.append(newest)
             elif operation == "pop" and expected:
                 assert waiting.popleft() is expected.pop(0)
             elif operation == "evict" and expected:
-                goes = min(expected, key=lambda reference: (reference.message.priority, reference.sequence))
-                expected.remove(goes)
+                goes = min(expected, key=lambda each: each.priority)
+                expected = [each for each in expected if each is not goes]
                 assert waiting.evict() is goes
             assert len(waiting) == len(expected)
