@@ -104,6 +104,7 @@ def test_what_a_cron_job_starts_before_its_step_is_cancelled_too(world: World, c
     assert not world.drain()
 
 
+@interpreted
 def test_browses_whose_jobs_are_looked_for_count(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_module, "BROWSES_MAX", 1)
     scheduled_at(world, *range(1000, 1005))
