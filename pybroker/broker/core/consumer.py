@@ -164,7 +164,7 @@ class BrokerConsumer(LimitedConsumer):
         self.window = 0
         self.capacity = _UNLIMITED
         self._narrow_below = 0
-        """Capacity is given back once fewer deliveries are outstanding."""
+        """Capacity is given back once fewer deliveries are outstanding; 0: there is none to give back."""
         self.sources: list[DeliverySource] = []
         self.started = False
         self.closed = False
@@ -545,7 +545,7 @@ class BrokerConsumer(LimitedConsumer):
 
     def _settled(self, count: int) -> None:
         """Take back what was granted for settled deliveries, and use their capacity in the window."""
-        if len(self.outstanding) < self._narrow_below:
+        if self._narrow_below and len(self.outstanding) < self._narrow_below:
             self._narrow()
         if self._granted:
             self._granted = max(0, self._granted - count)
