@@ -126,7 +126,7 @@ async def _unfinished(target: Target, *, connects: bool) -> None:
     await asyncio.sleep(1)
 
 
-@attack("stomp-frames-unfinished", quick=True)
+@attack("stomp-frames-unfinished", quick=True, refused="Unfinished large frames")
 async def stomp_frames_unfinished(target: Target) -> str:
     """20 STOMP connections with a body of 90 MB and without end, before and after CONNECT."""
     size = target.sized(90 << 20, 30 << 20)
