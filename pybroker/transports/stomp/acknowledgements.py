@@ -41,11 +41,11 @@ def _is_serial(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-class Taken(NamedTuple):
-    """A delivery removed by an acknowledgement; put back if its transaction is aborted."""
+Taken = tuple[int, Delivery]
+"""A delivery removed by an acknowledgement, behind its serial number; put back if its transaction is aborted.
 
-    serial: int
-    delivery: Delivery
+No class of its own: one acknowledgement may take tens of thousands.
+"""
 
 
 class Unacknowledged:
@@ -81,21 +81,31 @@ class Unacknowledged:
         if delivery is None:
             return None
         self._remove_id(delivery)
-        return Taken(serial, delivery)
+        return serial, delivery
 
     def take_through(self, serial: int) -> list[Taken]:
         """Remove a delivery and all earlier ones; none if that delivery is not here."""
-        if serial not in self._deliveries:
+        deliveries = self._deliveries
+        if serial not in deliveries:
             return []
         taken: list[Taken] = []
-        while self._deliveries and next(iter(self._deliveries)) <= serial:
-            taken.append(Taken(*self._deliveries.popitem(last=False)))
-            self._remove_id(taken[-1].delivery)
+        for each, delivery in deliveries.items():
+            if each > serial:
+                break
+            taken.append((each, delivery))
+        if len(taken) == len(deliveries):
+            deliveries.clear()
+        else:
+            for each, _ in taken:
+                del deliveries[each]
+        if self._by_message_id is not None:
+            for _, delivery in taken:
+                self._remove_id(delivery)
         return taken
 
     def put_back(self, taken: Sequence[Taken]) -> None:
         """Add removed deliveries again, each in its old place."""
-        merged = sorted([*taken, *(Taken(*item) for item in self._deliveries.items())], key=_serial_of)
+        merged = sorted([*taken, *self._deliveries.items()], key=_serial_of)
         self._deliveries = OrderedDict(merged)
         if self._by_message_id is not None:
             self._by_message_id.clear()
@@ -127,4 +137,4 @@ class Unacknowledged:
 
 
 def _serial_of(taken: Taken) -> int:
-    return taken.serial
+    return taken[0]

@@ -338,10 +338,10 @@ class StompClient:
             return False
         client_id = headers.get("subscription")
         return any(
-            each.delivery.message.message_id == message_id
+            delivery.message.message_id == message_id
             for subscription, taken in transaction.acknowledged
             if subscription.mode is StompAckMode.CLIENT and client_id in (None, subscription.client_id)
-            for each in taken
+            for _, delivery in taken
         )
 
     def _nack(self, frame: Frame) -> None:

@@ -222,9 +222,9 @@ class StompSubscription(Recipient):
             all_taken = self.unacknowledged.take_through(serial)
         try:
             if not self._cumulative:
-                self.consumer.acknowledge(all_taken[-1].delivery, transaction)
+                self.consumer.acknowledge(all_taken[-1][1], transaction)
             elif all_taken:
-                self.consumer.acknowledge_through(all_taken[-1].delivery, transaction)
+                self.consumer.acknowledge_through(all_taken[-1][1], transaction)
         except RequestError:  # refused: it may be acknowledged again
             self.unacknowledged.put_back(all_taken)
             raise
@@ -235,7 +235,7 @@ class StompSubscription(Recipient):
         taken = self.unacknowledged.take(serial)
         if taken is None:
             return False
-        self.consumer.reject(taken.delivery, "NACK of a STOMP client")
+        self.consumer.reject(taken[1], "NACK of a STOMP client")
         return True
 
     def give_up(self, delivery: Delivery, cause: str) -> None:

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="arg-type"
+# mypy: disable-error-code="arg-type,comparison-overlap"
 """Bookkeeping of what a client has still to acknowledge."""
 
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.transports.stomp.acknowledgements import AckId, Taken, Unacknowledged, parse_ack_id
+from pybroker.transports.stomp.acknowledgements import AckId, Unacknowledged, parse_ack_id
 from tests.compiled import interpreted
 
 pytestmark = interpreted
@@ -32,7 +32,7 @@ def filled(*message_ids: str, by_message_id: bool = True) -> tuple[Unacknowledge
 
 def test_one_is_taken_once() -> None:
     waiting, deliveries = filled("a", "b")
-    assert waiting.take(1) == Taken(1, deliveries[0])
+    assert waiting.take(1) == (1, deliveries[0])
     assert waiting.take(1) is None
     assert waiting.serial_of("a") is None
     assert len(waiting) == 1
@@ -41,7 +41,7 @@ def test_one_is_taken_once() -> None:
 def test_cumulative_takes_all_earlier_ones_and_no_later_one() -> None:
     waiting, deliveries = filled("a", "b", "c", "d")
     waiting.take(2)
-    assert waiting.take_through(3) == [Taken(1, deliveries[0]), Taken(3, deliveries[2])]
+    assert waiting.take_through(3) == [(1, deliveries[0]), (3, deliveries[2])]
     assert waiting.take_through(3) == []
     assert waiting.take_through(1) == []
     assert waiting.serial_of("d") == 4
@@ -52,7 +52,7 @@ def test_put_back_restores_order_and_names() -> None:
     first, second = waiting.take_through(2), waiting.take_through(4)
     waiting.put_back(first)
     waiting.put_back(second)
-    assert [taken.serial for taken in waiting.take_through(4)] == [1, 2, 3, 4]
+    assert [serial for serial, _ in waiting.take_through(4)] == [1, 2, 3, 4]
     assert waiting.serial_of("e") == 5
 
 
@@ -61,8 +61,16 @@ def test_copies_of_one_message_are_acknowledged_one_by_one() -> None:
     taken = []
     while (serial := waiting.serial_of("a")) is not None:
         taken.append(waiting.take(serial))
-    assert taken == [Taken(1, deliveries[0]), Taken(3, deliveries[2]), Taken(4, deliveries[3])]
+    assert taken == [(1, deliveries[0]), (3, deliveries[2]), (4, deliveries[3])]
     assert waiting.serial_of("b") == 2
+
+
+@pytest.mark.parametrize(("through", "left"), [(1, 3), (3, 4), (4, None)])
+def test_a_message_whose_first_copies_are_acknowledged_together_is_the_next_one(through: int, left: int | None) -> None:
+    waiting, _ = filled("a", "b", "a", "a")
+    waiting.take_through(through)
+    assert waiting.serial_of("a") == left
+    assert len(waiting) == 4 - through
 
 
 def test_a_later_copy_taken_first_leaves_the_first_its_name() -> None:
