@@ -271,6 +271,10 @@ class BrokerConsumer(LimitedConsumer):
         step = min(wanted - capacity, capacity, CAPACITY_STEP)
         deliveries = self.connection.objects.deliveries
         if not deliveries.acquire(step):
+            step = min(step, CAPACITY_MIN)  # what is left of a share, in small steps
+            if deliveries.acquire(step):
+                self._set_capacity(capacity + step)
+                return True
             if self not in deliveries.memory.held_back and not self.closed and not self.connection.closed:
                 deliveries.memory.hold_back(
                     self, self.connection.connection_id, str(self.request.destination), len(self.outstanding)

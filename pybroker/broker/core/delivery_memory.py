@@ -31,7 +31,8 @@ CAPACITY_MIN: Final = 16
 """The deliveries of a consumer that are not counted, and always allowed."""
 
 CAPACITY_STEP: Final = 1024
-"""A consumer doubles its capacity, but acquires no more than this at once: so many are at most counted without use."""
+"""A consumer doubles its capacity, but acquires no more than this at once: so many are at most counted without use.
+Where a share has no room for that, it acquires `CAPACITY_MIN` at once."""
 
 GUARANTEED_BYTES: Final = 128 << 10
 """The bytes that are guaranteed to each connection: 655 deliveries."""
@@ -166,7 +167,14 @@ class DeliveryMemory:
             )
 
     def _retry(self) -> None:
-        """Have some of the consumers go on, and the others in later turns."""
+        """Have some of the consumers go on, and the others in later turns, also if one of them fails."""
+        try:
+            self._go_on()
+        except BaseException:
+            self._is_retrying = self._later(self._retry)
+            raise
+
+    def _go_on(self) -> None:
         left = RETRIED_MAX
         while self._left or self._is_released:
             if not self._left:

@@ -167,8 +167,19 @@ def test_each_connection_has_its_guaranteed_deliveries():
     client = world.client()
     inboxes = [client.subscribe("topic://T", prefetch=128) for _ in range(6)]
     send(client, 200)
-    assert [len(inbox.deliveries) for inbox in inboxes] == [128, 128, 128, 128, 128, 64]
+    assert [len(inbox.deliveries) for inbox in inboxes] == [128, 128, 128, 128, 128, 96]
     assert memory_of(world).taken - memory_of(world).part <= 2 * GUARANTEED_BYTES
+
+
+def test_one_consumer_takes_all_that_its_connection_is_guaranteed():
+    world = make_world()
+    use_up(world)
+    client = world.client()
+    inbox = client.subscribe("topic://T", prefetch=32_766)
+    names = send(client, 800)
+    assert GUARANTEED <= len(inbox.deliveries) <= GUARANTEED + CAPACITY_MIN
+    ack(inbox, 600)
+    assert inbox.ids == names
 
 
 def test_first_connection_takes_three_quarters_and_others_find_something():
@@ -282,6 +293,33 @@ def test_it_goes_on_in_a_later_turn_with_an_event_loop(full):
     assert inbox.ids == names[:16]
     later.pop()()
     assert inbox.ids == names
+
+
+@interpreted  # its own consumers
+def test_the_others_go_on_behind_one_that_fails():
+    class Failing(Consumer):
+        def retry(self) -> None:
+            raise ValueError("broken")
+
+    later: list[Callable[[], None]] = []
+    memory = ObjectMemory(
+        LIMIT, 1000, count=lambda change: None, seconds=lambda: 0.0, later=lambda callback: not later.append(callback)
+    )
+    account = ObjectAccount(memory).deliveries
+    account.acquire(10)
+    consumers = [Failing(), Consumer()]
+    for consumer in consumers:
+        memory.deliveries.hold_back(consumer, "c", "topic://T", 16)
+    account.release(1)
+    with pytest.raises(ValueError, match="broken"):
+        later.pop()()
+    later.pop()()
+    assert [consumer.count for consumer in consumers] == [0, 1]
+    memory.deliveries.hold_back(consumers[1], "c", "topic://T", 16)
+    account.release(1)
+    later.pop()()
+    assert consumers[1].count == 2
+    assert not later
 
 
 @interpreted  # its own consumers
