@@ -47,6 +47,10 @@ PAGE_BYTES_MAX = 1 << 20
 SPOOL_PIECE_BYTES = 4 << 20
 """Bytes that a backlog spools at a time: they stay in memory until they are written."""
 
+PAGE_OUT_PIECE: Final = 2000
+"""Messages that a backlog pages out in one turn of the event loop, in one to two milliseconds: as many as 100,000 come
+back at once when a consumer with a wide window leaves."""
+
 BACKLOG_BYTES_MAX = 16 << 20
 """The watermark of one backlog, even if there is more memory. Reading a message back takes a fraction of the time of
 its delivery, so more messages in memory would not make delivery faster."""
@@ -101,6 +105,7 @@ class Paging:
         spool: gets the messages that no store has; None: these stay in memory.
         when_durable: calls back once everything stored so far is on disk; None: no page-out begins before a wait.
         is_paging_out: all backlogs were requested to page out messages, and have not finished.
+        unfinished: the backlogs whose page-out continues in a later turn.
         waiting: callbacks to run once the store may be readable again.
     """
 
@@ -112,6 +117,7 @@ class Paging:
         "later",
         "monotonic",
         "spool",
+        "unfinished",
         "waiting",
         "when_durable",
     )
@@ -120,6 +126,7 @@ class Paging:
         self.later: Callable[[Callable[[], None]], object] | None = None
         self.monotonic: Callable[[], float] = _standing_still
         self.backlogs: set[PageableBacklog] = set()
+        self.unfinished: set[PageableBacklog] = set()
         self.spool: MessageSpool | None = None
         self.when_durable: Callable[[Callable[[], None]], None] | None = None
         self.is_paging_out = False

@@ -285,21 +285,30 @@ class Pending:
         before: int,
         is_stored: Callable[[Reference], bool],
         places: Mapping[Reference, int] | None = None,
+        *,
+        count_max: int = SEQUENCE_MAX,
     ) -> tuple[list[Reference], int]:
-        """Remove messages from memory that the store or the spool has, except those at the front.
+        """Remove messages from memory that the store or the spool has, except those at the front, oldest first.
 
         Args:
             space: bytes at the front that stay in memory. The first message that does not fit ends the front.
             before: only messages of lower sequence numbers are paged out: others may not be on disk yet.
             is_stored: returns True for a message that is to be paged out.
             places: the places of these messages in the spool; None: the store has them.
+            count_max: how many are paged out at most.
 
         Returns:
             The references that were paged out, which are no longer valid, and the bytes of `space` that are unused.
         """
         kept: list[Reference] = []
         left: list[Reference] = []
-        for reference in self.in_memory():
+        items, stop, tombstones = self._items, self._head, 0
+        while stop < len(items) and len(left) < count_max:
+            reference = items[stop]
+            stop += 1
+            if reference.state is not _PENDING:
+                tombstones += 1
+                continue
             is_in_front = (size := reference.message.size) <= space
             space = space - size if is_in_front else 0
             if not is_in_front and reference.sequence < before and is_stored(reference):
@@ -308,8 +317,9 @@ class Pending:
                 kept.append(reference)
         if left:
             _add_to(self._ensure_paged_out(), left, places)
-            self._items = kept
-            self._head = self._tombstones = 0
+            self._items = kept + items[stop:]
+            self._head = 0
+            self._tombstones -= tombstones
         return left, max(space, 0)
 
     def behind_front(
@@ -644,11 +654,13 @@ class PrioritizedPending:
         before: int,
         is_stored: Callable[[Reference], bool],
         places: Mapping[Reference, int] | None = None,
+        *,
+        count_max: int = SEQUENCE_MAX,
     ) -> tuple[list[Reference], int]:
         """Remove messages from memory that the store or the spool has; see `Pending.page_out`."""
         left: list[Reference] = []
         for level in self._all():
-            gone, space = level.page_out(space, before, is_stored, places)
+            gone, space = level.page_out(space, before, is_stored, places, count_max=count_max - len(left))
             left += gone
         self.is_paged |= bool(left)
         return left, space

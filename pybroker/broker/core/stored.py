@@ -24,6 +24,7 @@ from pybroker.broker.core.paging import (
     CLOCK_MASK,
     PAGE_BYTES_MAX,
     PAGE_MAX,
+    PAGE_OUT_PIECE,
     PIECE_SECONDS,
     SPOOL_PIECE_BYTES,
     Paging,
@@ -356,16 +357,23 @@ class StoredSource(DeliverySource):
             self._page_out_at = self._usage().watermark
 
     def _page_out(self, before: int) -> None:
-        """Page out the messages behind the front that are on disk: those below a sequence number."""
+        """Page out the messages behind the front that are on disk: those below a sequence number, some in each turn."""
+        usage, paging = self._usage(), self.paging
+        paging.unfinished.discard(self)
         self._is_paging_out = False
-        usage = self._usage()
         front_bytes = usage.front_bytes
         self._spool(front_bytes, before)
         left: list[Reference] = []
         if self._store.supports_paging:
             self._on_disk_before = before
-            left, _ = self.pending.page_out(front_bytes, before, self._is_stored)
+            count_max = SEQUENCE_MAX if paging.later is None else PAGE_OUT_PIECE
+            left, _ = self.pending.page_out(front_bytes, before, self._is_stored, count_max=count_max)
+            self._is_paging_out = is_unfinished = len(left) == count_max
             self._leave_memory(left)
+            if is_unfinished:
+                paging.unfinished.add(self)
+                paging.defer(partial(self._page_out, before))
+                return
         self._page_out_at = max(usage.watermark, usage.used + usage.watermark // 4)
         if left and usage.used > usage.watermark and self._next_sequence > before:
             self.request_page_out()  # for messages that arrived since the last request

@@ -278,6 +278,9 @@ class Usage:
         when_durable(partial(paging.spread, self._paged_out))
 
     def _paged_out(self) -> None:
+        """Page out deliveries if the backlogs did not free enough, once all of them have finished."""
+        if self.paging.unfinished and self.paging.defer(self._paged_out):
+            return
         self.paging.is_paging_out = False
         if self.used > self.paging.watermark(self.limit, is_broker=True):
             self.delivered.page_out(self.recompute_watermark)

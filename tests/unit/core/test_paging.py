@@ -352,7 +352,7 @@ def _thrown(dice: random.Random) -> tuple[str, object]:
 
 def _compare(steps, *, prioritized, grouped, has_loop, exact_max, piece_max, has_spool=False):
     patches = (
-        mock.patch.object(stored_module, "SPOOL_PIECE_BYTES", 3 * SIZE),
+        mock.patch.multiple(stored_module, SPOOL_PIECE_BYTES=3 * SIZE, PAGE_OUT_PIECE=piece_max),
         mock.patch.multiple(pending_module, EXACT_MAX=exact_max, EXACT_BYTES_MAX=exact_max * SIZE // 2),
         mock.patch.multiple(queue_module, PAGE_MAX=3, PIECE_MAX=piece_max),
     )
