@@ -24,6 +24,7 @@ from pybroker.broker.core.host import Host, is_long
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
+from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.piecewise import PiecewiseWork, PiecewiseWorker, Steps, WorkQueue, carry_out, copy_cost
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
@@ -310,6 +311,11 @@ class BrokerCore(Host):
     def remove_temporary(self, destination: Destination, owner: Owner) -> None:
         """Remove a temporary destination of a closed connection; see `Host`."""
         self.destinations.remove_owned(destination, owner)
+
+    @property
+    def paging(self) -> Paging:
+        """The event loop and the clock, for what is done in pieces."""
+        return self.usage.paging
 
     def begin_work(self, steps: Steps) -> PiecewiseWork:
         """Carry out the first piece of work, and the others in later turns; all at once while the broker stops."""

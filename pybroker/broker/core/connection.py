@@ -1,6 +1,7 @@
 """A client's connection in the core: owns its consumers, transactions and temporary destinations until it closes."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -22,6 +23,7 @@ from pybroker.broker.core.object_memory import (
     size_of_destination,
     size_of_name,
 )
+from pybroker.broker.core.paging import PIECE_SECONDS
 from pybroker.broker.core.piecewise import PiecewiseWork, Steps, copy_cost
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.scheduler import is_management
@@ -88,6 +90,10 @@ class BrokerConnection(Owner):
         self._temporary_count = 0
         self._held_answers: list[Callable[[], None]] = []
         """Answers that wait until the consumer that is served first has got its messages."""
+        self._undispatched: deque[BrokerConsumer] = deque()
+        """Consumers to which is still to be delivered after a pause."""
+        self._is_dispatching = False
+        """True while they get messages, in this turn of the event loop or a later one."""
         self._work: PiecewiseWork | None = None
         """The work that a command of this connection has begun, and that is done in pieces."""
         self._is_working = False
@@ -337,9 +343,7 @@ class BrokerConnection(Owner):
         for answer in answers:
             self.when_durable(answer)
         if not self.is_held:
-            for each in list(self.consumers):
-                each.resize()
-                each.dispatch()
+            self._dispatch_to_all()
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription that is not active."""
@@ -518,9 +522,28 @@ class BrokerConnection(Owner):
         """Deliver again."""
         if self.is_held and not self.closed and not self._host.is_stopping:
             self.is_held = False
-            for consumer in list(self.consumers):
-                consumer.resize()
-                consumer.dispatch()
+            self._dispatch_to_all()
+
+    def _dispatch_to_all(self) -> None:
+        """Deliver to all consumers, those first that the last such round has left out."""
+        for consumer in self.consumers:
+            consumer.resize()
+        self._undispatched = deque(dict.fromkeys([*self._undispatched, *self.consumers]))
+        if not self._is_dispatching:
+            self._dispatch_piece()
+
+    def _dispatch_piece(self) -> None:
+        """Deliver to some of the consumers, and to the others in later turns: each may take as long as a piece."""
+        self._is_dispatching = True
+        paging = self._host.paging
+        ends_at = paging.monotonic() + PIECE_SECONDS
+        while self._undispatched and not self.is_held:
+            consumer = self._undispatched.popleft()
+            if not consumer.closed:
+                attempt(consumer.dispatch, "delivering after a pause")
+            if paging.monotonic() >= ends_at and paging.defer(self._dispatch_piece):
+                return
+        self._is_dispatching = False
 
     def close(self, first: Steps = _NO_STEPS) -> None:
         """Roll back open transactions, return outstanding messages, and remove the connection from the broker.
@@ -533,6 +556,7 @@ class BrokerConnection(Owner):
         if self.closed or self._host.abandoned:
             return
         self.closed = self.is_held = True
+        self._undispatched.clear()
         for consumer in self.consumers:
             consumer.resize()
         for usage in self._waited_on:

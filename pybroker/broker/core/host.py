@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.object_memory import ObjectMemory
+from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.piecewise import PiecewiseWork, Steps
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.transaction import BrokerTransaction
@@ -58,6 +59,11 @@ class Host(metaclass=ABCMeta):
         self.clock = clock
         self.is_stopping = False
         self.abandoned = False
+
+    @property
+    @abstractmethod
+    def paging(self) -> Paging:
+        """The event loop and the clock, for what is done in pieces."""
 
     # ------------------------------------------------------------ messages
 
