@@ -164,8 +164,7 @@ async def outstanding_topic(target: Target) -> str:
         await producer.write(producer.messages_to(topic("HOSTILE.WIDE"), 50, text="x" * 20_000))
         if not await producer.settles(5):
             return f"waits after {number} MB"
-    # The connection's share of a memory of 128 MB is some 125,000 deliveries; beyond, its consumers are held back.
-    # On a busy machine it reads too slowly for so many, and some are dropped before.
+    # On a busy machine the holder reads too slowly for all of them, and some are dropped before.
     await holder.messages_reach(min(10 * (producer.sequence - 1), 60_000), 60)
     return f"{holder.messages:,} held; {common(producer.errors)}"
 

@@ -12,7 +12,7 @@ from pybroker.broker.app import log_limits
 from pybroker.broker.app.config import SETTINGS, Config
 from pybroker.broker.core import broker as core_broker
 from pybroker.broker.core import connection as core_connection
-from pybroker.broker.core import cron, delivery_memory, object_memory, scheduled, scheduler, transaction
+from pybroker.broker.core import cron, object_memory, scheduled, scheduler, transaction
 from pybroker.broker.core.destinations import NAME_MAX
 from pybroker.broker.core.selector import comparison, like, parser, quota, selector
 from pybroker.broker.domain.destination import PARTS_MAX
@@ -24,6 +24,7 @@ from pybroker.testing import Broker
 from pybroker.transports.connection import UNREAD_BYTES_MAX
 from pybroker.transports.openwire import client as openwire_client
 from pybroker.transports.stomp import client as stomp_client
+from pybroker.transports.stomp.counted_deliveries import window_max
 from pybroker.transports.stomp.transformation import tree
 from tests.integration.stomp_client import Disconnected, StompClient
 from tests.pages import ROOT
@@ -54,9 +55,8 @@ FIGURES = {
     "the name of a subscription, and in STOMP the id of one and the name of a transaction": stomp_client.NAME_MAX,
     "temporary destinations of a STOMP connection": STOMP.temporary_destinations,
     "messages that wait for a topic consumer that is not durable, beyond its prefetch": Config().topic_pending_limit,
-    "deliveries that a connection's consumers of topics, not durable ones, have not acknowledged": (
-        delivery_memory.GUARANTEED_BYTES
-    ),
+    "the window of a STOMP subscription to a topic that is not durable, or of a browser, with `ack:client` or "
+    "`client-individual`": window_max(by_message_id=False),
     "open transactions of an OpenWire connection": core_connection.TRANSACTIONS_MAX,
     "open transactions of a STOMP connection": STOMP.transactions,
     "operations of a transaction": transaction.OPERATIONS_MAX,

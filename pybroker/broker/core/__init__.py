@@ -10,13 +10,14 @@ broker                                                the parts put together; co
         host  queue  topic                            `host`: the broker as its connections see it
           consumer_set  durable_fan_out  scheduling_queue  transaction
             durable
-            browsing  flow_control_log  groups  overflow  runtime  scheduler  stored  subscription_groups  uncommitted
-              consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
-                piecewise  usage
-                  delivered
-                    cron  job_queue  log_aggregator  mastership  object_memory  paged_out_index  paging  policy
-                    reference  search  selector  transaction_states
-                      containment  delivery_memory  destination_map
+            flow_control_log  groups  overflow  runtime  scheduler  stored  subscription_groups  uncommitted
+              counting_consumer
+                consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
+                  piecewise  usage
+                    delivered
+                      cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
+                      search  selector  transaction_states
+                        containment  destination_map  object_memory
 ```
 
 Three pairs of classes use each other. To keep the imports free of cycles, the lower module of each pair defines a base

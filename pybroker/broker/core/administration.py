@@ -83,7 +83,7 @@ class Administration:
             connections=len(self._clients),
             destinations=len(there),
             waiting=sum(each.pending.count for each in (*there.queues.values(), *there.durables.values())),
-            in_flight=sum(len(consumer.outstanding) for consumer in consumers),
+            in_flight=sum(consumer.outstanding_count for consumer in consumers),
             memory_bytes=self._usage.used,
             memory_bytes_max=self._usage.limit,
             is_full=self._is_full(),

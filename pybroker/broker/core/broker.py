@@ -597,7 +597,6 @@ class BrokerCore(Host):
             limits.destinations_max,
             count=self._count_objects,
             seconds=lambda: self.usage.paging.monotonic(),
-            later=lambda callback: self.usage.paging.defer(callback),
         )
 
     def _count_objects(self, change: int) -> None:

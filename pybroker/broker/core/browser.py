@@ -11,23 +11,21 @@ from heapq import merge
 from itertools import chain
 from operator import attrgetter
 
-from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
-from pybroker.broker.core.delivered import Bodiless
+from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.core.counting_consumer import CountedSource
 from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import BodilessMessage
-from pybroker.broker.domain.ports import RemovalReason
-from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
 
 _sequence = attrgetter("sequence")
 
 
-class BrowserSnapshot(DeliverySource):
+class BrowserSnapshot(CountedSource):
     """The messages that a browser gets: every matching message once, then the end of the queue."""
 
     __slots__ = ("_browsed", "_consumer", "_found", "_paging", "_views")
@@ -69,27 +67,6 @@ class BrowserSnapshot(DeliverySource):
     def detach(self, consumer: BrokerConsumer) -> None:
         """Stop delivering."""
         self._found = None
-
-    def forget(
-        self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
-    ) -> None:
-        """Do nothing: a browser consumes no message."""
-
-    def settle(self, reference: Reference) -> None:
-        """Do nothing: a browser consumes no message."""
-
-    def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Do nothing: a browser consumes no message."""
-
-    def reject(self, reference: Reference, cause: str) -> None:
-        """Never called: `BrokerConsumer.reject` refuses for browsers."""
-        raise AssertionError("a browser rejects nothing")
-
-    def expire(self, reference: Reference) -> None:
-        """Do nothing: a browser consumes no message."""
-
-    def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
-        """Do nothing: a browser holds no bodies."""
 
 
 class _View:

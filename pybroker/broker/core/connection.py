@@ -601,13 +601,20 @@ def _contained(steps: Steps) -> Steps:
 
 
 def _size(request: ConsumerRequest) -> int:
-    """Return the bytes of a consumer, with those of the advisory topics that it alone may listen to."""
+    """Return the bytes of a consumer, with those of the advisory topics that it alone may listen to.
+
+    What its transport keeps of outstanding deliveries counts for the whole window, so that the consumer is refused
+    when it begins, rather than held back later: a client that acknowledges a whole window at once would stand still.
+    """
     size = CONSUMER_BYTES + PART_BYTES * len(request.composite)
     characters = len(request.selector or "") + len(request.subscription_name or "")
     for destination in request.destinations:
         size += size_of_name(destination)
         if is_advisory(destination) and not destination.is_pattern:
             size += DESTINATION_BYTES
+    if request.window_max is not None:
+        window = request.window_max if request.prefetch is None else min(request.prefetch, request.window_max)
+        size += request.tracked_bytes * window
     return size + CHARACTER_BYTES * characters
 
 

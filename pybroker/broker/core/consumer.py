@@ -5,21 +5,17 @@ deliveries that it has processed and acknowledges later (OpenWire's DELIVERED ac
 is pulled. An acknowledgement in a transaction frees capacity in the window at once, but settles the delivery only at
 the commit. After a roll-back the delivery is outstanding again, and is not sent again: a JMS client redelivers from its
 own memory, and ActiveMQ does not send it to STOMP clients either.
-
-The deliveries of a topic consumer that is not durable are counted by their number, many at once: the window is no wider
-than the consumer's `capacity`, which grows when it is used up (see `delivery_memory`).
 """
 
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, islice, takewhile
 from operator import attrgetter
 from typing import Final, cast
 
 from pybroker.broker.core.containment import contain
-from pybroker.broker.core.delivery_memory import CAPACITY_MIN, CAPACITY_STEP, LimitedConsumer
 from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
@@ -37,18 +33,10 @@ _CONSUMED: Final = RemovalReason.CONSUMED
 _LOOKED_AT_MAX: Final = 64
 """Outstanding deliveries among which one is searched by its message id, before all are indexed by it."""
 _delivery: Final = attrgetter("delivery")
+_source: Final = attrgetter("source")
 
 _STEP_COUNT: Final = 16
 """The acknowledgements of one step of many."""
-
-_UNLIMITED: Final = 1 << 60
-"""The capacity of a consumer whose deliveries are not counted here."""
-
-_NARROW_SHIFT: Final = 3
-"""A consumer gives capacity back once it uses less than an eighth, so that most acknowledgements do not."""
-
-_SPARE_FACTOR: Final = 4
-"""It keeps so many times what it uses, so that its next deliveries do not acquire it again."""
 
 
 class Owner(PiecewiseWorker):
@@ -57,7 +45,7 @@ class Owner(PiecewiseWorker):
     Attributes:
         connection_id: its id.
         client_id: the id of its client, which owns durable subscriptions.
-        delivery_count: number of messages delivered to its consumers.
+        delivery_count: number of messages delivered to its consumers, without those that are only counted.
         flushed: number of these messages that have left the process.
         is_held: True while nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
         objects: the memory of what it has created.
@@ -123,14 +111,13 @@ class DeliverySource(Origin):
         """Remove a consumer, whose outstanding messages come back by `restore`."""
 
 
-class BrokerConsumer(LimitedConsumer):
+class BrokerConsumer:
     """One consumer of one connection; implements `ConsumerPort`.
 
     Attributes:
         outstanding: deliveries that are not settled, in the order of delivery. An OrderedDict, because a dict skips
             over all entries that were deleted at its front when it looks for the first one.
         window: how many deliveries may be outstanding now; 0 while nothing may be delivered.
-        capacity: how many are counted; the window is no wider.
         sources: the backlogs that deliver to it.
         is_selective: True if it may refuse some messages.
     """
@@ -140,9 +127,7 @@ class BrokerConsumer(LimitedConsumer):
         "_granted",
         "_indexed_to",
         "_matches",
-        "_narrow_below",
         "_pulled",
-        "capacity",
         "closed",
         "connection",
         "deliver",
@@ -162,9 +147,6 @@ class BrokerConsumer(LimitedConsumer):
         self.prefetch = prefetch
         self.outstanding: OrderedDict[Reference, None] = OrderedDict()
         self.window = 0
-        self.capacity = _UNLIMITED
-        self._narrow_below = 0
-        """Capacity is given back once fewer deliveries are outstanding; 0: there is none to give back."""
         self.sources: list[DeliverySource] = []
         self.started = False
         self.closed = False
@@ -178,9 +160,14 @@ class BrokerConsumer(LimitedConsumer):
         self.is_selective = self._matches is not None or request.no_local
 
     @property
+    def outstanding_count(self) -> int:
+        """The number of outstanding deliveries."""
+        return len(self.outstanding)
+
+    @property
     def has_capacity(self) -> bool:
         """True when another message may be delivered now."""
-        return len(self.outstanding) < self.window
+        return self.outstanding_count < self.window
 
     def accepts(self, message: Message, redelivery_count: int = 0) -> bool:
         """Return True if the message matches the selector, and `noLocal` does not exclude it."""
@@ -206,17 +193,18 @@ class BrokerConsumer(LimitedConsumer):
         if len(sources) > 1:
             sources.append(sources.pop(0))
         for source in sources:
-            if len(self.outstanding) >= self.window and self.window < self.capacity:
+            if len(self.outstanding) >= self.window:
                 return
             source.dispatch(self)
 
     def reinstate(self, references: list[Reference]) -> None:
         """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""
         self._by_id = None
-        self.outstanding = OrderedDict.fromkeys(sorted([*references, *self.outstanding], key=_delivery))
-        if (missing := len(self.outstanding) - self.capacity) > 0:
-            self.connection.objects.deliveries.acquire_anyway(missing)
-            self._set_capacity(len(self.outstanding))
+        outstanding, last = self.outstanding, max(map(_delivery, references), default=0)
+        between = takewhile(lambda held: held.delivery < last, outstanding)  # usually none
+        for reference in sorted([*references, *between], key=_delivery, reverse=True):
+            outstanding[reference] = None
+            outstanding.move_to_end(reference, last=False)
         self.resize()
 
     def resize(self) -> None:
@@ -225,85 +213,9 @@ class BrokerConsumer(LimitedConsumer):
         if not self.started or connection.is_held or (connection.first is not None and connection.first is not self):
             self.window = 0
         elif self.prefetch:
-            self.window = min(self.prefetch + self._granted, self.capacity)
+            self.window = self.prefetch + self._granted
         else:
-            self.window = min(len(self.outstanding) + self._pulled, self.capacity)
-
-    # ------------------------------------------------------------ capacity
-
-    def limit_capacity(self) -> None:
-        """Count deliveries from now on, if the broker's memory is limited; called before the first one."""
-        if self.connection.objects.deliveries.is_limited:
-            self._set_capacity(CAPACITY_MIN)
-
-    def widen(self) -> bool:
-        """Acquire capacity if nothing else limits the window, which is used up; return True if it is wider then."""
-        if self.window < self.capacity:
-            return False
-        wanted = self.prefetch + self._granted if self.prefetch else len(self.outstanding) + self._pulled
-        if not self._acquire_capacity(wanted):
-            return False
-        self.resize()
-        return len(self.outstanding) < self.window
-
-    def covers(self, count: int) -> bool:
-        """Return True if the prefetch allows so many deliveries, and there is capacity for them or it can be acquired.
-
-        Called for messages that wait instead of being delivered, and take the place of deliveries.
-        """
-        if count > self.prefetch:
-            return False
-        while count > self.capacity:
-            if not self._acquire_capacity(self.prefetch):
-                return False
-            self.resize()
-        return True
-
-    def retry(self) -> None:
-        """Go on with delivery if there is capacity now."""
-        self.dispatch()
-
-    def _acquire_capacity(self, wanted: int) -> bool:
-        """Count capacity for more deliveries, as many as are wanted at most; return False if there are none."""
-        capacity = self.capacity
-        if wanted <= capacity:
-            return False
-        step = min(wanted - capacity, capacity, CAPACITY_STEP)
-        deliveries = self.connection.objects.deliveries
-        if not deliveries.acquire(step):
-            step = min(step, CAPACITY_MIN)  # what is left of a share, in small steps
-            if deliveries.acquire(step):
-                self._set_capacity(capacity + step)
-                return True
-            if self not in deliveries.memory.held_back and not self.closed and not self.connection.closed:
-                deliveries.memory.hold_back(
-                    self, self.connection.connection_id, str(self.request.destination), len(self.outstanding)
-                )
-            return False
-        self._set_capacity(capacity + step)
-        return True
-
-    def _narrow(self) -> None:
-        """Give back capacity that is hardly used."""
-        capacity, kept = self.capacity, max(CAPACITY_MIN, _SPARE_FACTOR * len(self.outstanding))
-        if kept < capacity:
-            self._set_capacity(kept)
-            self.resize()
-            self.connection.objects.deliveries.release(capacity - kept)
-
-    def _release_capacity(self) -> None:
-        """Give back all capacity, as the consumer has closed."""
-        if (capacity := self.capacity) < _UNLIMITED:
-            self._set_capacity(CAPACITY_MIN)
-            deliveries = self.connection.objects.deliveries
-            deliveries.memory.held_back.pop(self, None)
-            deliveries.release(capacity - CAPACITY_MIN)
-
-    def _set_capacity(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._narrow_below = capacity >> _NARROW_SHIFT if capacity > CAPACITY_MIN else 0
-
-    # ------------------------------------------------------------ deliveries
+            self.window = self.outstanding_count + self._pulled
 
     def split(self, references: Iterable[Reference]) -> tuple[list[Reference], list[Reference]]:
         """Return the deliveries that the client may have seen, and the others.
@@ -354,6 +266,13 @@ class BrokerConsumer(LimitedConsumer):
         if reference := self._held(delivery):
             earlier = takewhile(lambda held: held is not reference, self.outstanding)
             self.acknowledge_all([*earlier, reference], transaction)
+
+    def acknowledge_oldest(self, count: int, transaction: TransactionId | None = None) -> int:
+        """Settle so many deliveries, or all if fewer are outstanding; return how many."""
+        oldest = list(islice(self.outstanding, max(count, 0)))
+        if oldest:
+            self.acknowledge_all(oldest, transaction)
+        return len(oldest)
 
     def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
         """Settle deliveries that are outstanding, in pieces if they are many."""
@@ -411,13 +330,17 @@ class BrokerConsumer(LimitedConsumer):
     def grant(self, count: int) -> None:
         """Widen the window until the next acknowledgements, by at most the number of outstanding deliveries."""
         if self.prefetch:
-            self._granted = min(self._granted + max(count, 0), len(self.outstanding))
+            self._granted = min(self._granted + max(count, 0), self.outstanding_count)
             self.resize()
             self.dispatch()
 
     def unsettled(self) -> Iterable[Reference]:
         """Return the outstanding deliveries, in the order of delivery."""
         return self.outstanding
+
+    def tracked_bytes(self, references: Sequence[Reference]) -> int:
+        """Return the memory that the transport keeps of deliveries that are acknowledged in a transaction."""
+        return 0
 
     def delivered(self) -> Iterator[Reference]:
         """Iterate over the outstanding deliveries that have left the process; see `delivered`."""
@@ -438,13 +361,7 @@ class BrokerConsumer(LimitedConsumer):
         self.dispatch()
 
     def reject(self, delivery: Delivery, cause: str) -> None:
-        """Dead-letter one delivery.
-
-        Raises:
-            RequestError: the consumer is a browser, whose deliveries cannot be rejected.
-        """
-        if self.request.browser:
-            raise RequestError("Cannot Nack a message on a Queue Browser Subscription.")
+        """Dead-letter one delivery."""
         if reference := self._held(delivery):
             reference.source.reject(reference, cause)  # if it fails, the delivery returns when the consumer closes
             del self.outstanding[reference]
@@ -452,12 +369,8 @@ class BrokerConsumer(LimitedConsumer):
             self._settled(1)
 
     def reject_all(self, deliveries: Sequence[Delivery], cause: str) -> None:
-        """Dead-letter deliveries, in pieces if they are many.
-
-        Raises:
-            RequestError: the consumer is a browser, whose deliveries cannot be rejected.
-        """
-        if len(deliveries) <= _STEP_COUNT or self.request.browser:
+        """Dead-letter deliveries, in pieces if they are many."""
+        if len(deliveries) <= _STEP_COUNT:
             for delivery in deliveries:
                 self.reject(delivery, cause)
         else:
@@ -508,7 +421,6 @@ class BrokerConsumer(LimitedConsumer):
             seen, unseen = self.split(references)
         self.outstanding.clear()
         self._by_id = None
-        self._release_capacity()
         _restore(seen, unseen)
 
     # ------------------------------------------------------------ private
@@ -549,8 +461,6 @@ class BrokerConsumer(LimitedConsumer):
 
     def _settled(self, count: int) -> None:
         """Take back what was granted for settled deliveries, and use their capacity in the window."""
-        if self._narrow_below and len(self.outstanding) < self._narrow_below:
-            self._narrow()
         if self._granted:
             self._granted = max(0, self._granted - count)
             self.resize()
@@ -601,7 +511,7 @@ def _restore(seen: list[Reference], unseen: list[Reference]) -> None:
     """Return references to their backlogs, to each of them in one call so that it restores their order."""
     by_origin: dict[Origin, tuple[list[Reference], list[Reference]]] = {}
     for index, references in enumerate((seen, unseen)):
-        for reference in references:
-            by_origin.setdefault(reference.source, ([], []))[index].append(reference)
+        for origin, together in groupby(references, key=_source):
+            by_origin.setdefault(origin, ([], []))[index].extend(together)
     for origin, parts in by_origin.items():
         origin.restore(*parts)

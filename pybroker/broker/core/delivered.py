@@ -6,15 +6,13 @@ message is replaced by a `BodilessMessage`, provided that the store has it on di
 process. Otherwise clients with wide windows, which acknowledge late or never, would take the whole memory, and the
 producers of every queue would wait for them.
 
-A message for a consumer of a topic that is not durable is never needed again. It is not counted while it is delivered,
-for that would cost more than delivering it. So the bodies that these consumers hold leave memory each time topics have
-published the limit divided by `PUBLISHED_SHARE`.
+Consumers of topics that are not durable, and browsers, keep no deliveries; see `counting_consumer`.
 
 The deliveries are looked through in pieces, in later turns of the event loop. The class `StoredSource` reads the body
 of a message back if it is needed; see there.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from pybroker.broker.core.containment import contain
@@ -27,11 +25,6 @@ from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
 
 BODY_BYTES_MIN: Final = 256
 """Shorter bodies stay in memory: the objects around them take several times as much."""
-
-PUBLISHED_SHARE: Final = 16
-"""The memory limit divided by this is the bytes published after which topic consumers' deliveries are paged out."""
-
-_NEVER: Final = 2**63
 
 Bodiless = dict[str, BodilessMessage]
 """Messages without body by id, which the subscriptions that hold the same message share."""
@@ -53,22 +46,15 @@ class DeliveredMessages:
         "_holders",
         "_is_running",
         "_left",
-        "_of_topics",
         "_paging",
         "_present",
-        "_published",
-        "_published_max",
         "_when_done",
     )
 
-    def __init__(self, paging: Paging, limit: int) -> None:
-        """Begin without holders; `limit` is the memory limit in bytes, 0 for none."""
+    def __init__(self, paging: Paging) -> None:
+        """Begin without holders."""
         self._paging = paging
         self._holders: dict[DeliveryHolder, None] = {}
-        self._of_topics: dict[DeliveryHolder, None] = {}
-        """The holders that get messages of topics, and are not durable."""
-        self._published = 0
-        self._published_max = limit // PUBLISHED_SHARE if limit else _NEVER
         self._is_running = False
         self._left: Iterator[DeliveryHolder] = iter(())
         self._present: Iterator[Reference] = iter(())
@@ -76,39 +62,19 @@ class DeliveredMessages:
         self._bodiless: Bodiless = {}
         self._when_done: Callable[[], None] | None = None
 
-    def add(self, holder: DeliveryHolder, *, is_of_topics: bool = False) -> None:
+    def add(self, holder: DeliveryHolder) -> None:
         """Add a holder."""
         self._holders[holder] = None
-        if is_of_topics:
-            self._of_topics[holder] = None
 
     def discard(self, holder: DeliveryHolder) -> None:
         """Remove a holder, if it is one."""
         self._holders.pop(holder, None)
-        self._of_topics.pop(holder, None)
 
     def page_out(self, when_done: Callable[[], None]) -> None:
-        """Remove the bodies of delivered messages from memory, and call back after the last; if it runs, do nothing.
-
-        If only the deliveries of topics are looked through now, that goes on with all others.
-        """
-        if self._is_running and self._when_done is None:
-            self._left = iter(list(self._holders))
-            self._when_done = when_done
-        else:
-            self._begin(self._holders, when_done)
-
-    def count_published(self, size: int) -> None:
-        """Count a message that a topic publishes, and look at its consumers' deliveries if those were many bytes."""
-        self._published += size
-        if self._published > self._published_max:
-            self._published = 0
-            self._begin(self._of_topics, None)
-
-    def _begin(self, holders: Iterable[DeliveryHolder], when_done: Callable[[], None] | None) -> None:
+        """Remove the bodies of delivered messages from memory, and call back after the last; if it runs, do nothing."""
         if not self._is_running:
             self._is_running = True
-            self._left = iter(list(holders))
+            self._left = iter(list(self._holders))
             self._when_done = when_done
             self._continue()
 

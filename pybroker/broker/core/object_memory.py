@@ -23,9 +23,8 @@ depend on the order: on the former master no connection took more than three qua
 part, so neither do those of them that are back. The parts are no larger than ever; a connection that takes more than
 its usual share keeps it, and gets nothing more when the grace period is over.
 
-The deliveries that topic consumers have not acknowledged have a third part (see `delivery_memory`). All count in the
-broker's memory usage, but no more than their parts do: what a store holds beyond must not stop producers for ever.
-Connections beside their guaranteed bytes take at most the shared part.
+Both count in the broker's memory usage, but no more than their parts do: what a store holds beyond must not stop
+producers for ever. Connections beside their guaranteed bytes take at most the shared part.
 
 Not per message: everything here is called when something is created or removed. Source of the rule of three times what
 is left: A. K. Choudhury, E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches".
@@ -34,7 +33,6 @@ is left: A. K. Choudhury, E. L. Hahne, "Dynamic queue length thresholds for shar
 from collections.abc import Callable
 from typing import Final
 
-from pybroker.broker.core.delivery_memory import DeliveryAccount, DeliveryMemory
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import RequestError, ResourceLimit
 
@@ -107,7 +105,6 @@ class ObjectMemory:
         lasting_max: bytes of what stays.
         lasting: bytes that are taken of it.
         destination_count: number of queues and topics that stay.
-        deliveries: the capacity for deliveries of topic consumers.
         counted: bytes of all this that count in the broker's memory usage.
     """
 
@@ -121,7 +118,6 @@ class ObjectMemory:
         "_seconds",
         "_shared_counted_max",
         "counted",
-        "deliveries",
         "destination_count",
         "held",
         "lasting",
@@ -137,7 +133,6 @@ class ObjectMemory:
         *,
         count: Callable[[int], None],
         seconds: Callable[[], float],
-        later: Callable[[Callable[[], None]], bool],
     ) -> None:
         """Count nothing yet.
 
@@ -146,7 +141,6 @@ class ObjectMemory:
             destinations_max: number of destinations that clients may create.
             count: called with the bytes by which the broker's memory usage changes.
             seconds: a monotonic clock.
-            later: runs a callback in a later turn of the event loop; returns False if there is none.
         """
         self.shared_max = max(limit >> CONNECTIONS_SHIFT, PART_MIN) if limit else 0
         self._shared_counted_max = limit >> CONNECTIONS_SHIFT
@@ -161,9 +155,6 @@ class ObjectMemory:
         self._grace_ends_at = 0.0
         self._count = count
         self.counted = 0
-        self.deliveries = DeliveryMemory(
-            limit, is_share=self._is_share, recount=self._recount, seconds=seconds, later=later
-        )
         self._creators: dict[Destination | str, ObjectAccount | None] = {}
         self.shared = 0
         self.held = 0
@@ -270,7 +261,6 @@ class ObjectMemory:
 
     def _recount(self) -> None:
         counted = min(self.held, self._shared_counted_max) + min(self.lasting, self._lasting_counted_max)
-        counted += self.deliveries.counted
         if counted != self.counted:
             change, self.counted = counted - self.counted, counted
             self._count(change)
@@ -282,18 +272,16 @@ class ObjectAccount:
     Attributes:
         held: bytes of what it takes with it at its end.
         created: bytes of what it has created that stays, and is still there.
-        deliveries: the capacity for deliveries of its topic consumers.
         reserve: what it may take of the reserve; None: it has not used any.
     """
 
-    __slots__ = ("_is_closed", "_memory", "created", "deliveries", "held", "reserve")
+    __slots__ = ("_is_closed", "_memory", "created", "held", "reserve")
 
     def __init__(self, memory: ObjectMemory) -> None:
         self._memory = memory
         self._is_closed = False
         self.held = 0
         self.created = 0
-        self.deliveries = DeliveryAccount(memory.deliveries)
         self.reserve: Allowance | None = None
 
     def acquire(self, size: int, what: str) -> None:
@@ -316,7 +304,8 @@ class ObjectAccount:
             raise ResourceLimit(
                 f"The {what} cannot be created: consumers, producers, sessions and temporary destinations of this "
                 f"connection take {self.held} bytes, and all connections take {memory.shared} of {memory.shared_max} "
-                "besides what each may have. Close what is not used, or raise memory_limit."
+                "besides what each may have. Close what is not used, subscribe with a lower prefetch, or raise "
+                "memory_limit."
             )
         self.held += size
         memory.change_held(size, after - before)
@@ -332,7 +321,6 @@ class ObjectAccount:
     def close(self) -> None:
         """Subtract everything that the connection takes with it, and have it create nothing more."""
         self.release(self.held)
-        self.deliveries.close()
         self._is_closed = True
 
 

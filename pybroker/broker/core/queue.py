@@ -274,8 +274,9 @@ class Queue(StoredSource):
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Insert references at their old positions; those that a client may have seen count as redelivered."""
-        for reference in (*seen, *unseen):
-            reference.message = without_flag(reference.message)
+        if self.consumer_set.groups is not None:
+            for reference in (*seen, *unseen):
+                reference.message = without_flag(reference.message)
         super().restore(seen, unseen)
 
     def reject(self, reference: Reference, cause: str) -> None:

@@ -28,7 +28,7 @@ class Reference(Delivery):
     Attributes:
         source: the backlog.
         sequence: its position in the backlog, to which it returns if it is not settled.
-        delivery: the number of its last delivery, counted by the connection.
+        delivery: the number of its last delivery, counted by the connection, or by a consumer that only counts.
         strikes: how often a consumer closed while this was its oldest outstanding message, and so probably the one that
             it was processing.
         state: its delivery state.

@@ -451,17 +451,19 @@ class StoredSource(DeliverySource):
             reference.redelivery_count += 1
             if not (0 <= max_redeliveries < reference.strikes and self._dead_letter(reference)):
                 returned.append(reference)
-        for reference in returned:
-            self._record_expiry(reference.message)
-        paged_out = [each for each in returned if isinstance(each.message, BodilessMessage)]
+        paged_out: list[Reference] = []
+        in_memory: list[Reference] = []
+        for reference in returned:  # once, as each look at so many messages takes milliseconds
+            message = reference.message
+            self._record_expiry(message)
+            (paged_out if isinstance(message, BodilessMessage) else in_memory).append(reference)
         if paged_out:
             self.pending.restore_paged_out(paged_out)
-            returned = [each for each in returned if not isinstance(each.message, BodilessMessage)]
-        self.pending.restore(returned)
+        self.pending.restore(in_memory)
         if paged_out:
             self._leave_memory(paged_out)
         self.dispatch()
-        self._reduce_returned(returned)
+        self._reduce_returned(in_memory)
 
     def reject(self, reference: Reference, cause: str) -> None:
         """Dead-letter a reference; one whose body is not in memory once it has been read back."""

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories
 from pybroker.broker.core.browser import BrowserSnapshot
-from pybroker.broker.core.browsing import BrowserConsumer
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
+from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
@@ -44,9 +44,8 @@ class Subscribing:
             consumer = self._subscribe_queue(owner, request, deliver)
         else:
             consumer = self._subscribe_topic(owner, request, deliver)
-        if not request.browser:
-            is_of_topics = destination.is_topic and request.subscription_name is None
-            self._runtime.usage.delivered.add(consumer, is_of_topics=is_of_topics)
+        if not request.is_counted:
+            self._runtime.usage.delivered.add(consumer)
         self._runtime.observers.announce(lambda observer: observer.consumer_added(consumer))
         return consumer
 
@@ -70,7 +69,7 @@ class Subscribing:
     ) -> BrokerConsumer:
         if not request.destination.is_queue:
             raise RequestError(f"Only queues can be browsed, and {request.destination} is a topic")
-        consumer = BrowserConsumer(
+        consumer = CountingConsumer(
             owner,
             request,
             deliver,
@@ -96,8 +95,7 @@ class Subscribing:
     def _subscribe_topic(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> BrokerConsumer:
         runtime = self._runtime
         policy = runtime.policy(request.destination)
-        consumer = BrokerConsumer(owner, request, deliver, prefetch=_prefetch(request, policy.topic_prefetch))
-        consumer.limit_capacity()
+        consumer = CountingConsumer(owner, request, deliver, prefetch=_prefetch(request, policy.topic_prefetch))
         if is_advisory(request.destination):
             policy = replace(policy, pending_message_limit=PENDING_MAX, pending_message_limit_multiplier=None)
         subscription = TopicSubscription(
@@ -165,7 +163,8 @@ class Subscribing:
 
 
 def _prefetch(request: ConsumerRequest, default: int) -> int:
-    return default if request.prefetch is None else request.prefetch
+    prefetch = default if request.prefetch is None else request.prefetch
+    return prefetch if request.window_max is None else min(prefetch, request.window_max)
 
 
 def _nothing() -> None:

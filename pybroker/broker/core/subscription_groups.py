@@ -18,7 +18,7 @@ from heapq import merge
 from operator import attrgetter
 from typing import Final, Protocol
 
-from pybroker.broker.core.consumer import DeliverySource
+from pybroker.broker.core.counting_consumer import CountedSource
 from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
@@ -33,7 +33,7 @@ _FOUND_COST: Final = 20
 """A result takes as much memory as so many groups in it."""
 
 
-class GroupedSubscription(DeliverySource):
+class GroupedSubscription(CountedSource):
     """A subscription to topics, as its groups see it.
 
     Attributes:

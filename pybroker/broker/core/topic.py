@@ -14,15 +14,15 @@ from functools import partial
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.delivered import Bodiless, shared_without_body
 from pybroker.broker.core.durable import CoveredTopic, Durable
 from pybroker.broker.core.durable_fan_out import DurableFanOut
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.paging import CLOCK_MASK, PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.reference import Reference, ReferenceState
+from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.subscription_groups import (
     GroupedSubscription,
     SubscriptionGroup,
@@ -34,13 +34,9 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
-from pybroker.broker.domain.transaction import TransactionId
+from pybroker.broker.domain.ports import Clock, MessageStore
 
 _log = logging.getLogger(__name__)
-
-_DISPATCHED: Final = ReferenceState.DISPATCHED
-_SETTLED: Final = ReferenceState.SETTLED
 
 FAN_OUT_PIECE: Final = 500
 """Subscriptions that get a message, or several, in one piece: one to two milliseconds."""
@@ -158,7 +154,6 @@ class Topic(CoveredTopic):
         else:
             for subscription in direct:
                 subscription.publish(message)
-        self.usage.delivered.count_published(message.size)
         if self._durable_fan_out is not None:
             self._durable_fan_out.publish(message)
 
@@ -375,7 +370,6 @@ class TopicSubscription(GroupedSubscription):
         "_is_deferred",
         "_is_of_wildcard",
         "_limit",
-        "_next_sequence",
         "_paging",
         "_topics",
         "_waiting",
@@ -387,7 +381,7 @@ class TopicSubscription(GroupedSubscription):
 
     def __init__(
         self,
-        consumer: BrokerConsumer,
+        consumer: CountingConsumer,
         *,
         dead_letters: DeadLetters,
         clock: Clock,
@@ -402,7 +396,6 @@ class TopicSubscription(GroupedSubscription):
         self._waiting = overflow(policy.message_eviction_strategy)
         self._waiting_bytes = 0
         self._waiting_bytes_max = _NEVER
-        self._next_sequence = 0
         self._dead_letters = dead_letters
         self._clock = clock
         self._limit = _lower(policy.pending_limit(consumer.prefetch), consumer.request.pending_limit)
@@ -415,7 +408,7 @@ class TopicSubscription(GroupedSubscription):
         consumer.sources.append(self)
 
     @property
-    def consumer(self) -> BrokerConsumer:
+    def consumer(self) -> CountingConsumer:
         """The consumer."""
         return self._consumer
 
@@ -469,12 +462,9 @@ class TopicSubscription(GroupedSubscription):
         if consumer.is_selective and not consumer.accepts(message):
             return
         waiting = self._waiting
-        if not waiting and (len(consumer.outstanding) < consumer.window or consumer.widen()):
+        if not waiting and consumer.in_flight < consumer.window:
             if not message.expiration or not message.is_expired(self._clock()):
-                reference = Reference(message, self, self._next_sequence)
-                self._next_sequence += 1
-                reference.state = _DISPATCHED
-                consumer.offer(reference)
+                consumer.offer(Reference(message, self, 0))
             return
         if self.is_closed:  # by what an earlier subscription of this message did
             return
@@ -482,9 +472,7 @@ class TopicSubscription(GroupedSubscription):
         self._waiting_bytes += message.size
         self._hold(message)
         # The unused window counts too: while a client is paused, its limit is not lower than while it is not.
-        if len(waiting) > self._limit >= 0 and not consumer.covers(
-            len(waiting) + len(consumer.outstanding) - self._limit
-        ):
+        if self._limit >= 0 and len(waiting) > self._limit + max(0, consumer.prefetch - consumer.in_flight):
             self._discard(f"{self._limit} messages")
         while self._waiting_bytes > self._waiting_bytes_max and len(waiting) > 1:
             self._discard(f"{self._waiting_bytes_max:,} bytes")
@@ -493,7 +481,7 @@ class TopicSubscription(GroupedSubscription):
         """Deliver waiting messages while the consumer has capacity, at most a piece per turn of the event loop."""
         waiting, receiver = self._waiting, self._consumer
         left, ends_at = PIECE_MAX, 0.0
-        while waiting and not self._is_deferred and (receiver.has_capacity or receiver.widen()):
+        while waiting and not self._is_deferred and receiver.in_flight < receiver.window:
             left -= 1
             if not left & CLOCK_MASK:
                 now = self._paging.monotonic()
@@ -504,41 +492,11 @@ class TopicSubscription(GroupedSubscription):
             message = waiting.popleft()
             self._waiting_bytes -= message.size
             if not message.expiration or not message.is_expired(self._clock()):
-                reference = Reference(message, self, self._next_sequence)
-                self._next_sequence += 1
-                reference.state = _DISPATCHED
-                receiver.offer(reference)
+                receiver.offer(Reference(message, self, 0))
             self._drop(message)
         if self.when_drained is not None and not waiting:
             drained, self.when_drained = self.when_drained, None
             drained()
-
-    def forget(
-        self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
-    ) -> None:
-        """Do nothing: messages are not stored for a non-durable subscription."""
-
-    def settle(self, reference: Reference) -> None:
-        """Mark a reference as settled."""
-        reference.state = _SETTLED
-
-    def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
-        """Do nothing: unsettled messages are dropped with the subscription."""
-
-    def reject(self, reference: Reference, cause: str) -> None:
-        """Drop a rejected message, without a dead letter as in ActiveMQ: other subscriptions have their own copy."""
-        _log.debug("%s rejected %s: %s", self._consumer.connection.connection_id, reference.message.message_id, cause)
-        reference.state = _SETTLED
-
-    def expire(self, reference: Reference) -> None:
-        """Drop an expired message, without a dead letter: it has expired for one subscription only."""
-        reference.state = _SETTLED
-
-    def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
-        """Remove the body of a delivered message from memory: it is never needed again."""
-        made = shared_without_body(reference.message, bodiless)
-        if made is not None:
-            reference.message = made
 
     def _limit_bytes(self, memory: int) -> None:
         if self._limit >= 0 and memory:

@@ -2,8 +2,7 @@
 
 The store appends each operation when it happens, marked with the transaction, and a commit record makes them take
 effect (as in KahaDB). Here, acknowledgements take effect at the commit. Messages are dispatched only once the commit is
-on
-disk: no consumer may see a part of a transaction that a crash would undo. `uncommitted` limits the memory that they
+on disk: no consumer may see a part of a transaction that a crash would undo. `uncommitted` limits the memory that they
 take until then.
 
 `transaction_states` has the states and transitions. A commit enqueues the sends and settles the acknowledgements. A
@@ -69,8 +68,7 @@ class BrokerTransaction:
     Attributes:
         id: its id.
         owner: the connection that began it. If that closes, the transaction is rolled back. None once the transaction
-        is
-            prepared, and if no client began it.
+            is prepared, and if no client began it.
         state: its state.
     """
 
@@ -162,12 +160,12 @@ class BrokerTransaction:
     def add_acknowledgements(self, consumer: BrokerConsumer, references: Sequence[Reference]) -> None:
         """Add acknowledgements; the consumer appends the removals to the store."""
         self._check_open()
-        self._count(OPERATION_BYTES * len(references))
         if not self._acknowledged:
             self._register()
         for reference in references:
             self._in_store |= reference.message.persistent
             self._at_commit.append(partial(reference.source.settle, reference))
+        self._count(OPERATION_BYTES * len(references) + consumer.tracked_bytes(references))
         self._acknowledged.setdefault(consumer, []).extend(references)
 
     def recover(
@@ -205,7 +203,9 @@ class BrokerTransaction:
 
     def delivered(self) -> Iterator[Reference]:
         """Iterate over the acknowledged references, whose bodies are not needed until a roll-back; see `delivered`."""
-        for references in list(self._acknowledged.values()):
+        for consumer, references in list(self._acknowledged.items()):
+            if consumer is not None and consumer.request.is_counted:
+                continue
             for reference in references:
                 if reference.state is _DISPATCHED:
                     yield reference
@@ -352,6 +352,10 @@ class BrokerTransaction:
             for _ in range(min(len(sent), _DISCARDED_COUNT)):
                 sent.pop()
             yield _DISCARDED_COUNT // 4
+        for acknowledged in self._acknowledged.values():
+            while acknowledged:
+                del acknowledged[-_DISCARDED_COUNT:]
+                yield _DISCARDED_COUNT // 2
 
     def _enqueue_at_commit(self, target: SendTarget, message: Message | PagedOutMessage, send: UncommittedSend) -> None:
         self._sent.add((message.destination, message.message_id))

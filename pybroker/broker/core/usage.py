@@ -140,9 +140,7 @@ class Usage:
         self.uncommitted = 0
         self.broker: Usage = self if parent is None else parent.broker
         self.paging: Paging = Paging() if parent is None else parent.paging
-        self.delivered: DeliveredMessages = (
-            DeliveredMessages(self.paging, limit) if parent is None else parent.delivered
-        )
+        self.delivered: DeliveredMessages = DeliveredMessages(self.paging) if parent is None else parent.delivered
         self.watermark = self.paging.watermark(limit, is_broker=parent is None)
         self.fair_limit = limit * FAIR_PERCENT // 100 if limit else _NEVER
         # Under a low limit the reserve of 1 MB would be all of it.

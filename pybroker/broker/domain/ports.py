@@ -445,7 +445,7 @@ class ConsumerPort(Protocol):
             last_id: the last message of the range.
 
         Returns:
-            The range; empty if one of these messages is not outstanding.
+            The range; empty if one of these messages is not outstanding, or if deliveries are only counted.
         """
         ...
 
@@ -459,6 +459,14 @@ class ConsumerPort(Protocol):
 
     def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
         """Settle deliveries that are outstanding, in pieces if they are many."""
+        ...
+
+    def acknowledge_oldest(self, count: int, transaction: TransactionId | None = None) -> int:
+        """Settle so many deliveries, or all if fewer are outstanding; return how many.
+
+        This is how deliveries that are only counted are acknowledged, rejected and found expired (see
+        `ConsumerRequest.is_counted`).
+        """
         ...
 
     def acknowledge_each(self, message_ids: Sequence[str]) -> Sequence[str]:

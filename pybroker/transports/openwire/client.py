@@ -331,7 +331,7 @@ class OpenWireClient:
         try:
             if consumer is not None:
                 consumer.acknowledge(ack)
-                if ack.transaction is not None and ack.type in _SETTLING:
+                if ack.transaction is not None and ack.type in _SETTLING and not consumer.is_counted:
                     self._restored.acknowledged(ack.transaction)
             elif ack.transaction is not None and ack.type in _SETTLING:
                 raise WrongState(f"Consumer {ack.consumer_id} is gone, and what it acknowledged goes to another")
@@ -513,6 +513,10 @@ class OpenWireClient:
             self._remove_consumer(consumer_id, last_delivered)
             yield _CLOSING_COST
 
+    def _keeping_consumers(self) -> Iterator[ConsumerId]:
+        """Yield the consumers whose messages are redelivered to a client that did not acknowledge them."""
+        return (consumer_id for consumer_id, consumer in self.consumers.items() if not consumer.is_counted)
+
     def _control_consumer(self, control: ConsumerControl) -> None:
         consumer = None if control.consumer_id is None else self.consumers.get(control.consumer_id)
         if consumer is not None and not control.close:
@@ -574,7 +578,7 @@ class OpenWireClient:
         elif info.type == TransactionType.PREPARE:
             return IntegerResponse(result=XA_OK if connection.prepare(_branch(transaction)) else XA_RDONLY)
         elif info.type == TransactionType.COMMIT_ONE_PHASE:
-            if self._restored.ended(transaction, info.command_id, self.consumers):
+            if self._restored.ended(transaction, info.command_id, self._keeping_consumers()):
                 connection.doom(transaction, REASON)
             connection.commit(transaction)
         elif info.type == TransactionType.COMMIT_TWO_PHASE:

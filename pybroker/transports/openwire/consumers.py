@@ -44,7 +44,8 @@ _DISPATCH: Final = HEAD.pack(MessageDispatch.DATA_TYPE, 0, False)
 
 _NOT_REDELIVERED: Final = _pack(0)
 
-_COUNTED: Final = frozenset((AckType.STANDARD, AckType.UNMATCHED))
+_RANGES: Final = frozenset((AckType.STANDARD, AckType.UNMATCHED))
+_SETTLING: Final = _RANGES | {AckType.INDIVIDUAL, AckType.POISON, AckType.EXPIRED}
 
 _HEADS_MAX: Final = 1024
 """The limit to the destinations that a consumer of a pattern caches."""
@@ -58,6 +59,7 @@ class OpenWireConsumer:
 
     Attributes:
         consumer_id: its id.
+        is_counted: see `ConsumerRequest`.
         pull_deadline: the time, by the link's clock, at which a pull times out; None without a pull.
     """
 
@@ -74,6 +76,7 @@ class OpenWireConsumer:
         "_pulling",
         "_write",
         "consumer_id",
+        "is_counted",
         "pull_deadline",
     )
 
@@ -100,6 +103,7 @@ class OpenWireConsumer:
         self.consumer_id = info.consumer_id  # the rest may have megabytes, of paths through brokers
         self._is_browser = info.browser
         self.pull_deadline: float | None = None
+        self.is_counted = request.is_counted
         self._is_durable = request.subscription_name is not None
         self._on_unencodable = on_unencodable
         self._peer = peer
@@ -177,15 +181,17 @@ class OpenWireConsumer:
         Raises:
             RequestError: it is not valid. A late one, as after a failover, is ignored.
         """
-        if ack.type in _COUNTED:
+        if ack.type == AckType.POISON and ack.transaction is not None:
+            raise TransactionError("Poison ack cannot be transacted: " + str(ack.last_id))
+        if ack.type == AckType.DELIVERED:
+            self._core.grant(ack.message_count)
+        elif self.is_counted:
+            self._settle_counted(ack)
+        elif ack.type in _RANGES:
             self._settle(ack)
         elif ack.type == AckType.INDIVIDUAL:
             self._settle(ack._replace(first_id=ack.last_id, message_count=1))
-        elif ack.type == AckType.DELIVERED:
-            self._core.grant(ack.message_count)
         elif ack.type == AckType.POISON:
-            if ack.transaction is not None:
-                raise TransactionError("Poison ack cannot be transacted: " + str(ack.last_id))
             self._core.reject_all(self._range(ack), ack.cause or "The client rejected it without a cause")
         elif ack.type == AckType.EXPIRED:
             self._core.expire_all(self._range(ack))
@@ -198,6 +204,17 @@ class OpenWireConsumer:
             message_ids
         ):  # late: the message is back in its queue, as after a failover
             _log.debug("%s acknowledged %s, which it does not hold", self.consumer_id, message_id)
+
+    def _settle_counted(self, ack: Acknowledgement) -> None:
+        """Settle as many deliveries as the client says: of which messages they are makes no difference."""
+        if ack.type == AckType.POISON and self._is_browser:
+            raise RequestError("Cannot Nack a message on a Queue Browser Subscription.")
+        if ack.type in _SETTLING:
+            count = 1 if ack.type == AckType.INDIVIDUAL else max(1, ack.message_count)
+            is_transacted = ack.type != AckType.EXPIRED
+            self._core.acknowledge_oldest(count, ack.transaction if is_transacted else None)
+        elif ack.type != AckType.REDELIVERED:
+            raise RequestError(f"Unknown acknowledgement type {ack.type}")
 
     def _settle(self, ack: Acknowledgement) -> None:
         deliveries = self._range(ack)

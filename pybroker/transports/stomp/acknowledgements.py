@@ -10,13 +10,23 @@ Each delivery gets a serial number in its subscription. In 1.2 the `ack` header 
 
 so that an id of a former subscription is recognised without storing any. In 1.0 and 1.1 a delivery is identified by its
 message id.
+
+`KeptDeliveries` keeps the deliveries. Where the core only counts them, `counted_deliveries` keeps a few bytes of each.
 """
 
+from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Final, NamedTuple, cast
 
 from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.effort import EFFORT
+from pybroker.broker.domain.ports import ConsumerPort
+from pybroker.broker.domain.transaction import TransactionId
+
+_PUT_BACK_COUNT: Final = 64
+"""Deliveries that are put back in one step, as a quarter of the usual operations."""
 
 
 class AckId(NamedTuple):
@@ -41,15 +51,112 @@ def _is_serial(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-Taken = tuple[int, Delivery]
-"""A delivery removed by an acknowledgement, behind its serial number; put back if its transaction is aborted.
+class Taken(metaclass=ABCMeta):
+    """Deliveries removed by acknowledgements, at least one; they are put back if their transaction is aborted.
 
-No class of its own: one acknowledgement may take tens of thousands.
-"""
+    Attributes:
+        forgotten: the number of further deliveries, the oldest ones, that cannot be put back.
+    """
+
+    __slots__ = ("forgotten",)
+
+    def __init__(self) -> None:
+        self.forgotten = 0
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def acknowledge(self, consumer: ConsumerPort, transaction: TransactionId | None) -> None:
+        """Acknowledge them.
+
+        Raises:
+            RequestError: the core refuses that.
+        """
+
+    @abstractmethod
+    def reject(self, consumer: ConsumerPort, cause: str) -> None:
+        """Reject them."""
+
+    @abstractmethod
+    def includes(self, message_id: str) -> bool:
+        """Return True if one of them is of that message."""
+
+    @abstractmethod
+    def add(self, other: "Taken") -> None:
+        """Add what a later acknowledgement of the same transaction has removed from the same subscription."""
 
 
-class Unacknowledged:
+class Unacknowledged(metaclass=ABCMeta):
     """The unacknowledged deliveries of one subscription, in the order in which they were sent."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def add(self, delivery: Delivery) -> int:
+        """Add a delivery, and return its serial number."""
+
+    @abstractmethod
+    def serial_of(self, message_id: str) -> int | None:
+        """Return the serial number of the first delivery of a message; None without one, and in 1.2."""
+
+    @abstractmethod
+    def take(self, serial: int) -> Taken | None:
+        """Remove one delivery; None if it is not here."""
+
+    @abstractmethod
+    def take_through(self, serial: int) -> Taken | None:
+        """Remove a delivery and all earlier ones; None if that delivery is not here."""
+
+    @abstractmethod
+    def put_back(self, taken: Taken) -> Iterator[int]:
+        """Return the steps that add removed deliveries again, each in its old place; deliveries may come meanwhile."""
+
+
+class KeptTaken(Taken):
+    """Removed deliveries by their serial numbers.
+
+    There is no object for each: one acknowledgement may take tens of thousands, and new objects cause garbage
+    collections.
+    """
+
+    __slots__ = ("deliveries",)
+
+    def __init__(self, deliveries: dict[int, Delivery]) -> None:
+        super().__init__()
+        self.deliveries = deliveries
+
+    def __len__(self) -> int:
+        return len(self.deliveries)
+
+    def acknowledge(self, consumer: ConsumerPort, transaction: TransactionId | None) -> None:
+        """Acknowledge them; the core knows the earlier ones by the last."""
+        last = next(reversed(self.deliveries.values()))
+        if len(self.deliveries) == 1:
+            consumer.acknowledge(last, transaction)
+        else:
+            consumer.acknowledge_through(last, transaction)
+
+    def reject(self, consumer: ConsumerPort, cause: str) -> None:
+        """Reject them."""
+        for delivery in self.deliveries.values():
+            consumer.reject(delivery, cause)
+
+    def includes(self, message_id: str) -> bool:
+        """Return True if one of them is of that message."""
+        EFFORT.is_large = True
+        return any(delivery.message.message_id == message_id for delivery in self.deliveries.values())
+
+    def add(self, other: Taken) -> None:
+        """Add what a later acknowledgement of the same transaction has removed from the same subscription."""
+        self.deliveries.update(cast("KeptTaken", other).deliveries)
+
+
+class KeptDeliveries(Unacknowledged):
+    """Unacknowledged deliveries, each kept until it is acknowledged."""
 
     __slots__ = ("_by_message_id", "_copies", "_deliveries", "_serial")
 
@@ -75,48 +182,57 @@ class Unacknowledged:
         """Return the serial number of the first delivery of a message; None without one."""
         return None if self._by_message_id is None else self._by_message_id.get(message_id)
 
-    def take(self, serial: int) -> Taken | None:
+    def take(self, serial: int) -> KeptTaken | None:
         """Remove one delivery; None if it is not here."""
         delivery = self._deliveries.pop(serial, None)
         if delivery is None:
             return None
         self._remove_id(delivery)
-        return serial, delivery
+        return KeptTaken({serial: delivery})
 
-    def take_through(self, serial: int) -> list[Taken]:
-        """Remove a delivery and all earlier ones; none if that delivery is not here."""
+    def take_through(self, serial: int) -> KeptTaken | None:
+        """Remove a delivery and all earlier ones; None if that delivery is not here."""
         deliveries = self._deliveries
+        taken: dict[int, Delivery] = {}
         if serial not in deliveries:
-            return []
-        taken: list[Taken] = []
-        for each, delivery in deliveries.items():
-            if each > serial:
-                break
-            taken.append((each, delivery))
-        if len(taken) == len(deliveries):
-            deliveries.clear()
-        else:
-            for each, _ in taken:
-                del deliveries[each]
+            return None
+        if serial == next(reversed(deliveries)):
+            taken, self._deliveries = deliveries, OrderedDict()
+        while serial not in taken:
+            each, delivery = deliveries.popitem(last=False)
+            taken[each] = delivery
         if self._by_message_id is not None:
-            for _, delivery in taken:
+            for delivery in taken.values():
                 self._remove_id(delivery)
-        return taken
+        return KeptTaken(taken)
 
-    def put_back(self, taken: Sequence[Taken]) -> None:
-        """Add removed deliveries again, each in its old place."""
-        merged = sorted([*taken, *self._deliveries.items()], key=_serial_of)
-        self._deliveries = OrderedDict(merged)
-        if self._by_message_id is not None:
-            self._by_message_id.clear()
-            self._copies = 0
-            for serial, delivery in merged:
-                self._add_id(serial, delivery)
+    def put_back(self, taken: Taken) -> Iterator[int]:
+        """Return the steps that add removed deliveries again, each in its old place; deliveries may come meanwhile."""
+        removed = cast("KeptTaken", taken).deliveries
+        last = max(removed)
+        between = takewhile(lambda serial: serial < last, self._deliveries)
+        left = sorted([*removed, *between])
+        while left:  # from the last one on, each to the front
+            deliveries = self._deliveries
+            for serial in reversed(left[-_PUT_BACK_COUNT:]):
+                if serial in removed:
+                    deliveries[serial] = removed[serial]
+                    self._add_id(serial, removed[serial])
+                elif serial not in deliveries:  # removed meanwhile
+                    continue
+                deliveries.move_to_end(serial, last=False)
+            del left[-_PUT_BACK_COUNT:]
+            yield _PUT_BACK_COUNT // 4
 
     def _add_id(self, serial: int, delivery: Delivery) -> None:
-        assert self._by_message_id is not None
+        """Map a message id to the first of its unacknowledged copies."""
+        if self._by_message_id is None:
+            return
         first = self._by_message_id.setdefault(delivery.message.message_id, serial)
-        self._copies += first != serial
+        if first != serial:
+            self._copies += 1
+            if serial < first:
+                self._by_message_id[delivery.message.message_id] = serial
 
     def _remove_id(self, delivery: Delivery) -> None:
         """Remove a message id, or map it to another unacknowledged copy (a wildcard may deliver several of one id)."""
@@ -134,7 +250,3 @@ class Unacknowledged:
                     self._by_message_id[message_id] = other
                     self._copies -= 1
                     return
-
-
-def _serial_of(taken: Taken) -> int:
-    return taken[0]

@@ -5,7 +5,7 @@ the disk; a receipt of SUBSCRIBE precedes the first MESSAGE. Source: STOMP 1.2; 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -39,9 +39,18 @@ class _OpenTransaction:
     """An open transaction: the core's id, and the deliveries acknowledged in it."""
 
     transaction_id: TransactionId
-    acknowledged: list[tuple[StompSubscription, list[Taken]]] = field(
-        default_factory=list[tuple[StompSubscription, list[Taken]]]
-    )
+    acknowledged: dict[StompSubscription, Taken] = field(default_factory=dict[StompSubscription, Taken])
+
+    def add(self, subscription: StompSubscription, taken: Taken) -> None:
+        """Add acknowledged deliveries."""
+        if (earlier := self.acknowledged.setdefault(subscription, taken)) is not taken:
+            earlier.add(taken)
+
+    def putting_back(self) -> Iterator[int]:
+        """Return the steps that have the client acknowledge the deliveries again."""
+        for subscription, taken in self.acknowledged.items():
+            if not subscription.closed:
+                yield from subscription.putting_back(taken)
 
 
 class StompClient:
@@ -181,7 +190,7 @@ class StompClient:
     def _subscribe(self, frame: Frame) -> None:
         headers = frame.headers
         request = self._request(headers)
-        subscription = self._new_subscription(headers, is_browser=request.browser)
+        subscription = self._new_subscription(headers, request)
         subscription.consumer = self._connection.subscribe(
             request, subscription.deliver, subscription.browsed if request.browser else None
         )
@@ -223,7 +232,7 @@ class StompClient:
                 "End some of them, or subscribe to a wildcard such as /queue/ORDERS.>.",
             )
         text = headers["destination"]
-        request = consumer_request(headers, self._names.parse(text))
+        request = consumer_request(headers, self._names.parse(text), self._version)
         if len(text) > NAME_MAX + sum(_PREFIX_MAX + len(each.name) for each in request.destinations):
             raise StompRequestError("The destination's options are too long", f"Leave {NAME_MAX} characters at most.")
         if request.subscription_name is not None and request.destination.is_queue:
@@ -233,7 +242,7 @@ class StompClient:
             )
         return request
 
-    def _new_subscription(self, headers: Mapping[str, str], *, is_browser: bool) -> StompSubscription:
+    def _new_subscription(self, headers: Mapping[str, str], request: ConsumerRequest) -> StompSubscription:
         writer = MessageWriter(
             self._names,
             self._version,
@@ -244,7 +253,8 @@ class StompClient:
         return StompSubscription(
             serial=self._subscription_count + 1,
             headers=headers,
-            is_browser=is_browser,
+            is_browser=request.browser,
+            is_counted=request.is_counted,
             version=self._version,
             connection_id=self._connection.connection_id,
             writer=writer,
@@ -322,10 +332,10 @@ class StompClient:
                 if transaction is not None and "receipt" not in headers:  # the commit must not lack it silently
                     self._connection.doom(transaction.transaction_id, str(error))
                 raise
-            if not taken:
+            if taken is None:
                 raise _unexpected(Command.ACK, headers)
             if transaction is not None:
-                transaction.acknowledged.append((subscription, taken))
+                transaction.add(subscription, taken)
         self._receipt_when_durable(headers)
 
     def _is_acknowledged(self, transaction: _OpenTransaction, headers: Mapping[str, str]) -> bool:
@@ -338,10 +348,9 @@ class StompClient:
             return False
         client_id = headers.get("subscription")
         return any(
-            delivery.message.message_id == message_id
-            for subscription, taken in transaction.acknowledged
+            taken.includes(message_id)
+            for subscription, taken in transaction.acknowledged.items()
             if subscription.mode is StompAckMode.CLIENT and client_id in (None, subscription.client_id)
-            for _, delivery in taken
         )
 
     def _nack(self, frame: Frame) -> None:
@@ -434,21 +443,15 @@ class StompClient:
         try:
             self._connection.commit(transaction.transaction_id)
         except RequestError:  # it is rolled back
-            self._put_back(transaction)
+            self._connection.work_off(transaction.putting_back())
             raise
         self._receipt_when_durable(frame.headers)
 
     def _abort(self, frame: Frame) -> None:
         transaction = self._end_transaction(frame.headers)
         self._connection.rollback(transaction.transaction_id)
-        self._put_back(transaction)
+        self._connection.work_off(transaction.putting_back())
         self._receipt_now(frame.headers)
-
-    def _put_back(self, transaction: _OpenTransaction) -> None:
-        """Have the client acknowledge again what it acknowledged in a transaction that is rolled back."""
-        for subscription, taken in transaction.acknowledged:
-            if not subscription.closed:
-                subscription.unacknowledged.put_back(taken)
 
     def _end_transaction(self, headers: Mapping[str, str]) -> _OpenTransaction:
         # "Committing" for ABORT, too: ActiveMQ's wording.

@@ -11,7 +11,8 @@ ack:client-individual               acknowledged by the client, one by one
 
 import enum
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from pybroker.broker.domain.delivery import Delivery
@@ -20,7 +21,8 @@ from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.stomp.frames import Version, shortened
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.transports.stomp.acknowledgements import Taken, Unacknowledged
+from pybroker.transports.stomp.acknowledgements import KeptDeliveries, Taken, Unacknowledged
+from pybroker.transports.stomp.counted_deliveries import CountedDeliveries, tracked_bytes, window_max
 from pybroker.transports.stomp.mapping import MessageWriter, SlowBody
 from pybroker.transports.stomp.outbox import MessageSlot, Outbox, Recipient
 
@@ -49,10 +51,10 @@ def ack_mode(headers: Mapping[str, str]) -> StompAckMode:
         return StompAckMode.AUTO
 
 
-def consumer_request(headers: Mapping[str, str], destination: Destination) -> ConsumerRequest:
+def consumer_request(headers: Mapping[str, str], destination: Destination, version: Version) -> ConsumerRequest:
     """Return the request of a SUBSCRIBE. An option that cannot be read is logged and left out, as in ActiveMQ."""
     first, *others = parts_to_consume(destination)
-    return ConsumerRequest(
+    request = ConsumerRequest(
         destination=first,
         composite=tuple(others),
         prefetch=_number(headers, "activemq.prefetchSize", _INTEGER),
@@ -64,6 +66,14 @@ def consumer_request(headers: Mapping[str, str], destination: Destination) -> Co
         priority=_number(headers, "activemq.priority", _BYTE) or 0,
         retroactive=_flag(headers, "activemq.retroactive"),
         pending_limit=_number(headers, "activemq.maximumPendingMessageLimit", _INTEGER),
+    )
+    if not request.is_counted or ack_mode(headers) is StompAckMode.AUTO:
+        return request
+    by_message_id = version is not Version.V1_2
+    return replace(
+        request,
+        tracked_bytes=tracked_bytes(by_message_id=by_message_id),
+        window_max=window_max(by_message_id=by_message_id),
     )
 
 
@@ -123,6 +133,7 @@ class StompSubscription(Recipient):
         serial: int,
         headers: Mapping[str, str],
         is_browser: bool,
+        is_counted: bool,
         version: Version,
         connection_id: str,
         writer: MessageWriter,
@@ -136,6 +147,7 @@ class StompSubscription(Recipient):
             serial: see the attribute.
             headers: the headers of SUBSCRIBE.
             is_browser: True for a queue browser.
+            is_counted: see `ConsumerRequest`.
             version: the STOMP version.
             connection_id: the first part of 1.2's `ack` headers.
             writer: renders messages for this subscription.
@@ -149,7 +161,8 @@ class StompSubscription(Recipient):
         self.destination_text = headers.get("destination", "")
         self.mode = ack_mode(headers)
         self.is_browser = is_browser
-        self.unacknowledged = Unacknowledged(by_message_id=version is not Version.V1_2)
+        kind = CountedDeliveries if is_counted else KeptDeliveries
+        self.unacknowledged: Unacknowledged = kind(by_message_id=version is not Version.V1_2)
         self._cumulative = self.mode is StompAckMode.CLIENT
         self._ack_prefix = f"{connection_id}:{serial}:" if version is Version.V1_2 else None
         self._writer = writer
@@ -207,35 +220,35 @@ class StompSubscription(Recipient):
         """Send the end of a browsed queue."""
         self._outbox.message(self._writer.end_of_browsing(self.destination_text.strip()), self)
 
-    def acknowledge(self, serial: int, transaction: TransactionId | None) -> list[Taken]:
+    def acknowledge(self, serial: int, transaction: TransactionId | None) -> Taken | None:
         """Acknowledge a delivery, in mode client with all earlier ones.
 
         Returns:
-            The removed deliveries, to be put back if the transaction is aborted; empty if there is none of that number.
+            The removed deliveries, to be put back if the transaction is aborted; None if there is none of that number.
         """
-        if not self._cumulative:
-            taken = self.unacknowledged.take(serial)
-            if taken is None:
-                return []
-            all_taken = [taken]
-        else:
-            all_taken = self.unacknowledged.take_through(serial)
-        try:
-            if not self._cumulative:
-                self.consumer.acknowledge(all_taken[-1][1], transaction)
-            elif all_taken:
-                self.consumer.acknowledge_through(all_taken[-1][1], transaction)
-        except RequestError:  # refused: it may be acknowledged again
-            self.unacknowledged.put_back(all_taken)
-            raise
-        return all_taken
+        there = self.unacknowledged
+        taken = there.take_through(serial) if self._cumulative else there.take(serial)
+        if taken is not None:
+            try:
+                taken.acknowledge(self.consumer, transaction)
+            except RequestError:  # refused: it may be acknowledged again
+                for _ in self.putting_back(taken):
+                    pass
+                raise
+        return taken
+
+    def putting_back(self, taken: Taken) -> Iterator[int]:
+        """Return the steps that have the client acknowledge deliveries again."""
+        yield from self.unacknowledged.put_back(taken)
+        if taken.forgotten:  # or these would take space in the window for ever
+            self.consumer.acknowledge_oldest(taken.forgotten)
 
     def reject(self, serial: int) -> bool:
         """Reject one delivery; False if there is none of that number."""
         taken = self.unacknowledged.take(serial)
         if taken is None:
             return False
-        self.consumer.reject(taken[1], "NACK of a STOMP client")
+        taken.reject(self.consumer, "NACK of a STOMP client")
         return True
 
     def give_up(self, delivery: Delivery, cause: str) -> None:

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.policy import DestinationPolicy
@@ -129,7 +130,8 @@ class World:
 
     def listen(self, **request: object) -> Client:
         """Start a consumer of the topic."""
-        client = self._client("topic://T", request)
+        client = self._client("topic://T", request, CountingConsumer)
+        assert isinstance(client.consumer, CountingConsumer)
         subscription = TopicSubscription(
             client.consumer,
             dead_letters=self.dead_letters,
@@ -170,12 +172,14 @@ class World:
         for name in names:
             self.topic.send(message(name, "topic://T", **fields))  # type: ignore[arg-type]
 
-    def _client(self, destination: str, request: dict[str, object]) -> Client:
+    def _client(
+        self, destination: str, request: dict[str, object], kind: type[BrokerConsumer] = BrokerConsumer
+    ) -> Client:
         wanted = ConsumerRequest(destination=parse(destination), **request)  # type: ignore[arg-type]
         prefetch = 1000 if wanted.prefetch is None else wanted.prefetch
         if IS_COMPILED:
             pytest.skip("a double is the connection here, and no native object")
         client: Client
-        consumer = BrokerConsumer(Connection(), wanted, lambda delivery: client.deliver(delivery), prefetch=prefetch)  # type: ignore[arg-type]
+        consumer = kind(Connection(), wanted, lambda delivery: client.deliver(delivery), prefetch=prefetch)  # type: ignore[arg-type]
         client = Client(consumer)
         return client

@@ -25,11 +25,6 @@ from pybroker.store.memory import MemoryStore
 _sequence = count(1)
 
 
-def no_loop(callback: Callable[[], None]) -> bool:
-    """Run nothing later, as without an event loop."""
-    return False
-
-
 class Throttle:
     """Counts how often its producer is held."""
 

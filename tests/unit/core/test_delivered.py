@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.broker.core import deadletter
 from pybroker.broker.core.broker import Limits
-from pybroker.broker.core.delivered import PUBLISHED_SHARE, without_body
+from pybroker.broker.core.delivered import without_body
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.domain.destination import DestinationType, parse
 from pybroker.broker.domain.errors import NotReadYet, StoreUnavailable
@@ -483,41 +483,6 @@ def test_a_deleted_subscription_forgets_what_it_could_not_read(world, disk):
     world.broker.remove_expired()
     assert world.broker.topics[parse("topic://T")].usage.used == 0
     assert world.client().subscribe("queue://ActiveMQ.DLQ").ids == []
-
-
-def test_a_topic_consumer_needs_no_body_again(world):
-    inboxes = [world.client().subscribe("topic://T", prefetch=1000) for _ in range(2)]
-    world.client().send("topic://T", text(0), persistent=False)
-    squeeze(world)
-    assert inboxes[0].deliveries[0].message is inboxes[1].deliveries[0].message
-    assert bodiless(inboxes[0]) == 1
-    inboxes[0].consumer.reject(inboxes[0].deliveries[0], "no use")
-    inboxes[1].ack()
-
-
-def test_what_topic_consumers_hold_leaves_memory_though_no_queue_needs_any(world):
-    durable = world.client("D").subscribe("topic://T", prefetch=1000, subscription_name="s")
-    inboxes = [world.client().subscribe("topic://T", prefetch=1000) for _ in range(2)]
-    count = LIMIT // PUBLISHED_SHARE // len(text(0)) + 1
-    world.client().send("topic://T", *map(text, range(count)), persistent=False)
-    gone = bodiless(inboxes[0])
-    assert count * 0.8 < gone < count
-    assert [bodiless(each) for each in (inboxes[1], durable)] == [gone, 0]
-    assert inboxes[0].ids == [text(n) for n in range(count)]
-
-
-def test_what_queues_hold_leaves_memory_while_topics_are_looked_through(world):
-    inbox = world.client().subscribe("queue://Q", prefetch=1000)
-    world.client().send("queue://Q", *map(text, range(COUNT)))
-    topics = [world.client().subscribe("topic://T", prefetch=10_000) for _ in range(3)]
-    world.broker.usage.paging.later = (turns := []).append
-    while not turns:
-        world.client().send("topic://T", "x" * 300, persistent=False)
-    assert 0 < sum(map(bodiless, topics)) < sum(len(each.deliveries) for each in topics), "the rest follows"
-    squeeze(world)
-    while turns:
-        turns.pop(0)()
-    assert bodiless(inbox) == COUNT
 
 
 def test_a_browser_reads_what_consumers_hold(world):

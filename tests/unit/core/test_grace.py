@@ -10,7 +10,7 @@ from pybroker.broker.core.broker import Limits
 from pybroker.broker.core.object_memory import GRACE_SECONDS, GUARANTEED_BYTES, PART_MIN, ObjectAccount, ObjectMemory
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.store.memory import MemoryStore
-from tests.unit.core.conftest import World, no_loop
+from tests.unit.core.conftest import World
 
 LIMIT = 4 * PART_MIN
 QUEUES_MAX = 100_000
@@ -23,9 +23,7 @@ class Master:
 
     def __init__(self, *, grace: bool) -> None:
         self.now = 1000.0
-        self.memory = ObjectMemory(
-            LIMIT, QUEUES_MAX, count=lambda change: None, seconds=lambda: self.now, later=no_loop
-        )
+        self.memory = ObjectMemory(LIMIT, QUEUES_MAX, count=lambda change: None, seconds=lambda: self.now)
         self.accounts: dict[int, ObjectAccount] = {}
         self._created = 0
         if grace:

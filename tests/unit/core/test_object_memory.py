@@ -32,7 +32,7 @@ from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, R
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.memory import MemoryStore
-from tests.unit.core.conftest import Client, World, no_loop
+from tests.unit.core.conftest import Client, World
 
 LIMIT = 4 * PART_MIN
 """Both parts have 16 MB; what stays may count with all of that, what connections take too."""
@@ -53,7 +53,7 @@ def now():
 
 @pytest.fixture
 def memory(now):
-    return ObjectMemory(LIMIT, 100_000, count=lambda change: None, seconds=lambda: now[0], later=no_loop)
+    return ObjectMemory(LIMIT, 100_000, count=lambda change: None, seconds=lambda: now[0])
 
 
 def held(world: World) -> int:
@@ -363,7 +363,7 @@ def test_one_connection_gets_little_of_the_reserve_at_a_time(memory, now):
 
 
 def test_destinations_max_bounds_the_part_of_what_stays():
-    memory = ObjectMemory(16 << 30, 100_000, count=lambda change: None, seconds=lambda: 0.0, later=no_loop)
+    memory = ObjectMemory(16 << 30, 100_000, count=lambda change: None, seconds=lambda: 0.0)
     account = ObjectAccount(memory)
     with pytest.raises(ResourceLimit):
         create(memory, account, "one")
@@ -427,7 +427,7 @@ def test_usage_counts_no_more_than_the_parts(now):
     def count(change: int) -> None:
         used[0] += change
 
-    memory = ObjectMemory(LIMIT, 100_000, count=count, seconds=lambda: now[0], later=no_loop)
+    memory = ObjectMemory(LIMIT, 100_000, count=count, seconds=lambda: now[0])
     for number in range(20_000):
         memory.add_lasting(str(number), QUEUE, None)
     assert used[0] == LIMIT // 4

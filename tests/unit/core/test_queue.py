@@ -298,13 +298,6 @@ class TestBrowser:
         browser.ack(1)
         assert browser.ended
 
-    def test_it_cannot_reject(self, world):
-        client = world.client()
-        client.send("queue://Q", "a")
-        browser = client.subscribe("queue://Q", browser=True)
-        with pytest.raises(RequestError, match="Browser"):
-            browser.consumer.reject(browser.deliveries[0], "NACK")
-
     def test_a_topic_cannot_be_browsed(self, world):
         with pytest.raises(RequestError, match="topic"):
             world.client().subscribe("topic://T", browser=True)

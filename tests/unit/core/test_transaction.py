@@ -54,6 +54,17 @@ def test_rolled_back_deliveries_are_outstanding_again(world):
     assert inbox.deliveries[0] not in inbox.consumer.outstanding
 
 
+def test_rolled_back_deliveries_are_in_the_order_of_delivery(world):
+    client = world.client()
+    inbox = client.subscribe("queue://Q")
+    client.send("queue://Q", *"abcdef")
+    transaction = client.connection.begin()
+    for index in (4, 0, 2):
+        inbox.consumer.acknowledge(inbox.deliveries[index], transaction)
+    client.connection.rollback(transaction)
+    assert list(inbox.consumer.outstanding) == inbox.deliveries
+
+
 def test_a_lost_connection_rolls_back_and_returns_everything(world):
     client = world.client()
     inbox = client.subscribe("queue://Q")

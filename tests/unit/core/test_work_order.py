@@ -1,5 +1,7 @@
 """The order of work in pieces of one connection: what begins meanwhile, comes back, is refused or fails."""
 
+from itertools import pairwise
+
 import pytest
 
 from pybroker.broker.core.paging import PIECE_MAX
@@ -46,6 +48,22 @@ def test_a_message_repeated_by_a_client_that_came_back_has_its_copies_once(world
     again.connection.send(message, answered=True)
     world.settle()
     assert [waiting(world, f"C.{number}") for number in (0, 199)] == [["m"], ["m"]]
+
+
+def test_acknowledged_messages_of_a_commit_are_freed_in_pieces(world: LoopWorld) -> None:
+    client, inbox = consumed(world)
+    transaction = begin(client)
+    inbox.consumer.acknowledge_all(inbox.deliveries, transaction)
+    world.settle()
+    committed = client.connection.transaction(transaction)
+    client.connection.commit(transaction)
+    counts = [len(list(committed.acknowledged_so_far))]
+    while world.turns:
+        world.turn()
+        counts.append(len(list(committed.acknowledged_so_far)))
+    assert counts[0] == MANY
+    assert counts[-1] == 0
+    assert max(before - after for before, after in pairwise(counts)) <= 2 * PIECE_MAX
 
 
 def test_a_transaction_that_refuses_some_of_many_acknowledgements_does_not_commit(

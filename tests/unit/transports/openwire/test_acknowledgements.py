@@ -291,6 +291,25 @@ def test_poison_in_a_transaction_is_refused_and_dooms_it(world: World) -> None:
     assert name == "javax.jms.TransactionRolledBackException"
 
 
+def test_poison_of_a_browser_is_refused(world: World) -> None:
+    client = filled(world, count=1)
+    taken = client.consume(ORDERS, browser=True)
+    (error,) = client.ack(taken[:1], AckType.POISON)
+    assert isinstance(error, ConnectionErrorCommand)
+    assert error.exception is not None
+    assert "Cannot Nack a message on a Queue Browser" in str(error.exception.message)
+    assert world.waiting(DEAD_LETTERS) == []
+
+
+@pytest.mark.parametrize("ack_type", [AckType.POISON, AckType.EXPIRED, AckType.INDIVIDUAL, AckType.UNMATCHED])
+def test_topic_acks_of_every_type_make_space(world: World, ack_type: AckType) -> None:
+    client = world.client()
+    client.consume(NEWS, prefetch_size=1)
+    world.client("c2").send(NEWS, "a", "b")
+    assert texts(client.ack(of_kind(client.receive(), MessageDispatch), ack_type)) == ["b"]
+    assert world.waiting(DEAD_LETTERS) == []
+
+
 def test_expired_is_let_go(world: World) -> None:
     client = filled(world, count=1)
     assert client.ack(client.consume(ORDERS), AckType.EXPIRED) == []
@@ -366,6 +385,21 @@ def test_unmatched_ack_in_a_transaction_is_refused(world: World) -> None:
     (error,) = client.ack(taken[:1], transaction_id=transaction)
     assert isinstance(error, ConnectionErrorCommand)
     client.answer(end(client, transaction, TransactionType.COMMIT_ONE_PHASE), ExceptionResponse)
+
+
+def test_topic_acks_are_counted_whichever_messages_they_name(world: World) -> None:
+    """Messages of a topic went to no other consumer, so none is refused after a failover either."""
+    client = world.client()
+    client.consume(NEWS, prefetch_size=3)
+    world.client("c2").send(NEWS, *LETTERS[:6])
+    taken = of_kind(client.receive(), MessageDispatch)
+    assert texts(taken) == ["a", "b", "c"]
+    transaction = begin(client)
+    assert texts(client.ack(taken[1:2] * 2, transaction_id=transaction)) == ["d", "e"]
+    assert texts(client.ack(taken, transaction_id=transaction, message_count=999)) == ["f"]
+    for _ in range(2):
+        assert client.ack(taken, transaction_id=transaction) == []
+    client.answer(end(client, transaction, TransactionType.COMMIT_ONE_PHASE), Response)
 
 
 def test_closed_consumer_dooms_its_transaction(world: World) -> None:

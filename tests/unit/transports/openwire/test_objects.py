@@ -48,7 +48,7 @@ def test_refused_client_gets_resource_exceptions_and_goes_on() -> None:
     client = fill(world := World())
     name, text = client.refused(SessionInfo(session_id=SessionId(client.id, 7)))
     assert name == RESOURCES
-    assert "Close what is not used, or raise memory_limit" in text
+    assert "Close what is not used, subscribe with a lower prefetch, or raise memory_limit" in text
     name, _ = client.refused(ProducerInfo(producer_id=client.producer(1, 2)))
     assert name == RESOURCES
     name, _ = client.refused(ConsumerInfo(consumer_id=client.consumer(), destination=queue("Q"), prefetch_size=1))

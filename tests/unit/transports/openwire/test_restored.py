@@ -2,20 +2,21 @@
 
 import pytest
 
-from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.openwire.commands import (
     ConnectionErrorCommand,
     ConnectionId,
     ExceptionResponse,
     IntegerResponse,
+    MessageDispatch,
     Response,
     TransactionInfo,
     TransactionType,
 )
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
-from tests.unit.transports.openwire.conversation import OpenWireClient, World, texts
+from tests.unit.transports.openwire.conversation import OpenWireClient, World, of_kind, texts
 
-ORDERS, BILLS = queue("ORDERS"), queue("BILLS")
+ORDERS, BILLS, NEWS = queue("ORDERS"), queue("BILLS"), topic("NEWS")
 BEGIN, PREPARE, COMMIT, ROLLBACK = (
     TransactionType.BEGIN,
     TransactionType.PREPARE,
@@ -71,6 +72,26 @@ def test_what_was_sent_besides_goes_with_it(world: World, client: OpenWireClient
     client.next_id()  # of the acknowledgement that did not come
     assert is_refused(client, transaction)
     assert world.waiting(BILLS) == []
+
+
+def test_topic_acknowledgement_does_not_stand_for_that_of_a_queue(world: World, client: OpenWireClient) -> None:
+    """The topic's is of a message of the former master, and that of the queue was lost with it."""
+    former = world.client("former")
+    former.consume(NEWS)
+    world.client("publisher").send(NEWS, "n")
+    news = of_kind(former.receive(), MessageDispatch)
+    client.consume(ORDERS)
+    client.consume(NEWS, 2)
+    transaction = begin(client)
+    client.send(BILLS, "d", transaction_id=transaction, response_required=False)
+    assert client.ack(news, consumer_id=client.consumer(2), transaction_id=transaction) == []
+    assert is_refused(client, transaction)
+    assert world.waiting(BILLS) == []
+
+
+def test_topic_consumer_has_nothing_to_acknowledge(client: OpenWireClient) -> None:
+    client.consume(NEWS)
+    client.answer(info(client, begin(client), COMMIT), Response)
 
 
 def test_a_send_just_before_the_commit_leaves_no_space_for_them(world: World, client: OpenWireClient) -> None:

@@ -3,7 +3,7 @@
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,6 +170,7 @@ class FakeConnection:
     closed: bool = False
     is_short_of_space: bool = False
     waiting_for_space: list[Callable[[], None]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
 
     def when_accepted(self, callback: Callable[[], None]) -> None:
         if self.is_short_of_space:
@@ -227,6 +228,9 @@ class FakeConnection:
             self.broker.acknowledged += [delivery.message.message_id for delivery in deliveries]
         for message in work["sends"]:
             self.broker.route(message)
+
+    def work_off(self, steps: Iterator[int]) -> None:
+        self.steps += steps
 
     def rollback(self, transaction: LocalTransactionId) -> None:
         for consumer, deliveries in self.transactions.pop(transaction)["acks"]:

@@ -463,6 +463,22 @@ def test_aborted_acknowledgement_can_be_given_again(connect: Any, broker: Any, v
     assert broker.acknowledged == ["ID:host-1-1:-1:1:1", "ID:host-1-1:-1:1:2"]
 
 
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_abort_of_many_acknowledgements_is_done_in_pieces(connect: Any, broker: Any, ack: str) -> None:
+    """The work is in proportion to their number, also if each was an ACK of its own."""
+    peer = connect()
+    subscribe = f"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:{ack}\nactivemq.prefetchSize:1000\n\n^"
+    peer.send(subscribe, "BEGIN\ntransaction:t\n\n^")
+    ids = [header(send(peer, str(number))[0], "ack") for number in range(640)]
+    for each in reversed(ids) if ack == "client-individual" else ids[-1:]:
+        peer.send(f"ACK\nid:{each}\ntransaction:t\n\n^")
+    assert peer.send("ABORT\ntransaction:t\nreceipt:r\n\n^") == [RECEIPT]
+    assert broker.connections[0].steps == [16] * 10, "ten steps of 64 deliveries"
+    for each in ids if ack == "client-individual" else ids[-1:]:
+        assert peer.send(f"ACK\nid:{each}\nreceipt:r\n\n^") == [RECEIPT]
+    assert len(broker.acknowledged) == 640
+
+
 def test_abort_after_the_subscription_ended_is_harmless(connect: Any, broker: Any) -> None:
     peer = connect()
     peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")

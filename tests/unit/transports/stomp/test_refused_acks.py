@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from pybroker.broker.core import transaction
-from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.broker import BrokerCore, Limits
+from pybroker.broker.core.policy import PolicyMap
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.stomp.session import StompSession
@@ -19,24 +20,36 @@ COUNT = 60
 class Peer:
     """A STOMP client of a broker with messages for it."""
 
-    def __init__(self) -> None:
-        self.broker = BrokerCore("b", store=MemoryStore(), clock=lambda: 1000)
-        self.broker.recover()
+    def __init__(
+        self,
+        version: str = "1.1",
+        limits: Limits | None = None,
+        policies: PolicyMap | None = None,
+        *,
+        broker: BrokerCore | None = None,
+        connection_id: str = "x",
+    ) -> None:
+        self.broker = broker or BrokerCore(
+            "b", store=MemoryStore(), clock=lambda: 1000, limits=limits or Limits(), policies=policies
+        )
+        if broker is None:
+            self.broker.recover()
         self.link: Any = FakeLink()
         self.session = StompSession(
-            broker=self.broker, link=self.link, connection_id="x", limits=StompLimits(), clock=lambda: 1000
+            broker=self.broker, link=self.link, connection_id=connection_id, limits=StompLimits(), clock=lambda: 1000
         )
-        self.send("CONNECT\naccept-version:1.1\nhost:h\n\n")
-        producer = self.broker.connect("p", "p", Throttle())
-        for _ in range(COUNT):
-            producer.send(make_message("x", "queue://Q", persistent=False))
+        self.send(f"CONNECT\naccept-version:{version}\nhost:h\n\n")
 
     def send(self, frame: str) -> list[str]:
         """Send a frame; return the answers."""
         before = len(self.link.output)
         self.session.receive(frame.encode() + b"\0")
         self.session.written()
-        return bytes(self.link.output[before:]).decode(errors="replace").split("\0\n")[:-1]
+        return self.frames(before)
+
+    def frames(self, start: int) -> list[str]:
+        """Return the frames that were written from a byte on."""
+        return bytes(self.link.output[start:]).decode(errors="replace").split("\0\n")[:-1]
 
 
 @interpreted
@@ -44,6 +57,9 @@ class Peer:
 def test_commit_fails_and_all_can_be_acknowledged_again(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction, "OPERATIONS_MAX", COUNT // 2)
     peer = Peer()
+    producer = peer.broker.connect("p", "p", Throttle())
+    for _ in range(COUNT):
+        producer.send(make_message("x", "queue://Q", persistent=False))
     frames = peer.send(f"SUBSCRIBE\nid:1\ndestination:/queue/Q\nack:{mode}\n\n")
     ids = [line[11:] for frame in frames for line in frame.split("\n") if line.startswith("message-id:")]
     assert len(ids) == COUNT
