@@ -1,8 +1,9 @@
 """Acknowledgements: ranges, transactions, rejections, and consumers that leave with a window full of messages."""
 
 from benchmarks.hostile.attacks import attack
-from benchmarks.hostile.target import FORMAT, OpenWire, Target, common, queue
+from benchmarks.hostile.target import FORMAT, OpenWire, Refused, Target, common, queue, topic
 from pybroker.broker.domain.openwire import commands as wire
+from pybroker.broker.domain.transaction import LocalTransactionId
 
 _QUEUE = queue("HOSTILE.ACKS")
 
@@ -113,3 +114,65 @@ async def _stomp_answers(target: Target, command: bytes) -> None:
     await client.messages_reach(count, 30)
     await client.request(command + b"\nid:" + client.last_ack + b"\nreceipt:r\n\n\0", 60)
     await producer.settle(60)
+
+
+@attack("stomp-abort-individual")
+async def stomp_abort_individual(target: Target) -> str:
+    """A transaction of 20,000 acknowledgements one by one, aborted, and once more, in mode client-individual."""
+    await target.begin()
+    count = target.sized(20_000, 1_000)
+    producer, client = await _filled(target, count), await target.stomp()
+    headers = f"activemq.prefetchSize:{count}\n"
+    await client.subscribe(f"/queue/{_QUEUE.name}", headers=headers, ack="client-individual")
+    await client.messages_reach(count, 30)
+    prefix = client.last_ack.rpartition(b"\\c")[0]  # an escaped colon
+    acks = b"".join(b"ACK\ntransaction:t\nid:%s\\c%d\n\n\0" % (prefix, number) for number in range(count, 0, -1))
+    for _ in range(2):
+        await client.write(b"BEGIN\ntransaction:t\n\n\0" + acks)
+        await client.request(b"ABORT\ntransaction:t\nreceipt:r\n\n\0", 60)
+    await producer.settle(60)
+    return common(client.errors) or "aborted"
+
+
+@attack("stomp-topic-windows", refused="cannot be created")
+async def stomp_topic_windows(target: Target) -> str:
+    """300 STOMP subscriptions to a topic with full windows, in mode client; ten windows are aborted in transactions."""
+    await target.begin()
+    producer, client = await target.openwire(), await target.stomp()
+    name, created = f"/topic/{_QUEUE.name}", 0
+    for number in range(target.sized(300, 100)):
+        try:
+            await client.subscribe(name, ack="client", number=number + 1)
+        except Refused:
+            break
+        created += 1
+    count = target.sized(16_000, 500)
+    for _ in range(10):
+        await producer.write(producer.messages_to(topic(_QUEUE.name), count // 10, text="x"))
+        await producer.settle(60)
+    await client.messages_reach(created * min(count, 10_000) // 2, 60)
+    for _ in range(target.sized(10, 2)):
+        ack = b"BEGIN\ntransaction:t\n\n\0ACK\ntransaction:t\nid:" + client.last_ack + b"\n\n\0"
+        await client.request(ack + b"ABORT\ntransaction:t\nreceipt:r\n\n\0", 50)
+    return f"{created} subscriptions, {client.messages:,} received; {common(client.errors)}"
+
+
+@attack("topic-ack-all")
+async def topic_ack_all(target: Target) -> str:
+    """200,000 deliveries of a topic, acknowledged by one transacted command that says 2,147,483,647, 20 times."""
+    await target.begin()
+    producer, client = await target.openwire(), await target.openwire()
+    consumer = await client.consume(topic(_QUEUE.name), prefetch=2**31 - 1)
+    count = target.sized(200_000, 5_000)
+    for _ in range(20):
+        await producer.write(producer.messages_to(topic(_QUEUE.name), count // 20, text="x"))
+        await producer.settle(60)
+    await client.messages_reach(count, 60)
+    ack = _ack(consumer, producer, wire.AckType.STANDARD, last=count, count=2**31 - 1)
+    for number in range(1, 21):
+        transaction = LocalTransactionId(client.id, number)
+        ack.transaction_id = transaction
+        await client.request(client.transaction(wire.TransactionType.BEGIN, transaction))
+        await client.request(ack)
+        await client.request(client.transaction(wire.TransactionType.ROLLBACK, transaction))
+    return f"{client.messages:,} received; {common(client.errors)}"

@@ -6,6 +6,7 @@ import time
 from benchmarks.hostile.attacks import attack
 from benchmarks.hostile.target import FORMAT, OpenWire, Target, common, message, queue, topic
 from pybroker.broker.domain.openwire import commands as wire
+from pybroker.broker.domain.transaction import LocalTransactionId
 
 _QUEUE = queue("HOSTILE.GROWTH")
 
@@ -142,6 +143,20 @@ async def advisories_to_many(target: Target) -> str:
     )
     names = [queue(f"HOSTILE.{n}") for n in range(target.sized(2_000, 200))]
     await _send(client, _messages(client, names, text="x"))
+    return f"{common(failures) or 'accepted'}; {listener.messages:,} advisories"
+
+
+@attack("advisories-crowd", memory_limit_mb=1024)
+async def advisories_crowd(target: Target) -> str:
+    """2,000 consumers of `>`, which includes the advisories, and then 100 connections that come and go."""
+    await target.begin()
+    listener = await target.openwire()
+    failures = await listener.requests(
+        listener.consumer(topic(">"), prefetch=10) for _ in range(target.sized(2_000, 200))
+    )
+    for _ in range(target.sized(100, 5)):
+        client = await target.openwire()
+        await client.leave()
     return f"{common(failures) or 'accepted'}; {listener.messages:,} advisories"
 
 
@@ -502,6 +517,25 @@ async def scheduler_browse(target: Target) -> str:
     await client.messages_reach(min(20 * count, 32_000), 10)  # no more than its window
     await _send(client, client.messages_to(management, 1, values={"AMQ_SCHEDULER_ACTION": "REMOVEALL"}, text=""), 50)
     return f"{client.messages:,} received; {common(client.errors)}"
+
+
+@attack("scheduler-browse-transaction", refused="16 browse")
+async def scheduler_browse_transaction(target: Target) -> str:
+    """50,000 scheduled messages, and a transaction that browses them 500 times and removes them."""
+    await target.begin()
+    client = await target.openwire()
+    count = target.sized(50_000, 2_000)
+    await _send(client, client.messages_to(_QUEUE, count, text="x", values={"AMQ_SCHEDULED_DELAY": 3_600_000}))
+    transaction = LocalTransactionId(client.id, 1)
+    await client.request(client.transaction(wire.TransactionType.BEGIN, transaction))
+    management, answers = topic("ActiveMQ.Scheduler.Management"), queue("HOSTILE.ANSWERS")
+    common_fields = {"text": "", "transaction_id": transaction}
+    browse = {"AMQ_SCHEDULER_ACTION": "BROWSE"}
+    await client.write(client.messages_to(management, 500, values=browse, reply_to=answers, **common_fields))
+    await client.write(client.messages_to(management, 1, values={"AMQ_SCHEDULER_ACTION": "REMOVEALL"}, **common_fields))
+    await client.settle(60)
+    await client.request(client.transaction(wire.TransactionType.COMMIT_ONE_PHASE, transaction), 60)
+    return common(client.errors) or "browsed and removed"
 
 
 @attack("priorities-interleaved")
