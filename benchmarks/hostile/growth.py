@@ -281,7 +281,7 @@ async def stomp_subscriptions(target: Target) -> str:
     return f"{sum(client.messages for client in clients):,} received"
 
 
-@attack("scheduled-sends", quick=True)
+@attack("scheduled-sends", quick=True, memory_limit_mb=512)
 async def scheduled_sends(target: Target) -> str:
     """120,000 messages scheduled for the same millisecond, 5 s ahead."""
     await target.begin()
@@ -291,6 +291,19 @@ async def scheduled_sends(target: Target) -> str:
     await _send(client, data, 50)
     await asyncio.sleep(target.sized(6, 2))
     return common(client.errors) or f"{count:,} accepted"
+
+
+@attack("scheduled-many", refused="messages are scheduled already")
+async def scheduled_many(target: Target) -> str:
+    """300,000 messages scheduled for the next hour, six times what the memory limit has room for."""
+    await target.begin()
+    client = await target.openwire()
+    for _ in range(30):
+        await client.write(
+            client.messages_to(_QUEUE, target.sized(10_000, 200), text="x", values={"AMQ_SCHEDULED_DELAY": 3_600_000})
+        )
+        await client.settle(60)
+    return common(client.errors) or "accepted"
 
 
 @attack("scheduled-crons", refused="there is no such day")
@@ -501,10 +514,10 @@ async def composite_small(target: Target) -> str:
 
 @attack("scheduler-browse", refused="16 browse")
 async def scheduler_browse(target: Target) -> str:
-    """50,000 scheduled messages, which are browsed 20 times and then removed."""
+    """45,000 scheduled messages, which are browsed 20 times and then removed."""
     await target.begin()
     client = await target.openwire()
-    count = target.sized(50_000, 2_000)
+    count = target.sized(45_000, 2_000)
     await _send(client, client.messages_to(_QUEUE, count, text="x", values={"AMQ_SCHEDULED_DELAY": 3_600_000}))
     answers = wire.Destination(_TEMPORARY, f"{client.id}:1")
     await client.request(
@@ -521,10 +534,10 @@ async def scheduler_browse(target: Target) -> str:
 
 @attack("scheduler-browse-transaction", refused="16 browse")
 async def scheduler_browse_transaction(target: Target) -> str:
-    """50,000 scheduled messages, and a transaction that browses them 500 times and removes them."""
+    """45,000 scheduled messages, and a transaction that browses them 500 times and removes them."""
     await target.begin()
     client = await target.openwire()
-    count = target.sized(50_000, 2_000)
+    count = target.sized(45_000, 2_000)
     await _send(client, client.messages_to(_QUEUE, count, text="x", values={"AMQ_SCHEDULED_DELAY": 3_600_000}))
     transaction = LocalTransactionId(client.id, 1)
     await client.request(client.transaction(wire.TransactionType.BEGIN, transaction))

@@ -405,7 +405,10 @@ class Config:
         "that one to serve them, and to leave them to an ActiveMQ again.",
     )
     jobs_max: int = _declared(
-        whole, 1_000_000, least=1, description="How many scheduled messages clients may have at a time."
+        whole,
+        1_000_000,
+        least=1,
+        description="How many scheduled messages clients may have at a time, if `memory_limit` has room for them.",
     )
     stop_timeout: float = _declared(
         duration,

@@ -177,7 +177,7 @@ class BrokerCore(Host):
             recovered: the jobs that it held.
             wake_at: schedules a call of `Scheduler.fire` at that time.
             connection_id: the producer id of repeated messages begins with it; no broker may have used it before.
-            jobs_max: number of jobs that clients may create.
+            jobs_max: number of jobs that clients may create, if the memory limit has room for them.
         """
         self._jobs = jobs
         self._due_work = WorkQueue(self.begin_work)
@@ -189,7 +189,8 @@ class BrokerCore(Host):
             clock=self.clock,
             wake_at=wake_at,
             connection_id=connection_id,
-            jobs_max=jobs_max,
+            jobs_max=min(jobs_max, self.objects.jobs_max),
+            count=self.objects.count_jobs,
             dead_letter=self.dead_letters.dead_letter,
         )
         self.scheduler.load(recovered)

@@ -1,6 +1,6 @@
 """A priority queue of scheduled jobs by due time, which also finds jobs by id."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -24,9 +24,11 @@ class JobQueue:
     When there are too many of these, all entries of jobs move to a new heap, a few for each job that is removed.
     """
 
-    __slots__ = ("_count", "_heap", "_jobs", "_left", "_sequence")
+    __slots__ = ("_count", "_counted", "_heap", "_jobs", "_left", "_sequence")
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[int], None] | None = None) -> None:
+        """Begin without jobs; `count` is called with each change of their number."""
+        self._counted = count
         self._heap: _Heap = []
         self._left: _Heap = []
         """What is left of the former heap, which is a heap too."""
@@ -52,7 +54,7 @@ class JobQueue:
     def add(self, job: Job) -> None:
         """Add a new job; jobs due at the same time keep the order in which they were added."""
         self._jobs[job.job_id] = (*self._jobs.get(job.job_id, ()), job)
-        self._count += 1
+        self._change(1)
         self.push(job, job.next_time)
 
     def push(self, job: Job, time: int) -> None:
@@ -80,7 +82,7 @@ class JobQueue:
             self._jobs[job.job_id] = rest
         else:
             del self._jobs[job.job_id]
-        self._count -= 1
+        self._change(-1)
         self._compact()
 
     def by_id(self, job_id: str) -> Sequence[Job]:
@@ -90,6 +92,11 @@ class JobQueue:
     def named(self) -> list[tuple[Job, ...]]:
         """Return the jobs at this moment, those of one id together, in no order."""
         return list(self._jobs.values())
+
+    def _change(self, change: int) -> None:
+        self._count += change
+        if self._counted is not None:
+            self._counted(change)
 
     def _first(self) -> _Heap:
         """Return the heap with the earliest entry, behind some of removed jobs; an empty one if there are no jobs."""

@@ -23,8 +23,9 @@ depend on the order: on the former master no connection took more than three qua
 part, so neither do those of them that are back. The parts are no larger than ever; a connection that takes more than
 its usual share keeps it, and gets nothing more when the grace period is over.
 
-Both count in the broker's memory usage, but no more than their parts do: what a store holds beyond must not stop
-producers for ever. Connections beside their guaranteed bytes take at most the shared part.
+Scheduled messages have a third part, without shares. All count in the broker's memory usage, but no more than their
+parts do: what a store holds beyond must not stop producers for ever. Connections beside their guaranteed bytes take at
+most the shared part.
 
 Not per message: everything here is called when something is created or removed. Source of the rule of three times what
 is left: A. K. Choudhury, E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches".
@@ -50,6 +51,9 @@ PART_BYTES: Final = 300
 TRANSACTION_BYTES: Final = 4000
 """The memory of a transaction that is open beside ten others, in tables of its connection; it counts itself besides."""
 
+JOB_BYTES: Final = 725
+"""The memory of a scheduled message, whose body is not in memory. Measured with 100,000 of them."""
+
 CHARACTER_BYTES: Final = 4
 """The memory of each character of a name or selector, which several tables have, and a selector compiled too."""
 
@@ -66,10 +70,14 @@ PART_MIN: Final = 16 << 20
 
 CONNECTIONS_SHIFT: Final = 3
 LASTING_SHIFT: Final = 2
-"""The shared part of connections is an eighth of the memory limit, that of what stays is a quarter."""
+JOBS_SHIFT: Final = 2
+"""The shared part of connections is an eighth of the memory limit, that of what stays is a quarter, and that of
+scheduled messages another quarter."""
 
 REST_FACTOR: Final = 3
 """A connection takes at most so many times what is left."""
+
+_NO_LIMIT: Final = 1 << 60
 
 RESERVE_SHIFT: Final = 2
 """The reserve is a quarter of the part of what stays."""
@@ -105,6 +113,8 @@ class ObjectMemory:
         lasting_max: bytes of what stays.
         lasting: bytes that are taken of it.
         destination_count: number of queues and topics that stay.
+        job_count: number of scheduled messages.
+        jobs_max: number of scheduled messages that clients may create.
         counted: bytes of all this that count in the broker's memory usage.
     """
 
@@ -113,6 +123,7 @@ class ObjectMemory:
         "_creators",
         "_general_max",
         "_grace_ends_at",
+        "_jobs_counted_max",
         "_lasting_counted_max",
         "_reserve",
         "_seconds",
@@ -120,6 +131,8 @@ class ObjectMemory:
         "counted",
         "destination_count",
         "held",
+        "job_count",
+        "jobs_max",
         "lasting",
         "lasting_max",
         "shared",
@@ -160,6 +173,9 @@ class ObjectMemory:
         self.held = 0
         self.lasting = 0
         self.destination_count = 0
+        self.jobs_max = max(limit >> JOBS_SHIFT, PART_MIN) // JOB_BYTES if limit else _NO_LIMIT
+        self._jobs_counted_max = limit >> JOBS_SHIFT
+        self.job_count = 0
 
     def begin_grace(self) -> None:
         """Begin the grace period, as the clients of a former master come back now."""
@@ -235,6 +251,11 @@ class ObjectMemory:
             self.destination_count -= 1
         self._recount()
 
+    def count_jobs(self, change: int) -> None:
+        """Count a change of the number of scheduled messages."""
+        self.job_count += change
+        self._recount()
+
     def change_held(self, size: int, shared: int) -> None:
         """Count bytes of a connection, and those of them that are beyond what it is guaranteed; negative: gone."""
         self.held += size
@@ -261,6 +282,7 @@ class ObjectMemory:
 
     def _recount(self) -> None:
         counted = min(self.held, self._shared_counted_max) + min(self.lasting, self._lasting_counted_max)
+        counted += min(self.job_count * JOB_BYTES, self._jobs_counted_max)
         if counted != self.counted:
             change, self.counted = counted - self.counted, counted
             self._count(change)

@@ -121,6 +121,7 @@ class Scheduler:
             before. None: cancels it.
         connection_id: the producer id of repeated messages begins with it; no broker may have used it before.
         jobs_max: number of jobs that clients may create.
+        count: called with each change of the number of jobs.
         dead_letter: gets a due message that cannot be sent, and the cause.
         offset_at: the time zone of cron entries.
     """
@@ -138,6 +139,7 @@ class Scheduler:
         wake_at: Callable[[int | None], None],
         connection_id: str,
         jobs_max: int = JOBS_MAX,
+        count: Callable[[int], None] | None = None,
         dead_letter: Callable[[Message, str], None] | None = None,
         offset_at: UtcOffset = cron.local_offset,
     ) -> None:
@@ -152,7 +154,7 @@ class Scheduler:
         self._jobs_max = jobs_max
         self._dead_letter = dead_letter
         self._offset_at = offset_at
-        self._job_queue = JobQueue()
+        self._job_queue = JobQueue(count)
         self._is_firing = False
         self._refusals: list[RequestError] = []
         """Errors of messages that could not be sent in this call of `fire`."""
@@ -208,7 +210,7 @@ class Scheduler:
         if timetable(properties) is None:
             return False
         if len(self._job_queue) >= self._jobs_max:
-            raise ResourceLimit(f"{self._jobs_max} messages are scheduled already, the limit jobs_max")
+            raise ResourceLimit(f"{self._jobs_max} messages are scheduled already: raise jobs_max or memory_limit")
         return True
 
     def is_for(self, message: Message) -> bool:
