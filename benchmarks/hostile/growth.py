@@ -160,6 +160,21 @@ async def advisories_crowd(target: Target) -> str:
     return f"{common(failures) or 'accepted'}; {listener.messages:,} advisories"
 
 
+@attack("durables-backlog")
+async def durables_backlog(target: Target) -> str:
+    """1,000 durable subscriptions without consumers, and 1,500 small persistent messages, which each of them keeps."""
+    await target.begin()
+    client, producer = await target.openwire(), await target.openwire()
+    destination, count = topic("HOSTILE.KEPT"), target.sized(1_000, 100)
+    infos = [client.consumer(destination, prefetch=1, subscription_name=f"s{n}") for n in range(count)]
+    failures = await client.requests(infos)
+    failures += await client.requests(wire.RemoveInfo(object_id=info.consumer_id) for info in infos)
+    for _ in range(15):
+        await producer.write(producer.messages_to(destination, target.sized(100, 10), text="x", persistent=True))
+        await producer.settle(60)
+    return common(failures) or "accepted"
+
+
 @attack("wildcard-late", memory_limit_mb=1024)
 async def wildcard_late(target: Target) -> str:
     """20,000 queues, and then 100 consumers of wildcards that match all of them."""

@@ -20,7 +20,7 @@ from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.retained_history import RetainedHistory
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
-from pybroker.broker.core.usage import SharedUsage, Usage
+from pybroker.broker.core.usage import REFERENCE_BYTES, SharedUsage, Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
@@ -173,7 +173,7 @@ class Durable(StoredSource):
         self.pending.append(Reference(message, self, self._next_sequence))
         self._next_sequence += 1
         held = self._held[message.destination]
-        held.acquire(message)
+        held.acquire(message, REFERENCE_BYTES)
         self._record_expiry(message)
         usage = held.usage
         if usage.used > self._page_out_at or usage.broker.used > usage.broker.watermark:
@@ -237,12 +237,12 @@ class Durable(StoredSource):
         """Add messages that have been read back to the memory usage."""
         super().count_in(references)
         for reference in references:
-            self._held[reference.message.destination].acquire(reference.message)
+            self._held[reference.message.destination].acquire(reference.message, REFERENCE_BYTES)
 
     def count_out(self, references: Sequence[Reference]) -> None:
         """Subtract paged-out messages from the memory usage; this may call back producers that wait for memory."""
         for reference in references:
-            self._held[reference.message.destination].release(reference.message)
+            self._held[reference.message.destination].release(reference.message, REFERENCE_BYTES)
 
     def forget(
         self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
@@ -253,7 +253,7 @@ class Durable(StoredSource):
     def settle(self, reference: Reference) -> None:
         """Mark a reference as settled, and release its memory."""
         reference.state = ReferenceState.SETTLED
-        self._held[reference.message.destination].release(reference.message)
+        self._held[reference.message.destination].release(reference.message, REFERENCE_BYTES)
 
     def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
         """Remove the body of a delivered message from memory if it can be read back."""
@@ -273,9 +273,9 @@ class Durable(StoredSource):
 
     def _replace(self, reference: Reference, message: Message) -> None:
         held, replaced = self._held[message.destination], reference.message
-        held.acquire(message)
+        held.acquire(message, REFERENCE_BYTES)
         reference.message = message
-        held.release(replaced)
+        held.release(replaced, REFERENCE_BYTES)
 
     def _wants(self, message: Message) -> bool:
         consumer = self.consumer

@@ -486,8 +486,12 @@ class _Waiting:
         self.owner = owner
 
 
+REFERENCE_BYTES: Final = 112
+"""The memory of a reference to a message that another backlog has too, in a list. Measured with 3,000,000 of them."""
+
+
 class SharedUsage:
-    """Counts each message of a topic once, however many of its subscriptions hold it."""
+    """Counts each message of a topic once, however many of its subscriptions hold it, and the references to it."""
 
     __slots__ = ("_holders", "usage")
 
@@ -495,17 +499,20 @@ class SharedUsage:
         self.usage = usage
         self._holders: dict[Message, int] = {}
 
-    def acquire(self, message: Message) -> None:
-        """Add a holder of a message."""
+    def acquire(self, message: Message, reference_bytes: int = 0) -> None:
+        """Add a holder of a message, whose reference to it takes that memory."""
         holders = self._holders.get(message, 0)
-        if not holders:
-            self.usage.acquire(message.size)
+        size = reference_bytes if holders else reference_bytes + message.size
+        if size:
+            self.usage.acquire(size)
         self._holders[message] = holders + 1
 
-    def release(self, message: Message) -> None:
+    def release(self, message: Message, reference_bytes: int = 0) -> None:
         """Remove a holder of a message; do nothing if the message is not counted."""
         holders = self._holders.pop(message, 0)
         if holders > 1:
             self._holders[message] = holders - 1
+            if reference_bytes:
+                self.usage.release(reference_bytes)
         elif holders:
-            self.usage.release(message.size)
+            self.usage.release(reference_bytes + message.size)

@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.paging import FEW_BACKLOGS
-from pybroker.broker.core.usage import GRACE_BYTES, REQUESTS_MAX, SharedUsage, Usage
+from pybroker.broker.core.usage import GRACE_BYTES, REFERENCE_BYTES, REQUESTS_MAX, SharedUsage, Usage
 from pybroker.store.memory import MemoryStore
 from tests.unit.core.backlogs import World, message
 
@@ -314,17 +314,17 @@ class TestWhatCounts:
         world.queue.remove_expired()
         assert world.usage.used == 0
 
-    def test_topic_usage_counts_a_message_of_many_durables_once(self):
+    def test_topic_counts_a_message_once_and_each_durables_reference(self):
         world = World()
         one, other = world.durable("one"), world.durable("other")
         world.publish("a", "b")
-        assert world.topic.usage.used == world.usage.used == 2 * SIZE
+        assert world.topic.usage.used == world.usage.used == 2 * SIZE + 4 * REFERENCE_BYTES
         world.activate(one).ack(2)
-        assert world.usage.used == 2 * SIZE
+        assert world.usage.used == 2 * SIZE + 2 * REFERENCE_BYTES
         world.activate(other).ack(1)
-        assert world.usage.used == SIZE
+        assert world.usage.used == SIZE + REFERENCE_BYTES
         other.close()
-        assert world.usage.used == SIZE  # outstanding still
+        assert world.usage.used == SIZE + REFERENCE_BYTES  # outstanding still
 
     def test_a_deleted_durable_subscription_gives_back_what_waits(self):
         world = World()
