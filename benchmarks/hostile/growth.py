@@ -308,7 +308,7 @@ async def scheduled_sends(target: Target) -> str:
     return common(client.errors) or f"{count:,} accepted"
 
 
-@attack("scheduled-many", refused="messages are scheduled already")
+@attack("scheduled-many", refused="messages are scheduled, and")
 async def scheduled_many(target: Target) -> str:
     """300,000 messages scheduled for the next hour, six times what the memory limit has room for."""
     await target.begin()

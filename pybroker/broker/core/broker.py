@@ -190,6 +190,7 @@ class BrokerCore(Host):
             wake_at=wake_at,
             connection_id=connection_id,
             jobs_max=min(jobs_max, self.objects.jobs_max),
+            limited_by="jobs_max" if jobs_max <= self.objects.jobs_max else "memory_limit",
             count=self.objects.count_jobs,
             dead_letter=self.dead_letters.dead_letter,
         )

@@ -121,6 +121,7 @@ class Scheduler:
             before. None: cancels it.
         connection_id: the producer id of repeated messages begins with it; no broker may have used it before.
         jobs_max: number of jobs that clients may create.
+        limited_by: the setting from which this number comes.
         count: called with each change of the number of jobs.
         dead_letter: gets a due message that cannot be sent, and the cause.
         offset_at: the time zone of cron entries.
@@ -139,6 +140,7 @@ class Scheduler:
         wake_at: Callable[[int | None], None],
         connection_id: str,
         jobs_max: int = JOBS_MAX,
+        limited_by: str = "jobs_max",
         count: Callable[[int], None] | None = None,
         dead_letter: Callable[[Message, str], None] | None = None,
         offset_at: UtcOffset = cron.local_offset,
@@ -152,6 +154,7 @@ class Scheduler:
         self._producer_id = ProducerId(connection_id, 0, 0)
         self._sequence = 0
         self._jobs_max = jobs_max
+        self._limited_by = limited_by
         self._dead_letter = dead_letter
         self._offset_at = offset_at
         self._job_queue = JobQueue(count)
@@ -210,7 +213,10 @@ class Scheduler:
         if timetable(properties) is None:
             return False
         if len(self._job_queue) >= self._jobs_max:
-            raise ResourceLimit(f"{self._jobs_max} messages are scheduled already: raise jobs_max or memory_limit")
+            raise ResourceLimit(
+                f"{len(self._job_queue)} messages are scheduled, and {self._limited_by} allows {self._jobs_max}: "
+                f"remove some, or raise {self._limited_by}"
+            )
         return True
 
     def is_for(self, message: Message) -> bool:

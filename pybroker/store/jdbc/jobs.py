@@ -30,7 +30,7 @@ from pybroker.store.runtime import StoreRuntime
 
 logger = logging.getLogger(__name__)
 
-HELD_BYTES_MAX = 64 * 1024 * 1024
+HELD_BYTES_MAX = 32 * 1024 * 1024
 """Limit on the messages kept in memory."""
 
 _JOBS = (

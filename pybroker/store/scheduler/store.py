@@ -50,7 +50,7 @@ from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.recovery import CLEAN_STOP, INDEX_FILES, JobReading
 from pybroker.store.scheduler.state import SCHEDULER, JobState, add_command, place, removable, renewable
 
-HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+HELD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Limit on the messages kept in memory."""
 RENEWALS_MAX: Final = 200
 """Greatest number of jobs that one cleanup rewrites."""

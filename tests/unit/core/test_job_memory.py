@@ -57,7 +57,9 @@ def test_memory_has_room_for_a_part_of_jobs_max() -> None:
 def test_no_more_are_accepted_than_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_memory, "JOB_BYTES", PART_MIN // 4)
     jobs = Jobs()
-    with pytest.raises(ResourceLimit, match="4 messages are scheduled already: raise jobs_max or memory_limit"):
+    with pytest.raises(
+        ResourceLimit, match="4 messages are scheduled, and memory_limit allows 4: remove some, or raise memory_limit"
+    ):
         jobs.schedule(10)
     assert jobs.counted == PART_MIN
 
@@ -73,5 +75,7 @@ def test_recovered_jobs_count_with_their_part_at_most(monkeypatch: pytest.Monkey
 
 def test_without_a_memory_limit_jobs_max_counts() -> None:
     jobs = Jobs(2, memory=0)
-    with pytest.raises(ResourceLimit, match="2 messages are scheduled already"):
+    with pytest.raises(
+        ResourceLimit, match="2 messages are scheduled, and jobs_max allows 2: remove some, or raise jobs_max"
+    ):
         jobs.schedule(3)
