@@ -2,7 +2,6 @@
 """A few bytes of each delivery answer to STOMP's ids as the deliveries themselves do."""
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from pybroker.broker.core.piecewise import carry_out
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.stomp.acknowledgements import KeptDeliveries, KeptTaken
 from pybroker.transports.stomp.counted_deliveries import CountedDeliveries, CountedTaken, tracked_bytes, window_max
 
@@ -81,7 +81,7 @@ def test_as_many_are_acknowledged_or_rejected_as_are_taken() -> None:
     consumer, counted = Counting(), CountedDeliveries(by_message_id=True)
     for _ in range(5):
         counted.add(delivery("a"))
-    transaction = SimpleNamespace()
+    transaction = LocalTransactionId("c", 1)
     for taken in (counted.take_through(3), counted.take(5)):
         assert taken is not None
         taken.acknowledge(consumer, transaction)
