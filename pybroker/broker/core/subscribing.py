@@ -11,6 +11,7 @@ from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
 from pybroker.broker.domain.destination import is_advisory
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidDestination, RequestError
 from pybroker.broker.domain.ports import Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -28,6 +29,7 @@ class Subscribing:
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
     ) -> BrokerConsumer:
         """Add a consumer to the destinations of its request; see `ConnectionPort`."""
+        EFFORT.is_large = True  # a wildcard may cover tens of thousands of destinations
         destination = request.destination
         self._destinations.creator = owner.objects
         for each in request.destinations:
@@ -51,6 +53,7 @@ class Subscribing:
 
     def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer from the consumers of patterns, and the advisory topics that only it listened to."""
+        EFFORT.is_large = True  # as above
         self._runtime.usage.delivered.discard(consumer)
         for destination in consumer.request.destinations:
             self._destinations.queue_patterns.remove(destination, consumer)
