@@ -40,6 +40,7 @@ class Attack:
         run: performs it, and returns what came of it.
         memory_limit_mb: the broker's `memory_limit`.
         frame_mb: the length of its frames where they come near `frame_max`, which the verdict allows for; else 0.
+        index_mb: the memory of the ids of what waits in the store, where that is much, which the verdict allows for.
         quick: it belongs to the short form.
         seconds_max: time after which it is ended, still under way.
         extra: further arguments of `pybroker start`.
@@ -55,6 +56,7 @@ class Attack:
     run: Run
     memory_limit_mb: int
     frame_mb: int
+    index_mb: int
     quick: bool
     seconds_max: float
     extra: Sequence[str]
@@ -71,6 +73,7 @@ def attack(
     *,
     memory_limit_mb: int = MEMORY_LIMIT_MB,
     frame_mb: int = 0,
+    index_mb: int = 0,
     quick: bool = False,
     seconds_max: float = PATIENCE_SECONDS,
     extra: Sequence[str] = (),
@@ -91,6 +94,7 @@ def attack(
             run=run,
             memory_limit_mb=memory_limit_mb,
             frame_mb=frame_mb,
+            index_mb=index_mb,
             quick=quick,
             seconds_max=seconds_max,
             extra=extra,

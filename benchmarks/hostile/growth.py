@@ -160,7 +160,7 @@ async def advisories_crowd(target: Target) -> str:
     return f"{common(failures) or 'accepted'}; {listener.messages:,} advisories"
 
 
-@attack("durables-backlog")
+@attack("durables-backlog", index_mb=100)  # 1,500,000 times 70 bytes
 async def durables_backlog(target: Target) -> str:
     """1,000 durable subscriptions without consumers, and 1,500 small persistent messages, which each of them keeps."""
     await target.begin()

@@ -152,6 +152,7 @@ def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Tria
             peak_mb=samples.peak_mb,
             limit_mb=attack.memory_limit_mb,
             frame_mb=attack.frame_mb,
+            index_mb=attack.index_mb,
             log_kb=log_kb,
             errors=measured["errors"] + _refusals(attack, measured["refused"]),
             harm=result["harm"],

@@ -108,6 +108,7 @@ def problems(
     peak_mb: float,
     limit_mb: float,
     frame_mb: float = 0,
+    index_mb: float = 0,
     log_kb: float,
     errors: Sequence[str],
     harm: Sequence[str],
@@ -115,10 +116,11 @@ def problems(
 ) -> list[str]:
     """Return what breaks a promise, and what the attack failed to do; nothing if the broker withstood all of it.
 
-    The length of the attack's frames, `frame_mb`, counts where they come near `frame_max`; 0: they do not.
+    The length of the attack's frames, `frame_mb`, counts where they come near `frame_max`; 0: they do not. The ids of
+    what waits in the store, `index_mb`, count as `docs/operations.md` states under The process.
     """
     found = []
-    memory_mb = limit_mb + MEMORY_ABOVE_LIMIT_MB + FRAMES_ABOVE_LIMIT * frame_mb
+    memory_mb = limit_mb + MEMORY_ABOVE_LIMIT_MB + FRAMES_ABOVE_LIMIT * frame_mb + index_mb
     bound = BUSY_MS if waits.late_ms > BUSY_LATE_MS else QUIET_MS
     if waits.own_ms > bound:
         found.append(f"wait > {bound:g} ms")
