@@ -17,8 +17,8 @@ clients see no difference. Maps and objects are read from text, and rendered as 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, is_advisory, parse
@@ -421,46 +421,54 @@ _Body = tuple[bytes, dict[str, str]]
 _LargeBody = tuple[Sequence[bytes], dict[str, str]]
 """The same of a long body, which is in pieces."""
 
+_LINE_CHARS: Final = 64 << 10
+"""Characters of header lines that a thread escapes and encodes at once, while it keeps the interpreter."""
 
-class SlowBody:
-    """A body that takes long to render.
+
+class _Rendered(NamedTuple):
+    """A message that was rendered in a thread.
 
     Attributes:
         fields: the message, without its content if that is long.
+        headers: those that describe the body's form.
+        lines: the last lines of the head, in pieces; empty if properties override standard headers.
+        pieces: the body.
     """
 
-    __slots__ = ("_error", "_made", "_message", "_start", "_stop", "_writer", "fields")
+    fields: OpenWireMessage
+    headers: dict[str, str]
+    lines: Sequence[bytes]
+    pieces: Sequence[bytes]
 
-    def __init__(
-        self, writer: "MessageWriter", message: Message, fields: OpenWireMessage, start: int = 0, stop: int = 0
-    ) -> None:
+
+class SlowBody:
+    """A message whose body or properties take long to decode and to render."""
+
+    __slots__ = ("_error", "_fields", "_made", "_message", "_writer")
+
+    def __init__(self, writer: "MessageWriter", message: Message, fields: OpenWireMessage | None = None) -> None:
         """Render nothing yet.
 
         Args:
             writer: renders it.
             message: the message.
-            fields: its fields.
-            start: the offset in its bytes of the content that the fields lack.
-            stop: the offset of its end; 0: the fields have the content.
+            fields: its fields; None: they are decoded with the body.
         """
-        self.fields = fields
+        self._fields = fields
         self._writer = writer
         self._message = message
-        self._start = start
-        self._stop = stop
-        self._made: _LargeBody | None = None
+        self._made: _Rendered | None = None
         self._error: Exception | None = None
 
     def render(self) -> None:
         """Render it; in a thread. An error is kept for `rendered`."""
         try:
-            _ = self.fields.properties  # decoded here, and kept for `rendered`
-            self._made = self._writer.large_body(self._message, self.fields, self._start, self._stop)
+            self._made = self._writer.render_large(self._message, self._fields)
         except Exception as error:  # of any kind, it concerns this message
             self._error = error
 
-    def rendered(self) -> _LargeBody:
-        """Return the body and its headers, after `render`. Raises the error of `render`."""
+    def rendered(self) -> _Rendered:
+        """Return the parts of the frame, after `render`. Raises the error of `render`."""
         if self._error is not None:
             raise self._error
         assert self._made is not None, "it is rendered first"
@@ -524,7 +532,7 @@ class MessageWriter:
         """
         message = delivery.message
         if len(message.data) > INLINE_BYTES_MAX:
-            return SlowBody(self, message, *decode_around_content(message.data))
+            return SlowBody(self, message)
         fields = view(message)
         if fields.compressed and _is_slow(fields):
             return SlowBody(self, message, fields)
@@ -543,12 +551,10 @@ class MessageWriter:
         Raises:
             MalformedOpenWire: the message's bytes do not decode.
         """
-        fields = slow.fields
-        pieces, headers = slow.rendered()
-        if not _STANDARD.isdisjoint(fields.properties):
+        fields, headers, lines, pieces = slow.rendered()
+        if not lines:
             return (self._write_overridden(delivery, fields, ack, (b"".join(pieces), headers)),)
-        lines = self._lines(delivery.message, fields, fields.properties, _optional_headers(fields, headers))
-        return (self._frame_head(delivery, fields, ack, lines), *pieces, FRAME_END)
+        return (self._frame_head(delivery, fields, ack, ""), *lines, *pieces, FRAME_END)
 
     def _frame_head(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, lines: str) -> bytes:
         """Return a frame up to its body, with the lines that are the same for all consumers."""
@@ -596,6 +602,16 @@ class MessageWriter:
     ) -> str:
         """Return the last lines of the head."""
         escape = self._escape
+        lines = self._standard_lines(message, fields, optional_headers)
+        names = self._property_names
+        for name, held in properties.items():
+            text = held if type(held) is str else java_text(held)
+            lines += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
+        return lines + "\n"
+
+    def _standard_lines(self, message: Message, fields: OpenWireMessage, optional_headers: Mapping[str, str]) -> str:
+        """Return the last lines of the head before the properties."""
+        escape = self._escape
         lines = (
             f"message-id:{escape(message.message_id)}\n"
             f"expires:{message.expiration}\npriority:{message.priority}\ntimestamp:{fields.timestamp}\n"
@@ -604,11 +620,27 @@ class MessageWriter:
             lines += "persistent:true\n"
         for name, value in optional_headers.items():
             lines += f"{name}:{escape(value)}\n"
-        names = self._property_names
-        for name, held in properties.items():
+        return lines
+
+    def _line_pieces(
+        self, message: Message, fields: OpenWireMessage, optional_headers: Mapping[str, str]
+    ) -> Iterator[bytes]:
+        """Yield the lines of `_lines`, encoded, in pieces; in a thread."""
+        escape = self._escape
+        lines = self._standard_lines(message, fields, optional_headers)
+        for name, held in fields.properties.items():
             text = held if type(held) is str else java_text(held)
-            lines += f"{names.get(name) or self._property_name(name)}{escape(text)}\n"
-        return lines + "\n"
+            lines += readable_name(name) + ":"
+            start = 0
+            while len(text) - start > _LINE_CHARS:
+                yield (lines + escape(text[start : start + _LINE_CHARS])).encode(errors="replace")
+                lines = ""
+                start += _LINE_CHARS
+            lines += escape(text[start:]) + "\n"
+            if len(lines) > _LINE_CHARS:
+                yield lines.encode(errors="replace")
+                lines = ""
+        yield (lines + "\n").encode(errors="replace")
 
     def _write_overridden(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, made: _Body) -> bytes:
         """Render with properties that override standard headers, as in ActiveMQ.
@@ -675,7 +707,27 @@ class MessageWriter:
             )  # fmt: skip
         return b"", {}
 
-    def large_body(self, message: Message, fields: OpenWireMessage, start: int, stop: int) -> _LargeBody:
+    def render_large(self, message: Message, fields: OpenWireMessage | None) -> _Rendered:
+        """Render a message that is long, or becomes long when it is inflated; in a thread.
+
+        Args:
+            message: the message.
+            fields: its fields; None: they are decoded here.
+
+        Raises:
+            MalformedOpenWire: it does not decode.
+        """
+        start = stop = 0
+        if fields is None:
+            fields, start, stop = decode_around_content(message.data)
+        properties = fields.properties
+        pieces, headers = self._large_body(message, fields, start, stop)
+        if not _STANDARD.isdisjoint(properties):
+            return _Rendered(fields, headers, (), pieces)
+        lines = list(self._line_pieces(message, fields, _optional_headers(fields, dict(headers))))
+        return _Rendered(fields, headers, lines, pieces)
+
+    def _large_body(self, message: Message, fields: OpenWireMessage, start: int, stop: int) -> _LargeBody:
         """Return a long body in pieces, and the headers that describe its form; in a thread.
 
         Args:
@@ -687,16 +739,21 @@ class MessageWriter:
         Raises:
             MalformedOpenWire: it does not decode.
         """
-        is_bytes = fields.type is _BYTES
-        if not stop or fields.compressed or (not is_bytes and self._transformation is not None):
-            if stop:
-                fields.content = message.data[start:stop]
+        kind = fields.type
+        is_transformed = kind is not _BYTES and self._transformation is not None
+        if stop and (fields.compressed or is_transformed):
+            fields.content = message.data[start:stop]
+        headers: dict[str, str] = {}
+        pieces: Sequence[bytes]
+        if fields.compressed and kind is _TEXT and not is_transformed and fields.content is not None:
+            inflated = fields.body_bytes(self._body_bytes_max)
+            pieces = _content_pieces(inflated, kind, 0, len(inflated))
+        elif not stop or fields.compressed or is_transformed:
             body, headers = self.body(message, fields)
-            pieces: Sequence[bytes] = (body,)
+            pieces = (body,)
         else:
-            headers = {}
-            pieces = _content_pieces(message.data, fields.type, start, stop)
-        if is_bytes or any(b"\0" in piece for piece in pieces):
+            pieces = _content_pieces(message.data, kind, start, stop)
+        if kind is _BYTES or any(b"\0" in piece for piece in pieces):
             headers["content-length"] = str(sum(map(len, pieces)))
         return pieces, headers
 

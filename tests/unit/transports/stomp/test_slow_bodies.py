@@ -16,8 +16,9 @@ from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import encode_map
-from pybroker.broker.domain.stomp.frames import StompLimits
-from pybroker.transports.stomp.mapping import INLINE_BYTES_MAX
+from pybroker.broker.domain.stomp.frames import StompLimits, Version
+from pybroker.transports.stomp.destinations import DestinationNames
+from pybroker.transports.stomp.mapping import INLINE_BYTES_MAX, MessageWriter, SlowBody
 from pybroker.transports.stomp.subscriptions import StompSubscription
 
 PRODUCER = ProducerId("ID:java-1-2-0:1", 1, 1)
@@ -403,3 +404,64 @@ def test_receipts_behind_a_body_come_before_that_of_disconnect(
     assert frames == ["RECEIPT\nreceipt-id:1\n\n", "RECEIPT\nreceipt-id:2\n\n"]
     thread.finish()
     assert peer.receive() == []
+
+
+def test_a_compressed_text_is_rendered_as_it_is_without(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    text = "a\0\U0001f600ä" * (LONG // 4)
+    broker.route(message(1, encode_text(text)))
+    broker.route(message(2, zlib.compress(encode_text(text)), compressed=True))
+    frames = []
+    for _ in range(2):
+        thread.finish()
+        frames += peer.receive()
+    plain, compressed = (frame.split("\n\n", 1) for frame in frames)
+    assert compressed[1] == plain[1]
+    assert ids([compressed[0], plain[0]]) == ["2", "1"]
+    assert len(compressed[0]) == len(plain[0])
+
+
+def test_a_compressed_text_that_is_no_utf8_is_sent_as_it_is(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    broker.route(message(1, zlib.compress(b"\x00\x00\x00\x07" + b"a" * LONG), compressed=True))
+    thread.finish()
+    assert peer.receive()[0].endswith("\n\n" + "a" * LONG)
+
+
+def test_long_properties_are_escaped_as_short_ones_are(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    value = "a:\n\\\0\U0001f600ä"
+    short = {"first": 1, "n:a\nme": value, "last": value}
+    long = {"first": 1, "n:a\nme": value * (LONG // 8), "last": value}
+    broker.route(message(1, encode_text("x"), properties=short))
+    broker.route(message(2, encode_text("x"), properties=long))
+    thread.finish()
+    first, second = (frame.partition("\nn_a_me:")[2].partition("\n") for frame in peer.receive())
+    assert second[0] == first[0] * (LONG // 8)
+    assert second[2] == first[2]
+
+
+def test_frame_head_of_long_properties_is_in_pieces() -> None:
+    """The thread keeps the interpreter for a piece at a time, and the loop's thread joins none of them."""
+    names = DestinationNames(None, temporaries_max=0)  # type: ignore[arg-type]
+    writer = MessageWriter(names, Version.V1_2, subscription_id="1", transformation=None)
+    properties = {"p": "\U0001f600" * INLINE_BYTES_MAX, "q": "a:" * INLINE_BYTES_MAX}
+    slow = SlowBody(writer, message(1, encode_text("x"), properties=properties))
+    slow.render()
+    lines = slow.rendered().lines
+    assert len(lines) > 40
+    assert max(map(len, lines)) < 1 << 19
+
+
+def test_a_long_message_that_does_not_decode_is_rejected(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    long = message(1, encode_text("a" * LONG))
+    broken = long.data[:-1]
+    long.data = broken
+    broker.route(long)
+    broker.route(message(2, encode_text("good")))
+    while thread.jobs:
+        thread.finish()
+    first, *others = peer.receive()
+    assert "cannot be rendered" in first
+    assert ids(others) == ["2"]
