@@ -340,10 +340,15 @@ class PagedOutIndex:
                         yield message_id
 
     def release_next(self) -> bool:
-        """Release the places of one run, of an index that is used for nothing else any more; return False after all."""
+        """Free a part of an index that is used for nothing else any more, and its places; return False after all."""
         if not self._runs:
             return False
-        for place in self._runs.pop().used_places():
+        run = self._runs[-1]
+        if run.places is None and len(run.ids) > _RUN_MAX:
+            del run.ids[-_RUN_MAX:]
+            return True
+        self._runs.pop()
+        for place in run.used_places():
             self._release(place)
         return True
 

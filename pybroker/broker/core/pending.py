@@ -68,7 +68,7 @@ class Pager(Protocol):
         ...
 
     def release_index(self, paged_out: PagedOutIndex) -> None:
-        """Free all places of an index that is not used any more, not necessarily within this call."""
+        """Free an index that is not used any more, and all its places, not necessarily within this call."""
         ...
 
 
@@ -378,7 +378,7 @@ class Pending:
     def clear(self) -> list[Reference]:
         """Remove everything; return the references that were in memory."""
         held = list(self.in_memory())
-        if self.paged_out is not None and self.paged_out.has_places:
+        if self.paged_out is not None:
             self._required_pager.release_index(self.paged_out)
         self._items, self._head, self._tombstones = [], 0, 0
         self.count, self.paged_out, self.is_paged = 0, None, False

@@ -201,9 +201,10 @@ class Queue(StoredSource):
 
     def close(self) -> None:
         """Drop all messages and release their memory: the queue is deleted."""
-        self._close()
+        waiting, _ = self._close()
         self._answers = None
         self.usage.close()
+        self._free(waiting)
 
     # ------------------------------------------------------------ source
 

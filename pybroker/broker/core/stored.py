@@ -25,6 +25,7 @@ from pybroker.broker.core.paging import (
     PAGE_BYTES_MAX,
     PAGE_MAX,
     PAGE_OUT_PIECE,
+    PIECE_MAX,
     PIECE_SECONDS,
     SPOOL_PIECE_BYTES,
     Paging,
@@ -293,9 +294,16 @@ class StoredSource(DeliverySource):
             self.paging.spool.release(place)
 
     def release_index(self, paged_out: PagedOutIndex) -> None:
-        """Free all places of an index that is not used any more, a part of it in each turn of the event loop."""
+        """Free an index that is not used any more, a part of it in each turn of the event loop."""
         while paged_out.release_next():
             if self.paging.defer(partial(self.release_index, paged_out)):
+                return
+
+    def _free(self, references: list[Reference]) -> None:
+        """Free references of a deleted backlog, some in each turn of the event loop: there may be many."""
+        while references:
+            del references[-PIECE_MAX:]
+            if references and self.paging.defer(partial(self._free, references)):
                 return
 
     def _defer_dispatch(self) -> bool:

@@ -76,6 +76,9 @@ _RECORD_REST_BYTES = 256
 MATERIALISE_SECONDS = 0.01
 """Between two slices of a snapshot, of some two milliseconds each: a million messages take three seconds."""
 
+REMOVAL_SECONDS = 0.005
+"""Between two pieces of a removed destination's messages, of about a millisecond each."""
+
 SNAPSHOT_TRACE = "pybroker index"
 logger = logging.getLogger(__name__)
 
@@ -128,6 +131,7 @@ class JournalStore:
         self._may_create = may_create
         self._state = StoreState()
         self._materialising: Iterator[None] | None = None
+        self._is_removing = False
         self._is_open = False
         self._snapshot_writer = SnapshotWriter(
             directory,
@@ -462,7 +466,20 @@ class JournalStore:
         self._flush_elision()
         self._state.finish_commits()
         if destination in self._state.destinations:
-            self._append(RemoveDestination(destination))
+            location = self._writer.append(encode_record(encode(RemoveDestination(destination))))
+            self._state.begin_removal(destination, location)
+            if not self._is_removing:
+                self._continue_removals()
+
+    def _continue_removals(self) -> None:
+        """Count and free some messages of removed destinations and schedule the rest; without a loop all of them."""
+        self._is_removing = False
+        call_later = self._runtime.call_later
+        while self._state.continue_removals():
+            if call_later is not None:
+                self._is_removing = True
+                call_later(REMOVAL_SECONDS, self._continue_removals)
+                return
 
     def declare(self, destination: Destination) -> None:
         """Append that a queue exists also while it is empty; does nothing if that is recorded already.
@@ -551,6 +568,7 @@ class JournalStore:
     def write_snapshot(self) -> None:
         """Write a snapshot in the background, once all records appended so far are durable."""
         self._state.finish_commits()
+        self._state.finish_removals()
         taken = snapshot(self._state, self._append_own_batch(Trace(SNAPSHOT_TRACE)))
         self.when_durable(partial(self._snapshot_writer.begin, taken))
 
@@ -589,6 +607,7 @@ class JournalStore:
         if self._is_open:
             self._is_open = False
             self._state.finish_commits()
+            self._state.finish_removals()
             if self._collector is not None:
                 self._collector.remove()
             self._flush_elision()

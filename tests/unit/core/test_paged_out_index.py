@@ -103,6 +103,16 @@ def _compare(operations, recovered, *, delivered):
     assert sorted(released) == sorted(places)
 
 
+def test_a_long_recovered_run_is_freed_in_parts():
+    index = PagedOutIndex()
+    ids = [f"m{number}" for number in range(20_000)]
+    index.recover(queue("Q"), ids, start=0, delivered=frozenset())
+    lengths = []
+    while index.release_next():
+        lengths.append(len(ids))
+    assert lengths == [11_808, 3_616, 3_616]
+
+
 def _return_seen(index, model, taken, place, number):
     """Return several messages that were taken at once, if no others are between them; return those still taken."""
     there = sorted({ref.sequence: ref for ref in taken if ref.destination == place}.values())[: number % 6 + 1]

@@ -703,3 +703,62 @@ class TestStartFromAnIndex:
         last = Bench(directory)
         assert last.store.recover().queues == {QUEUE: expected}
         last.store.abandon()
+
+
+class TestLongRemoval:
+    """The removal of a long queue: recorded at once, and counted in pieces."""
+
+    COUNT = 10_000
+
+    def filled(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
+        alarms: list[Callable[[], None]] = []
+        bench = Bench(directory, call_later=lambda _, callback: alarms.append(callback))
+        bench.store.recover()
+        for number in range(self.COUNT):
+            bench.store.add(message(number))
+        bench.sync()
+        alarms.clear()
+        return bench, alarms
+
+    @staticmethod
+    def live(bench: Bench) -> int:
+        return sum(bench.store._state.usage.live.values())
+
+    def test_messages_are_counted_in_pieces_by_one_timer(self, directory: Path) -> None:
+        bench, alarms = self.filled(directory)
+        bench.store.remove_destination(QUEUE)
+        bench.store.add(message(1, destination=queue("OTHER")))
+        bench.store.remove_destination(queue("OTHER"))
+        left = [self.live(bench)]
+        while alarms:
+            assert len(alarms) == 1
+            alarms.pop()()
+            left.append(self.live(bench))
+        assert left == sorted(left, reverse=True)
+        assert len(left) > 2
+        assert left[-1] == 0
+        bench.store.close()
+
+    def test_a_crash_during_it_leaves_no_message(self, directory: Path) -> None:
+        bench, alarms = self.filled(directory)
+        bench.store.remove_destination(QUEUE)
+        assert self.live(bench)
+        bench.store.cleanup()
+        bench.sync()
+        bench.store.abandon()
+        for alarm in alarms:
+            alarm()
+        other = Bench(directory)
+        assert other.store.recover().queues == {}
+        other.store.close()
+
+    def test_a_snapshot_or_the_end_has_all_counted(self, directory: Path) -> None:
+        bench, _ = self.filled(directory)
+        bench.store.remove_destination(QUEUE)
+        bench.store.write_snapshot()
+        assert self.live(bench) == 0
+        for number in range(self.COUNT):
+            bench.store.add(message(number))
+        bench.store.remove_destination(QUEUE)
+        bench.store.close()
+        assert self.live(bench) == 0

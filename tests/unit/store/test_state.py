@@ -587,3 +587,23 @@ def test_removal_in_the_file_of_its_messages_refers_to_no_file() -> None:
     state.apply(RemoveDestination(Q), Location(1, 100))
     assert state.usage.live == {}
     assert state.usage.references == {}
+
+
+def test_removal_of_many_messages_counts_some_at_a_time() -> None:
+    state = StoreState()
+    for number in range(10_000):
+        state.apply(AddMessage(Q, f"m{number}", b"x"), Location(1 + number // 5_000, number * 100))
+    state.begin_removal(Q, Location(3, 0))
+    assert Q not in state.destinations
+    assert state.usage.live == {1: 5_000, 2: 5_000}
+    assert state.transaction_files() == {3}, "the record must not go before the messages"
+    state.apply(AddMessage(Q, "m1", b"x"), Location(3, 100))
+    live = []
+    while state.continue_removals():
+        live.append(sum(state.usage.live.values()))
+    assert len(live) == 2
+    assert live == sorted(live, reverse=True)
+    assert state.usage.live == {3: 1}
+    assert state.usage.references[3] == {1, 2}
+    assert state.transaction_files() == set()
+    assert state.contains(Q, "m1")
