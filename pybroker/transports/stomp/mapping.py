@@ -431,12 +431,14 @@ class _Rendered(NamedTuple):
     Attributes:
         fields: the message, without its content if that is long.
         headers: those that describe the body's form.
-        lines: the last lines of the head, in pieces; empty if properties override standard headers.
+        overriding: the properties that override standard headers.
+        lines: the last lines of the head, in pieces; those of the other properties only, if some override headers.
         pieces: the body.
     """
 
     fields: OpenWireMessage
     headers: dict[str, str]
+    overriding: dict[str, Value]
     lines: Sequence[bytes]
     pieces: Sequence[bytes]
 
@@ -551,10 +553,13 @@ class MessageWriter:
         Raises:
             MalformedOpenWire: the message's bytes do not decode.
         """
-        fields, headers, lines, pieces = slow.rendered()
-        if not lines:
-            return (self._write_overridden(delivery, fields, ack, (b"".join(pieces), headers)),)
-        return (self._frame_head(delivery, fields, ack, ""), *lines, *pieces, FRAME_END)
+        fields, headers, overriding, lines, pieces = slow.rendered()
+        if overriding:
+            optional, size = _optional_headers(fields, {}), sum(map(len, pieces))
+            head = self._overridden_head(delivery, fields, ack, overriding, optional, headers, size)
+        else:
+            head = self._frame_head(delivery, fields, ack, "")
+        return (head, *lines, *pieces, FRAME_END)
 
     def _frame_head(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, lines: str) -> bytes:
         """Return a frame up to its body, with the lines that are the same for all consumers."""
@@ -622,13 +627,10 @@ class MessageWriter:
             lines += f"{name}:{escape(value)}\n"
         return lines
 
-    def _line_pieces(
-        self, message: Message, fields: OpenWireMessage, optional_headers: Mapping[str, str]
-    ) -> Iterator[bytes]:
-        """Yield the lines of `_lines`, encoded, in pieces; in a thread."""
+    def _line_pieces(self, lines: str, properties: Mapping[str, Value]) -> Iterator[bytes]:
+        """Yield lines, those of properties, and the blank line, encoded, in pieces; in a thread."""
         escape = self._escape
-        lines = self._standard_lines(message, fields, optional_headers)
-        for name, held in fields.properties.items():
+        for name, held in properties.items():
             text = held if type(held) is str else java_text(held)
             lines += readable_name(name) + ":"
             start = 0
@@ -643,12 +645,36 @@ class MessageWriter:
         yield (lines + "\n").encode(errors="replace")
 
     def _write_overridden(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, made: _Body) -> bytes:
-        """Render with properties that override standard headers, as in ActiveMQ.
+        """Render with properties that override standard headers."""
+        body, added = made
+        optional = _headers_with_length(fields, body, {})
+        head = self._overridden_head(delivery, fields, ack, fields.properties, optional, added, len(body))
+        return b"".join((head, b"\n", body, FRAME_END))
+
+    def _overridden_head(
+        self,
+        delivery: Delivery,
+        fields: OpenWireMessage,
+        ack: str | None,
+        properties: Mapping[str, Value],
+        optional_headers: Mapping[str, str],
+        added: Mapping[str, str],
+        size: int,
+    ) -> bytes:
+        """Return a frame up to its blank line, with properties that override standard headers, as in ActiveMQ.
 
         They cannot override headers that the client needs to acknowledge and to read the frame.
+
+        Args:
+            delivery: the delivery.
+            fields: the message.
+            ack: the `ack` header; None for none.
+            properties: the properties.
+            optional_headers: headers that only some messages have.
+            added: headers that describe the body's form.
+            size: the length of the body.
         """
         message = delivery.message
-        body, added = made
         headers = {
             "destination": self._names.write(message.destination),
             "message-id": message.message_id,
@@ -660,16 +686,16 @@ class MessageWriter:
             headers["persistent"] = "true"
         if delivery.redelivery_count:
             headers["redelivered"] = "true"
-        headers |= _headers_with_length(fields, body, {}) | self._own_headers(fields)
-        headers |= {name: java_text(value) for name, value in fields.properties.items()}
+        headers |= {**optional_headers, **self._own_headers(fields)}
+        headers |= {name: java_text(value) for name, value in properties.items()}
         headers |= added
         if "content-length" in headers:
-            headers["content-length"] = str(len(body))
+            headers["content-length"] = str(size)
         if self._subscription_id is not None:
             headers["subscription"] = self._subscription_id
         if ack is not None:
             headers["ack"] = ack
-        return encode_frame("MESSAGE", headers, body, self._version)
+        return encode_frame("MESSAGE", headers, b"", self._version).removesuffix(_BLANK_LINE_AND_END)
 
     def _own_headers(self, fields: OpenWireMessage) -> dict[str, str]:
         """Return the optional headers that differ between consumers: temporary destinations have aliases."""
@@ -722,10 +748,12 @@ class MessageWriter:
             fields, start, stop = decode_around_content(message.data)
         properties = fields.properties
         pieces, headers = self._large_body(message, fields, start, stop)
-        if not _STANDARD.isdisjoint(properties):
-            return _Rendered(fields, headers, (), pieces)
-        lines = list(self._line_pieces(message, fields, _optional_headers(fields, dict(headers))))
-        return _Rendered(fields, headers, lines, pieces)
+        overriding = {name: properties[name] for name in properties if name in _STANDARD}
+        if overriding:
+            others = {name: properties[name] for name in properties if name not in _STANDARD}
+            return _Rendered(fields, headers, overriding, list(self._line_pieces("", others)), pieces)
+        lines = self._standard_lines(message, fields, _optional_headers(fields, dict(headers)))
+        return _Rendered(fields, headers, overriding, list(self._line_pieces(lines, properties)), pieces)
 
     def _large_body(self, message: Message, fields: OpenWireMessage, start: int, stop: int) -> _LargeBody:
         """Return a long body in pieces, and the headers that describe its form; in a thread.
@@ -772,6 +800,8 @@ class MessageWriter:
         cache_entry(self._property_names, name, written)
         return written
 
+
+_BLANK_LINE_AND_END: Final = b"\n" + FRAME_END
 
 _FORMS: Mapping[tuple[Version, str], tuple[Version, str]] = {
     (version, name): (version, name) for version in Version for name in bodies.KNOWN

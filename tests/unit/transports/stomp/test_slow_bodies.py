@@ -465,3 +465,16 @@ def test_a_long_message_that_does_not_decode_is_rejected(connect: Any, broker: A
     first, *others = peer.receive()
     assert "cannot be rendered" in first
     assert ids(others) == ["2"]
+
+
+def test_a_long_message_has_headers_overridden_as_a_short_one(connect: Any, broker: Any, thread: Thread) -> None:
+    peer = subscribed(connect, thread)
+    properties = {"a": "1", "priority": "high", "content-length": "7", "subscription": "no", "z": "2"}
+    for number, text in ((1, "a\0"), (2, "a\0" * LONG)):
+        broker.route(message(number, encode_text(text), properties=properties))
+    thread.finish()
+    short, long = (frame.partition("\n\n") for frame in peer.receive())
+    assert sorted(long[0].splitlines()) == sorted(
+        short[0].replace("length:2", f"length:{2 * LONG}").replace("c1\\c1\\c1\\c1", "c1\\c1\\c1\\c2").splitlines()
+    )
+    assert long[2].startswith("a\0a")
