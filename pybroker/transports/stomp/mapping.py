@@ -4,7 +4,7 @@ Source: ActiveMQ 5.17's STOMP transport; JMS 1.1, 3.4 and 3.5, for fields and pr
 
 ```text
 SEND header                          message
-destination … persistent, priority   fields                    (`_FIELDS`)
+destination … persistent, priority   fields                    (`send_fields`)
 JMSXGroupID, JMSType …               the same fields, by JMS's names, after the ones above
 message-id, redelivered …            nothing: the broker sets them
 any other                            a text property of exactly that name
@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import Destination, is_advisory, parse
-from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
+from pybroker.broker.domain.destination import Destination, is_advisory
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.body import (
     BODY_BYTES_MAX,
     encode_text_utf8,
@@ -40,8 +40,9 @@ from pybroker.broker.domain.stomp.codec import FRAME_END, encode_frame
 from pybroker.broker.domain.stomp.errors import StompRequestError
 from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name, shortened
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.transports.stomp.destinations import DestinationNames, cache_entry, names_a_destination
+from pybroker.transports.stomp.destinations import DestinationNames, cache_entry
 from pybroker.transports.stomp.java_text import java_text
+from pybroker.transports.stomp.send_fields import FIELDS, JMS_FIELDS, JMS_NAMES, SendFields
 from pybroker.transports.stomp.transformation import bodies
 from pybroker.transports.stomp.transformation.tree import NotTransformable
 
@@ -50,112 +51,8 @@ _log = logging.getLogger(__name__)
 INLINE_BYTES_MAX: Final = 1 << 20
 """Bodies of up to so many bytes are converted at once, in some milliseconds; longer ones in a thread."""
 
-_LONG = (-(2**63), 2**63 - 1)
-_INTEGER = (-(2**31), 2**31 - 1)
-
-
 # ---------------------------------------------------------------- SEND
 
-
-class _Fields:
-    """The fields of a message from the headers of SEND; the class's attributes are the defaults."""
-
-    persistent: bool = False
-    priority: int = PRIORITY_DEFAULT
-    expiration: int = 0
-    timestamp: int | None = None
-    correlation_id: str | None = None
-    reply_to: Destination | None = None
-    jms_type: str | None = None
-    group_id: str | None = None
-    group_sequence: int = 0
-
-    def __init__(self, names: DestinationNames) -> None:
-        self.names = names
-        self.properties: dict[str, str] = {}
-
-    def set_persistent(self, text: str) -> None:
-        self.persistent = text == "true"
-
-    def set_priority(self, text: str) -> None:
-        self.priority = min(max(_integer("priority", text, _INTEGER), 0), 9)
-
-    def set_expiration(self, text: str) -> None:
-        self.expiration = _integer("expires", text, _LONG)
-
-    def set_timestamp(self, text: str) -> None:
-        self.timestamp = _integer("timestamp", text, _LONG)
-
-    def set_correlation_id(self, text: str) -> None:
-        self.correlation_id = text
-
-    def set_reply_to(self, text: str) -> None:
-        if names_a_destination(text):
-            self.reply_to = self.names.parse(text)
-        else:
-            self.properties["reply-to"] = text
-
-    def set_jms_reply_to(self, text: str) -> None:
-        self.reply_to = parse(text)
-
-    def set_jms_type(self, text: str) -> None:
-        self.jms_type = text
-
-    def set_group_id(self, text: str) -> None:
-        self.group_id = text
-
-    def set_group_sequence(self, text: str) -> None:
-        self.group_sequence = _integer("JMSXGroupSeq", text, _INTEGER)
-
-    def set_delivery_mode(self, text: str) -> None:
-        mode = text.strip().upper()
-        if mode not in _DELIVERY_MODES:
-            raise StompRequestError(
-                f"Invalid JMSDeliveryMode: {shortened(text)}", f"Write one of {', '.join(sorted(_DELIVERY_MODES))}."
-            )
-        self.persistent = _DELIVERY_MODES[mode]
-
-    def leave_out(self, text: str) -> None:
-        """Ignore a header that the broker sets, or that is used elsewhere."""
-
-
-_DELIVERY_MODES = {"PERSISTENT": True, "2": True, "NON_PERSISTENT": False, "1": False}
-
-_Setter = Callable[[_Fields, str], None]
-
-_FIELDS: Mapping[str, _Setter] = {
-    "destination": _Fields.leave_out,
-    "receipt": _Fields.leave_out,
-    "transaction": _Fields.leave_out,
-    "content-length": _Fields.leave_out,
-    "message-id": _Fields.leave_out,
-    "redelivered": _Fields.leave_out,
-    "subscription": _Fields.leave_out,
-    "JMSXUserID": _Fields.leave_out,
-    "JMSRedelivered": _Fields.leave_out,
-    "JMSXDeliveryCount": _Fields.leave_out,
-    "persistent": _Fields.set_persistent,
-    "priority": _Fields.set_priority,
-    "expires": _Fields.set_expiration,
-    "timestamp": _Fields.set_timestamp,
-    "correlation-id": _Fields.set_correlation_id,
-    "reply-to": _Fields.set_reply_to,
-    "type": _Fields.set_jms_type,
-    "JMSXGroupID": _Fields.set_group_id,
-    "JMSXGroupSeq": _Fields.set_group_sequence,
-}
-
-_JMS_FIELDS: Mapping[str, _Setter] = {
-    "JMSCorrelationID": _Fields.set_correlation_id,
-    "JMSDeliveryMode": _Fields.set_delivery_mode,
-    "JMSExpiration": _Fields.set_expiration,
-    "JMSPriority": _Fields.set_priority,
-    "JMSReplyTo": _Fields.set_jms_reply_to,
-    "JMSTimestamp": _Fields.set_timestamp,
-    "JMSType": _Fields.set_jms_type,
-}
-"""JMS names of some of the same fields; applied last, so that they win, as in ActiveMQ."""
-_JMS_NAMES = frozenset(_JMS_FIELDS)
 
 _SESSION_ID = -1
 _PRODUCER_VALUE = 1
@@ -266,7 +163,7 @@ class MessageReader:
     def _build(
         self,
         template: MessageTemplate,
-        fields: _Fields,
+        fields: SendFields,
         kind: MessageType,
         content: bytes,
         sequence: int,
@@ -305,18 +202,18 @@ class MessageReader:
         cache_entry(self._templates, text, template)
         return template
 
-    def _fields(self, headers: Mapping[str, str]) -> _Fields:
-        fields = _Fields(self._names)
+    def _fields(self, headers: Mapping[str, str]) -> SendFields:
+        fields = SendFields(self._names)
         properties = fields.properties
         for name, value in headers.items():
-            setter = _FIELDS.get(name)
+            setter = FIELDS.get(name)
             if setter is not None:
                 setter(fields, value)
             else:
                 properties[name] = value
-        if not _JMS_NAMES.isdisjoint(properties):
-            for name in _JMS_NAMES.intersection(properties):
-                _JMS_FIELDS[name](fields, properties.pop(name))
+        if not JMS_NAMES.isdisjoint(properties):
+            for name in JMS_NAMES.intersection(properties):
+                JMS_FIELDS[name](fields, properties.pop(name))
         if "amq-msg-type" in properties and "content-length" in headers:
             # ActiveMQ keeps it there, and JMS programs may read it.
             properties["content-length"] = headers["content-length"]
@@ -370,16 +267,6 @@ def _body_pieces(headers: Mapping[str, str], body: bytes) -> tuple[MessageType, 
             pass  # `_body` answers
     kind, content = _body(headers, body)
     return kind, (content,)
-
-
-def _integer(header: str, text: str, bounds: tuple[int, int]) -> int:
-    digits = text.strip()
-    unsigned = digits[1:] if digits[:1] in ("-", "+") else digits
-    if unsigned.isascii() and unsigned.isdigit() and len(unsigned) <= 19 and bounds[0] <= int(digits) <= bounds[1]:
-        return int(digits)
-    raise StompRequestError(
-        f"Invalid {header} header: {shortened(text)}", f"Expected an integer from {bounds[0]} to {bounds[1]}."
-    )
 
 
 # ---------------------------------------------------------------- MESSAGE
