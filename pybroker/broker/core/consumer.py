@@ -404,13 +404,7 @@ class BrokerConsumer:
         """Close the consumer; outstanding messages go back, as redelivered if the client may have seen them."""
         if self.closed:
             return
-        self.closed = True
-        self.started = False
-        self.window = 0
-        for source in self.sources:
-            source.detach(self)
-        self.connection.forget(self)
-        self._release_references()
+        self._leave()
         references = list(self.outstanding)
         if delivered_none:
             seen, unseen = [], references
@@ -424,6 +418,16 @@ class BrokerConsumer:
         _restore(seen, unseen)
 
     # ------------------------------------------------------------ private
+
+    def _leave(self) -> None:
+        """Leave the backlogs and the connection, as the consumer closes."""
+        self.closed = True
+        self.started = False
+        self.window = 0
+        for source in self.sources:
+            source.detach(self)
+        self.connection.forget(self)
+        self._release_references()
 
     def _release_references(self) -> None:
         """Break the reference cycles, so that the memory of a closed consumer is freed without a garbage collection."""

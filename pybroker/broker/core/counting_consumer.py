@@ -176,11 +176,5 @@ class CountingConsumer(BrokerConsumer):
     def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
         """Close the consumer."""
         if not self.closed:
-            self.closed = True
-            self.started = False
-            self.window = 0
-            for source in self.sources:
-                source.detach(self)
-            self.connection.forget(self)
-            self._release_references()
+            self._leave()
             self.in_flight = 0
