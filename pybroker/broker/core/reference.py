@@ -85,7 +85,7 @@ class Origin(metaclass=ABCMeta):
 
     @abstractmethod
     def drop_body(self, reference: Reference, bodiless: dict[str, BodilessMessage]) -> None:
-        """Remove the body of a delivered message from memory if it can be read back, or is never needed again.
+        """Remove the body of a delivered message from memory if it can be read back.
 
         Args:
             reference: a delivery that has left the process.

@@ -45,7 +45,7 @@ _DISPATCH: Final = HEAD.pack(MessageDispatch.DATA_TYPE, 0, False)
 _NOT_REDELIVERED: Final = _pack(0)
 
 _RANGES: Final = frozenset((AckType.STANDARD, AckType.UNMATCHED))
-_SETTLING: Final = _RANGES | {AckType.INDIVIDUAL, AckType.POISON, AckType.EXPIRED}
+_MAKING_SPACE: Final = _RANGES | {AckType.INDIVIDUAL, AckType.POISON, AckType.EXPIRED}
 
 _HEADS_MAX: Final = 1024
 """The limit to the destinations that a consumer of a pattern caches."""
@@ -209,7 +209,7 @@ class OpenWireConsumer:
         """Settle as many deliveries as the client says: of which messages they are makes no difference."""
         if ack.type == AckType.POISON and self._is_browser:
             raise RequestError("Cannot Nack a message on a Queue Browser Subscription.")
-        if ack.type in _SETTLING:
+        if ack.type in _MAKING_SPACE:
             count = 1 if ack.type == AckType.INDIVIDUAL else max(1, ack.message_count)
             is_transacted = ack.type != AckType.EXPIRED
             self._core.acknowledge_oldest(count, ack.transaction if is_transacted else None)

@@ -25,7 +25,6 @@ from pybroker.transports.stomp.acknowledgements import Taken, Unacknowledged
 _ITEM: Final = Struct("q")
 _ITEM_BYTES: Final = 8
 
-
 _PUT_BACK_PER_OPERATION: Final = 16
 """Deliveries that are put back in the time of a usual operation."""
 
