@@ -66,6 +66,18 @@ def wildcard_consumers(bench: Bench, n: int) -> Turns:
         yield
 
 
+def wildcard_acknowledgements(bench: Bench, n: int) -> Turns:
+    """N messages, each to a queue of its own, to one consumer of a wildcard, which acknowledges one after the other."""
+    sender = bench.connect()
+    for number in range(n):
+        sender.send(bench.message(queue(f"Q.{number}")))
+    inbox = Inbox(bench.connect(), queue("Q.*"), prefetch=10)
+    yield
+    while inbox.deliveries:
+        inbox.consumer.acknowledge(inbox.deliveries.pop())
+        yield
+
+
 def wildcard_topics(bench: Bench, n: int) -> Turns:
     """N topics created beside N subscribers of wildcards, each of which covers one of them."""
     consumer = bench.connect()
@@ -624,6 +636,7 @@ ROWS: Final = (
     Growth(queue_removals, 2000),
     Growth(wildcard_creations, 300),
     Growth(wildcard_consumers, 300),
+    Growth(wildcard_acknowledgements, 1000),
     Growth(wildcard_topics, 300),
     Growth(policies, 300),
     Growth(inactive, 2000),

@@ -78,6 +78,27 @@ async def ack_reversed(target: Target) -> str:
     return f"{client.messages:,} received; {common(client.errors) or 'acknowledged'}"
 
 
+@attack("ack-wildcard", memory_limit_mb=512)
+async def ack_wildcard(target: Target) -> str:
+    """10,000 queues with a message each, all in the window of one consumer, which acknowledges them one by one."""
+    await target.begin()
+    producer, client = await target.openwire(), await target.openwire()
+    count = target.sized(10_000, 1_000)
+    for number in range(count):
+        await producer.write(producer.messages_to(queue(f"HOSTILE.W.{number}"), 1, text="x"))
+    await producer.settle(60)
+    consumer = await client.consume(queue("HOSTILE.W.*"), prefetch=count)
+    await client.messages_reach(count, 20)
+    await client.write(
+        b"".join(
+            FORMAT.encode_frame(_ack(consumer, producer, wire.AckType.INDIVIDUAL, last=number, count=1))
+            for number in range(1, count + 1)
+        )
+    )
+    await client.settle(60)
+    return f"{client.messages:,} received; {common(client.errors) or 'acknowledged'}"
+
+
 @attack("ack-delivered-flood")
 async def ack_delivered(target: Target) -> str:
     """DELIVERED and REDELIVERED acknowledgements of a window of 20,000, again and again for 4 s."""

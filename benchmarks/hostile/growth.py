@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from benchmarks.hostile.attacks import attack
-from benchmarks.hostile.target import FORMAT, OpenWire, Target, common, message, queue, topic
+from benchmarks.hostile.target import FORMAT, OpenWire, Target, common, message, properties, queue, topic
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.transaction import LocalTransactionId
 
@@ -105,7 +105,7 @@ async def browsers_acknowledging(target: Target) -> str:
     return f"{total:,} received"
 
 
-@attack("wildcard-consumers", quick=True)
+@attack("wildcard-consumers", quick=True, memory_limit_mb=1024)
 async def wildcard_consumers(target: Target) -> str:
     """1,000 consumers of wildcards, and then 1,000 queues that match each of them."""
     await target.begin()
@@ -175,7 +175,7 @@ async def durables_backlog(target: Target) -> str:
     return common(failures) or "accepted"
 
 
-@attack("wildcard-late", memory_limit_mb=1024)
+@attack("wildcard-late", memory_limit_mb=1024, refused="consumer of 20000 queues")
 async def wildcard_late(target: Target) -> str:
     """20,000 queues, and then 100 consumers of wildcards that match all of them."""
     await target.begin()
@@ -187,6 +187,34 @@ async def wildcard_late(target: Target) -> str:
     )
     await client.settle(60)
     return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("wildcard-selector", memory_limit_mb=512)
+async def wildcard_selector(target: Target) -> str:
+    """10,000 queues with a message each, and 20 consumers of a wildcard whose selectors match none of them."""
+    await target.begin()
+    client = await target.openwire()
+    names = [queue(f"HOSTILE.{n}") for n in range(target.sized(10_000, 1_000))]
+    await _send(client, _messages(client, names, text="x", values=properties(10, 20)))
+    like = " OR ".join(f"p{number % 10} LIKE '%x%{number}'" for number in range(100))
+    failures = await client.requests(
+        client.consumer(queue("HOSTILE.*"), prefetch=1, selector=f"{like} OR p1 = '{n}'") for n in range(20)
+    )
+    await asyncio.sleep(target.sized(5, 1))  # the search goes on after the answer
+    return f"{common(failures) or 'accepted'}; {client.messages:,} received"
+
+
+@attack("durable-wildcards", memory_limit_mb=512)
+async def durable_wildcards(target: Target) -> str:
+    """5,000 topics, and then 10 durable subscriptions to a wildcard that matches all of them."""
+    await target.begin()
+    client = await target.openwire()
+    names = [topic(f"HOSTILE.{n}") for n in range(target.sized(5_000, 500))]
+    await _send(client, _messages(client, names, text="x"))
+    infos = [client.consumer(topic("HOSTILE.*"), prefetch=1, subscription_name=f"s{n}") for n in range(10)]
+    failures = await client.requests(infos)
+    failures += await client.requests(wire.RemoveInfo(object_id=info.consumer_id) for info in infos)
+    return common(failures) or "accepted"
 
 
 @attack("wildcard-topics")

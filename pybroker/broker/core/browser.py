@@ -36,7 +36,7 @@ class BrowserSnapshot(CountedSource):
         self._paging = queues[0].paging if queues else None
         self._views = [_View(queue) for queue in queues]
         self._found: Iterator[Reference] | None = chain.from_iterable(self._views)
-        consumer.sources.append(self)
+        consumer.add_source(self)
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver messages while the browser has capacity; after the last one, signal the end."""

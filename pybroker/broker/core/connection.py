@@ -1,7 +1,7 @@
 """A client's connection in the core: owns its consumers, transactions and temporary destinations until it closes."""
 
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -15,6 +15,7 @@ from pybroker.broker.core.object_memory import (
     CHARACTER_BYTES,
     CONSUMER_BYTES,
     DESTINATION_BYTES,
+    MATCH_BYTES,
     PART_BYTES,
     PRODUCER_BYTES,
     SESSION_BYTES,
@@ -70,7 +71,8 @@ class BrokerConnection(Owner):
     """
 
     def __init__(self, host: Host, connection_id: str, client_id: str, throttle: Throttle) -> None:
-        super().__init__(connection_id, client_id, ObjectAccount(host.objects), is_held=host.is_stopping)
+        account = ObjectAccount(host.objects)
+        super().__init__(connection_id, client_id, account, host.paging, is_held=host.is_stopping)
         self.consumers: dict[BrokerConsumer, None] = {}
         self._selector_quota = SelectorQuota()
         self.temporaries: dict[Destination, None] = {}
@@ -90,8 +92,8 @@ class BrokerConnection(Owner):
         self._temporary_count = 0
         self._held_answers: list[Callable[[], None]] = []
         """Answers that wait until the consumer that is served first has got its messages."""
-        self._undispatched: deque[BrokerConsumer] = deque()
-        """Consumers to which is still to be delivered after a pause."""
+        self._undispatched: OrderedDict[BrokerConsumer, None] = OrderedDict()
+        """Consumers to which is still to be delivered, after a pause or from many backlogs."""
         self._is_dispatching = False
         """True while they get messages, in this turn of the event loop or a later one."""
         self._work: PiecewiseWork | None = None
@@ -323,7 +325,7 @@ class BrokerConnection(Owner):
         if consumer in self.consumers:
             del self.consumers[consumer]
             self._selector_quota.release(consumer.request.selector)
-            self.objects.release(_size(consumer.request))
+            self.objects.release(_size(consumer.request) + MATCH_BYTES * consumer.match_count)
         self._host.forget(consumer)
         self.serve_all(consumer)
 
@@ -528,19 +530,28 @@ class BrokerConnection(Owner):
         """Deliver to all consumers, those first that the last such round has left out."""
         for consumer in self.consumers:
             consumer.resize()
-        self._undispatched = deque(dict.fromkeys([*self._undispatched, *self.consumers]))
+            consumer.begin_round()
+        self._undispatched = OrderedDict.fromkeys([*self._undispatched, *self.consumers])
         if not self._is_dispatching:
             self._dispatch_piece()
+
+    def continue_later(self, consumer: BrokerConsumer) -> bool:
+        """Continue a consumer's round in a later turn; return False if there is none."""
+        if not self._is_dispatching:
+            self._is_dispatching = self.paging.defer(self._dispatch_piece)
+        if self._is_dispatching:
+            self._undispatched[consumer] = None
+        return self._is_dispatching
 
     def _dispatch_piece(self) -> None:
         """Deliver to some of the consumers, and to the others in later turns: each may take as long as a piece."""
         self._is_dispatching = True
-        paging = self._host.paging
+        paging = self.paging
         ends_at = paging.monotonic() + PIECE_SECONDS
         while self._undispatched and not self.is_held:
-            consumer = self._undispatched.popleft()
+            consumer, _ = self._undispatched.popitem(last=False)
             if not consumer.closed:
-                attempt(consumer.dispatch, "delivering after a pause")
+                attempt(consumer.continue_round, "delivering in pieces")
             if paging.monotonic() >= ends_at and paging.defer(self._dispatch_piece):
                 return
         self._is_dispatching = False

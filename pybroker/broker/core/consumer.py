@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.object_memory import ObjectAccount
-from pybroker.broker.core.paging import PIECE_MAX
+from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
 from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.selector import compile_selector
@@ -51,11 +51,15 @@ class Owner(PiecewiseWorker):
         objects: the memory of what it has created.
         closed: True once it closes, which may take several turns of the event loop.
         first: the consumer that alone gets deliveries until it has got what other messages may refer to; None: all do.
+        paging: has the event loop and the clock.
     """
 
-    def __init__(self, connection_id: str, client_id: str, objects: ObjectAccount, *, is_held: bool = False) -> None:
+    def __init__(
+        self, connection_id: str, client_id: str, objects: ObjectAccount, paging: Paging, *, is_held: bool = False
+    ) -> None:
         self.connection_id = connection_id
         self.client_id = client_id
+        self.paging = paging
         self.delivery_count = 0
         self.flushed = 0
         self.is_held = is_held
@@ -89,6 +93,10 @@ class Owner(PiecewiseWorker):
         """Deliver to all consumers again; do nothing if it is not this one that is served first."""
 
     @abstractmethod
+    def continue_later(self, consumer: "BrokerConsumer") -> bool:
+        """Continue a consumer's round in a later turn; return False if there is none."""
+
+    @abstractmethod
     def doom(self, transaction: TransactionId, reason: str) -> None:
         """Make a transaction's commit fail."""
 
@@ -106,6 +114,10 @@ class DeliverySource(Origin):
     def dispatch(self, consumer: "BrokerConsumer | None" = None) -> None:
         """Deliver waiting messages to one consumer that got capacity, or to all consumers with capacity."""
 
+    def rest(self, consumer: "BrokerConsumer") -> bool:
+        """Return True if no message waits for a consumer of many backlogs; `wake` is then called before one does."""
+        return False
+
     @abstractmethod
     def detach(self, consumer: "BrokerConsumer") -> None:
         """Remove a consumer, whose outstanding messages come back by `restore`."""
@@ -118,20 +130,24 @@ class BrokerConsumer:
         outstanding: deliveries that are not settled, in the order of delivery. An OrderedDict, because a dict skips
             over all entries that were deleted at its front when it looks for the first one.
         window: how many deliveries may be outstanding now; 0 while nothing may be delivered.
-        sources: the backlogs that deliver to it.
+        sources: the backlogs that deliver to it; see `add_source`.
         is_selective: True if it may refuse some messages.
+        match_count: number of queues that its wildcards match, for each of which its connection's account is charged.
     """
 
     __slots__ = (
+        "_busy",
         "_by_id",
         "_granted",
         "_indexed_to",
         "_matches",
         "_pulled",
+        "_round_left",
         "closed",
         "connection",
         "deliver",
         "is_selective",
+        "match_count",
         "outstanding",
         "prefetch",
         "request",
@@ -148,8 +164,13 @@ class BrokerConsumer:
         self.outstanding: OrderedDict[Reference, None] = OrderedDict()
         self.window = 0
         self.sources: list[DeliverySource] = []
+        self._busy: OrderedDict[DeliverySource, None] | None = None
+        """The backlogs where messages may wait, that which was visited last at the end; None: there is only one."""
+        self._round_left = 0
+        """The backlogs that are left to visit."""
         self.started = False
         self.closed = False
+        self.match_count = 0
         self._granted: int = 0
         self._by_id: dict[str, list[Reference]] | None = None
         """Outstanding deliveries by message id, for a client that settles far from the order of delivery; else None."""
@@ -187,15 +208,56 @@ class BrokerConsumer:
         except Exception as error:  # must not fail the dispatch of others; the message returns when the consumer closes
             contain(error, "delivering", reference.message)
 
-    def dispatch(self) -> None:
-        """Have the backlogs deliver to this consumer, each time beginning with a different one."""
+    def add_source(self, source: DeliverySource) -> None:
+        """Add a backlog that delivers to this consumer.
+
+        Of many, only those are visited where messages may wait: a wildcard may have tens of thousands of queues.
+        """
         sources = self.sources
-        if len(sources) > 1:
-            sources.append(sources.pop(0))
-        for source in sources:
-            if len(self.outstanding) >= self.window:
-                return
+        sources.append(source)
+        if len(sources) == 2:
+            self._busy = OrderedDict.fromkeys(sources)
+        elif self._busy is not None and not source.rest(self):
+            self._busy[source] = None
+
+    def wake(self, source: DeliverySource) -> None:
+        """Visit a backlog again where no message has waited."""
+        if self._busy is not None:
+            self._busy[source] = None
+
+    def dispatch(self) -> None:
+        """Have the backlogs deliver to this consumer, that first which it has not visited for longest."""
+        self.begin_round()
+        self.continue_round()
+
+    def begin_round(self) -> None:
+        """Have `continue_round` visit all backlogs."""
+        if self._busy is not None:
+            self._round_left = len(self._busy)
+
+    def continue_round(self) -> None:
+        """Visit the backlogs that are left, or as many as there is time for now: each may search for a piece's time.
+
+        A round ends where the window is full. What comes to a backlog that was visited before is offered while there
+        is capacity, and a consumer that gets capacity begins a new round.
+        """
+        busy = self._busy
+        if busy is None:
+            for source in self.sources:
+                if len(self.outstanding) < self.window:
+                    source.dispatch(self)
+            return
+        monotonic = self.connection.paging.monotonic
+        ends_at = monotonic() + PIECE_SECONDS
+        while busy and self._round_left > 0 and len(self.outstanding) < self.window:
+            self._round_left -= 1
+            source = next(iter(busy))
+            busy.move_to_end(source)
             source.dispatch(self)
+            if not self.closed and source.rest(self):
+                busy.pop(source, None)
+            if self._round_left > 0 and monotonic() >= ends_at and self.connection.continue_later(self):
+                return
 
     def reinstate(self, references: list[Reference]) -> None:
         """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""
@@ -432,6 +494,7 @@ class BrokerConsumer:
     def _release_references(self) -> None:
         """Break the reference cycles, so that the memory of a closed consumer is freed without a garbage collection."""
         self.sources.clear()
+        self._busy = None
         self.deliver = _deliver_to_closed
 
     def _held(self, delivery: Delivery) -> Reference | None:

@@ -10,7 +10,7 @@ from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.gate import Gate
-from pybroker.broker.core.object_memory import ObjectAccount, size_of_destination
+from pybroker.broker.core.object_memory import MATCH_BYTES, ObjectAccount, size_of_destination
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
@@ -175,6 +175,8 @@ class Destinations:
             self._queue_names.add(destination, queue)
             for consumer in self.queue_patterns.covering(destination):
                 queue.attach(consumer)
+                consumer.match_count += 1
+                consumer.connection.objects.add(MATCH_BYTES)
             self.router.queue_added(destination)
             owner = self._owner_id(destination)
             runtime.observers.announce(lambda observer: observer.destination_added(destination, owner))
@@ -289,9 +291,13 @@ class Destinations:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
         if destination == SCHEDULING_QUEUE:
             raise InvalidDestination(f"{destination} is the broker's own")
-        if destination.is_temporary or destination == DEAD_LETTER_QUEUE:
+        if destination == DEAD_LETTER_QUEUE:
             return
         objects = self._runtime.objects
+        if destination.is_queue:
+            objects.check_matches(len(self.queue_patterns.covering(destination)), str(destination))
+        if destination.is_temporary:
+            return
         count = objects.destination_count
         self.free_space(100 if objects.is_short else 100 * count // self._destinations_max)
         if count >= self._destinations_max:
@@ -300,7 +306,8 @@ class Destinations:
                 "destinations_max"
             )
         try:
-            objects.check_lasting(size_of_destination(destination), self.creator, str(destination))
+            size = size_of_destination(destination) + self.durables.size_of_matches(destination)
+            objects.check_lasting(size, self.creator, str(destination))
         except ResourceLimit:
             self.free_space(100)
             raise

@@ -121,7 +121,7 @@ class Durable(StoredSource):
     def attach(self, consumer: BrokerConsumer) -> None:
         """Attach the consumer. If it is retroactive, and no messages wait, it gets the history of its topics."""
         self.consumer = consumer
-        consumer.sources.append(self)
+        consumer.add_source(self)
         if not self.pending.count and not any(topic.owes(self) for topic in self.topics):
             for topic in self.topics:
                 if topic.is_retroactive_for(consumer):

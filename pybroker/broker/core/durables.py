@@ -5,6 +5,7 @@ subscription to a wildcard that covers no topic yet has one record, under the na
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Matcher, matcher
 from pybroker.broker.core.deadletter import DeadLetters
@@ -13,10 +14,12 @@ from pybroker.broker.core.durable import Durable, on_topic
 from pybroker.broker.core.object_memory import (
     CHARACTER_BYTES,
     DURABLE_BYTES,
+    DURABLE_MATCH_BYTES,
     ObjectAccount,
     ObjectMemory,
     size_of_levels,
 )
+from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
@@ -24,6 +27,9 @@ from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.subscription import DurableSubscription
+
+_COVER_COST: Final = 4
+"""To cover a topic takes as long as so many usual operations."""
 
 
 class Durables(Mapping[str, Durable]):
@@ -52,6 +58,8 @@ class Durables(Mapping[str, Durable]):
     ) -> None:
         self._by_key: dict[str, Durable] = {}
         self._by_destination: PatternMap[Durable] = PatternMap()
+        self._beginning: set[str] = set()
+        """The keys of subscriptions that do not cover all existing topics yet."""
         self._topics = topics
         self._store = store
         self._dead_letters = dead_letters
@@ -81,18 +89,18 @@ class Durables(Mapping[str, Durable]):
         creator = consumer.connection.objects
         durable = self._find(info.client_id, info.name)
         if durable is None:
-            self._objects.check_lasting(_size(info), creator, f"The subscription {info.name}")
+            size = _size(info) + DURABLE_MATCH_BYTES * self._count_matches(info)
+            self._objects.check_lasting(size, creator, f"The subscription {info.name}")
         elif not durable.is_same(info):
             self._drop(durable)
             durable = None
         if durable is None:
             durable = self.add(info, matcher(info.selector), creator)
-            self.cover(durable, retroactive=consumer.request.retroactive)
-            if not durable.topics:
-                self._store.subscribe(info)
+            self._beginning.add(info.key)
+            consumer.connection.work_off(self._begin(durable, consumer))
         else:
             self._store.require_fence()  # nothing is appended, and the next master may have deleted it
-        durable.attach(consumer)
+            durable.attach(consumer)
 
     def check_inactive(self, info: DurableSubscription) -> None:
         """Check that a subscription may be activated.
@@ -101,7 +109,7 @@ class Durables(Mapping[str, Durable]):
             SubscriptionInUse: it is active.
         """
         durable = self._find(info.client_id, info.name)
-        if durable is not None and durable.consumer is not None:
+        if durable is not None and self._is_in_use(durable):
             raise SubscriptionInUse(
                 f"Durable consumer is in use for client: {info.client_id} and subscriptionName: {info.name}"
             )
@@ -118,7 +126,7 @@ class Durables(Mapping[str, Durable]):
             raise InvalidDestination(
                 f"No durable subscription exists for clientID: {client_id} and subscriptionName: {name}"
             )
-        if durable.consumer is not None:
+        if self._is_in_use(durable):
             raise SubscriptionInUse("Durable consumer is in use")
         self._drop(durable)
 
@@ -144,20 +152,51 @@ class Durables(Mapping[str, Durable]):
         self._objects.add_lasting(info.key, _size(info), creator)
         return durable
 
-    def cover(self, durable: Durable, *, retroactive: bool = False) -> None:
-        """Have a subscription cover all existing topics that match it, here and in the store.
-
-        As in ActiveMQ, a new retroactive subscription gets the messages that these topics still store for others.
-        """
+    def cover(self, durable: Durable) -> None:
+        """Have a recovered subscription cover all existing topics that match it, here and in the store."""
         for topic in self._topics.covered_by(durable.info.subscribed_destination):
-            self._cover(durable, topic, retroactive=retroactive)
+            self._cover(durable, topic)
 
     def topic_added(self, topic: Topic) -> None:
         """Have all subscriptions that match a new topic cover it."""
         for durable in self._by_destination.covering(topic.destination):
             self._cover(durable, topic)
 
+    def join(self, durable: Durable, topic: Topic) -> None:
+        """Have a subscription cover a topic, for which the store has a record."""
+        durable.join(topic)
+        if durable.info.subscribed_destination.is_pattern:
+            self._objects.enlarge_lasting(durable.info.key, DURABLE_MATCH_BYTES)
+
+    def size_of_matches(self, topic: Destination) -> int:
+        """Return the bytes of the subscriptions to wildcards for a new topic."""
+        return DURABLE_MATCH_BYTES * len(self._by_destination.covering(topic)) if topic.is_topic else 0
+
     # ------------------------------------------------------------ private
+
+    def _count_matches(self, info: DurableSubscription) -> int:
+        pattern = info.subscribed_destination
+        return len(self._topics.covered_by(pattern)) if pattern.is_pattern else 0
+
+    def _is_in_use(self, durable: Durable) -> bool:
+        return durable.consumer is not None or durable.info.key in self._beginning
+
+    def _begin(self, durable: Durable, consumer: BrokerConsumer) -> Steps:
+        """Begin a new subscription: cover the existing topics, also if the consumer closes meanwhile, and attach it."""
+        info = durable.info
+        try:
+            for topic in self._topics.covered_by(info.subscribed_destination):
+                if topic in self._topics.covered_by(topic.destination):  # else it was deleted meanwhile
+                    self._cover(durable, topic, retroactive=consumer.request.retroactive)
+                yield _COVER_COST
+            if not durable.topics:
+                self._store.subscribe(info)
+        finally:
+            self._beginning.discard(info.key)
+        if not consumer.closed:
+            durable.attach(consumer)
+            if consumer.started:
+                consumer.dispatch()
 
     def _cover(self, durable: Durable, topic: Topic, *, retroactive: bool = False) -> None:
         destination = topic.destination
@@ -166,14 +205,15 @@ class Durables(Mapping[str, Durable]):
         ):  # advisories are not kept for absent clients
             self._commits.carry_out(topic.gate)  # what was committed before belongs to no new subscription
             stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
-            durable.join(topic)
+            self.join(durable, topic)
             if stored:
                 durable.recover_stored(destination, stored)
 
     def _drop(self, durable: Durable) -> None:
         info = durable.info
         del self._by_key[info.key]
-        self._objects.remove_lasting(info.key, _size(info))
+        matches = len(durable.topics) if info.subscribed_destination.is_pattern else 0
+        self._objects.remove_lasting(info.key, _size(info) + DURABLE_MATCH_BYTES * matches)
         self._by_destination.remove(info.subscribed_destination, durable)
         durable.close()
         for topic in durable.topics:

@@ -48,6 +48,12 @@ with 10,000 to a million of them."""
 PART_BYTES: Final = 300
 """The memory of a consumer for each further destination of its composite name."""
 
+MATCH_BYTES: Final = 200
+"""The memory of a consumer for each queue that its wildcards match. Measured with 20 to 200 consumers of 20,000."""
+
+DURABLE_MATCH_BYTES: Final = 700
+"""The memory of a durable subscription for each topic that its wildcard matches, with its record in the store."""
+
 TRANSACTION_BYTES: Final = 4000
 """The memory of a transaction that is open beside ten others, in tables of its connection; it counts itself besides."""
 
@@ -223,6 +229,19 @@ class ObjectMemory:
                 "Delete what is not used, or raise memory_limit and destinations_max."
             )
 
+    def check_matches(self, count: int, what: str) -> None:
+        """Check that a queue may be created which so many consumers of wildcards match.
+
+        Raises:
+            ResourceLimit: it may not.
+        """
+        if self.shared_max and count and self.shared + count * MATCH_BYTES > self.shared_max:
+            raise ResourceLimit(
+                f"{what} cannot be created: {count} consumers of wildcards match it, and what connections take besides "
+                f"what each may have is {self.shared} of {self.shared_max} bytes. Close consumers of wildcards, or "
+                "raise memory_limit."
+            )
+
     def add_lasting(self, key: Destination | str, size: int, creator: "ObjectAccount | None") -> None:
         """Count something that stays.
 
@@ -237,6 +256,14 @@ class ObjectMemory:
         self.lasting += size
         if isinstance(key, Destination):
             self.destination_count += 1
+        self._recount()
+
+    def enlarge_lasting(self, key: str, size: int) -> None:
+        """Count more bytes of a durable subscription."""
+        creator = self._creators[key]
+        if creator is not None:
+            creator.created += size
+        self.lasting += size
         self._recount()
 
     def remove_lasting(self, key: Destination | str, size: int) -> None:
@@ -329,16 +356,19 @@ class ObjectAccount:
                 "besides what each may have. Close what is not used, subscribe with a lower prefetch, or raise "
                 "memory_limit."
             )
-        self.held += size
-        memory.change_held(size, after - before)
+        self.add(size)
 
-    def release(self, size: int) -> None:
-        """Subtract something that is gone; do nothing once the connection is closed."""
+    def add(self, size: int) -> None:
+        """Count more bytes of something that the connection has; do nothing once it is closed."""
         if self._is_closed:
             return
         before = max(0, self.held - GUARANTEED_BYTES)
-        self.held -= size
-        self._memory.change_held(-size, max(0, self.held - GUARANTEED_BYTES) - before)
+        self.held += size
+        self._memory.change_held(size, max(0, self.held - GUARANTEED_BYTES) - before)
+
+    def release(self, size: int) -> None:
+        """Subtract something that is gone; do nothing once the connection is closed."""
+        self.add(-size)
 
     def close(self) -> None:
         """Subtract everything that the connection takes with it, and have it create nothing more."""

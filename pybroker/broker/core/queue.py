@@ -66,6 +66,7 @@ class Queue(StoredSource):
         "_piece_began_at",
         "_piece_ends_at",
         "_piece_left",
+        "_resting",
         "consumer_set",
         "destination",
         "gate",
@@ -99,6 +100,8 @@ class Queue(StoredSource):
         """The time at which the present search began, if it has many consumers; else 0."""
         self._piece_ends_at = 0.0
         """The time at which it continues in a later turn; 0: the clock was not read yet."""
+        self._resting: set[BrokerConsumer] | None = None
+        """The consumers of many queues that do not visit this one before a message waits; None: there are none."""
 
     @property
     def next_sequence(self) -> int:
@@ -175,12 +178,14 @@ class Queue(StoredSource):
     def attach(self, consumer: BrokerConsumer) -> None:
         """Add a consumer."""
         self.consumer_set.add(consumer)
-        consumer.sources.append(self)
+        consumer.add_source(self)
 
     def detach(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer, whose outstanding messages come back by `restore`."""
         frees = self.consumer_set.remove(consumer)
         self.pending.forget_consumer(consumer)
+        if self._resting is not None:
+            self._resting.discard(consumer)
         # If the consumer has outstanding messages, their return by `restore` starts a dispatch.
         if frees and not any(reference.source is self for reference in consumer.outstanding):
             self.dispatch()
@@ -239,6 +244,15 @@ class Queue(StoredSource):
         except StoreUnavailable as error:
             _log.log(severity(error), "%s is not served further now: %s", self.destination, error)
 
+    def rest(self, consumer: BrokerConsumer) -> bool:
+        """Return True if no message waits for a consumer of many backlogs; `wake` is then called before one does."""
+        if self.pending.count:
+            return False
+        if self._resting is None:
+            self._resting = set()
+        self._resting.add(consumer)
+        return True
+
     def forget(
         self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
     ) -> None:
@@ -275,6 +289,7 @@ class Queue(StoredSource):
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Insert references at their old positions; those that a client may have seen count as redelivered."""
+        self._wake()
         if self.consumer_set.groups is not None:
             for reference in (*seen, *unseen):
                 reference.message = without_flag(reference.message)
@@ -300,11 +315,19 @@ class Queue(StoredSource):
 
     def _append(self, reference: Reference) -> None:
         """Append a message that waits."""
+        self._wake()
         self.pending.append(reference)
         reference.message.decoded = None  # saves memory: the fields are decoded again when they are needed
         usage = self.usage
         if usage.used > self._page_out_at or usage.broker.used > usage.broker.watermark:
             self._reduce_memory(usage)
+
+    def _wake(self) -> None:
+        """Have the consumers that rest visit this queue again, before a message waits."""
+        if self._resting is not None:
+            for consumer in self._resting:
+                consumer.wake(self)
+            self._resting = None
 
     def _answers_to(self, reference: Reference, ends_at: float) -> Answers:
         """Return the answers to a message; the consumers are asked until a time."""

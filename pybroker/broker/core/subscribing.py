@@ -1,13 +1,17 @@
 """Subscribes consumers: finds or creates the destinations of a request, and attaches the consumer to them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from pybroker.broker.core.advisory import PENDING_MAX, Advisories
 from pybroker.broker.core.browser import BrowserSnapshot
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
+from pybroker.broker.core.object_memory import MATCH_BYTES
+from pybroker.broker.core.piecewise import Steps
+from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
 from pybroker.broker.domain.destination import is_advisory
@@ -15,6 +19,9 @@ from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidDestination, RequestError
 from pybroker.broker.domain.ports import Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
+
+_FEW_QUEUES: Final = 100
+"""A consumer is attached to so many queues at once: a fraction of a millisecond."""
 
 
 class Subscribing:
@@ -88,12 +95,31 @@ class Subscribing:
             deliver,
             prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_prefetch),
         )
-        if self._create(request):
+        has_patterns = self._create(request)
+        queues = self._destinations.queues_of(request)
+        if has_patterns:
+            owner.objects.acquire(MATCH_BYTES * len(queues), f"consumer of {len(queues)} queues")
+            consumer.match_count = len(queues)
             for destination in request.destinations:
                 self._destinations.queue_patterns.add(destination, consumer)
-        for queue in self._destinations.queues_of(request):
-            queue.attach(consumer)
+        if len(queues) <= _FEW_QUEUES:
+            for queue in queues:
+                queue.attach(consumer)
+        else:
+            owner.work_off(self._attaching(owner, consumer, queues))
         return consumer
+
+    def _attaching(self, owner: Owner, consumer: BrokerConsumer, queues: Sequence[Queue]) -> Steps:
+        """Attach a consumer to the queues of a wildcard that exist, without those that are deleted meanwhile."""
+        existing = self._destinations.queues
+        for queue in queues:
+            if consumer.closed or owner.closed:
+                return
+            if existing.get(queue.destination) is queue:
+                queue.attach(consumer)
+                if consumer.started:
+                    queue.dispatch(consumer)
+            yield 1
 
     def _subscribe_topic(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> BrokerConsumer:
         runtime = self._runtime

@@ -78,7 +78,7 @@ class RecoveryLoader:
                 durables.add(backlog.subscription, _recovered_matcher(backlog.subscription))
         for backlog in concrete:
             durable = durables[backlog.subscription.key]
-            durable.join(topic(backlog.subscription.destination))
+            durables.join(durable, topic(backlog.subscription.destination))
             durable.recover(backlog.subscription.destination, backlog.message_ids, recovery.delivered)
         for durable in durables.values():
             durables.cover(durable)

@@ -405,7 +405,7 @@ class TopicSubscription(GroupedSubscription):
         self._topics: dict[Destination, Topic] = {}
         """The topics that it names; if it names a wildcard, all topics of the broker."""
         self._is_of_wildcard = False
-        consumer.sources.append(self)
+        consumer.add_source(self)
 
     @property
     def consumer(self) -> CountingConsumer:

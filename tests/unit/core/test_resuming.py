@@ -142,5 +142,5 @@ def test_failing_delivery_does_not_end_the_round(loop: Loop, client: Client, cap
     while loop.turns:
         loop.turn()
     assert loop.counts() == [0, 1, 1, 1, 1]
-    assert "delivering after a pause" in caplog.text
+    assert "delivering in pieces" in caplog.text
     loop.inboxes[0].consumer.sources[0] = source

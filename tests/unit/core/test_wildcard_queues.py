@@ -1,0 +1,291 @@
+"""Consumers of wildcards over many queues and topics: what they cover takes several turns of the event loop."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pybroker.broker.core.broker import BrokerCore, Limits
+from pybroker.broker.core.object_memory import (
+    CHARACTER_BYTES,
+    CONSUMER_BYTES,
+    DURABLE_MATCH_BYTES,
+    MATCH_BYTES,
+    PART_MIN,
+)
+from pybroker.broker.core.paging import PIECE_SECONDS
+from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.subscribing import _FEW_QUEUES
+from pybroker.broker.domain.destination import parse
+from pybroker.broker.domain.errors import DestinationInUse, ResourceLimit, SubscriptionInUse
+from pybroker.store.memory import MemoryStore
+from tests.unit.core.conftest import Client, Inbox, World
+
+QUEUES = 2 * _FEW_QUEUES
+LIMIT = 8 * PART_MIN
+
+
+class Loop:
+    """An event loop whose turns the test runs: each look at the clock finds that a quarter of a piece has passed."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.world = World(MemoryStore(), DestinationPolicy(), limits or Limits())
+        self.turns: list[Callable[[], None]] = []
+        self.seconds = 0.0
+        paging = self.broker.usage.paging
+        paging.later = self.turns.append
+        paging.monotonic = self.monotonic
+        self.sender = self.world.client()
+
+    @property
+    def broker(self) -> BrokerCore:
+        return self.world.broker
+
+    def monotonic(self) -> float:
+        self.seconds += PIECE_SECONDS / 4
+        return self.seconds
+
+    def send(self, *numbers: int, kind: str = "queue", color: str = "blue") -> None:
+        for number in numbers:
+            self.sender.send(f"{kind}://A.{number}", f"{number}", properties={"color": color})
+
+    def turn(self) -> None:
+        turns, self.turns[:] = list(self.turns), []
+        for callback in turns:
+            callback()
+
+    def run(self) -> int:
+        count = 0
+        while self.turns:
+            self.turn()
+            count += 1
+            assert count < 10_000, "it never ends"
+        return count
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def client(loop: Loop) -> Client:
+    return loop.world.client()
+
+
+def numbers(inbox: Inbox) -> list[int]:
+    return sorted(map(int, inbox.ids))
+
+
+def consume(loop: Loop, inbox: Inbox) -> list[str]:
+    """Acknowledge one message after the other until no more come; return their names."""
+    names: list[str] = []
+    while inbox.deliveries:
+        names.append(inbox.ids[0])
+        inbox.consumer.acknowledge(inbox.deliveries.pop(0))
+        loop.run()
+    return names
+
+
+# ---------------------------------------------------------------- beginning
+
+
+def test_consumer_gets_the_messages_of_all_queues_in_several_turns(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES))
+    inbox = client.subscribe("queue://A.*", prefetch=QUEUES)
+    assert client.throttle.input_holds == 1  # later commands keep their order
+    answers: list[str] = []
+    client.connection.when_durable(lambda: answers.append("subscribed"))
+    assert not answers
+    assert len(inbox.deliveries) < QUEUES
+    assert loop.run() > 5
+    assert numbers(inbox) == list(range(QUEUES))
+    assert (client.throttle.input_holds, answers) == (0, ["subscribed"])
+
+
+def test_queue_that_is_deleted_meanwhile_is_left_out(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES))
+    inbox = client.subscribe("queue://A.*", prefetch=QUEUES)
+    loop.sender.connection.remove_destination(parse(f"queue://A.{QUEUES - 1}"))
+    loop.send(QUEUES - 1)  # created again, and so attached at once
+    loop.run()
+    assert numbers(inbox) == list(range(QUEUES))
+    assert len(inbox.consumer.sources) == QUEUES
+
+
+def test_queue_that_is_created_meanwhile_delivers_too(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES))
+    inbox = client.subscribe("queue://A.*", prefetch=QUEUES + 1)
+    loop.send(QUEUES)
+    loop.run()
+    assert numbers(inbox) == list(range(QUEUES + 1))
+
+
+@pytest.mark.parametrize("whole_connection", [False, True])
+def test_consumer_that_closes_meanwhile_is_attached_to_no_queue(
+    loop: Loop, client: Client, *, whole_connection: bool
+) -> None:
+    loop.send(*range(QUEUES))
+    inbox = client.subscribe("queue://A.*", prefetch=1)
+    (client.connection if whole_connection else inbox.consumer).close()
+    loop.run()
+    for number in range(QUEUES):
+        loop.sender.connection.remove_destination(parse(f"queue://A.{number}"))  # refused if it had a consumer
+    assert client.throttle.input_holds == 0 or whole_connection
+
+
+def test_selector_that_refuses_everything_ends_its_round(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES))
+    inbox = client.subscribe("queue://A.*", prefetch=QUEUES, selector="color = 'red'")
+    assert loop.run() > 5
+    loop.send(3, color="red")
+    loop.run()
+    assert inbox.ids == ["3"]
+
+
+# ---------------------------------------------------------------- going on
+
+
+def test_every_way_back_to_a_queue_wakes_the_consumers_that_rest(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES))
+    inbox = client.subscribe("queue://A.*", prefetch=QUEUES)
+    loop.run()
+    consume(loop, inbox)
+    assert len(inbox.consumer._busy or ()) <= 2  # the others rest
+    inbox.consumer.set_prefetch(1)
+    loop.send(0, 7, 7)  # the first fills the window, and two wait
+    other = loop.world.client().subscribe("queue://A.9", prefetch=10)
+    loop.send(9)
+    other.consumer.close()  # and one comes back
+    loop.run()
+    assert sorted(consume(loop, inbox)) == ["0", "7", "7", "9"]
+
+
+def test_consumers_that_rest_are_forgotten_when_they_close(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES))
+    everything = client.subscribe("queue://A.*", prefetch=QUEUES)
+    loop.run()
+    assert loop.broker.queues[parse("queue://A.5")]._resting
+    everything.consumer.close()
+    loop.run()
+    queue = loop.broker.queues[parse("queue://A.5")]
+    assert not queue._resting
+    other = client.subscribe("queue://A.*", prefetch=QUEUES)
+    loop.run()
+    assert numbers(other) == list(range(QUEUES))
+
+
+def test_composite_names_rest_too(loop: Loop, client: Client) -> None:
+    inbox = client.subscribe("queue://A.1", composite=(parse("queue://A.2"), parse("queue://A.3")), prefetch=1)
+    loop.send(1, 2, 3, 3, 1)
+    assert consume(loop, inbox) == ["1", "2", "3", "1", "3"]  # in turn
+
+
+# ---------------------------------------------------------------- durable subscriptions
+
+
+def test_durable_subscription_covers_all_topics_in_several_turns(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES), kind="topic")
+    inbox = client.subscribe("topic://A.*", subscription_name="s", prefetch=QUEUES)
+    assert client.throttle.input_holds == 1
+    with pytest.raises(SubscriptionInUse):
+        client.subscribe("topic://A.*", subscription_name="s")
+    with pytest.raises(SubscriptionInUse):
+        loop.sender.connection.unsubscribe(client.connection.client_id, "s")
+    assert loop.run() > 5
+    loop.send(*range(QUEUES), kind="topic")
+    loop.run()
+    assert numbers(inbox) == list(range(QUEUES))
+    assert client.throttle.input_holds == 0
+
+
+def test_durable_subscription_is_completed_if_its_client_leaves_meanwhile(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES), kind="topic")
+    client.subscribe("topic://A.*", subscription_name="s", prefetch=QUEUES)
+    client.connection.close()
+    loop.run()
+    loop.send(*range(QUEUES), kind="topic")
+    loop.run()
+    again = loop.world.client(client.connection.client_id)
+    inbox = again.subscribe("topic://A.*", subscription_name="s", prefetch=QUEUES)
+    loop.run()
+    assert numbers(inbox) == list(range(QUEUES))
+
+
+def test_topic_that_is_deleted_meanwhile_is_left_out(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES), kind="topic")
+    client.subscribe("topic://A.*", subscription_name="s")
+    last = parse(f"topic://A.{QUEUES - 1}")
+    loop.sender.connection.remove_destination(last)
+    loop.run()
+    assert last not in loop.broker.topics
+    loop.sender.connection.add_destination(last)
+    with pytest.raises(DestinationInUse):
+        loop.sender.connection.remove_destination(last)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_queues_count_for_the_consumer_of_a_wildcard(loop: Loop, client: Client) -> None:
+    objects = loop.broker.objects
+    loop.send(*range(QUEUES))
+    inbox = client.subscribe("queue://A.*", prefetch=1)
+    consumer = CONSUMER_BYTES + 3 * CHARACTER_BYTES
+    assert objects.held == consumer + QUEUES * MATCH_BYTES
+    loop.run()
+    loop.send(QUEUES)
+    assert objects.held == consumer + (QUEUES + 1) * MATCH_BYTES
+    inbox.consumer.close()
+    loop.run()
+    assert objects.held == 0
+
+
+def test_consumer_that_matches_too_many_queues_is_refused() -> None:
+    loop = Loop(Limits(memory_bytes_max=LIMIT))
+    client = loop.world.client()
+    loop.send(*range(3 * QUEUES))
+
+    def subscribe_all() -> None:
+        while True:
+            client.subscribe("queue://A.*", prefetch=1)
+            loop.run()
+
+    with pytest.raises(ResourceLimit, match="consumer of 600 queues"):
+        subscribe_all()
+    assert loop.broker.objects.held < loop.broker.objects.shared_max
+    client.connection.close()
+    loop.run()
+    assert loop.broker.objects.held == 0
+
+
+def test_queue_that_too_many_consumers_match_is_not_created() -> None:
+    loop = Loop(Limits(memory_bytes_max=LIMIT))
+    objects = loop.broker.objects
+    client = loop.world.client()
+    for _ in range(1000):
+        client.subscribe("queue://A.*", prefetch=1)
+    with pytest.raises(ResourceLimit, match="1000 consumers of wildcards match it"):
+        loop.send(*range(QUEUES))
+    assert objects.held < objects.shared_max + 1000 * MATCH_BYTES
+    loop.sender.send("queue://B", "another")
+    client.connection.close()
+    loop.run()
+    assert objects.held == 0
+    loop.send(*range(QUEUES))
+
+
+def test_topics_count_for_a_durable_subscription_to_a_wildcard(loop: Loop, client: Client) -> None:
+    objects = loop.broker.objects
+    loop.send(*range(QUEUES), kind="topic")
+    before = objects.lasting
+    client.subscribe("topic://A.*", subscription_name="s").consumer.close()
+    loop.run()
+    assert objects.lasting - before > QUEUES * DURABLE_MATCH_BYTES
+    largest = objects.lasting
+    loop.send(QUEUES, kind="topic")
+    assert objects.lasting > largest + DURABLE_MATCH_BYTES
+    recovered = loop.world.start().objects
+    assert recovered.lasting == objects.lasting
+    client = loop.world.client(client.connection.client_id)
+    client.connection.unsubscribe(client.connection.client_id, "s")
+    assert recovered.lasting < largest - QUEUES * DURABLE_MATCH_BYTES + 10_000
