@@ -23,7 +23,9 @@ the messages in memory until they are written. They are read back on the loop, a
 If the disk or the limit is full, or a write fails, messages stay in memory, and their producers wait at its limit. The
 beginning is logged, and so is the end. After a failed write the next attempt comes after `RETRY_SECONDS`.
 
-The spool promises nothing about crashes. It never syncs.
+The spool promises nothing about crashes. It never syncs. But it has the system begin to write to the disk after each
+`WRITE_BACK_BYTES`. Left to itself, Linux keeps some gigabytes and then writes them at once: in this time the journal's
+syncs on the same disk took 130 to 190 ms, where they take one.
 
 Source: ActiveMQ 5.17, `PListStore` and `tempUsage`.
 """
@@ -57,8 +59,13 @@ LOG_SECONDS: Final = 30.0
 READ_AHEAD_BYTES: Final = 256 << 10
 """Bytes read at once: a page of short messages lies together, and needs few calls of the system."""
 
+WRITE_BACK_BYTES: Final = 1 << 20
+"""Bytes of a segment that gather before the system is to write them to the disk."""
+
 _BUFFERS_MAX: Final = 512
 """Buffers of one system call, below Linux's limit (`IOV_MAX`, 1024)."""
+
+_UNNEEDED: Final = getattr(os, "POSIX_FADV_DONTNEED", None)
 
 _HEADER: Final = Struct(">QIB")
 _HEADER_BYTES: Final = _HEADER.size
@@ -75,15 +82,25 @@ class _Segment:
         length: bytes assigned so far.
         live: number of its messages that are needed, or are being written.
         descriptor: the open file; -1 before its first write.
+        written_back: its first bytes that the system was to write to the disk.
     """
 
-    __slots__ = ("descriptor", "length", "live", "start")
+    __slots__ = ("descriptor", "length", "live", "start", "written_back")
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.length = 0
         self.live = 0
         self.descriptor = -1
+        self.written_back = 0
+
+    def write_back(self, end: int) -> None:
+        """Have the system begin to write to the disk what is before an offset, if it has become much."""
+        count = end - self.written_back
+        if count >= WRITE_BACK_BYTES and _UNNEEDED is not None:
+            with suppress(OSError):  # advice, which a file system may not take
+                os.posix_fadvise(self.descriptor, self.written_back, count, _UNNEEDED)
+            self.written_back = end
 
     def close(self) -> None:
         """Close the file, which frees its space. Blocks."""
@@ -198,7 +215,9 @@ class FileSpool:
             self._check_space(messages)
             for begin in range(0, len(messages), _BUFFERS_MAX // 2):
                 part = slice(begin, begin + _BUFFERS_MAX // 2)
-                _write(segment.descriptor, _records(messages[part], places[part]), places[begin] - segment.start)
+                buffers, offset = _records(messages[part], places[part]), places[begin] - segment.start
+                _write(segment.descriptor, buffers, offset)
+                segment.write_back(offset + sum(map(len, buffers)))
         except OSError as error:
             failure = error
         self._post(partial(self._written, segment, places, when_written, failure))

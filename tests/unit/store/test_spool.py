@@ -13,7 +13,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.store import spool as spool_module
 from pybroker.store.runtime import start_thread
-from pybroker.store.spool import READ_AHEAD_BYTES, RETRY_SECONDS, FileSpool, SpoolThread
+from pybroker.store.spool import READ_AHEAD_BYTES, RETRY_SECONDS, WRITE_BACK_BYTES, FileSpool, SpoolThread
 from tests.unit.core.conftest import make_message
 
 
@@ -130,6 +130,31 @@ def test_many_messages_are_written_in_several_calls(disk):
 def test_a_short_write_is_continued(disk, monkeypatch):
     monkeypatch.setattr(os, "pwritev", lambda descriptor, buffers, offset: os.pwrite(descriptor, buffers[0], offset))
     messages = [large(20) for _ in range(5)]
+    assert disk.names(*disk.write(*messages)) == [each.message_id for each in messages]
+
+
+def test_the_disk_gets_what_is_written_a_piece_at_a_time(disk, monkeypatch):
+    pieces: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda descriptor, start, count, advice: pieces.append((start, count)))
+    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 4 * WRITE_BACK_BYTES)
+    for _ in range(60):
+        disk.write(large(), large())
+    assert len(pieces) > 8
+    assert all(WRITE_BACK_BYTES <= count < 2 * WRITE_BACK_BYTES for _, count in pieces)
+    begins = [start for start, _ in pieces]
+    ends = [start + count for start, count in pieces]
+    assert all(
+        begin in (0, end) for begin, end in zip(begins[1:], ends, strict=False)
+    )  # of one segment, then of the next
+    assert begins.count(0) > 2
+
+
+def test_a_file_system_that_takes_no_advice_is_no_error(disk, monkeypatch):
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EINVAL, "no advice")
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    messages = [large() for _ in range(30)]
     assert disk.names(*disk.write(*messages)) == [each.message_id for each in messages]
 
 
