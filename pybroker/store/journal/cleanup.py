@@ -5,7 +5,8 @@ A data file must stay as long as
 1. it, or a later one, is being written;
 2. it holds a live message;
 3. it holds a record of an unfinished transaction;
-4. it holds the record that creates a durable subscription (`StoreState.subscription_files`);
+4. it holds the latest record of a durable subscription, or an earlier one while the subscription has pending messages:
+   without that a replay would not add those messages to it;
 5. it voids records of a file that stays: an acknowledgement must live as long as any record that would create the
    message again, an outcome as long as any operation of its transaction, an unsubscription as long as the subscription.
 
@@ -22,51 +23,122 @@ Because of chains one old message can make a journal grow without bounds; `compa
 Files go in ascending order, each one durably before the next. References point to lower ids only, so a crash in between
 leaves an ack without its message, which is harmless, and never a message without its ack.
 
+The durable subscriptions may be very many, so a running store visits them in pieces (`SubscriptionFiles`), while others
+change. That is safe: a subscription that was visited without pending messages needs the file of its latest record, and
+that file stays. What it gets later, and each later record of it, is in the file that was being written or a later one.
+
 Source: ActiveMQ 5.17, `MessageDatabase.checkpointUpdate`: the same rules, without what only its index needs.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Self
 
+from pybroker.broker.domain.destination import Destination
 from pybroker.store.journal.commands import Subscribe, Trace
 from pybroker.store.journal.state import StoreState, encode_sequences
 
 RENEWALS_MAX = 1000
 """Subscriptions that one cleanup writes again: at some 300 bytes each, a burst no client notices."""
+VISITED_AT_ONCE = 1000
+"""Subscriptions or destinations that are visited in one turn of the event loop: some 0.5 ms."""
 TRACE_ENTRIES_MAX = 1000
 """Producers in one record: some 50 KB, at most half a megabyte."""
 
 
-def removable(state: StoreState, file_ids: Collection[int], keep_from: int) -> list[int]:
+class SubscriptionFiles:
+    """The data files that the durable subscriptions need, once all of these were visited.
+
+    Attributes:
+        keep_from: the file that is being written when the visit begins.
+    """
+
+    def __init__(self, state: StoreState, keep_from: int) -> None:
+        self.keep_from = keep_from
+        self._state = state
+        self._busy: set[int] = set()
+        """Files that subscriptions with pending messages need."""
+        self._idle: dict[int, list[tuple[Destination, str]]] = {}
+        """By file, the topics and keys of the others whose latest record it has."""
+
+    @classmethod
+    def of(cls, state: StoreState, keep_from: int) -> Self:
+        """Return the files of a state whose subscriptions are visited at once."""
+        files = cls(state, keep_from)
+        for _ in files.visit():
+            pass
+        return files
+
+    def visit(self) -> Iterator[None]:
+        """Visit the subscriptions; yields after each `VISITED_AT_ONCE` of them, or topics and queues without any."""
+        left = VISITED_AT_ONCE
+        for topic, contents in list(self._state.destinations.items()):
+            for key, subscription in list(contents.subscriptions.items()) if contents.subscriptions else ():
+                if subscription.pending:
+                    self._busy |= subscription.files
+                elif subscription.location.file_id < self.keep_from:
+                    self._idle.setdefault(subscription.location.file_id, []).append((topic, key))
+                left -= 1
+                if not left:
+                    left = VISITED_AT_ONCE
+                    yield
+            left -= 1
+            if not left:
+                left = VISITED_AT_ONCE
+                yield
+
+    @property
+    def all(self) -> set[int]:
+        """All files that subscriptions need."""
+        return self._busy | self._idle.keys()
+
+    def take_renewals(self, file_ids: Collection[int]) -> list[Subscribe]:
+        """Return the subscriptions to write again, so that more files can be removed: these count as written.
+
+        Only subscriptions that have nothing pending qualify: on replay a subscription begins where its record is, and
+        what was sent before is not for it.
+        """
+        renewals: list[Subscribe] = []
+        pinned = _pinned(self._state) | self._busy
+        for file_id in unreferenced(self._state.usage.references, file_ids, self.keep_from, pinned):
+            if len(renewals) + len(self._idle.get(file_id, ())) <= RENEWALS_MAX:
+                found = self._renewals_of(file_id)
+                if found is not None:
+                    renewals += found
+                    self._idle.pop(file_id, None)
+        return renewals
+
+    def _renewals_of(self, file_id: int) -> list[Subscribe] | None:
+        """Return the subscriptions of a file that are still idle; None if one of them has messages now."""
+        found: list[Subscribe] = []
+        for topic, key in self._idle.get(file_id, ()):
+            contents = self._state.destinations.get(topic)
+            subscription = None if contents is None else contents.subscriptions.get(key)
+            if subscription is None or subscription.location.file_id != file_id:
+                continue  # deleted, or written again, since the visit
+            if subscription.pending:
+                return None
+            found.append(Subscribe(topic, key, subscription.info))
+        return found
+
+
+def removable(
+    state: StoreState, file_ids: Collection[int], keep_from: int, subscriptions: SubscriptionFiles | None = None
+) -> list[int]:
     """Return the data files that can go, in the order in which they must.
 
     Args:
         state: with every record applied that was appended; the files may go once those are durable.
         file_ids: the files there are.
         keep_from: the file that is being written; it and all above stay.
+        subscriptions: what the durable subscriptions need; None: they are visited now.
     """
-    return unreferenced(state.usage.references, file_ids, keep_from, _pinned(state) | state.subscription_files())
+    needed = subscriptions or SubscriptionFiles.of(state, keep_from)
+    return unreferenced(state.usage.references, file_ids, keep_from, _pinned(state) | needed.all)
 
 
 def renewable(state: StoreState, file_ids: Collection[int], keep_from: int) -> list[Subscribe]:
-    """Return the durable subscriptions to write again, so that more files can be removed.
-
-    Only subscriptions that have nothing pending qualify: on replay a subscription begins where its record is, and what
-    was sent before is not for it.
-    """
-    idle: dict[int, list[Subscribe]] = {}
-    busy: set[int] = set()
-    for topic, key, subscription in state.subscriptions():
-        if subscription.pending:
-            busy |= subscription.files
-        else:
-            command = Subscribe(topic, key, subscription.info)
-            idle.setdefault(subscription.location.file_id, []).append(command)
-    renewals: list[Subscribe] = []
-    for file_id in unreferenced(state.usage.references, file_ids, keep_from, _pinned(state) | busy):
-        found = idle.get(file_id, [])
-        if len(renewals) + len(found) <= RENEWALS_MAX:
-            renewals += found
-    return renewals
+    """Return the durable subscriptions to write again; see `SubscriptionFiles.take_renewals`."""
+    return SubscriptionFiles.of(state, keep_from).take_renewals(file_ids)
 
 
 def sequence_traces(state: StoreState, file_ids: Collection[int]) -> Iterator[Trace]:
@@ -79,9 +151,11 @@ def sequence_traces(state: StoreState, file_ids: Collection[int]) -> Iterator[Tr
         yield encode_sequences(dict(sequences[start : start + TRACE_ENTRIES_MAX]))
 
 
-def compactable(state: StoreState, file_ids: Collection[int], keep_from: int) -> list[int]:
+def compactable(
+    state: StoreState, file_ids: Collection[int], keep_from: int, subscriptions: SubscriptionFiles | None = None
+) -> list[int]:
     """Return the data files that only the fifth rule keeps, in ascending order: `compaction` shrinks those."""
-    pinned = _pinned(state) | state.subscription_files()
+    pinned = _pinned(state) | (subscriptions or SubscriptionFiles.of(state, keep_from)).all
     gone = set(unreferenced(state.usage.references, file_ids, keep_from, pinned))
     return sorted(file_id for file_id in file_ids if file_id < keep_from and file_id not in pinned | gone)
 

@@ -11,12 +11,12 @@ appended before it, which is sufficient. Records appended later change nothing: 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.cleanup import TRACE_ENTRIES_MAX, compactable, removable, renewable, sequence_traces
+from pybroker.store.journal.cleanup import TRACE_ENTRIES_MAX, SubscriptionFiles, compactable, removable, sequence_traces
 from pybroker.store.journal.commands import Command
 from pybroker.store.journal.compaction import compacted, encode_data_file
 from pybroker.store.journal.declared_queues import encode_declared
@@ -26,10 +26,13 @@ from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.producers import NOT_JOURNALLED
-from pybroker.store.runtime import Schedule
+from pybroker.store.runtime import Later, Schedule
 
 COMPACTIONS_MAX = 2
 """Data files that one collection rewrites: each delays the writer's batches by some 50 ms."""
+
+VISIT_SECONDS = 0.01
+"""The time between two pieces of the visit of all subscriptions."""
 
 DAMAGED_DIRECTORY = "damaged"
 """Below the journal's."""
@@ -48,6 +51,7 @@ class GarbageCollector:
         settings: where files go, and when to compact.
         check: the lock's fence, called before each file.
         post: runs a callback on the loop.
+        call_later: runs a callback on the loop after some seconds; None: nothing is done in pieces.
         append: journals a command and applies it.
         damaged: data files that the recovery could only use in part. They are never deleted but moved to
             `DAMAGED_DIRECTORY`, which no recovery reads, so that an operator can still salvage them.
@@ -63,6 +67,7 @@ class GarbageCollector:
         settings: JournalSettings,
         check: Callable[[], None],
         post: Schedule,
+        call_later: Later | None = None,
         append: Callable[[Command], None],
         damaged: Collection[int] = (),
     ) -> None:
@@ -72,6 +77,7 @@ class GarbageCollector:
         self._settings = settings
         self._check = check
         self._post = post
+        self._call_later = call_later
         self._append = append
         self._damaged = frozenset(damaged)
         self._file_ids = set(file_ids)
@@ -79,36 +85,61 @@ class GarbageCollector:
         self._compacted: set[int] = set()
         self._survived: dict[int, int] = {}
         """By file that only its acknowledgements keep, the number of collections in a row that found it so."""
+        self._visit: tuple[SubscriptionFiles, Iterator[None]] | None = None
+        """The visit of all subscriptions under way."""
         self._job_count = 0
         self.change_count = 0
         """How often data files were removed or compacted."""
 
     @property
     def is_busy(self) -> bool:
-        """True from a decision until its jobs are done."""
-        return self._job_count > 0
+        """True from the beginning of a collection until its jobs are done."""
+        return self._job_count > 0 or self._visit is not None
 
     def collect(self) -> None:
         """Remove the files that are not needed, and compact those that could not be removed for long enough.
 
         Counted by file: in a busy journal each collection removes some file, while others stay forever.
         """
-        if self.is_busy:
+        if not self.is_busy:
+            found = SubscriptionFiles(self._state, self._writer.file_id)
+            self._visit = found, found.visit()
+            self._visit_next()
+
+    def cancel(self) -> None:
+        """End a collection that has decided nothing yet."""
+        self._visit = None
+
+    def _visit_next(self) -> None:
+        """Visit some of the subscriptions and schedule the rest, or decide."""
+        if self._visit is None:
             return
-        self.remove()
-        found = compactable(self._state, self._existing(), self._writer.file_id)
+        found, steps = self._visit
+        for _ in steps:
+            if self._call_later is not None:
+                self._call_later(VISIT_SECONDS, self._visit_next)
+                return
+        self._visit = None
+        self._remove_unneeded(found)
+        self._compact_unremovable(found)
+
+    def _compact_unremovable(self, subscriptions: SubscriptionFiles) -> None:
+        """Compact files that could not be removed for long enough."""
+        found = compactable(self._state, self._existing(), subscriptions.keep_from, subscriptions)
         self._survived = {file_id: self._survived.get(file_id, 0) + 1 for file_id in found}
         if self._settings.compact_after_cleanups > 0:
             self._compact_some()
 
     def remove(self) -> bool:
         """Remove the files that are not needed; return True if there are any. No effect while a job is running."""
-        if self.is_busy:
-            return False
-        for renewal in renewable(self._state, self._existing(), self._writer.file_id):
+        self.cancel()
+        return not self.is_busy and self._remove_unneeded(SubscriptionFiles.of(self._state, self._writer.file_id))
+
+    def _remove_unneeded(self, subscriptions: SubscriptionFiles) -> bool:
+        for renewal in subscriptions.take_renewals(self._existing()):
             self._append(renewal)
         self.rewrite_metadata()
-        doomed = removable(self._state, self._existing(), self._writer.file_id)
+        doomed = removable(self._state, self._existing(), subscriptions.keep_from, subscriptions)
         if doomed:
             self.rewrite_metadata(doomed)
             self._submit(partial(self._remove, doomed))

@@ -333,17 +333,6 @@ class StoreState:
         files.update(file_id for _, file_id in self._removed)
         return files
 
-    def subscription_files(self) -> set[int]:
-        """Return the data files that the durable subscriptions need.
-
-        The latest record has the subscription's terms. While messages are pending the earlier ones count too: without
-        them a replay would not add those messages to the subscription.
-        """
-        files: set[int] = set()
-        for _, _, subscription in self.subscriptions():
-            files |= subscription.files if subscription.pending else {subscription.location.file_id}
-        return files
-
     # ------------------------------------------------------------ messages
 
     def _is_late(self, transaction: TransactionId, file_id: int) -> bool:

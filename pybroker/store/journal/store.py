@@ -193,6 +193,7 @@ class JournalStore:
             settings=self._settings,
             check=self._writer.fence,
             post=self._runtime.post,
+            call_later=self._runtime.call_later,
             append=self._append,
             damaged={damage.file_id for damage in self.damages},
         )
@@ -620,6 +621,8 @@ class JournalStore:
     def abandon(self) -> None:
         """Stop at once, as if killed: for a master that lost its lock. Writes and acknowledges nothing more."""
         self._is_open = False
+        if self._collector is not None:
+            self._collector.cancel()
         self._writer.abandon()
 
     def _now(self) -> str:

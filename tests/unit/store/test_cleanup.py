@@ -1,5 +1,6 @@
 """Rules for the deletion of data files, one by one, on states built from commands."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal import cleanup
-from pybroker.store.journal.cleanup import removable, renewable, sequence_traces
+from pybroker.store.journal.cleanup import SubscriptionFiles, removable, renewable, sequence_traces
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
@@ -186,6 +187,84 @@ class TestRenewal:
         first = [Subscribe(TOPIC, f"s{number}", b"info") for number in range(4)]
         second = [Subscribe(TOPIC, f"t{number}", b"info") for number in range(3)]
         assert renewable(state_of(first, second), {1, 2, 3}, 3) == second
+
+
+class TestVisitInPieces:
+    """The state changes between the pieces of a visit; a replay of the files that stay finds the same state."""
+
+    TOPICS = tuple(topic(f"T{number}") for number in range(4))
+    KEYS = ("s", "t", "u")
+
+    @pytest.fixture(autouse=True)
+    def _one_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cleanup, "VISITED_AT_ONCE", 1)
+
+    def test_one_that_gets_a_message_meanwhile_keeps_its_file(self) -> None:
+        state = state_of([Subscribe(TOPIC, "s", b"info")], [])
+        found = SubscriptionFiles(state, 3)
+        for _ in found.visit():
+            pass
+        state.apply(publish("a"), Location(3, 28))
+        assert found.take_renewals({1, 2, 3}) == []
+        assert removable(state, {1, 2, 3}, 3, found) == [2]
+
+    def test_one_that_is_deleted_meanwhile_is_not_written_again(self) -> None:
+        state = state_of([Subscribe(TOPIC, "s", b"info"), Subscribe(TOPIC, "t", b"info")], [])
+        found = SubscriptionFiles(state, 3)
+        for _ in found.visit():
+            pass
+        state.apply(Unsubscribe(TOPIC, "s"), Location(3, 28))
+        assert found.take_renewals({1, 2, 3}) == [Subscribe(TOPIC, "t", b"info")]
+
+    @pytest.mark.parametrize("seed", range(300))
+    def test_a_replay_finds_the_same_subscriptions_and_messages(self, seed: int) -> None:
+        world = random.Random(seed)
+        state, at, live = StoreState(), [1, 28], [0]
+        journal: list[tuple[Location, Command]] = []
+
+        def apply(command: Command) -> None:
+            journal.append((Location(*at), command))
+            state.apply(command, Location(*at))
+            at[1] += 100
+
+        def change() -> None:
+            place, key = world.choice(self.TOPICS), world.choice(self.KEYS)
+            contents = state.destinations.get(place)
+            known = contents is not None and key in contents.subscriptions
+            commands: list[Command] = [Subscribe(place, key, b"info")]
+            if known and contents is not None:
+                live[0] += 1
+                commands.append(AddMessage(place, f"m{live[0]}", b"data"))
+                pending = contents.subscriptions[key].pending
+                commands += [RemoveMessage(place, each, subscription_key=key) for each in sorted(pending)[:1] * 4]
+                if not pending:
+                    commands.append(Unsubscribe(place, key))
+            apply(world.choice(commands))
+            if world.random() < 0.25:
+                at[:] = [at[0] + 1, 28]
+
+        for _ in range(40):
+            change()
+        found = SubscriptionFiles(state, at[0])
+        for _ in found.visit():
+            for _ in range(world.randrange(3)):
+                change()
+        for renewal in found.take_renewals(range(1, at[0] + 1)):
+            apply(renewal)
+        doomed = removable(state, range(1, at[0] + 1), found.keep_from, found)
+        replayed = StoreState()
+        for location, command in journal:
+            if location.file_id not in doomed:
+                replayed.apply(command, location)
+        assert self.content(replayed) == self.content(state)
+
+    @staticmethod
+    def content(state: StoreState) -> dict[str, dict[str, set[str]]]:
+        return {
+            place.name: {key: subscription.pending for key, subscription in contents.subscriptions.items()}
+            for place, contents in state.destinations.items()
+            if contents.subscriptions
+        }
 
 
 class TestMetadataRecords:

@@ -30,6 +30,7 @@ from pybroker.store.journal import clean_stop, store_snapshot
 from pybroker.store.journal.appender import JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import BodyReader
 from pybroker.store.journal.clean_stop import CLEAN_STOP
+from pybroker.store.journal.cleanup import VISITED_AT_ONCE
 from pybroker.store.journal.commands import Command, Rollback, Trace, decode, encode
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, encode_batch, encode_record
@@ -703,6 +704,59 @@ class TestStartFromAnIndex:
         last = Bench(directory)
         assert last.store.recover().queues == {QUEUE: expected}
         last.store.abandon()
+
+
+class TestLongCleanup:
+    """A cleanup that visits very many subscriptions: in pieces, by a timer."""
+
+    def begun(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
+        alarms: list[Callable[[], None]] = []
+        bench = Bench(directory, call_later=lambda _, callback: alarms.append(callback))
+        bench.store.recover()
+        for number in range(VISITED_AT_ONCE):
+            place = topic(f"T{number}")
+            bench.store.subscribe(
+                DurableSubscription(client_id="c", name="s", destination=place, subscribed_destination=place)
+            )
+        for number in range(100):
+            bench.store.add(message(number, size=100))
+            bench.store.remove(QUEUE, message(number).message_id)
+        bench.sync()
+        alarms.clear()
+        bench.store.cleanup()
+        assert len(alarms) == 1
+        assert bench.store.is_cleaning
+        return bench, alarms
+
+    def test_files_go_after_the_last_piece(self, directory: Path) -> None:
+        bench, alarms = self.begun(directory)
+        before = names(directory)
+        bench.store.cleanup()  # does not begin another
+        while alarms:
+            alarms.pop()()
+        bench.sync()
+        assert len(names(directory)) < len(before)
+        assert not bench.store.is_cleaning
+        bench.store.close()
+
+    def test_nothing_is_written_once_the_store_is_given_up(self, directory: Path) -> None:
+        bench, alarms = self.begun(directory)
+        bench.store.abandon()
+        before = names(directory)
+        for alarm in alarms:
+            alarm()
+        assert names(directory) == before
+        assert bench.failures == []
+
+    def test_a_stop_cleans_up_at_once(self, directory: Path) -> None:
+        bench, alarms = self.begun(directory)
+        before = names(directory)
+        bench.store.close()
+        after = names(directory)
+        for alarm in alarms:
+            alarm()
+        assert names(directory) == after
+        assert len(after) < len(before)
 
 
 class TestLongRemoval:
