@@ -1,0 +1,128 @@
+"""What the journal's store does in pieces: the removal of a long queue, and a cleanup with very many subscriptions."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.store.journal.cleanup import VISITED_AT_ONCE
+from tests.unit.store.test_journal_store import QUEUE, Bench, message, names
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "kahadb"
+
+
+class TestLongCleanup:
+    """A cleanup that visits very many subscriptions: in pieces, by a timer."""
+
+    def begun(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
+        alarms: list[Callable[[], None]] = []
+        bench = Bench(directory, call_later=lambda _, callback: alarms.append(callback))
+        bench.store.recover()
+        for number in range(VISITED_AT_ONCE):
+            place = topic(f"T{number}")
+            bench.store.subscribe(
+                DurableSubscription(client_id="c", name="s", destination=place, subscribed_destination=place)
+            )
+        for number in range(100):
+            bench.store.add(message(number, size=100))
+            bench.store.remove(QUEUE, message(number).message_id)
+        bench.sync()
+        alarms.clear()
+        bench.store.cleanup()
+        assert len(alarms) == 1
+        assert bench.store.is_cleaning
+        return bench, alarms
+
+    def test_files_go_after_the_last_piece(self, directory: Path) -> None:
+        bench, alarms = self.begun(directory)
+        before = names(directory)
+        bench.store.cleanup()  # does not begin another
+        while alarms:
+            alarms.pop()()
+        bench.sync()
+        assert len(names(directory)) < len(before)
+        assert not bench.store.is_cleaning
+        bench.store.close()
+
+    def test_nothing_is_written_once_the_store_is_given_up(self, directory: Path) -> None:
+        bench, alarms = self.begun(directory)
+        bench.store.abandon()
+        before = names(directory)
+        for alarm in alarms:
+            alarm()
+        assert names(directory) == before
+        assert bench.failures == []
+
+    def test_a_stop_cleans_up_at_once(self, directory: Path) -> None:
+        bench, alarms = self.begun(directory)
+        before = names(directory)
+        bench.store.close()
+        after = names(directory)
+        for alarm in alarms:
+            alarm()
+        assert names(directory) == after
+        assert len(after) < len(before)
+
+
+class TestLongRemoval:
+    """The removal of a long queue: recorded at once, and counted in pieces."""
+
+    COUNT = 10_000
+
+    def filled(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
+        alarms: list[Callable[[], None]] = []
+        bench = Bench(directory, call_later=lambda _, callback: alarms.append(callback))
+        bench.store.recover()
+        for number in range(self.COUNT):
+            bench.store.add(message(number))
+        bench.sync()
+        alarms.clear()
+        return bench, alarms
+
+    @staticmethod
+    def live(bench: Bench) -> int:
+        return sum(bench.store._state.usage.live.values())
+
+    def test_messages_are_counted_in_pieces_by_one_timer(self, directory: Path) -> None:
+        bench, alarms = self.filled(directory)
+        bench.store.remove_destination(QUEUE)
+        bench.store.add(message(1, destination=queue("OTHER")))
+        bench.store.remove_destination(queue("OTHER"))
+        left = [self.live(bench)]
+        while alarms:
+            assert len(alarms) == 1
+            alarms.pop()()
+            left.append(self.live(bench))
+        assert left == sorted(left, reverse=True)
+        assert len(left) > 2
+        assert left[-1] == 0
+        bench.store.close()
+
+    def test_a_crash_during_it_leaves_no_message(self, directory: Path) -> None:
+        bench, alarms = self.filled(directory)
+        bench.store.remove_destination(QUEUE)
+        assert self.live(bench)
+        bench.store.cleanup()
+        bench.sync()
+        bench.store.abandon()
+        for alarm in alarms:
+            alarm()
+        other = Bench(directory)
+        assert other.store.recover().queues == {}
+        other.store.close()
+
+    def test_a_snapshot_or_the_end_has_all_counted(self, directory: Path) -> None:
+        bench, _ = self.filled(directory)
+        bench.store.remove_destination(QUEUE)
+        bench.store.write_snapshot()
+        assert self.live(bench) == 0
+        for number in range(self.COUNT):
+            bench.store.add(message(number))
+        bench.store.remove_destination(QUEUE)
+        bench.store.close()
+        assert self.live(bench) == 0
