@@ -88,6 +88,7 @@ class Load:
         memory_bytes_max: that limit; 0: unknown, from an earlier version.
         spool_bytes: disk space that spooled messages take.
         is_spool_full: the spool takes no more messages: the limit or the disk is full.
+        scheduled: scheduled messages; 0 from an earlier version.
         loop_lag_ms: the longest turn of the event loop in the last minute, in milliseconds.
         loop_lag_cause: what that turn did.
     """
@@ -100,6 +101,7 @@ class Load:
     memory_bytes_max: int = 0
     spool_bytes: int = 0
     is_spool_full: bool = False
+    scheduled: int = 0
     loop_lag_ms: int = 0
     loop_lag_cause: str = ""
 

@@ -166,6 +166,7 @@ def _load(totals: Totals | None) -> Load | None:
         memory_bytes_max=totals.memory_bytes_max,
         spool_bytes=totals.spool_bytes,
         is_spool_full=totals.is_spool_full,
+        scheduled=totals.scheduled,
         loop_lag_ms=round(totals.loop_lag_seconds * 1000),
         loop_lag_cause=totals.loop_lag_cause,
     )

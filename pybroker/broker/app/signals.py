@@ -48,13 +48,14 @@ def _summarise(node: Node) -> None:
         return
     largest = [f"{name} {used / 2**20:.1f} MB" for name, used in node.largest(_LARGEST_SHOWN)]
     _log.info(
-        "SIGUSR1: %s; %s, %s, %s waiting, %d in flight, %.1f of %.1f MB of memory, %.1f MB spooled, "
+        "SIGUSR1: %s; %s, %s, %s waiting, %d in flight, %d scheduled, %.1f of %.1f MB of memory, %.1f MB spooled, "
         "loop lag %.0f ms%s%s%s%s",
         state,
         counted(held.connections, "connection"),
         counted(held.destinations, "destination"),
         counted(held.waiting, "message"),
         held.in_flight,
+        held.scheduled,
         held.memory_bytes / 2**20,
         held.memory_bytes_max / 2**20,
         held.spool_bytes / 2**20,

@@ -141,8 +141,9 @@ def _describe_load(status: Status) -> list[str]:
     limit = load.memory_bytes_max
     memory = f"{load.memory_bytes / 2**20:,.0f} of {limit / 2**20:,.0f} MB of memory, " if limit else ""
     spooled = f"{load.spool_bytes / 2**20:,.0f} MB spooled, " if load.spool_bytes else ""
+    scheduled = f"{load.scheduled:,} scheduled, " if load.scheduled else ""
     lines = [
-        f"  {counted(load.waiting, 'message')} waiting, {load.in_flight:,} in flight, "
+        f"  {counted(load.waiting, 'message')} waiting, {load.in_flight:,} in flight, {scheduled}"
         f"{counted(load.connections, 'connection')}, {memory}{spooled}{free}, loop lag {load.loop_lag_ms:,} ms"
     ]
     if load.loop_lag_ms >= _LAG_SHOWN_MS:

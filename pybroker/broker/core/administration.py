@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
+from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.destination import Destination
@@ -20,6 +21,7 @@ class Administration:
         destinations: Destinations,
         clients: Mapping[str, BrokerConnection],
         usage: Usage,
+        objects: ObjectMemory,
         is_full: Callable[[], bool],
     ) -> None:
         """Create the port from live views of the broker's state.
@@ -28,11 +30,13 @@ class Administration:
             destinations: the queues, topics and durable subscriptions.
             clients: the open connections by client id.
             usage: the memory usage of all messages.
+            objects: the memory of what clients create.
             is_full: returns True while the store has no space.
         """
         self._destinations = destinations
         self._clients = clients
         self._usage = usage
+        self._objects = objects
         self._is_full = is_full
 
     def connections(self) -> Iterable[BrokerConnection]:
@@ -90,4 +94,5 @@ class Administration:
             spool_bytes=0 if spool is None else spool.used_bytes,
             spool_bytes_max=0 if spool is None else spool.bytes_max,
             is_spool_full=spool is not None and spool.is_full,
+            scheduled=self._objects.job_count,
         )

@@ -136,7 +136,9 @@ class BrokerCore(Host):
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
-        self.admin: Admin = Administration(self.destinations, self._clients, self.usage, lambda: self.is_full)
+        self.admin: Admin = Administration(
+            self.destinations, self._clients, self.usage, self.objects, lambda: self.is_full
+        )
         advisories = Advisories(self, self.admin, self.topics, self.usage.paging)
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)

@@ -43,6 +43,7 @@ def test_scheduled_messages_count_until_they_are_removed() -> None:
     jobs = Jobs(10)
     jobs.schedule(3)
     assert jobs.counted == 3 * JOB_BYTES
+    assert jobs.broker.admin.totals().scheduled == 3
     assert jobs.broker.usage.used == jobs.broker.objects.counted
     jobs.client.send(MANAGEMENT, "", properties={"AMQ_SCHEDULER_ACTION": "REMOVEALL"})
     assert jobs.counted == 0
