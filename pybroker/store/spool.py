@@ -139,6 +139,9 @@ class FileSpool:
     ) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
+        self.unwritten_bytes = 0
+        self._waiting: list[Callback] = []
+        """Callbacks for the end of the next write."""
         self._is_short = False
         self._refused_bytes = 0
         self._directory = directory
@@ -185,9 +188,22 @@ class FileSpool:
         segment.length += size
         segment.live += len(messages)
         self.used_bytes += size
+        self.unwritten_bytes += size
         self._end = place
-        self._submit(partial(self._perform, segment, messages, places, when_written))
+        self._submit(partial(self._perform, segment, messages, places, partial(self._end_write, size, when_written)))
         return True
+
+    def when_written(self, callback: Callback) -> None:
+        """Call back once after the next callback of a `write`, of which one must be outstanding."""
+        self._waiting.append(callback)
+
+    def _end_write(self, size: int, when_written: Callable[[Sequence[int]], None], places: Sequence[int]) -> None:
+        """Call those back who wait for a write."""
+        self.unwritten_bytes -= size
+        when_written(places)
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()
 
     def _segment_for(self, size: int) -> _Segment:
         """Return the current segment, or a new one if it is full, or was freed: its places must not be used again."""

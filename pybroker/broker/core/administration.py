@@ -7,8 +7,7 @@ from operator import itemgetter
 
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
-from pybroker.broker.core.object_memory import ObjectMemory
-from pybroker.broker.core.usage import Usage
+from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.destination import Destination
 
@@ -20,8 +19,7 @@ class Administration:
         self,
         destinations: Destinations,
         clients: Mapping[str, BrokerConnection],
-        usage: Usage,
-        objects: ObjectMemory,
+        runtime: CoreRuntime,
         is_full: Callable[[], bool],
     ) -> None:
         """Create the port from live views of the broker's state.
@@ -29,14 +27,13 @@ class Administration:
         Args:
             destinations: the queues, topics and durable subscriptions.
             clients: the open connections by client id.
-            usage: the memory usage of all messages.
-            objects: the memory of what clients create.
+            runtime: has the memory of messages, and of what clients create.
             is_full: returns True while the store has no space.
         """
         self._destinations = destinations
         self._clients = clients
-        self._usage = usage
-        self._objects = objects
+        self._usage = runtime.usage
+        self._objects = runtime.objects
         self._is_full = is_full
 
     def connections(self) -> Iterable[BrokerConnection]:

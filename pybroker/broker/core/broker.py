@@ -136,9 +136,7 @@ class BrokerCore(Host):
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
-        self.admin: Admin = Administration(
-            self.destinations, self._clients, self.usage, self.objects, lambda: self.is_full
-        )
+        self.admin: Admin = Administration(self.destinations, self._clients, self._runtime, lambda: self.is_full)
         advisories = Advisories(self, self.admin, self.topics, self.usage.paging)
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
@@ -323,7 +321,12 @@ class BrokerCore(Host):
 
     def begin_work(self, steps: Steps) -> PiecewiseWork:
         """Carry out the first piece of work, and the others in later turns; all at once while the broker stops."""
-        work = PiecewiseWork(steps, self.usage.paging, is_behind=lambda: self.is_behind, when_durable=self.when_durable)
+        work = PiecewiseWork(
+            steps,
+            self.usage.paging,
+            is_behind=lambda: self.is_behind or self._is_spool_behind,
+            when_caught_up=self._when_caught_up,
+        )
         if self.is_stopping:
             work.finish()
             return work
@@ -332,6 +335,20 @@ class BrokerCore(Host):
             self._works[work] = None
             work.when_done(partial(self._works.pop, work, None))
         return work
+
+    @property
+    def _is_spool_behind(self) -> bool:
+        """True while memory is full, and some of it is on its way to the spool."""
+        spool = self.usage.paging.spool
+        return spool is not None and spool.unwritten_bytes > 0 and self.usage.is_full
+
+    def _when_caught_up(self, callback: Callable[[], None]) -> None:
+        """Call back once the store has written all so far, or else the spool some of what is on its way."""
+        spool = self.usage.paging.spool
+        if self.is_behind or spool is None:
+            self.when_durable(callback)
+        else:
+            spool.when_written(callback)
 
     # ------------------------------------------------------------ messages
 

@@ -7,7 +7,8 @@ command -> first piece | other connections | piece | other connections | … | l
 
 The work is an iterator of steps. Each step yields its cost in usual operations; a piece ends after `PIECE_MAX` of them,
 or `PIECE_SECONDS`. While more is unwritten than the store's limit, the next piece waits until the journal has it, so
-that the records of all pieces together do not take more memory than the limit.
+that the records of all pieces together do not take more memory than the limit. While memory is full, it waits for what
+is on its way to the spool.
 
 Once begun, work is carried out to its end, also if its connection closes: steps that depend on the connection check it
 themselves. A crash between two pieces leaves the first ones in the journal. So work that must take effect as a whole
@@ -62,7 +63,7 @@ class PiecewiseWork:
         "_is_running",
         "_paging",
         "_steps",
-        "_when_durable",
+        "_when_caught_up",
         "has_failed",
         "is_done",
     )
@@ -73,7 +74,7 @@ class PiecewiseWork:
         paging: Paging,
         *,
         is_behind: Callable[[], bool],
-        when_durable: Callable[[Callable[[], None]], None],
+        when_caught_up: Callable[[Callable[[], None]], None],
     ) -> None:
         """Begin with no step carried out.
 
@@ -81,12 +82,12 @@ class PiecewiseWork:
             steps: the steps.
             paging: has the event loop and the clock.
             is_behind: returns True if more is unwritten than the limit.
-            when_durable: calls back once the store has written all so far.
+            when_caught_up: calls back once that may have changed.
         """
         self._steps = steps
         self._paging = paging
         self._is_behind = is_behind
-        self._when_durable = when_durable
+        self._when_caught_up = when_caught_up
         self._callbacks: list[Callable[[], object]] = []
         self._is_running = False
         self.has_failed = False
@@ -161,7 +162,7 @@ class PiecewiseWork:
     def _wait(self) -> None:
         """Continue in a later turn, or once the journal has written what it has."""
         if self._is_behind():
-            self._when_durable(self._continue_later)
+            self._when_caught_up(self._continue_later)
         else:
             self._continue_later()
 

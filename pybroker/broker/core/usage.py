@@ -109,6 +109,7 @@ class Usage:
         "_grace",
         "_grace_max",
         "_heavy",
+        "_is_asked_again",
         "_is_serving",
         "_is_serving_blocked",
         "_is_stalled",
@@ -168,6 +169,8 @@ class Usage:
         """The number of both."""
         self._is_serving_blocked = False
         self._was_stalled = False
+        self._is_asked_again = False
+        """True if messages came during a page-out of the broker that should leave memory too."""
         self._left = 0
         """The bytes that the broker's last page-out left in use."""
 
@@ -259,8 +262,11 @@ class Usage:
 
     def _page_out(self, when_durable: Callable[[Callable[[], None]], None]) -> None:
         paging = self.paging
-        if not paging.is_paging_out:
+        if paging.is_paging_out:
+            self._is_asked_again = True
+        else:
             paging.is_paging_out = True
+            self._is_asked_again = False
             self._request_page_outs(iter(list(paging.backlogs)), when_durable)
 
     def _request_page_outs(
@@ -280,6 +286,10 @@ class Usage:
         if self.paging.unfinished and self.paging.defer(self._paged_out):
             return
         self.paging.is_paging_out = False
+        when_durable = self.paging.when_durable
+        if self._is_asked_again and self.used >= self.fair_limit and when_durable is not None:
+            self._page_out(when_durable)  # for what came meanwhile: producers wait, or will
+            return
         if self.used > self.paging.watermark(self.limit, is_broker=True):
             self.delivered.page_out(self.recompute_watermark)
         self.recompute_watermark()

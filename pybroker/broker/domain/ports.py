@@ -361,6 +361,15 @@ class MessageSpool(Protocol):
         """
         ...
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes of messages whose callbacks have not come yet."""
+        ...
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back once after the next callback of a `write`, of which one must be outstanding."""
+        ...
+
     def read_page(self, places: Sequence[int], bytes_max: int) -> Sequence[Message | None]:
         """Return messages from the first place on until they take `bytes_max` bytes or more. Blocks for a few reads.
 

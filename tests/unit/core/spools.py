@@ -20,7 +20,9 @@ class MemorySpool:
         self.read_count = 0
         self.is_full = False
         self.bytes_max = 1 << 40
-        self._jobs: list[tuple[list[int], Callable[[Sequence[int]], None]]] = []
+        self.unwritten_bytes = 0
+        self._jobs: list[tuple[list[int], int, Callable[[Sequence[int]], None]]] = []
+        self._waiting: list[Callable[[], None]] = []
         self._next = 0
 
     @property
@@ -40,18 +42,28 @@ class MemorySpool:
         self._next += len(messages)
         for place, message in zip(places, messages, strict=True):
             self.messages[place] = replace(message, decoded=None)
-        self._jobs.append((places, when_written))
+        size = sum(len(message.data) for message in messages)
+        self.unwritten_bytes += size
+        self._jobs.append((places, size, when_written))
         return True
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        assert self._jobs
+        self._waiting.append(callback)
 
     def work(self, count: int = 1 << 30, *, fails: bool = False) -> None:
         """End so many writes."""
         while self._jobs and count:
             count -= 1
-            places, when_written = self._jobs.pop(0)
+            places, size, when_written = self._jobs.pop(0)
+            self.unwritten_bytes -= size
             if fails:
                 for place in places:
                     self.release(place)
             when_written(() if fails else places)
+            waiting, self._waiting = self._waiting, []
+            for callback in waiting:
+                callback()
 
     def read_page(self, places: Sequence[int], bytes_max: int) -> Sequence[Message | None]:
         found: list[Message | None] = []

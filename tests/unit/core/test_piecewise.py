@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
-from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.broker import BrokerCore, Limits
 from pybroker.broker.core.paging import PIECE_MAX, Paging
 from pybroker.broker.core.piecewise import PiecewiseWork
 from pybroker.broker.domain.destination import DestinationType, queue
@@ -16,6 +17,7 @@ from pybroker.store.memory import MemoryStore
 from pybroker.store.scheduler.memory import MemoryJobStore
 from tests.slow import SlowJobStore, SlowStore
 from tests.unit.core.conftest import Client, Inbox, World, make_message
+from tests.unit.core.spools import MemorySpool
 
 MANY = 2 * PIECE_MAX + 100
 COMPOSITE = "queue://" + ",".join(f"C.{number}" for number in range(200))
@@ -38,9 +40,9 @@ class Disk(SlowStore):
 class LoopWorld(World):
     """A world with an event loop whose turns the test runs."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, **options: Any) -> None:
         self.turns: list[Callable[[], None]] = []
-        super().__init__(store)
+        super().__init__(store, **options)
 
     def start(self) -> BrokerCore:
         broker = super().start()
@@ -106,7 +108,7 @@ def work(steps: Iterator[int], later: list[Callable[[], None]], *, is_behind: bo
         behind[0] = False
         durable.append(callback)
 
-    made = PiecewiseWork(steps, paging, is_behind=lambda: behind[0], when_durable=when_durable)
+    made = PiecewiseWork(steps, paging, is_behind=lambda: behind[0], when_caught_up=when_durable)
     made.proceed()
     if is_behind:
         assert not later, "it waits for the journal, not for a turn"
@@ -231,6 +233,23 @@ def test_connection_that_closes_between_pieces_of_copies_sends_all(world: LoopWo
     client.connection.close()
     world.settle()
     assert [waiting(world, f"C.{number}") for number in (0, 57, 199)] == [["m"]] * 3
+
+
+def test_copies_wait_for_the_spool(store: Disk) -> None:
+    world = LoopWorld(store, limits=Limits(memory_bytes_max=1_000_000))
+    spool = world.broker.usage.paging.spool = MemorySpool()
+    client = world.client()
+    client.send(COMPOSITE, "m" * 20_000, persistent=False)
+    world.settle()
+    assert client.throttle.input_holds == 1
+    while client.throttle.input_holds:
+        assert spool.unwritten_bytes
+        assert world.broker.usage.is_full
+        assert world.broker.usage.used < 3_800_000, "200 copies take 4,200,000 bytes"
+        spool.work(10)
+        world.settle()
+    spool.work()
+    assert [len(waiting(world, f"C.{number}")) for number in (0, 57, 199)] == [1, 1, 1]
 
 
 def test_large_copies_wait_for_the_journal(store: Disk) -> None:

@@ -475,6 +475,27 @@ def test_page_outs_of_very_many_backlogs_are_requested_in_turns(count: int) -> N
     assert not paging.is_paging_out
 
 
+@pytest.mark.parametrize(("used", "is_repeated"), [(900, True), (750, False)])
+def test_what_comes_during_a_page_out_is_paged_out_by_the_next_while_memory_is_short(
+    used: int, *, is_repeated: bool
+) -> None:
+    usage = Usage(limit=1000)
+    backlog = FakeBacklog([])
+    usage.paging.backlogs.add(backlog)
+    durable: list[Callable[[], None]] = []
+    usage.paging.when_durable = durable.append
+    usage.acquire(used)
+    usage.request_page_out(durable.append)
+    usage.request_page_out(durable.append)  # for a message that has just come
+    assert len(backlog.requested_in) == len(durable) == 1
+    durable.pop()()
+    assert len(backlog.requested_in) == 1 + is_repeated
+    if is_repeated:
+        durable.pop()()
+    assert not durable
+    assert not usage.paging.is_paging_out
+
+
 def test_a_backlog_that_closes_meanwhile_is_not_requested() -> None:
     usage = Usage(limit=1000)
     later: list[Callable[[], None]] = []

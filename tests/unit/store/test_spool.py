@@ -127,6 +127,20 @@ def test_many_messages_are_written_in_several_calls(disk):
     assert disk.names(*disk.write(*messages)) == [each.message_id for each in messages]
 
 
+def test_what_waits_for_a_write_is_called_after_it(disk):
+    events: list[object] = []
+    messages = [large(20), large(20)]
+    for message in messages:
+        assert disk.spool.write([message], lambda places: events.append(len(places)))
+    both = disk.spool.unwritten_bytes
+    disk.spool.when_written(lambda: events.append(disk.spool.unwritten_bytes))
+    disk.jobs.pop(0)()
+    assert events == [1, both // 2]
+    disk.work()
+    assert events == [1, both // 2, 1]
+    assert disk.spool.unwritten_bytes == 0
+
+
 def test_a_short_write_is_continued(disk, monkeypatch):
     monkeypatch.setattr(os, "pwritev", lambda descriptor, buffers, offset: os.pwrite(descriptor, buffers[0], offset))
     messages = [large(20) for _ in range(5)]
