@@ -20,7 +20,7 @@ Source: ActiveMQ 5.17, `MessageDatabase`: the journal's replay.
 """
 
 import json
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, assert_never, cast
 
@@ -72,6 +72,8 @@ _FREED_COUNT: Final = 512
 """Operations of a roll-back whose memory is freed in one step."""
 _REMOVED_COUNT: Final = 4096
 """Messages of a removed destination that are counted and freed in one step: about a millisecond."""
+_ENDED_COUNT: Final = 1024
+"""Messages of an ended subscription for which that is done in one step: each is looked up."""
 METADATA_PREFIXES = (SEQUENCES, DECLARED_PREFIX)
 """Prefixes of the metadata records that belong to the state; others are about the journal's owners."""
 
@@ -115,8 +117,11 @@ class StoreState:
         self._seen: _ReplayMemory | None = None
         self._committing: dict[UnfinishedTransaction, Iterator[int]] = {}
         """Committed transactions that are not yet applied, with the steps that do it."""
-        self._removed: deque[tuple[Messages, int]] = deque()
-        """Messages of removed destinations that are not yet counted, and the file of the record that removed them."""
+        self._removed: deque[tuple[Messages, set[int]]] = deque()
+        """Messages of removed destinations that are not yet counted, and the files of the records that removed them."""
+        self._unsubscribed: OrderedDict[Contents, list[tuple[set[str], int]]] = OrderedDict()
+        """By topic, the ended subscriptions that were not its last: the ids of the messages that are still counted for
+        each, and the file of the record that ended it."""
 
     # ------------------------------------------------------------ commands
 
@@ -146,7 +151,8 @@ class StoreState:
             case Subscribe():
                 self._subscribe(command, location)
             case Unsubscribe(destination, subscription_key):
-                self._unsubscribe(destination, subscription_key, location)
+                self.begin_unsubscription(destination, subscription_key, location)
+                self.finish_removals()
             case RemoveDestination(destination):
                 self.begin_removal(destination, location)
                 self.finish_removals()
@@ -330,8 +336,8 @@ class StoreState:
         """Return the data files with records of unfinished transactions, and of removals under way."""
         transactions = [*self.inflight.values(), *self.prepared.values(), *self._committing]
         files = {file_id for transaction in transactions for file_id in transaction.files}
-        files.update(file_id for _, file_id in self._removed)
-        return files
+        files.update(file_id for ended in self._unsubscribed.values() for _, file_id in ended)
+        return files.union(*[record_files for _, record_files in self._removed])
 
     # ------------------------------------------------------------ messages
 
@@ -366,6 +372,8 @@ class StoreState:
         if subscription_key is None:
             for subscription in contents.subscriptions.values():  # None on a queue.
                 subscription.pending.discard(message_id)
+            for pending, _ in self._unsubscribed.get(contents, ()):
+                pending.discard(message_id)
             self._drop(contents, message_id)
         else:
             acknowledger = contents.subscriptions.get(subscription_key)
@@ -489,44 +497,86 @@ class StoreState:
             self.usage.refer(location.file_id, recorded_in)
         for subscription in contents.subscriptions.values():
             self.usage.refer(location.file_id, subscription.files)
+        self._remove_all(contents, location.file_id)
+
+    def begin_unsubscription(self, topic: Destination, subscription_key: str, location: Location) -> None:
+        """Remove a durable subscription; its messages are counted for it until `continue_removals` has had them all."""
+        contents = self.destinations.get(topic)
+        subscription = None if contents is None else contents.subscriptions.pop(subscription_key, None)
+        if contents is None or subscription is None:
+            return
+        self.usage.refer(location.file_id, subscription.files)
+        if not contents.subscriptions:
+            del self.destinations[topic]
+            self._remove_all(contents, location.file_id)
+        elif subscription.pending:
+            self._unsubscribed.setdefault(contents, []).append((subscription.pending, location.file_id))
+
+    def _remove_all(self, contents: Contents, record_file: int) -> None:
+        """Remove all messages of a destination that is gone, for the reason that a record in a file gives."""
         for message_id, files in contents.superseded.items():
             if message_id in contents.messages:
-                self.usage.refer(location.file_id, files)
+                self.usage.refer(record_file, files)
         for files in contents.superseded.values():
             for file_id in files:
                 self.usage.release(file_id)
+        ended = self._unsubscribed.pop(contents, [])
         if contents.messages:
-            self._removed.append((contents.messages, location.file_id))
+            self._removed.append((contents.messages, {record_file, *[file_id for _, file_id in ended]}))
 
     def continue_removals(self) -> bool:
-        """Count and free some messages of removed destinations; return False after all.
+        """Count and free some messages of removed destinations and subscriptions; return False after all.
 
-        A queue may have a million of them. Until all are counted, the file with the record of the removal is among the
+        There may be a million of them. Until all are counted, the files with the records of the removals are among the
         files of unfinished transactions.
         """
-        if not self._removed:
-            return False
-        messages, record_file = self._removed[0]
+        left = _ENDED_COUNT
+        while self._unsubscribed and left > 0:
+            left -= 1 + self._continue_unsubscription(next(iter(self._unsubscribed)), left)
+        left = _REMOVED_COUNT
+        while not self._unsubscribed and self._removed and left > 0:
+            left -= 1 + self._continue_removal(*self._removed[0], left)
+        return bool(self._unsubscribed or self._removed)
+
+    def _continue_unsubscription(self, contents: Contents, count_max: int) -> int:
+        """Count some messages for an ended subscription of a topic no more; return how many."""
+        ended = self._unsubscribed[contents]
+        pending, record_file = ended[-1]
+        count = min(len(pending), count_max)
+        for _ in range(count):
+            message_id = pending.pop()
+            self._void(contents, message_id, contents.messages[message_id], record_file)
+            self._count_down(contents, message_id)
+        if not pending:
+            ended.pop()
+            if not ended:
+                del self._unsubscribed[contents]
+        return count
+
+    def _continue_removal(self, messages: Messages, record_files: set[int], count_max: int) -> int:
+        """Count some messages of a removed destination as live no more; return how many."""
         if isinstance(messages, SnapshotMessages):
             if not messages.is_materialised:
                 messages.load_next()
-                return True
+                return count_max
             messages = messages.materialised()
         counts: dict[int, int] = {}
-        for _ in range(min(len(messages), _REMOVED_COUNT)):
+        count = min(len(messages), count_max)
+        for _ in range(count):
             _, packed = messages.popitem()
             file_id = packed >> FILE_SHIFT
             counts[file_id] = counts.get(file_id, 0) + 1
-        if others := counts.keys() - {record_file}:
-            self.usage.refer(record_file, others)
-        for file_id, count in counts.items():
-            self.usage.release(file_id, count)
+        for record_file in record_files:
+            if others := counts.keys() - {record_file}:
+                self.usage.refer(record_file, others)
+        for file_id, released in counts.items():
+            self.usage.release(file_id, released)
         if not messages:
             self._removed.popleft()
-        return bool(self._removed)
+        return count
 
     def finish_removals(self) -> None:
-        """Count the messages of all removed destinations, before something that needs all counts."""
+        """Count the messages of all that was removed, before something that needs all counts."""
         while self.continue_removals():
             pass
 
@@ -570,18 +620,6 @@ class StoreState:
             for message_id in contents.messages.keys() - subscription.pending:
                 subscription.pending.add(message_id)
                 contents.pending_counts[message_id] += 1
-
-    def _unsubscribe(self, topic: Destination, subscription_key: str, location: Location) -> None:
-        contents = self.destinations.get(topic)
-        subscription = None if contents is None else contents.subscriptions.pop(subscription_key, None)
-        if contents is None or subscription is None:
-            return
-        self.usage.refer(location.file_id, subscription.files)
-        for message_id in subscription.pending:
-            self._void(contents, message_id, contents.messages[message_id], location.file_id)
-            self._count_down(contents, message_id)
-        if not contents.subscriptions:
-            del self.destinations[topic]
 
     def _apply_metadata(self, text: str, file_id: int) -> None:
         """Apply a metadata record that belongs to the state."""

@@ -382,6 +382,8 @@ class JournalStore:
             StoreUnavailable: the store has stopped.
         """
         self._state.finish_commits()  # what was committed before belongs to no new subscription
+        if retroactive:
+            self._state.finish_removals()  # what only ended subscriptions had is gone
         contents = self._state.destinations.get(subscription.destination)
         gets = contents if retroactive and contents and subscription.key not in contents.subscriptions else None
         info = encode_subscription_info(subscription)
@@ -397,7 +399,11 @@ class JournalStore:
         self._state.finish_commits()
         contents = self._state.destinations.get(topic)
         if contents is not None and subscription_key in contents.subscriptions:
-            self._append(Unsubscribe(topic, subscription_key))
+            self._flush_elision()
+            location = self._writer.append(encode_record(encode(Unsubscribe(topic, subscription_key))))
+            self._state.begin_unsubscription(topic, subscription_key, location)
+            if not self._is_removing:
+                self._continue_removals()
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer, -1 for an unknown one.
