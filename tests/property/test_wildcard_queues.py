@@ -114,7 +114,7 @@ class Machine(RuleBasedStateMachine):
         if self.loop.turns:
             return
         for queue in self.loop.broker.queues.values():
-            assert queue._progress is Search.IDLE
+            assert queue._progress is Search.IDLE or not queue.pending.count
             for message in self._waiting(queue):
                 for _, inbox in self.inboxes:
                     consumer = inbox.consumer

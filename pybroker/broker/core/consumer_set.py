@@ -21,7 +21,7 @@ Source: ActiveMQ 5.17, `Queue.addSubscription`, `Queue.removeSubscription`, `Que
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
@@ -102,6 +102,7 @@ class ConsumerSet:
         eligible: the consumers that may get messages now, in the order in which messages are offered: the exclusive
             one, or all that are not parked.
         parked: consumers without capacity that were removed from the order; `unpark` returns one to it.
+        on_parked: called with consumers that were just parked; None: nobody has to know.
         groups: the message groups; None until the queue has a message that belongs to one.
         accepts_any: True while every eligible consumer accepts every message. The oldest message then goes to the first
             consumer with capacity, and if a message waits, no consumer has capacity.
@@ -120,6 +121,7 @@ class ConsumerSet:
         "eligible",
         "exclusive",
         "groups",
+        "on_parked",
         "parked",
     )
 
@@ -128,6 +130,7 @@ class ConsumerSet:
         self._turns: list[BrokerConsumer] = []
         self.eligible = self._turns
         self.parked: dict[BrokerConsumer, None] = {}
+        self.on_parked: Callable[[Sequence[BrokerConsumer]], None] | None = None
         self.exclusive: BrokerConsumer | None = None
         self.groups: MessageGroups | None = None
         self.accepts_any = True
@@ -310,7 +313,10 @@ class ConsumerSet:
             return
         turns = self._turns
         first = turns[:visited]
-        self.parked.update({consumer: None for consumer in first if not consumer.has_capacity})
+        parked = [consumer for consumer in first if not consumer.has_capacity]
+        self.parked.update(dict.fromkeys(parked))
+        if self.on_parked is not None:
+            self.on_parked(parked)
         turns[:visited] = [consumer for consumer in first if consumer.has_capacity]
 
     def _number(self, consumer: BrokerConsumer, numbers: dict[BrokerConsumer, int]) -> None:

@@ -186,6 +186,8 @@ class Queue(StoredSource):
         self.pending.forget_consumer(consumer)
         if self._resting is not None:
             self._resting.discard(consumer)
+            if not self._resting:
+                self._rest_nobody()
         # If the consumer has outstanding messages, their return by `restore` starts a dispatch.
         if frees and not any(reference.source is self for reference in consumer.outstanding):
             self.dispatch()
@@ -208,6 +210,7 @@ class Queue(StoredSource):
         """Drop all messages and release their memory: the queue is deleted."""
         waiting, _ = self._close()
         self._answers = None
+        self._rest_nobody()
         self.usage.close()
         self._free(waiting)
 
@@ -246,10 +249,11 @@ class Queue(StoredSource):
 
     def rest(self, consumer: BrokerConsumer) -> bool:
         """Return True if no message waits for a consumer of many backlogs; `wake` is then called before one does."""
-        if self.pending.count:
+        if self.pending.count or consumer in self.consumer_set.parked:
             return False
         if self._resting is None:
             self._resting = set()
+            self.consumer_set.on_parked = self._wake_parked
         self._resting.add(consumer)
         return True
 
@@ -327,7 +331,17 @@ class Queue(StoredSource):
         if self._resting is not None:
             for consumer in self._resting:
                 consumer.wake(self)
-            self._resting = None
+            self._rest_nobody()
+
+    def _wake_parked(self, parked: Sequence[BrokerConsumer]) -> None:
+        """Have consumers that were parked visit this queue again: only that returns them to the order."""
+        if self._resting is not None:
+            for consumer in self._resting.intersection(parked):
+                self._resting.discard(consumer)
+                consumer.wake(self)
+
+    def _rest_nobody(self) -> None:
+        self._resting = self.consumer_set.on_parked = None  # which would keep a deleted queue in memory
 
     def _answers_to(self, reference: Reference, ends_at: float) -> Answers:
         """Return the answers to a message; the consumers are asked until a time."""

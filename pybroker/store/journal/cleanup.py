@@ -95,9 +95,11 @@ class SubscriptionFiles:
         """Return the subscriptions to write again, so that more files can be removed: these count as written.
 
         Only subscriptions that have nothing pending qualify: on replay a subscription begins where its record is, and
-        what was sent before is not for it.
+        what was sent before is not for it. While a commit is being applied, none does: what it sends may still come.
         """
         renewals: list[Subscribe] = []
+        if self._state.is_committing:
+            return renewals
         pinned = _pinned(self._state) | self._busy
         for file_id in unreferenced(self._state.usage.references, file_ids, self.keep_from, pinned):
             if len(renewals) + len(self._idle.get(file_id, ())) <= RENEWALS_MAX:
@@ -113,10 +115,12 @@ class SubscriptionFiles:
         for topic, key in self._idle.get(file_id, ()):
             contents = self._state.destinations.get(topic)
             subscription = None if contents is None else contents.subscriptions.get(key)
-            if subscription is None or subscription.location.file_id != file_id:
-                continue  # deleted, or written again, since the visit
+            if subscription is None:
+                continue  # deleted since the visit
             if subscription.pending:
                 return None
+            if subscription.location.file_id != file_id:
+                continue  # written again
             found.append(Subscribe(topic, key, subscription.info))
         return found
 

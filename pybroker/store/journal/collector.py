@@ -51,6 +51,7 @@ class GarbageCollector:
         settings: where files go, and when to compact.
         check: the lock's fence, called before each file.
         post: runs a callback on the loop.
+        on_failure: called with an error of a collection that the loop began later.
         call_later: runs a callback on the loop after some seconds; None: nothing is done in pieces.
         append: journals a command and applies it.
         damaged: data files that the recovery could only use in part. They are never deleted but moved to
@@ -67,6 +68,7 @@ class GarbageCollector:
         settings: JournalSettings,
         check: Callable[[], None],
         post: Schedule,
+        on_failure: Callable[[Exception], object],
         call_later: Later | None = None,
         append: Callable[[Command], None],
         damaged: Collection[int] = (),
@@ -77,6 +79,7 @@ class GarbageCollector:
         self._settings = settings
         self._check = check
         self._post = post
+        self._on_failure = on_failure
         self._call_later = call_later
         self._append = append
         self._damaged = frozenset(damaged)
@@ -117,11 +120,20 @@ class GarbageCollector:
         found, steps = self._visit
         for _ in steps:
             if self._call_later is not None:
-                self._call_later(VISIT_SECONDS, self._visit_next)
+                self._call_later(VISIT_SECONDS, self._go_on)
                 return
         self._visit = None
         self._remove_unneeded(found)
         self._compact_unremovable(found)
+
+    def _go_on(self) -> None:
+        try:
+            self._visit_next()
+        except StoreUnavailable:
+            self._visit = None  # the writer has stopped, and has reported why
+        except Exception as error:
+            self._visit = None
+            self._on_failure(error)
 
     def _compact_unremovable(self, subscriptions: SubscriptionFiles) -> None:
         """Compact files that could not be removed for long enough."""

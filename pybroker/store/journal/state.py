@@ -488,6 +488,11 @@ class StoreState:
             for _ in steps:
                 pass
 
+    @property
+    def is_committing(self) -> bool:
+        """True while some committed transactions are not applied as a whole."""
+        return bool(self._committing)
+
     def begin_removal(self, destination: Destination, location: Location) -> None:
         """Remove a destination; its messages are counted as live until `continue_removals` has had them all."""
         contents = self.destinations.pop(destination, None)

@@ -193,6 +193,7 @@ class JournalStore:
             settings=self._settings,
             check=self._writer.fence,
             post=self._runtime.post,
+            on_failure=self._runtime.on_failure,
             call_later=self._runtime.call_later,
             append=self._append,
             damaged={damage.file_id for damage in self.damages},

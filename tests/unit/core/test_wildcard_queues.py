@@ -174,6 +174,26 @@ def test_consumers_that_rest_are_forgotten_when_they_close(loop: Loop, client: C
     assert numbers(other) == list(range(QUEUES))
 
 
+def test_consumer_that_is_parked_where_it_rests_is_woken(loop: Loop) -> None:
+    clients = [loop.world.client() for _ in range(70)]
+    loop.send(3, 4)
+    everything = clients[0].subscribe("queue://A.*", prefetch=10)
+    consume(loop, everything)
+    everything.consumer.close()
+    inboxes = [each.subscribe("queue://A.*", prefetch=1) for each in clients]
+    loop.send(*[3] * 69)  # fills all windows but one
+    loop.send(4)  # goes to that one, and has the others before it parked
+    queue = loop.broker.queues[parse("queue://A.4")]
+    parked = [each for each in inboxes if each.consumer in queue.consumer_set.parked]
+    assert len(parked) > 16
+    for each in parked:
+        consume(loop, each)
+    loop.send(4)
+    loop.run()
+    assert not queue.pending.count
+    assert [each.ids for each in parked if each.deliveries] == [["4"]]
+
+
 def test_composite_names_rest_too(loop: Loop, client: Client) -> None:
     inbox = client.subscribe("queue://A.1", composite=(parse("queue://A.2"), parse("queue://A.3")), prefetch=1)
     loop.send(1, 2, 3, 3, 1)

@@ -208,6 +208,16 @@ class TestVisitInPieces:
         assert found.take_renewals({1, 2, 3}) == []
         assert removable(state, {1, 2, 3}, 3, found) == [2]
 
+    def test_one_that_gets_a_message_and_is_written_again_meanwhile_keeps_its_file(self) -> None:
+        state = state_of([Subscribe(TOPIC, "s", b"info")], [])
+        found = SubscriptionFiles(state, 3)
+        for _ in found.visit():
+            pass
+        state.apply(publish("a"), Location(3, 28))
+        state.apply(Subscribe(TOPIC, "s", b"other"), Location(3, 128))
+        assert found.take_renewals({1, 2, 3}) == []
+        assert removable(state, {1, 2, 3}, 3, found) == [2]
+
     def test_one_that_is_deleted_meanwhile_is_not_written_again(self) -> None:
         state = state_of([Subscribe(TOPIC, "s", b"info"), Subscribe(TOPIC, "t", b"info")], [])
         found = SubscriptionFiles(state, 3)

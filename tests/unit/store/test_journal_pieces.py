@@ -7,6 +7,7 @@ import pytest
 
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.cleanup import VISITED_AT_ONCE
 from tests.unit.store.test_journal_store import QUEUE, Bench, message, names
 
@@ -48,6 +49,45 @@ class TestLongCleanup:
         assert len(names(directory)) < len(before)
         assert not bench.store.is_cleaning
         bench.store.close()
+
+    def test_what_a_commit_in_pieces_sends_to_a_durable_subscription_survives(self, directory: Path) -> None:
+        bench = Bench(directory)
+        bench.store.recover()
+        place = topic("T")
+        bench.store.subscribe(
+            DurableSubscription(client_id="c", name="s", destination=place, subscribed_destination=place)
+        )
+        for number in range(100):
+            bench.store.add(message(number, size=100))
+            bench.store.remove(QUEUE, message(number).message_id)
+        transaction = LocalTransactionId("ID:c:1", 1)
+        for number in range(200, 300):
+            bench.store.add(message(number), transaction)
+        bench.store.add(message(300, destination=place), transaction)
+        steps = bench.store.commit_steps(transaction)
+        next(steps)
+        bench.store.cleanup()  # would write the subscription again, behind the commit
+        for _ in steps:
+            pass
+        bench.sync()
+        bench.store.abandon()
+        new_master = Bench(directory)
+        (backlog,) = new_master.store.recover().backlogs
+        assert list(backlog.message_ids) == [message(300).message_id]
+        new_master.store.abandon()
+
+    def test_an_error_of_a_later_piece_is_reported(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench, alarms = self.begun(directory)
+
+        def fail(*_: object) -> None:
+            raise ValueError("a bug")
+
+        monkeypatch.setattr(bench.store._collector, "_remove_unneeded", fail)
+        while alarms:
+            alarms.pop()()
+        assert [str(error) for error in bench.failures] == ["a bug"]
+        assert not bench.store.is_cleaning
+        bench.store.abandon()
 
     def test_nothing_is_written_once_the_store_is_given_up(self, directory: Path) -> None:
         bench, alarms = self.begun(directory)
