@@ -118,14 +118,23 @@ class Durable(StoredSource):
         mine = (self.info.subscribed_destination, self.info.selector, self.info.no_local)
         return mine == (info.subscribed_destination, info.selector, info.no_local)
 
-    def attach(self, consumer: BrokerConsumer) -> None:
-        """Attach the consumer. If it is retroactive, and no messages wait, it gets the history of its topics."""
+    def attach(self, consumer: BrokerConsumer, *, is_new: bool = False) -> None:
+        """Attach the consumer. If it is retroactive, and no messages wait, it gets the history of its topics.
+
+        A new subscription has got that already, topic by topic.
+        """
         self.consumer = consumer
         consumer.add_source(self)
-        if not self.pending.count and not any(topic.owes(self) for topic in self.topics):
+        if not is_new and not self.pending.count and not any(topic.owes(self) for topic in self.topics):
             for topic in self.topics:
                 if topic.is_retroactive_for(consumer):
-                    self._recall(topic)
+                    self.recall(topic)
+
+    def recall(self, topic: CoveredTopic) -> None:
+        """Append the history of a topic. Its messages are in memory only, since the store may have deleted them."""
+        for message in topic.history:
+            if self._wants(message):
+                self.append(replace(message, persistent=False))
 
     def detach(self, consumer: BrokerConsumer) -> None:
         """Detach the consumer, whose outstanding messages come back by `restore`."""
@@ -282,12 +291,6 @@ class Durable(StoredSource):
         if self.info.no_local and consumer and message.connection_id == consumer.connection.connection_id:
             return False
         return self._matches is None or self._matches(message, 0)
-
-    def _recall(self, topic: CoveredTopic) -> None:
-        """Append the history of a topic. Its messages are in memory only, since the store may have deleted them."""
-        for message in topic.history:
-            if self._wants(message):
-                self.append(replace(message, persistent=False))
 
     def _acknowledge(
         self, message: Message, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""

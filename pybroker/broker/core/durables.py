@@ -60,6 +60,8 @@ class Durables(Mapping[str, Durable]):
         self._by_destination: PatternMap[Durable] = PatternMap()
         self._beginning: set[str] = set()
         """The keys of subscriptions that do not cover all existing topics yet."""
+        self._match_counts: dict[str, int] = {}
+        """By key, the number of topics for which a subscription to a wildcard is counted."""
         self._topics = topics
         self._store = store
         self._dead_letters = dead_letters
@@ -88,19 +90,21 @@ class Durables(Mapping[str, Durable]):
         """
         creator = consumer.connection.objects
         durable = self._find(info.client_id, info.name)
-        if durable is None:
-            size = _size(info) + DURABLE_MATCH_BYTES * self._count_matches(info)
-            self._objects.check_lasting(size, creator, f"The subscription {info.name}")
-        elif not durable.is_same(info):
-            self._drop(durable)
-            durable = None
-        if durable is None:
-            durable = self.add(info, matcher(info.selector), creator)
-            self._beginning.add(info.key)
-            consumer.connection.work_off(self._begin(durable, consumer))
-        else:
+        if durable is not None and durable.is_same(info):
             self._store.require_fence()  # nothing is appended, and the next master may have deleted it
             durable.attach(consumer)
+            return
+        matches = self._count_matches(info)
+        growth = DURABLE_MATCH_BYTES * (matches - self._match_counts.get(info.key, 0))
+        if durable is None or growth > 0:  # one that is replaced may have other terms, of about the same size
+            size = growth + (_size(info) if durable is None else 0)
+            self._objects.check_lasting(size, creator, f"The subscription {info.name}")
+        if durable is not None:
+            self._drop(durable)
+        durable = self.add(info, matcher(info.selector), creator)
+        self._count(durable, matches)
+        self._beginning.add(info.key)
+        consumer.connection.work_off(self._begin(durable, consumer))
 
     def check_inactive(self, info: DurableSubscription) -> None:
         """Check that a subscription may be activated.
@@ -166,13 +170,25 @@ class Durables(Mapping[str, Durable]):
         """Have a subscription cover a topic, for which the store has a record."""
         durable.join(topic)
         if durable.info.subscribed_destination.is_pattern:
-            self._objects.enlarge_lasting(durable.info.key, DURABLE_MATCH_BYTES)
+            self._count(durable, len(durable.topics))
 
     def size_of_matches(self, topic: Destination) -> int:
         """Return the bytes of the subscriptions to wildcards for a new topic."""
         return DURABLE_MATCH_BYTES * len(self._by_destination.covering(topic)) if topic.is_topic else 0
 
     # ------------------------------------------------------------ private
+
+    def _counted_size(self, durable: Durable) -> int:
+        """Return the bytes for which a subscription is counted."""
+        return _size(durable.info) + DURABLE_MATCH_BYTES * self._match_counts.get(durable.info.key, 0)
+
+    def _count(self, durable: Durable, matches: int) -> None:
+        """Count the topics of a subscription to a wildcard, at its begin or as they come."""
+        key = durable.info.key
+        more = matches - self._match_counts.get(key, 0)
+        if more > 0:
+            self._match_counts[key] = matches
+            self._objects.enlarge_lasting(key, DURABLE_MATCH_BYTES * more)
 
     def _count_matches(self, info: DurableSubscription) -> int:
         pattern = info.subscribed_destination
@@ -187,33 +203,36 @@ class Durables(Mapping[str, Durable]):
         try:
             for topic in self._topics.covered_by(info.subscribed_destination):
                 if topic in self._topics.covered_by(topic.destination):  # else it was deleted meanwhile
-                    self._cover(durable, topic, retroactive=consumer.request.retroactive)
+                    is_empty = self._cover(durable, topic, retroactive=consumer.request.retroactive)
+                    if is_empty and topic.is_retroactive_for(consumer):
+                        durable.recall(topic)
                 yield _COVER_COST
             if not durable.topics:
                 self._store.subscribe(info)
         finally:
             self._beginning.discard(info.key)
         if not consumer.closed:
-            durable.attach(consumer)
+            durable.attach(consumer, is_new=True)
             if consumer.started:
                 consumer.dispatch()
 
-    def _cover(self, durable: Durable, topic: Topic, *, retroactive: bool = False) -> None:
+    def _cover(self, durable: Durable, topic: Topic, *, retroactive: bool = False) -> bool:
+        """Have a subscription cover a topic; return True if it begins to, and gets no stored messages of it."""
         destination = topic.destination
-        if not durable.is_on(destination) and not is_advisory(
-            destination
-        ):  # advisories are not kept for absent clients
-            self._commits.carry_out(topic.gate)  # what was committed before belongs to no new subscription
-            stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
-            self.join(durable, topic)
-            if stored:
-                durable.recover_stored(destination, stored)
+        if durable.is_on(destination) or is_advisory(destination):  # advisories are not kept for absent clients
+            return False
+        self._commits.carry_out(topic.gate)  # what was committed before belongs to no new subscription
+        stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
+        self.join(durable, topic)
+        if stored:
+            durable.recover_stored(destination, stored)
+        return not stored
 
     def _drop(self, durable: Durable) -> None:
         info = durable.info
         del self._by_key[info.key]
-        matches = len(durable.topics) if info.subscribed_destination.is_pattern else 0
-        self._objects.remove_lasting(info.key, _size(info) + DURABLE_MATCH_BYTES * matches)
+        self._objects.remove_lasting(info.key, self._counted_size(durable))
+        self._match_counts.pop(info.key, None)
         self._by_destination.remove(info.subscribed_destination, durable)
         durable.close()
         for topic in durable.topics:

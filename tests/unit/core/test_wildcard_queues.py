@@ -13,7 +13,7 @@ from pybroker.broker.core.object_memory import (
     PART_MIN,
 )
 from pybroker.broker.core.paging import PIECE_SECONDS
-from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.policy import DestinationPolicy, FixedCountRecovery
 from pybroker.broker.core.subscribing import _FEW_QUEUES
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import DestinationInUse, ResourceLimit, SubscriptionInUse
@@ -27,8 +27,8 @@ LIMIT = 8 * PART_MIN
 class Loop:
     """An event loop whose turns the test runs: each look at the clock finds that a quarter of a piece has passed."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.world = World(MemoryStore(), DestinationPolicy(), limits or Limits())
+    def __init__(self, limits: Limits | None = None, policy: DestinationPolicy | None = None) -> None:
+        self.world = World(MemoryStore(), policy or DestinationPolicy(), limits or Limits())
         self.turns: list[Callable[[], None]] = []
         self.seconds = 0.0
         paging = self.broker.usage.paging
@@ -292,6 +292,52 @@ def test_queue_that_too_many_consumers_match_is_not_created() -> None:
     loop.run()
     assert objects.held == 0
     loop.send(*range(QUEUES))
+
+
+def test_durable_subscriptions_that_begin_together_are_counted_from_their_begin() -> None:
+    loop = Loop(Limits(memory_bytes_max=LIMIT))
+    objects = loop.broker.objects
+    loop.send(*range(2_000), kind="topic")
+    clients = [loop.world.client() for _ in range(20)]
+
+    def subscribe_all() -> None:
+        for client in clients:
+            client.subscribe("topic://A.*", subscription_name="s")
+
+    with pytest.raises(ResourceLimit, match="The subscription s cannot be created"):
+        subscribe_all()
+    loop.run()
+    assert objects.lasting < objects.lasting_max
+
+
+def test_durable_subscription_that_is_replaced_by_a_wide_one_is_checked_first() -> None:
+    loop = Loop(Limits(memory_bytes_max=LIMIT))
+    objects = loop.broker.objects
+    loop.send(*range(1_500), kind="topic")
+    client = loop.world.client()
+    for number in range(50):
+        client.subscribe("topic://B", subscription_name=f"s{number}").consumer.close()
+
+    def replace_all() -> None:
+        for number in range(50):
+            client.subscribe("topic://A.*", subscription_name=f"s{number}").consumer.close()
+            loop.run()
+
+    with pytest.raises(ResourceLimit, match="cannot be created"):
+        replace_all()
+    assert objects.lasting < objects.lasting_max
+    assert len(loop.broker.durables) == 50, "what is refused leaves the old one"
+
+
+@pytest.mark.parametrize("is_sent_meanwhile", [False, True])
+def test_new_retroactive_durable_subscription_gets_the_history_of_each_topic(*, is_sent_meanwhile: bool) -> None:
+    loop = Loop(policy=DestinationPolicy(subscription_recovery_policy=FixedCountRecovery(5)))
+    loop.send(*range(QUEUES), kind="topic")
+    inbox = loop.world.client().subscribe("topic://A.*", subscription_name="s", prefetch=1000, retroactive=True)
+    if is_sent_meanwhile:
+        loop.send(0, kind="topic")
+    loop.run()
+    assert numbers(inbox) == sorted([*range(QUEUES), *[0] * is_sent_meanwhile])
 
 
 def test_topics_count_for_a_durable_subscription_to_a_wildcard(loop: Loop, client: Client) -> None:
