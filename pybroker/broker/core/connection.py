@@ -15,7 +15,6 @@ from pybroker.broker.core.object_memory import (
     CHARACTER_BYTES,
     CONSUMER_BYTES,
     DESTINATION_BYTES,
-    MATCH_BYTES,
     PART_BYTES,
     PRODUCER_BYTES,
     SESSION_BYTES,
@@ -325,7 +324,8 @@ class BrokerConnection(Owner):
         if consumer in self.consumers:
             del self.consumers[consumer]
             self._selector_quota.release(consumer.request.selector)
-            self.objects.release(_size(consumer.request) + MATCH_BYTES * consumer.match_count)
+            self.objects.release(_size(consumer.request))
+            self.objects.add_matches(-consumer.match_count)
         self._host.forget(consumer)
         self.serve_all(consumer)
 
@@ -534,6 +534,10 @@ class BrokerConnection(Owner):
         self._undispatched = OrderedDict.fromkeys([*self._undispatched, *self.consumers])
         if not self._is_dispatching:
             self._dispatch_piece()
+
+    def will_continue(self, consumer: BrokerConsumer) -> bool:
+        """Return True if a consumer's round is continued in a later turn."""
+        return consumer in self._undispatched
 
     def continue_later(self, consumer: BrokerConsumer) -> bool:
         """Continue a consumer's round in a later turn; return False if there is none."""

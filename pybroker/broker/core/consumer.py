@@ -22,6 +22,7 @@ from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
 from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, RemovalReason
@@ -91,6 +92,10 @@ class Owner(PiecewiseWorker):
     @abstractmethod
     def serve_all(self, consumer: "BrokerConsumer") -> None:
         """Deliver to all consumers again; do nothing if it is not this one that is served first."""
+
+    @abstractmethod
+    def will_continue(self, consumer: "BrokerConsumer") -> bool:
+        """Return True if a consumer's round is continued in a later turn."""
 
     @abstractmethod
     def continue_later(self, consumer: "BrokerConsumer") -> bool:
@@ -228,7 +233,8 @@ class BrokerConsumer:
     def dispatch(self) -> None:
         """Have the backlogs deliver to this consumer, that first which it has not visited for longest."""
         self.begin_round()
-        self.continue_round()
+        if self._busy is None or not self.connection.will_continue(self):
+            self.continue_round()
 
     def begin_round(self) -> None:
         """Have `continue_round` visit all backlogs."""
@@ -256,8 +262,10 @@ class BrokerConsumer:
             source.dispatch(self)
             if not self.closed and source.rest(self):
                 busy.pop(source, None)
-            if self._round_left > 0 and monotonic() >= ends_at and self.connection.continue_later(self):
-                return
+            if self._round_left > 0 and monotonic() >= ends_at:
+                EFFORT.is_large = True
+                if self.connection.continue_later(self):
+                    return
 
     def reinstate(self, references: list[Reference]) -> None:
         """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""

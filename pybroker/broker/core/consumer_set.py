@@ -102,7 +102,7 @@ class ConsumerSet:
         eligible: the consumers that may get messages now, in the order in which messages are offered: the exclusive
             one, or all that are not parked.
         parked: consumers without capacity that were removed from the order; `unpark` returns one to it.
-        on_parked: called with consumers that were just parked; None: nobody has to know.
+        on_parked: called with consumers that were just parked; None: it is not called.
         groups: the message groups; None until the queue has a message that belongs to one.
         accepts_any: True while every eligible consumer accepts every message. The oldest message then goes to the first
             consumer with capacity, and if a message waits, no consumer has capacity.

@@ -10,7 +10,7 @@ from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.gate import Gate
-from pybroker.broker.core.object_memory import MATCH_BYTES, ObjectAccount, size_of_destination
+from pybroker.broker.core.object_memory import ObjectAccount, size_of_destination
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
@@ -176,7 +176,7 @@ class Destinations:
             for consumer in self.queue_patterns.covering(destination):
                 queue.attach(consumer)
                 consumer.match_count += 1
-                consumer.connection.objects.add(MATCH_BYTES)
+                consumer.connection.objects.add_matches(1)
             self.router.queue_added(destination)
             owner = self._owner_id(destination)
             runtime.observers.announce(lambda observer: observer.destination_added(destination, owner))
@@ -210,9 +210,11 @@ class Destinations:
         """Record a connection as the owner of a temporary destination.
 
         Raises:
-            InvalidDestination: it belongs to another connection, or its name is too long.
+            InvalidDestination: it belongs to another connection, or its name is too long or a wildcard.
         """
         check_name(destination)
+        if destination.is_pattern:
+            raise InvalidDestination(f"{destination} would be a wildcard")
         if self._owners.setdefault(destination, owner) is not owner:
             raise InvalidDestination(f"{destination} belongs to another connection")
 

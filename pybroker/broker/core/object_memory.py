@@ -23,7 +23,11 @@ depend on the order: on the former master no connection took more than three qua
 part, so neither do those of them that are back. The parts are no larger than ever; a connection that takes more than
 its usual share keeps it, and gets nothing more when the grace period is over.
 
-Scheduled messages have a third part, without shares. All count in the broker's memory usage, but no more than their
+Consumers of wildcards have a part of their own for the queues that they match, an eighth of the limit, with the same
+shares. A new queue counts in the accounts of the consumers that match it. It is refused only where the part has no room
+for it, so an account may exceed its share; in the grace period it may have again whatever fits into the part.
+
+Scheduled messages have a further part, without shares. All count in the broker's memory usage, but no more than their
 parts do: what a store holds beyond must not stop producers for ever. Connections beside their guaranteed bytes take at
 most the shared part.
 
@@ -75,10 +79,11 @@ PART_MIN: Final = 16 << 20
 """The smallest part, so that a low limit on messages is none on the number of clients."""
 
 CONNECTIONS_SHIFT: Final = 3
+MATCHES_SHIFT: Final = 3
 LASTING_SHIFT: Final = 2
 JOBS_SHIFT: Final = 2
-"""The shared part of connections is an eighth of the memory limit, that of what stays is a quarter, and that of
-scheduled messages another quarter."""
+"""The shared part of connections is an eighth of the memory limit, that of the queues which wildcards match another
+eighth, that of what stays is a quarter, and that of scheduled messages another quarter."""
 
 REST_FACTOR: Final = 3
 """A connection takes at most so many times what is left."""
@@ -116,6 +121,8 @@ class ObjectMemory:
         shared_max: bytes that all connections may take beyond what each is guaranteed; 0: no limit here and below.
         shared: bytes that they take of it.
         held: bytes of everything that connections take with them.
+        matched: bytes of consumers for the queues that their wildcards match.
+        matched_max: bytes of them that consumers may take.
         lasting_max: bytes of what stays.
         lasting: bytes that are taken of it.
         destination_count: number of queues and topics that stay.
@@ -131,6 +138,7 @@ class ObjectMemory:
         "_grace_ends_at",
         "_jobs_counted_max",
         "_lasting_counted_max",
+        "_matched_counted_max",
         "_reserve",
         "_seconds",
         "_shared_counted_max",
@@ -141,6 +149,8 @@ class ObjectMemory:
         "jobs_max",
         "lasting",
         "lasting_max",
+        "matched",
+        "matched_max",
         "shared",
         "shared_max",
     )
@@ -163,6 +173,9 @@ class ObjectMemory:
         """
         self.shared_max = max(limit >> CONNECTIONS_SHIFT, PART_MIN) if limit else 0
         self._shared_counted_max = limit >> CONNECTIONS_SHIFT
+        self.matched_max = max(limit >> MATCHES_SHIFT, PART_MIN) if limit else 0
+        self._matched_counted_max = limit >> MATCHES_SHIFT
+        self.matched = 0
         quarter = min(limit >> LASTING_SHIFT, destinations_max * DESTINATION_BYTES)
         self.lasting_max = max(quarter, PART_MIN) if limit else 0
         self._lasting_counted_max = limit >> LASTING_SHIFT
@@ -235,12 +248,24 @@ class ObjectMemory:
         Raises:
             ResourceLimit: it may not.
         """
-        if self.shared_max and count and self.shared + count * MATCH_BYTES > self.shared_max:
+        if self.matched_max and count and self.matched + count * MATCH_BYTES > self.matched_max:
             raise ResourceLimit(
-                f"{what} cannot be created: {count} consumers of wildcards match it, and what connections take besides "
-                f"what each may have is {self.shared} of {self.shared_max} bytes. Close consumers of wildcards, or "
-                "raise memory_limit."
+                f"{what} cannot be created: {count} consumers of wildcards match it, and the queues that wildcards "
+                f"match take {self.matched} of {self.matched_max} bytes. Close consumers of wildcards, or raise "
+                "memory_limit."
             )
+
+    def allows_matches(self, own: int, change: int) -> bool:
+        """Return True if the consumers of a connection may match more queues; see `allows_shared`."""
+        rest = self.matched_max - self.matched - change
+        if not self.matched_max or own <= REST_FACTOR * rest:
+            return True
+        return rest >= 0 and self._seconds() < self._grace_ends_at
+
+    def change_matched(self, size: int) -> None:
+        """Count bytes of consumers for queues that they match; negative: gone."""
+        self.matched += size
+        self._recount()
 
     def add_lasting(self, key: Destination | str, size: int, creator: "ObjectAccount | None") -> None:
         """Count something that stays.
@@ -309,6 +334,7 @@ class ObjectMemory:
 
     def _recount(self) -> None:
         counted = min(self.held, self._shared_counted_max) + min(self.lasting, self._lasting_counted_max)
+        counted += min(self.matched, self._matched_counted_max)
         counted += min(self.job_count * JOB_BYTES, self._jobs_counted_max)
         if counted != self.counted:
             change, self.counted = counted - self.counted, counted
@@ -321,16 +347,18 @@ class ObjectAccount:
     Attributes:
         held: bytes of what it takes with it at its end.
         created: bytes of what it has created that stays, and is still there.
+        matched: bytes of its consumers for the queues that their wildcards match.
         reserve: what it may take of the reserve; None: it has not used any.
     """
 
-    __slots__ = ("_is_closed", "_memory", "created", "held", "reserve")
+    __slots__ = ("_is_closed", "_memory", "created", "held", "matched", "reserve")
 
     def __init__(self, memory: ObjectMemory) -> None:
         self._memory = memory
         self._is_closed = False
         self.held = 0
         self.created = 0
+        self.matched = 0
         self.reserve: Allowance | None = None
 
     def acquire(self, size: int, what: str) -> None:
@@ -356,23 +384,42 @@ class ObjectAccount:
                 "besides what each may have. Close what is not used, subscribe with a lower prefetch, or raise "
                 "memory_limit."
             )
-        self.add(size)
-
-    def add(self, size: int) -> None:
-        """Count more bytes of something that the connection has; do nothing once it is closed."""
-        if self._is_closed:
-            return
-        before = max(0, self.held - GUARANTEED_BYTES)
         self.held += size
-        self._memory.change_held(size, max(0, self.held - GUARANTEED_BYTES) - before)
+        memory.change_held(size, after - before)
+
+    def acquire_matches(self, count: int) -> None:
+        """Count the queues that a new consumer's wildcards match.
+
+        Raises:
+            ResourceLimit: they are too many; nothing is counted.
+        """
+        size, memory = count * MATCH_BYTES, self._memory
+        if not memory.allows_matches(self.matched + size, size):
+            raise ResourceLimit(
+                f"The consumer of {count} queues cannot be created: the queues that the wildcards of this connection "
+                f"match take {self.matched} bytes, and those of all connections {memory.matched} of "
+                f"{memory.matched_max}. Use fewer consumers of wildcards, or raise memory_limit."
+            )
+        self.add_matches(count)
+
+    def add_matches(self, count: int) -> None:
+        """Count queues that a consumer's wildcards match, negative: no more; do nothing once it is closed."""
+        if not self._is_closed:
+            self.matched += count * MATCH_BYTES
+            self._memory.change_matched(count * MATCH_BYTES)
 
     def release(self, size: int) -> None:
         """Subtract something that is gone; do nothing once the connection is closed."""
-        self.add(-size)
+        if self._is_closed:
+            return
+        before = max(0, self.held - GUARANTEED_BYTES)
+        self.held -= size
+        self._memory.change_held(-size, max(0, self.held - GUARANTEED_BYTES) - before)
 
     def close(self) -> None:
         """Subtract everything that the connection takes with it, and have it create nothing more."""
         self.release(self.held)
+        self.add_matches(-self.matched // MATCH_BYTES)
         self._is_closed = True
 
 

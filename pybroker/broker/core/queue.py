@@ -187,7 +187,7 @@ class Queue(StoredSource):
         if self._resting is not None:
             self._resting.discard(consumer)
             if not self._resting:
-                self._rest_nobody()
+                self._end_rest()
         # If the consumer has outstanding messages, their return by `restore` starts a dispatch.
         if frees and not any(reference.source is self for reference in consumer.outstanding):
             self.dispatch()
@@ -210,7 +210,7 @@ class Queue(StoredSource):
         """Drop all messages and release their memory: the queue is deleted."""
         waiting, _ = self._close()
         self._answers = None
-        self._rest_nobody()
+        self._end_rest()
         self.usage.close()
         self._free(waiting)
 
@@ -331,7 +331,7 @@ class Queue(StoredSource):
         if self._resting is not None:
             for consumer in self._resting:
                 consumer.wake(self)
-            self._rest_nobody()
+            self._end_rest()
 
     def _wake_parked(self, parked: Sequence[BrokerConsumer]) -> None:
         """Have consumers that were parked visit this queue again: only that returns them to the order."""
@@ -340,7 +340,7 @@ class Queue(StoredSource):
                 self._resting.discard(consumer)
                 consumer.wake(self)
 
-    def _rest_nobody(self) -> None:
+    def _end_rest(self) -> None:
         self._resting = self.consumer_set.on_parked = None  # which would keep a deleted queue in memory
 
     def _answers_to(self, reference: Reference, ends_at: float) -> Answers:

@@ -9,7 +9,6 @@ from pybroker.broker.core.browser import BrowserSnapshot
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
-from pybroker.broker.core.object_memory import MATCH_BYTES
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
@@ -41,7 +40,7 @@ class Subscribing:
         self._destinations.creator = owner.objects
         for each in request.destinations:
             check_name(each)
-            if each.is_temporary and self._destinations.owner(each) is not owner:
+            if each.is_temporary and (each.is_pattern or self._destinations.owner(each) is not owner):
                 raise InvalidDestination(f"Cannot consume from {each}: it belongs to another connection, or is gone")
             if each.is_queue is not destination.is_queue:
                 raise InvalidDestination(f"Cannot consume from queues and topics at once: {destination} and {each}")
@@ -85,7 +84,10 @@ class Subscribing:
             deliver,
             prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_browser_prefetch),
         )
-        BrowserSnapshot(self._destinations.queues_of(request), consumer, browsed)
+        queues = self._destinations.queues_of(request)
+        owner.objects.acquire_matches(len(queues))
+        consumer.match_count = len(queues)
+        BrowserSnapshot(queues, consumer, browsed)
         return consumer
 
     def _subscribe_queue(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> BrokerConsumer:
@@ -98,7 +100,7 @@ class Subscribing:
         has_patterns = self._create(request)
         queues = self._destinations.queues_of(request)
         if has_patterns:
-            owner.objects.acquire(MATCH_BYTES * len(queues), f"consumer of {len(queues)} queues")
+            owner.objects.acquire_matches(len(queues))
             consumer.match_count = len(queues)
             for destination in request.destinations:
                 self._destinations.queue_patterns.add(destination, consumer)
