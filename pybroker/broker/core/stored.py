@@ -420,7 +420,7 @@ class StoredSource(DeliverySource):
             self.release_place(place)
         usage = self._usage()
         self._leave_memory(left)
-        usage.broker.recompute_watermark()
+        usage.broker.lower_watermark()
         self._page_out_at = max(usage.watermark, usage.used + usage.watermark // 4)
         if left:
             self._spool(front_bytes, before)

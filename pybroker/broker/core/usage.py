@@ -245,6 +245,12 @@ class Usage:
         self._left = self.used
         self.watermark = max(base, self.used + base // 16)
 
+    def lower_watermark(self) -> None:
+        """Set the broker's watermark to what is left now, but no higher: other messages may have come meanwhile."""
+        base = self.paging.watermark(self.limit, is_broker=True)
+        self._left = min(self._left, self.used)
+        self.watermark = min(self.watermark, max(base, self.used + base // 16))
+
     def record_return(self, size: int) -> None:
         """Record that consumers returned messages of so many bytes: they can leave memory now.
 

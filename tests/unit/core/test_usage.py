@@ -496,6 +496,21 @@ def test_what_comes_during_a_page_out_is_paged_out_by_the_next_while_memory_is_s
     assert not usage.paging.is_paging_out
 
 
+def test_end_of_a_write_to_the_spool_lowers_the_watermark_but_does_not_raise_it() -> None:
+    usage = Usage(limit=1000)
+    usage.acquire(900)
+    usage.recompute_watermark()
+    high = usage.watermark
+    assert high > 900
+    usage.release(100)
+    usage.lower_watermark()
+    assert 800 < usage.watermark < high
+    low = usage.watermark
+    usage.acquire(150)
+    usage.lower_watermark()
+    assert usage.watermark == low < usage.used
+
+
 def test_a_backlog_that_closes_meanwhile_is_not_requested() -> None:
     usage = Usage(limit=1000)
     later: list[Callable[[], None]] = []
