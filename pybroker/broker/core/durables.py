@@ -29,7 +29,7 @@ from pybroker.broker.domain.ports import Clock, MessageStore
 from pybroker.broker.domain.subscription import DurableSubscription
 
 _COVER_COST: Final = 4
-"""To cover a topic takes as long as so many usual operations."""
+"""The cost of covering one topic, in operations of `piecewise`."""
 
 
 class Durables(Mapping[str, Durable]):

@@ -201,18 +201,14 @@ class TestVisitInPieces:
 
     def test_one_that_gets_a_message_meanwhile_keeps_its_file(self) -> None:
         state = state_of([Subscribe(TOPIC, "s", b"info")], [])
-        found = SubscriptionFiles(state, 3)
-        for _ in found.visit():
-            pass
+        found = SubscriptionFiles.of(state, 3)
         state.apply(publish("a"), Location(3, 28))
         assert found.take_renewals({1, 2, 3}) == []
         assert removable(state, {1, 2, 3}, 3, found) == [2]
 
     def test_one_that_gets_a_message_and_is_written_again_meanwhile_keeps_its_file(self) -> None:
         state = state_of([Subscribe(TOPIC, "s", b"info")], [])
-        found = SubscriptionFiles(state, 3)
-        for _ in found.visit():
-            pass
+        found = SubscriptionFiles.of(state, 3)
         state.apply(publish("a"), Location(3, 28))
         state.apply(Subscribe(TOPIC, "s", b"other"), Location(3, 128))
         assert found.take_renewals({1, 2, 3}) == []
@@ -220,9 +216,7 @@ class TestVisitInPieces:
 
     def test_one_that_is_deleted_meanwhile_is_not_written_again(self) -> None:
         state = state_of([Subscribe(TOPIC, "s", b"info"), Subscribe(TOPIC, "t", b"info")], [])
-        found = SubscriptionFiles(state, 3)
-        for _ in found.visit():
-            pass
+        found = SubscriptionFiles.of(state, 3)
         state.apply(Unsubscribe(TOPIC, "s"), Location(3, 28))
         assert found.take_renewals({1, 2, 3}) == [Subscribe(TOPIC, "t", b"info")]
 
