@@ -356,6 +356,7 @@ class GroupCommit(Generic[C]):
         self._under_way_bytes += batch.byte_count
         self._writing_count += 1
         self._sent_at = self._runtime.monotonic()
+        self._runtime.give_way(1)
         self._inbox.put(batch)
 
     def _is_better_inline(self, inline: InlineSink[C], batch: _Batch[C]) -> bool:
@@ -403,6 +404,7 @@ class GroupCommit(Generic[C]):
 
     def _written(self, batch: _Batch[C]) -> None:
         """Confirm a batch; then the changes gathered during its write are due."""
+        self._runtime.give_way(-1)
         if self._abandoned.is_set():
             return
         self._writing_count -= 1
@@ -452,6 +454,7 @@ class GroupCommit(Generic[C]):
         is_due, self._is_fence_due = self._is_fence_due, False
         if self._policy.fences_in_thread or (is_due and not self._is_thread_idle()):
             self._submitted_count += 1
+            self._runtime.give_way(1)
             self._inbox.put(_Question(callbacks))
             return
         try:
@@ -462,6 +465,11 @@ class GroupCommit(Generic[C]):
             self._failed(failure)
         else:
             self._fence_passed(callbacks)
+
+    def _answered(self, callbacks: Sequence[Callback]) -> None:
+        """Run the callbacks for which the thread called the fence."""
+        self._runtime.give_way(-1)
+        self._fence_passed(callbacks)
 
     def _fence_passed(self, callbacks: Sequence[Callback]) -> None:
         """Run the callbacks for which the fence was called; then later ones are due."""
@@ -532,7 +540,7 @@ class GroupCommit(Generic[C]):
             elif isinstance(item, _Question):
                 sink.fence()
                 self._done_count += 1
-                self._runtime.post(partial(self._fence_passed, item.callbacks))
+                self._runtime.post(partial(self._answered, item.callbacks))
             else:
                 self._record_seconds(item, sink.write(item.content))
                 self._runtime.post(partial(self._written, item))

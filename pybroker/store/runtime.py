@@ -72,6 +72,10 @@ def start_thread(name: str, run: Callback) -> Worker:
     return thread
 
 
+def _ignore(_: int) -> None:
+    """Do nothing; the default of `give_way`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRuntime:
     """The runtime of one store.
@@ -82,6 +86,8 @@ class StoreRuntime:
         call_later: runs a callback after a delay in seconds; None: every batch is written at once, and no write elided.
         clock: milliseconds since the epoch, for records.
         monotonic: seconds that no clock step changes, for waiting and measuring.
+        give_way: called on the loop with 1 when the thread has work that clients wait for, and with -1 when it is done;
+            in between the loop lets the thread have the interpreter.
         fence: raises `LockNotHeld` unless the lock is held. Called after each write, before any callback, in any
             thread.
         on_failure: called once, on the loop, with the reason why nothing is written or acknowledged any more.
@@ -96,6 +102,7 @@ class StoreRuntime:
     on_failure: Callable[[Exception], None]
     clock: Clock
     call_later: Later | None = None
+    give_way: Callable[[int], object] = _ignore
     monotonic: Callable[[], float] = time.monotonic
     spawn: Callable[[str, Callback], Worker] = start_thread
     inbox: Callable[[], Inbox] = SimpleQueue[Any]

@@ -107,6 +107,7 @@ class FairQueue:
         "_finish_max",
         "_monotonic",
         "_number",
+        "_pause",
         "_schedule",
         "_slice_began_at",
         "_slice_ends_at",
@@ -122,12 +123,18 @@ class FairQueue:
         "longest_seconds",
     )
 
-    def __init__(self, monotonic: Callable[[], float], schedule: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        schedule: Callable[[], None],
+        pause: Callable[[float], object] = lambda _: None,
+    ) -> None:
         """Begin with an empty queue.
 
         Args:
             monotonic: seconds, exact within a turn.
             schedule: requests that `run` is called at the end of this turn.
+            pause: called with the time after each slice of waiting input.
         """
         self.credit: int = 0
         self.is_measuring = False
@@ -136,6 +143,7 @@ class FairQueue:
         self.longest_owner: InputOwner | None = None
         self._monotonic = monotonic
         self._schedule = schedule
+        self._pause = pause
         self._entries: list[tuple[float, int, InputOwner]] = []
         self._number = 0
         self._virtual = 0.0
@@ -223,6 +231,7 @@ class FairQueue:
                 if is_left:
                     owner.is_sparse = False
                     self.add(owner)
+                self._pause(now)
         if not entries:
             self._virtual = max(self._virtual, self._finish_max)
             self._slice_seconds = SLICE_SECONDS

@@ -273,6 +273,7 @@ def _runtime(
         call_soon=turn.commit,
         call_later=asyncio.get_running_loop().call_later,
         post=turn.post,
+        give_way=turn.give_way,
         fence=fence,
         on_failure=on_failure,
         clock=machine.clock,

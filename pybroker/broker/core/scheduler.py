@@ -35,7 +35,7 @@ from pybroker.broker.core.containment import attempt, contain
 from pybroker.broker.core.cron import UtcOffset
 from pybroker.broker.core.job_queue import JobQueue
 from pybroker.broker.core.paging import severity
-from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, carry_out
+from pybroker.broker.core.piecewise import COPY_COST, PiecewiseWorker, Steps, carry_out
 from pybroker.broker.core.scheduled import (
     JOB_ID,
     PERIOD_MIN,
@@ -494,16 +494,17 @@ class Scheduler:
     def _answer_browses(self) -> None:
         """Send job descriptions to the browses, oldest first, as many as one turn of the event loop has time for."""
         self._loaded_bytes = 0
-        for _ in range(BROWSED_MAX):
-            if not self._browses or self._loaded_bytes >= FIRED_BYTES_MAX:
-                return
+        spent = 0
+        while self._browses and spent < BROWSED_MAX * COPY_COST and self._loaded_bytes < FIRED_BYTES_MAX:
             if self._is_busy():
                 self._browse_at = self._clock() + READ_AGAIN_MS
                 return
             browse = self._browses[0]
             job = browse.job
+            is_left = job is not None and job in self._job_queue  # False at the end, or if it was cancelled
+            spent += COPY_COST if is_left else 1
             try:
-                if job is None or (job in self._job_queue and not self._send_description(job, browse.reply_to)):
+                if job is None or (is_left and not self._send_description(job, browse.reply_to)):
                     self._browses.popleft()
                     continue
             except NotReadYet as error:

@@ -682,6 +682,14 @@ def test_browse_a_great_many_in_portions(world: World) -> None:
     assert len(world.sent) == 2 * BROWSED_MAX, "what was cancelled in between is not answered"
 
 
+def test_a_browse_passes_over_cancelled_jobs_faster_than_it_describes_others(world: World) -> None:
+    scheduled_at(world, *range(1000, 1000 + 5 * BROWSED_MAX))
+    world.order("BROWSE", reply_to=queue("A"))
+    world.order("REMOVEALL", ACTION_START_TIME=START, ACTION_END_TIME=START + 998 + 5 * BROWSED_MAX)
+    world.scheduler.fire(world.now)
+    assert [text for _, text in world.drain()][BROWSED_MAX:] == [f"in {999 + 5 * BROWSED_MAX}"], "in the first turn"
+
+
 def test_only_so_many_browses_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_module, "BROWSES_MAX", 1)
     scheduled_at(world, *range(1000, 1000 + FIRED_MAX + 5))

@@ -54,7 +54,14 @@ class Desk:
         self.lock: Exception | None = None
         self.replica = FakeReplica(self.log) if replicated else None
         call_later = self.call_later if policy.gather_share else None
-        world = runtime(self.loop.call_soon, on_failure=self.failures.append, fence=self.fence, call_later=call_later)
+        self.given_way: list[int] = []
+        world = runtime(
+            self.loop.call_soon,
+            on_failure=self.failures.append,
+            fence=self.fence,
+            call_later=call_later,
+            give_way=self.given_way.append,
+        )
         parts: dict[str, Any] = {"inline": self if inline else None, "replica": self.replica}
         self.commits = GroupCommit[str](self, self, policy, world, **parts)
         self.commits.start()
@@ -160,6 +167,32 @@ def test_failure_while_the_thread_begins_is_the_only_one(caplog: pytest.LogCaptu
     with pytest.raises(StoreUnavailable, match="broken"):
         it.commits.close()
     assert [each.getMessage() for each in caplog.records] == ["the test writer stops: broken"]
+
+
+class TestGivingWay:
+    def test_the_loop_gives_way_while_the_thread_writes_a_batch(self, desk: Build) -> None:
+        it = desk()
+        it.gate.clear()
+        it.send("a")
+        it.loop.turn()
+        assert it.given_way == [1]
+        it.gate.set()
+        it.run_until("notified a")
+        assert it.given_way == [1, -1]
+
+    def test_not_while_the_loop_writes_itself(self, desk: Build) -> None:
+        it = desk(inline=True)
+        it.send("a")
+        it.run_until("notified a")
+        assert not it.given_way
+
+    def test_the_loop_gives_way_while_the_thread_calls_the_fence(self, desk: Build) -> None:
+        it = desk(CommitPolicy(noun="store", writer="test writer", fences_in_thread=True))
+        it.commits.notify((it.recorder("notified"),))
+        it.loop.turn()
+        assert it.given_way[0] == 1
+        it.run_until("notified")
+        assert it.given_way == [1, -1]
 
 
 class TestGathering:

@@ -5,11 +5,20 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from pybroker.transports.turn import DEFERRED_PIECES, DEFERRED_SECONDS, OUTPUT_SECONDS, SPREAD_SECONDS, Turn
+from pybroker.transports.turn import (
+    DEFERRED_PIECES,
+    DEFERRED_SECONDS,
+    GIVE_WAY_SECONDS,
+    OUTPUT_SECONDS,
+    PATIENCE_SECONDS,
+    SPREAD_SECONDS,
+    Turn,
+)
 
 Loop = asyncio.AbstractEventLoop
 
@@ -102,6 +111,9 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
 
 
 def test_deferred_work_follows_the_output_and_commits_with_the_next_turn(loop: Loop) -> None:
@@ -278,3 +290,68 @@ def test_timers_of_thousands_are_spread_over_turns_in_order(loop: Loop) -> None:
 
     loop.run_until_complete(live())
     assert log == list(range(1001))
+
+
+class TestGivingWay:
+    """Short turns, each with a piece of 0.1 ms, in which the pauses for a thread are counted."""
+
+    def pauses_of(self, loop: Loop, seconds: float, working: int) -> list[float]:
+        clock, pauses = Clock(), list[float]()
+
+        def sleep(duration: float) -> None:
+            assert duration == 0
+            pauses.append(round(clock.now - 100.0, 6))
+
+        async def live() -> None:
+            turn = Turn(loop, clock, sleep)
+            turn.give_way(working)
+            while clock.now < 100.0 + seconds:
+                turn.defer(partial(clock.advance, 0.0001))
+                await asyncio.sleep(0)
+
+        loop.run_until_complete(live())
+        return pauses
+
+    def test_no_pause_without_a_thread_that_works(self, loop: Loop) -> None:
+        assert not self.pauses_of(loop, 0.1, 0)
+
+    def test_no_pause_while_a_thread_may_be_done_soon(self, loop: Loop) -> None:
+        assert not self.pauses_of(loop, PATIENCE_SECONDS * 0.9, 1)
+
+    def test_a_pause_at_intervals_until_the_thread_is_done(self, loop: Loop) -> None:
+        pauses = self.pauses_of(loop, 0.01, 1)
+        assert pauses[0] == pytest.approx(PATIENCE_SECONDS, abs=0.0002)
+        assert all(b - a == pytest.approx(GIVE_WAY_SECONDS, abs=0.0002) for a, b in pairwise(pauses))
+        assert len(pauses) == pytest.approx((0.01 - PATIENCE_SECONDS) / GIVE_WAY_SECONDS, abs=1)
+
+    def test_no_pause_once_the_thread_is_done(self, loop: Loop) -> None:
+        pauses, clock = list[float](), Clock()
+
+        async def live() -> None:
+            turn = Turn(loop, clock, pauses.append)
+            turn.give_way(1)
+            turn.give_way(-1)
+            clock.now += 1.0
+            turn.defer(lambda: None)
+            await asyncio.sleep(0)
+
+        loop.run_until_complete(live())
+        assert not pauses
+
+    def test_a_long_turn_pauses_between_its_pieces(self, loop: Loop) -> None:
+        clock, log = Clock(), list[str]()
+
+        def piece() -> None:
+            clock.now += DEFERRED_SECONDS * 0.3
+            log.append("piece")
+
+        async def live() -> None:
+            turn = Turn(loop, clock, lambda _: log.append("pause"))
+            turn.give_way(1)
+            clock.now += PATIENCE_SECONDS
+            for _ in range(3):
+                turn.defer(piece)
+            await asyncio.sleep(0)
+
+        loop.run_until_complete(live())
+        assert log == ["piece", "pause", "piece", "pause", "piece", "pause"]

@@ -14,7 +14,7 @@ import enum
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Version(enum.Enum):
@@ -95,6 +95,9 @@ class StompLimits:
 _NUL_STAND_IN = "\ufffd"
 """A NUL in a header (JMS allows it) would end the frame, and STOMP has no escape for it."""
 
+_MEANINGS: Final = (("n", "\n"), ("c", ":"), ("r", "\r"))
+"""The letters behind a backslash, except for the backslash itself, and what they mean."""
+
 
 def unescape(value: str, version: Version) -> str:
     """Return what a received header value means; a backslash that begins no escape stays.
@@ -103,9 +106,10 @@ def unescape(value: str, version: Version) -> str:
     """
     if "\\" not in value:
         return value
-    parts = [part.replace(r"\n", "\n").replace(r"\c", ":") for part in value.split(r"\\")]
-    if version is Version.V1_2:
-        parts = [part.replace(r"\r", "\r") for part in parts]
+    parts = value.split(r"\\")
+    for letter, meaning in _MEANINGS:
+        if letter in value and (letter != "r" or version is Version.V1_2):
+            parts = [part.replace(f"\\{letter}", meaning) for part in parts]
     return "\\".join(parts)
 
 
