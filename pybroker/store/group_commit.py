@@ -356,7 +356,8 @@ class GroupCommit(Generic[C]):
         self._under_way_bytes += batch.byte_count
         self._writing_count += 1
         self._sent_at = self._runtime.monotonic()
-        self._runtime.give_way(1)
+        if self._worker is not None:  # `write_now` has no thread, and no event loop to give way
+            self._runtime.give_way(1)
         self._inbox.put(batch)
 
     def _is_better_inline(self, inline: InlineSink[C], batch: _Batch[C]) -> bool:

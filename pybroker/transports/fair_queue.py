@@ -127,14 +127,14 @@ class FairQueue:
         self,
         monotonic: Callable[[], float],
         schedule: Callable[[], None],
-        pause: Callable[[float], object] = lambda _: None,
+        pause: Callable[[float], float] = lambda now: now,
     ) -> None:
         """Begin with an empty queue.
 
         Args:
             monotonic: seconds, exact within a turn.
             schedule: requests that `run` is called at the end of this turn.
-            pause: called with the time after each slice of waiting input.
+            pause: called with the time after each slice of waiting input; returns the time.
         """
         self.credit: int = 0
         self.is_measuring = False
@@ -231,7 +231,7 @@ class FairQueue:
                 if is_left:
                     owner.is_sparse = False
                     self.add(owner)
-                self._pause(now)
+                now = self._pause(now)
         if not entries:
             self._virtual = max(self._virtual, self._finish_max)
             self._slice_seconds = SLICE_SECONDS

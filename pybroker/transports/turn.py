@@ -227,11 +227,13 @@ class Turn:
             return "input of several connections"
         return f"input of {fair.longest_owner.peer}"
 
-    def _pause(self, now: float) -> None:
-        """Let a thread have the interpreter, if one works and it is time."""
+    def _pause(self, now: float) -> float:
+        """Let a thread have the interpreter, if one works and it is time; return the time."""
         if self._working_count and now >= self._pause_at:
             self._sleep(0)
-            self._pause_at = self._monotonic() + GIVE_WAY_SECONDS
+            now = self._monotonic()
+            self._pause_at = now + GIVE_WAY_SECONDS
+        return now
 
     def _continue_deferred(self) -> None:
         """Run pieces up to the limits, also those that they defer in turn."""

@@ -43,7 +43,7 @@ class Desk:
 
     is_full = False
 
-    def __init__(self, policy: CommitPolicy, *, replicated: bool, inline: bool) -> None:
+    def __init__(self, policy: CommitPolicy, *, replicated: bool, inline: bool, is_started: bool = True) -> None:
         self.loop = Loop()
         self.log: list[str] = []
         self.text = ""
@@ -64,7 +64,8 @@ class Desk:
         )
         parts: dict[str, Any] = {"inline": self if inline else None, "replica": self.replica}
         self.commits = GroupCommit[str](self, self, policy, world, **parts)
-        self.commits.start()
+        if is_started:
+            self.commits.start()
 
     # the source
 
@@ -179,6 +180,14 @@ class TestGivingWay:
         it.gate.set()
         it.run_until("notified a")
         assert it.given_way == [1, -1]
+
+    def test_not_for_what_is_written_before_there_is_a_thread(self) -> None:
+        it = Desk(CommitPolicy(noun="store", writer="test writer"), replicated=False, inline=False, is_started=False)
+        it.send("a")
+        written: list[str] = []
+        it.commits.write_now(written.append)
+        assert written == ["a"]
+        assert not it.given_way
 
     def test_not_while_the_loop_writes_itself(self, desk: Build) -> None:
         it = desk(inline=True)
