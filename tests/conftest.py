@@ -43,6 +43,7 @@ JDBC_JARS = ("activemq-jdbc-store.jar", "postgresql.jar", "jaxb-api.jar")
 ACTIVEMQ_JARS = (
     "activemq-broker.jar",
     "activemq-client.jar",
+    "activemq-jaas.jar",
     "activemq-kahadb-store.jar",
     "activemq-openwire-legacy.jar",
     "activemq-protobuf.jar",

@@ -152,7 +152,8 @@ class SocketConnection(asyncio.Protocol):
         self._read_holds = 0
         self._unread_hold = False
         self._holds_frame = False
-        self._is_held = False
+        self._input_holds = 0
+        """The login, and the core, may hold the input."""
         self._reading_since: float | None = None
         self._state = _OPEN
         self._linger_seconds = 0.0
@@ -239,8 +240,10 @@ class SocketConnection(asyncio.Protocol):
             self._fair.add(self)
 
     def hold_input(self) -> None:
-        """Process no more input until `release_input`."""
-        self._is_held = True
+        """Process no more input until every hold is released."""
+        self._input_holds += 1
+        if self._input_holds > 1:
+            return
         self.pause_reading()
         if not self._is_waiting:  # as if the slice were over, but without a place in the fair queue
             self._is_waiting = self._is_parked = True
@@ -249,8 +252,10 @@ class SocketConnection(asyncio.Protocol):
             self._session.hold()
 
     def release_input(self) -> None:
-        """Process input again, when the fair queue has a slice for it."""
-        self._is_held = False
+        """Release one hold; after the last, process input again when the fair queue has a slice for it."""
+        self._input_holds -= 1
+        if self._input_holds:
+            return
         if self._session is not None:
             self._session.release()
         self.resume_reading()
@@ -441,7 +446,7 @@ class SocketConnection(asyncio.Protocol):
         chunks = self._chunks
         is_first = True
         while self._session is not None and (self._state is _OPEN or self._is_lost):
-            if self._is_held or (self._read_holds > 1 and not self._is_lost):
+            if self._input_holds or (self._read_holds > 1 and not self._is_lost):
                 self._is_parked = True  # `resume_reading` adds it again
                 return False
             if is_first:

@@ -12,6 +12,7 @@ README = "tests/integration/test_readme.py"
 PLUGIN = "tests/integration/test_plugin.py"
 SPARK = "tests/spark/test_pages.py"
 JOURNAL = "tests/unit/app/test_journal_cli.py"
+USERS = "tests/unit/app/test_user_cli.py"
 SUBMIT = "tests/spark/test_submit.py"
 
 RUN: dict[str, dict[str, str]] = {
@@ -57,6 +58,12 @@ RUN: dict[str, dict[str, str]] = {
         "$ pybroker status --store postgresql": f"{PAGES}::test_ha_page_starts_on_a_database",
     },
     "docs/spark.md": {"": f"{SPARK}::test_each_block_runs_by_itself"},
+    "docs/security.md": {
+        "$ pybroker user add": f"{USERS}::test_add_passwd_list_and_del",
+        "[users.alice]": "tests/unit/security/test_user_files.py::test_what_was_written_is_read",
+        "users_file": "tests/integration/test_logins.py::test_the_files_of_an_activemq",
+        "$ pybroker user import": f"{USERS}::test_users_of_an_activemq_are_imported_with_hashes",
+    },
     "docs/spark-setup.md": {
         "import": f"{SPARK}::test_each_block_runs_by_itself",
         "from": f"{SPARK}::test_each_block_runs_by_itself",

@@ -23,7 +23,7 @@ class Disconnected(Exception):
 class StompClient:
     """One connection. Every failure of the socket is `Disconnected`."""
 
-    def __init__(self, port: int, **headers: str) -> None:
+    def __init__(self, port: int, *, is_connected: bool = True, **headers: str) -> None:
         try:
             self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
         except OSError as error:
@@ -31,6 +31,8 @@ class StompClient:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         self.backlog: list[Frame] = []
+        if not is_connected:
+            return
         try:
             self.send("CONNECT", accept_version="1.2", host="test", **headers)
             assert self.read().command == "CONNECTED"

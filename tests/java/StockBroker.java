@@ -1,6 +1,7 @@
 import java.io.File;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.broker.region.policy.ConstantPendingMessageLimitStrategy;
 import org.apache.activemq.broker.region.policy.DeadLetterStrategy;
@@ -12,6 +13,8 @@ import org.apache.activemq.broker.region.policy.PolicyEntry;
 import org.apache.activemq.broker.region.policy.PolicyMap;
 import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.SubscriptionRecoveryPolicy;
+import org.apache.activemq.security.AuthenticationUser;
+import org.apache.activemq.security.SimpleAuthenticationPlugin;
 import org.apache.activemq.store.SharedFileLocker;
 import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 
@@ -25,10 +28,13 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  *   deadLetterStrategy=individual|shared|discarding|discard-expired|keep-non-persistent
  *   subscriptionRecoveryPolicy=count:N|last
  *   pendingMessageLimit=N
+ *
+ * An argument "login=USER:PASSWORD:GROUPS" is no policy but a user: with any, only users may log in.
  */
 public final class StockBroker {
 
     private static final long LOCK_POLL_MILLIS = 50;
+    private static final String LOGIN = "login=";
 
     public static void main(String[] arguments) throws Exception {
         File directory = new File(arguments[0]);
@@ -40,7 +46,12 @@ public final class StockBroker {
         broker.setSchedulerDirectoryFile(new File(directory, "scheduler"));
         broker.setSchedulerSupport(true);
         broker.setPersistenceAdapter(store(new File(directory, "kahadb")));
-        broker.setDestinationPolicy(policies(List.of(arguments).subList(3, arguments.length)));
+        List<String> rest = List.of(arguments).subList(3, arguments.length);
+        broker.setDestinationPolicy(policies(rest.stream().filter(each -> !each.startsWith(LOGIN)).toList()));
+        List<AuthenticationUser> users = rest.stream().filter(each -> each.startsWith(LOGIN)).map(StockBroker::user).toList();
+        if (!users.isEmpty()) {
+            broker.setPlugins(new BrokerPlugin[] {new SimpleAuthenticationPlugin(users)});
+        }
         broker.addConnector("tcp://127.0.0.1:" + arguments[1] + "?maximumConnections=1000&wireFormat.maxFrameSize=104857600");
         broker.addConnector("stomp://127.0.0.1:" + arguments[2]);
         broker.start();
@@ -52,6 +63,11 @@ public final class StockBroker {
         }
         broker.stop();
         System.exit(0);
+    }
+
+    private static AuthenticationUser user(String text) {
+        String[] parts = text.substring(LOGIN.length()).split(":", 3);
+        return new AuthenticationUser(parts[0], parts[1], parts[2]);
     }
 
     private static KahaDBPersistenceAdapter store(File directory) throws Exception {

@@ -1,4 +1,4 @@
-"""The command line: `pybroker start | status | produce | consume | browse | journal | analyze`."""
+"""The command line: `pybroker start | status | produce | consume | browse | journal | analyze | user`."""
 
 import gc
 import json
@@ -17,6 +17,7 @@ from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
 from pybroker.broker.app.journal_cli import journal
 from pybroker.broker.app.units import format_duration, format_size
+from pybroker.broker.app.user_cli import user
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 
 _log = logging.getLogger(__name__)
@@ -35,8 +36,8 @@ Examples:
   pybroker start --store memory: --stomp 0          a broker for tests, on any free port
   pybroker start --config pybroker.toml --sync periodic --journal-file-max 64mb
 
-Without --bind, listeners take connections from this machine only. There are no logins: every client has all rights, so
-restrict access to the ports.
+Without --bind, listeners take connections from this machine only. Without --users-file there are no logins. Every
+client has all rights, so restrict access to the ports.
 
 Settings are read from the TOML file, then the environment (PYBROKER_STORE, …), then flags; the later wins.
 """
@@ -153,7 +154,7 @@ def _show(found: dict[str, Any], described: list[str], code: int, *, as_json: bo
     sys.exit(code)
 
 
-for command in (produce, consume, browse, analyze, journal):
+for command in (produce, consume, browse, analyze, journal, user):
     commands.add_command(command)
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from pybroker.broker.app.units import parse_duration as duration
 from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN, Timing
+from pybroker.security.anonymous import AnonymousPolicy
+from pybroker.security.jasypt import ALGORITHMS
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.policies import Policy
@@ -305,6 +307,33 @@ class Config:
         description="Most connections of one address at a time that have not sent their CONNECT or ConnectionInfo yet; "
         "`0`: half of `connections_max`.",
     )
+    users_file: Path | None = _declared(
+        path,
+        None,
+        description="File of the users: pybroker's own, `users.toml` (see `pybroker user`), or an ActiveMQ's "
+        "`users.properties`. Without it there are no logins. The broker reads it again within two seconds of a change.",
+    )
+    groups_file: Path | None = _declared(
+        path, None, description="ActiveMQ's `groups.properties`, with a `users_file` that is its `users.properties`."
+    )
+    encryption_algorithm: str = _declared(
+        choice(*ALGORITHMS),
+        ALGORITHMS[0],
+        description="How the `ENC(…)` values in `users.properties` are encrypted; the password for that is in the "
+        "environment, in `ACTIVEMQ_ENCRYPTION_PASSWORD`.",
+    )
+    anonymous: str = _declared(
+        choice("auto", *(each.value for each in AnonymousPolicy)),
+        "auto",
+        description="Where clients may come without a login: from nowhere, from this host, or from everywhere; `auto` "
+        "is `refused` with a `users_file`, and `everywhere` without one.",
+    )
+    login_needs_tls: bool = _declared(
+        yes_or_no,
+        False,
+        description="Refuse to start with a `users_file` and listeners without TLS that other machines can reach; "
+        "otherwise that is a warning.",
+    )
     connect_timeout: float = _declared(
         duration,
         30.0,
@@ -446,6 +475,7 @@ class Config:
             self._check_scheduler()
             self._check_lock()
             self._check_limits()
+            self._check_users()
             self._check_listeners()
         except ValueError as error:
             raise ConfigError(str(error), setting="") from error
@@ -512,6 +542,22 @@ class Config:
             raise ValueError("journal_batch_max must not be larger than journal_file_max")
         if self.store_limit and self.store_limit < 2 * self.journal_file_max:
             raise ValueError("store_limit must be 0, or at least twice journal_file_max: whole files are let go")
+
+    def _check_users(self) -> None:
+        if self.users_file is None:
+            if self.groups_file is not None:
+                raise ValueError("groups_file goes with a users_file")
+        elif self.users_file.suffix not in (".toml", ".properties"):
+            raise ValueError(f"users_file {self.users_file} must end in .toml or .properties, which tells its format")
+        elif self.groups_file is not None and self.users_file.suffix == ".toml":
+            raise ValueError("groups_file goes with a users.properties: a users.toml has the groups itself")
+
+    @property
+    def anonymous_policy(self) -> AnonymousPolicy:
+        """Where clients may come without a login."""
+        if self.anonymous != "auto":
+            return AnonymousPolicy(self.anonymous)
+        return AnonymousPolicy.EVERYWHERE if self.users_file is None else AnonymousPolicy.REFUSED
 
     def _check_listeners(self) -> None:
         users: dict[int, str] = {}

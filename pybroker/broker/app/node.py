@@ -23,6 +23,7 @@ from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.standby import Standby
+from pybroker.broker.app.users import UserFiles
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, Role, RoleEvent, decide
 from pybroker.broker.domain.admin import Totals
@@ -30,6 +31,9 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
+from pybroker.security.accounts import Accounts
+from pybroker.security.anonymous import Reception
+from pybroker.security.logins import Logins
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed
 from pybroker.transports.certificates import Certificates
@@ -64,6 +68,7 @@ class _Term:
     server: Server
     tasks: list[asyncio.Task[None]]
     spool: MessageSpool | None = None
+    logins: Logins | None = None
     alarm: asyncio.TimerHandle | None = None
 
 
@@ -77,6 +82,7 @@ class Node:
         certificates: Certificates | None = None,
         creatable: Creatable = Creatable(),  # noqa: B008 - a frozen value
         machine: Machine = MACHINE,
+        users: UserFiles | None = None,
     ) -> None:
         self.role = Role.STANDBY
         self._machine = machine
@@ -92,6 +98,7 @@ class Node:
         self._publish = publish
         self._certificates = certificates
         self._lock: LockProvider = wiring.make_lock(config, machine)
+        self._users = users
         self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
         self._term: _Term | None = None
         self._error: BrokerError | None = None
@@ -263,13 +270,19 @@ class Node:
             tasks=[],
         )
         self._term = term
+        if self._users is not None:
+            self._users.changed = self._users_changed
+            term.logins = wiring.make_logins(self._users.accounts, turn, machine)
+        authenticator = Reception(self._config.anonymous_policy, term.logins)
         with contextlib.ExitStack() as unused:
             bound = {
                 setting: unused.enter_context(await self._bind(setting, port))
                 for setting, port in self._config.ports().items()
             }
             ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
-            protocols = wiring.make_protocols(self._config, term.broker, ports, self._certificates, machine)
+            protocols = wiring.make_protocols(
+                self._config, term.broker, ports, self._certificates, machine, authenticator
+            )
             with _without_garbage_collection():
                 recovery = await asyncio.to_thread(store.recover)
                 term.broker.load(recovery)
@@ -334,6 +347,11 @@ class Node:
         except Exception as error:
             _log.exception("a periodic task failed")
             self._store_failed(error)
+
+    def _users_changed(self, accounts: Accounts) -> None:
+        """Use other accounts, and disconnect the users who are not the same."""
+        if self._term is not None and self._term.logins is not None:
+            self._term.broker.cut_off(self._term.logins.replace(accounts))
 
     def _set_alarm(self, when: int | None) -> None:
         """Call the scheduler at a time, in milliseconds since the epoch, which replaces an earlier one."""
@@ -420,6 +438,14 @@ class Node:
         if self._term is not None:
             for task in self._term.tasks:
                 task.cancel()
+            if self._term.logins is not None:
+                self._term.logins.close()
+            if self._users is not None:
+                self._users.changed = _ignore
+
+
+def _ignore(_: Accounts) -> None:
+    """Do nothing: the term has ended."""
 
 
 @contextlib.contextmanager

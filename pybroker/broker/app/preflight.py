@@ -1,15 +1,18 @@
 """Checks before anything is changed on disk; an error names the setting and the remedy."""
 
 import contextlib
+import logging
 import os
 from pathlib import Path
 
-from pybroker.broker.app import database, eventloop, wiring
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
+from pybroker.broker.app import database, eventloop, users, wiring
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_tls
 from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.store.journal.replay import inspect
-from pybroker.transports.server import bind
+from pybroker.transports.server import bind, is_loopback
+
+_log = logging.getLogger(__name__)
 
 
 def check(config: Config) -> None:
@@ -18,11 +21,15 @@ def check(config: Config) -> None:
     Ports are checked only if no other member holds the lock: a master on the same machine uses them until it ends.
 
     Raises:
-        ConfigError: a certificate or key cannot be used, the store is not a usable directory, or a port is taken.
+        ConfigError: a certificate, a key or a file of users cannot be used, the store is not a usable directory, or a
+            port is taken.
         StoreError: the journal or the database cannot be used, or is of a newer format.
     """
     eventloop.choose(config.event_loop)
     wiring.make_certificates(config)
+    if config.users_file is not None:
+        users.read(config)
+        _check_clear_passwords(config)
     if config.spool_directory is not None and not os.access(config.spool_directory, os.W_OK | os.X_OK):
         raise ConfigError(
             f"{config.spool_directory.absolute()} is not a directory that this user can write to",
@@ -58,6 +65,20 @@ def check(config: Config) -> None:
     check_other_locks(config)
     if not wiring.is_locked(wiring.lock_name(config)):
         _check_ports(config)
+
+
+def _check_clear_passwords(config: Config) -> None:
+    """Refuse passwords that cross a network in clear, or warn of them."""
+    in_clear = ", ".join(name for name in config.ports() if not is_tls(name))
+    if not in_clear or is_loopback(config.bind):
+        return
+    message = (
+        f"passwords cross the network in clear to {in_clear}, which have no TLS and which other machines can reach"
+    )
+    remedy = "turn them off and open their _ssl counterparts"
+    if config.login_needs_tls:
+        raise ConfigError(message, setting="login_needs_tls", hint=remedy)
+    _log.warning("%s: %s", message, remedy)
 
 
 def check_other_locks(config: Config) -> None:

@@ -18,6 +18,7 @@ from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
+from pybroker.broker.app.users import UserFiles
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
@@ -141,21 +142,27 @@ async def _serve_database(config: Config) -> None:
 
 
 async def _run_members(config: Config, shown: Membership | Presence | None) -> None:
-    """Run until a stop is requested, with certificates that may be replaced."""
+    """Run until a stop is requested, with certificates and users that may be replaced."""
     certificates = wiring.make_certificates(config)
-    if certificates is None:
-        await _run_repeatedly(config, shown, None)
-        return
-    certificates.warn(time.time())
-    watching = asyncio.create_task(certificates.watch())
+    users = None if config.users_file is None else UserFiles(config)
+    watching: list[asyncio.Task[None]] = []
+    if certificates is not None:
+        certificates.warn(time.time())
+        watching.append(asyncio.create_task(certificates.watch()))
+    if users is not None:
+        watching.append(asyncio.create_task(users.watch()))
     try:
-        await _run_repeatedly(config, shown, certificates)
+        await _run_repeatedly(config, shown, certificates, users)
     finally:
-        watching.cancel()
+        for each in watching:
+            each.cancel()
 
 
 async def _run_repeatedly(
-    config: Config, shown: Membership | Presence | None, certificates: Certificates | None
+    config: Config,
+    shown: Membership | Presence | None,
+    certificates: Certificates | None,
+    users: UserFiles | None,
 ) -> None:
     """Run a member, and again as standby after it lost its lock.
 
@@ -166,7 +173,8 @@ async def _run_repeatedly(
     membership = shown if isinstance(shown, Membership) else None
     creatable = wiring.creatable(config)
     while True:
-        node = Node(config, _publish_nothing if shown is None else shown.publish, certificates, creatable)
+        publish = _publish_nothing if shown is None else shown.publish
+        node = Node(config, publish, certificates, creatable, users=users)
         if shown is not None:
             shown.obstacle = node.obstacle
         if membership is not None:

@@ -28,12 +28,15 @@ from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
+from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.locks import file
 from pybroker.locks.file import FileLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.locks.postgres.timing import Timing
+from pybroker.security.accounts import Accounts
+from pybroker.security.logins import Logins
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
@@ -507,12 +510,23 @@ def open_scheduler(
     broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=connection_id, jobs_max=config.jobs_max)
 
 
+def make_logins(accounts: Accounts, turn: Turn, machine: Machine = MACHINE) -> Logins:
+    """Return what verifies the logins of users."""
+    return Logins(
+        accounts,
+        post=turn.post,
+        call_later=asyncio.get_running_loop().call_later,
+        monotonic=machine.monotonic,
+    )
+
+
 def make_protocols(
     config: Config,
     broker: BrokerCore,
     ports: Mapping[str, int],
     certificates: Certificates | None = None,
     machine: Machine = MACHINE,
+    authenticator: Authenticator = WITHOUT_LOGINS,
 ) -> dict[str, ListenerProtocol]:
     """Return the protocol of each port.
 
@@ -522,11 +536,12 @@ def make_protocols(
         ports: the bound ports by setting, never 0.
         certificates: the certificates; None to read them now.
         machine: the machine of this member.
+        authenticator: decides who clients are.
 
     Raises:
         ConfigError: certificate or key cannot be used.
     """
-    transports = _transports(config, broker, ports, machine)
+    transports = _transports(config, broker, ports, machine, authenticator)
     transports["auto"] = _auto(config, transports)
     certificates = certificates or make_certificates(config)
     tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
@@ -580,13 +595,16 @@ class _Transport:
 
 
 def _transports(
-    config: Config, broker: BrokerCore, ports: Mapping[str, int], machine: Machine
+    config: Config, broker: BrokerCore, ports: Mapping[str, int], machine: Machine, authenticator: Authenticator
 ) -> dict[str, _Transport]:
     """Return each protocol by the setting of its port."""
-    return {"stomp": _stomp(config, broker, machine), "openwire": _openwire(config, broker, ports)}
+    return {
+        "stomp": _stomp(config, broker, machine, authenticator),
+        "openwire": _openwire(config, broker, ports, authenticator),
+    }
 
 
-def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
+def _stomp(config: Config, broker: BrokerCore, machine: Machine, authenticator: Authenticator) -> _Transport:
     limits = StompLimits(body_bytes=config.frame_max, connect_seconds=config.connect_timeout)
 
     def session(link: Link) -> Session:
@@ -597,6 +615,7 @@ def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
             limits=limits,
             clock=machine.clock,
             server=config.stomp_server or SERVER,
+            authenticator=authenticator,
         )
 
     text = (
@@ -610,7 +629,7 @@ def _stomp(config: Config, broker: BrokerCore, machine: Machine) -> _Transport:
     )
 
 
-def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int]) -> _Transport:
+def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int], authenticator: Authenticator) -> _Transport:
     settings = OpenWireSettings(
         offer=broker_offer(
             max_inactivity_ms=round(config.openwire_max_inactivity * 1000),
@@ -627,7 +646,9 @@ def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int]) -> _
     sessions = Sessions()
 
     def session(link: Link) -> Session:
-        return OpenWireSession(broker=broker, link=link, settings=settings, sessions=sessions)
+        return OpenWireSession(
+            broker=broker, link=link, settings=settings, sessions=sessions, authenticator=authenticator
+        )
 
     return _Transport(scheme="tcp", tls_scheme="ssl", session=session, protocol=DetectedProtocol.OPENWIRE)
 

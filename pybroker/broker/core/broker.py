@@ -7,7 +7,7 @@ The core does no I/O and gets its clock as a parameter: it appends to the store,
 reads the clock that it was given.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -49,6 +49,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Recovery, Throttle
+from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -274,7 +275,9 @@ class BrokerCore(Host):
 
     # ------------------------------------------------------------ clients
 
-    def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> BrokerConnection:
+    def connect(
+        self, connection_id: str, client_id: str, throttle: Throttle, user: User = ANONYMOUS
+    ) -> BrokerConnection:
         """Admit a client."""
         longest = max(len(client_id), len(connection_id))
         if longest > NAME_MAX:
@@ -283,7 +286,7 @@ class BrokerCore(Host):
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
         if connection_id in self._connection_ids:
             raise InvalidClientId(f"Broker: {self.name} - Connection: {connection_id} already connected")
-        connection = BrokerConnection(self, connection_id, client_id, throttle)
+        connection = BrokerConnection(self, connection_id, client_id, throttle, user)
         self._clients[client_id] = connection
         self._connection_ids.add(connection_id)
         for owner, work in self._closing.items():
@@ -292,6 +295,12 @@ class BrokerCore(Host):
                 break
         self._observers.announce(lambda observer: observer.connection_added(connection))
         return connection
+
+    def cut_off(self, names: Collection[str]) -> None:
+        """Close the connections of these users, who are no longer what they were when they logged in."""
+        for connection in list(self._clients.values()):
+            if connection.user.name in names:
+                connection.cut_off()
 
     def disconnect(self, owner: Owner, steps: Steps) -> PiecewiseWork:
         """Remove a closed connection: its ids at once, and what it owns by these steps, in pieces.

@@ -43,6 +43,7 @@ from pybroker.broker.domain.errors import (
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Deliver, Throttle
+from pybroker.broker.domain.security import ANONYMOUS, NotAuthenticated, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -67,11 +68,17 @@ class BrokerConnection(Owner):
 
     A connection that owns very much is closed in pieces, in later turns of the event loop. If its client comes back
     before, the commands of the new connection wait.
+
+    Attributes:
+        user: who the client is.
     """
 
-    def __init__(self, host: Host, connection_id: str, client_id: str, throttle: Throttle) -> None:
+    def __init__(
+        self, host: Host, connection_id: str, client_id: str, throttle: Throttle, user: User = ANONYMOUS
+    ) -> None:
         account = ObjectAccount(host.objects)
         super().__init__(connection_id, client_id, account, host.paging, is_held=host.is_stopping)
+        self.user = user
         self.consumers: dict[BrokerConsumer, None] = {}
         self._selector_quota = SelectorQuota()
         self.temporaries: dict[Destination, None] = {}
@@ -104,6 +111,10 @@ class BrokerConnection(Owner):
         """Work that has come meanwhile."""
         self._unanswered: list[Callable[[], None]] = []
         """Requests for callbacks, which wait for that work."""
+
+    def cut_off(self) -> None:
+        """Close, as the user no longer exists, or has another password or other groups."""
+        self._throttle.give_up(NotAuthenticated(f"User {self.user.name} has changed: log in again"))
 
     # ------------------------------------------------------------ messages
 

@@ -13,6 +13,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 
@@ -705,7 +706,9 @@ class BrokerPort(Protocol):
         """
         ...
 
-    def connect(self, connection_id: str, client_id: str, throttle: "Throttle") -> ConnectionPort:
+    def connect(
+        self, connection_id: str, client_id: str, throttle: "Throttle", user: User = ANONYMOUS
+    ) -> ConnectionPort:
         """Admit a client.
 
         Raises:
@@ -726,7 +729,10 @@ class Throttle(Protocol):
         ...
 
     def hold_input(self) -> None:
-        """Process no more of what this peer sends, nor of what was received behind the present command."""
+        """Process no more of what this peer sends, nor of what was received behind the present command.
+
+        Each hold is released by itself.
+        """
         ...
 
     def release_input(self) -> None:

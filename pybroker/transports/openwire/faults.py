@@ -19,6 +19,7 @@ from pybroker.broker.domain.errors import (
 )
 from pybroker.broker.domain.jobs import InvalidSchedule
 from pybroker.broker.domain.openwire.throwables import Throwable
+from pybroker.broker.domain.security import NotAuthenticated
 from pybroker.broker.domain.transaction import TransactionId
 
 _JMS = "javax.jms.JMSException"
@@ -59,6 +60,7 @@ _CLASSES: tuple[tuple[type[BrokerError], str], ...] = (
     (InvalidClientId, "javax.jms.InvalidClientIDException"),
     (ResourceLimit, "javax.jms.ResourceAllocationException"),
     (CommitFailed, "javax.jms.TransactionRolledBackException"),
+    (NotAuthenticated, "java.lang.SecurityException"),
     (WrongState, _ILLEGAL_STATE),
     (BrokerError, _JMS),
 )

@@ -9,6 +9,7 @@ Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "In
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any, Final
 
@@ -30,9 +31,11 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
 from pybroker.broker.domain.ports import BrokerPort
+from pybroker.broker.domain.security import ANONYMOUS, WITHOUT_LOGINS, Authenticator, NotAuthenticated, User
 from pybroker.transports.client_log import ClientLog
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
+from pybroker.transports.login import PeerLogin
 from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.ownership import ConnectionOwners, is_returning_bridge
@@ -73,6 +76,13 @@ class OpenWireSettings:
 _LOGIN_FACTOR: Final = 10
 """The time limit for a ConnectionInfo, in those for a WireFormatInfo: 5 minutes by default."""
 
+_REFUSED_SECONDS: Final = 2.0
+"""The time from a refused login to the close, as in ActiveMQ: a client whose transport connects again at once, for as
+long as its password is wrong, tries no oftener."""
+
+_STRANGE_FRAMES_MAX: Final = 16
+"""The limit to frames other than KeepAliveInfo before a login."""
+
 _CLOSED: Final = OpenWireState.CLOSED
 """A module constant: looking a member up in its enum costs more than comparing with it."""
 
@@ -97,9 +107,18 @@ class OpenWireSession(Session):
 
     Attributes:
         client_id: the client's id; empty until it is connected.
+        user: who the client is.
     """
 
-    def __init__(self, *, broker: BrokerPort, link: Link, settings: OpenWireSettings, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        *,
+        broker: BrokerPort,
+        link: Link,
+        settings: OpenWireSettings,
+        sessions: Sessions,
+        authenticator: Authenticator = WITHOUT_LOGINS,
+    ) -> None:
         """Send the WireFormatInfo, and wait for the peer's.
 
         Args:
@@ -107,6 +126,7 @@ class OpenWireSession(Session):
             link: moves the bytes.
             settings: the offer and its limits.
             sessions: those of the whole broker; a client that reconnects closes its former one.
+            authenticator: decides who the client is.
         """
         self._broker = broker
         self._link = link
@@ -118,7 +138,13 @@ class OpenWireSession(Session):
         self._verbatim: OpenWireClient | None = None
         """The client, while it is connected and sends messages in the bytes that the store keeps."""
         self._connection_id = self.client_id = ""
+        self.user = ANONYMOUS
         self._is_bridge = False
+        self._login = PeerLogin(link, authenticator)
+        self._refusal: NotAuthenticated | None = None
+        """The answer to all that comes between a refused login and the close."""
+        self._strange_count = 0
+        """Frames other than KeepAliveInfo before the login."""
         self._client_log = ClientLog()
         self._inactivity: InactivityMonitor | None = None
         self._wakes_at = 0.0
@@ -216,6 +242,9 @@ class OpenWireSession(Session):
             if self._inactivity.is_peer_dead(now, self._link.reading_since):
                 self._close_with_error(ProtocolError(f"nothing was received for {self._inactivity.seconds:g} seconds"))
                 return
+            if now >= self._connects_by and self._refusal is not None:
+                self._close()
+                return
             if now >= self._connects_by:
                 self._close_with_error(ProtocolError(f"no ConnectionInfo within {self._login_seconds:g} seconds"))
                 return
@@ -304,13 +333,20 @@ class OpenWireSession(Session):
         self._obey(command)
 
     def _obey(self, command: BaseCommand) -> None:
+        if self._client is None and type(command) is not KeepAliveInfo:
+            self._strange_count += 1
+            if self._strange_count > _STRANGE_FRAMES_MAX:
+                if self._refusal is not None:  # a client that repeats its state; the close comes soon
+                    return
+                raise ProtocolError(f"more than {_STRANGE_FRAMES_MAX} frames before a ConnectionInfo that is accepted")
         handler = self._handlers.get(type(command))
         if handler is not None:
             handler(command)
         elif self._client is not None:
             self._client.obey(command)
         elif command.response_required:
-            self._refuse(command, WrongState(f"{type(command).__name__} came before ConnectionInfo"))
+            before = WrongState(f"{type(command).__name__} came before ConnectionInfo")
+            self._refuse(command, before if self._refusal is None else NotAuthenticated("User is not authenticated."))
         else:
             _log.debug("%s: a %s before ConnectionInfo is ignored", self._link.peer, type(command).__name__)
 
@@ -352,22 +388,45 @@ class OpenWireSession(Session):
             self._refuse(info, WrongState("BrokerInfo came before ConnectionInfo"))
 
     def _connect(self, info: ConnectionInfo) -> None:
-        """Open the connection; if it is open already, respond again."""
-        assert self._peer is not None, "commands come after the format was agreed"
+        """Open the connection, once the client has logged in; if it is open already, respond again."""
         connection_id = "" if info.connection_id is None else info.connection_id.value or ""
-        if self._client is None or connection_id != self._connection_id:
-            try:
-                self._client = self._admit(info, connection_id)
-            except RequestError as error:
-                _log.info("%s refused: %s", self._link.peer, error)
-                self._refuse(info, error)
-                self._close()
-                return
-            self._frames.frame_bytes_max = self._frame_bytes_max
-            self._connects_by = _NEVER
+        if self._client is not None and connection_id == self._connection_id:
+            self._welcome(info)
+        elif self._refusal is not None:
+            self._refuse(info, self._refusal)
+        else:
+            self._login.begin(info.user_name, info.password, partial(self._decided, info, connection_id))
+
+    def _decided(self, info: ConnectionInfo, connection_id: str, outcome: User | NotAuthenticated) -> None:
+        """Open the connection for the user; refused, close soon."""
+        assert self._peer is not None, "commands come after the format was agreed"
+        if isinstance(outcome, NotAuthenticated):
+            self._refusal = outcome
+            self._refuse(info, outcome)
+            self._connects_by = self._link.time() + _REFUSED_SECONDS
             self._schedule()
-            if self._peer.is_verbatim:
-                self._verbatim = self._client
+            return
+        try:
+            self._client = self._admit(info, connection_id, outcome)
+        except RequestError as error:
+            _log.info("%s refused: %s", self._link.peer, error)
+            self._refuse(info, error)
+            self._close()
+            return
+        except BrokerError as error:
+            self._close_with_error(error)
+            return
+        self._frames.frame_bytes_max = self._frame_bytes_max
+        self._connects_by = _NEVER
+        self._strange_count = 0
+        self._schedule()
+        if self._peer.is_verbatim:
+            self._verbatim = self._client
+        self._welcome(info)
+
+    def _welcome(self, info: ConnectionInfo) -> None:
+        """Answer a ConnectionInfo that the broker has admitted."""
+        assert self._peer is not None, "commands come after the format was agreed"
         self._enter(OpenWireEvent.CONNECT)
         if info.response_required:
             self._peer.respond((info.command_id,))
@@ -378,7 +437,7 @@ class OpenWireSession(Session):
                 )
             )
 
-    def _admit(self, info: ConnectionInfo, connection_id: str) -> OpenWireClient:
+    def _admit(self, info: ConnectionInfo, connection_id: str, user: User) -> OpenWireClient:
         if self._client is not None:
             raise WrongState(f"This connection is {self._connection_id} already")
         if not connection_id:
@@ -389,11 +448,12 @@ class OpenWireSession(Session):
         self._sessions.owners.claim(connection_id, info.client_id)
         former = self._sessions.by_id.get(connection_id)
         if former is not None:
-            if former.client_id != info.client_id:  # also if its owner is no longer remembered
+            # Also if its owner is no longer remembered; and no user may take the connection of another.
+            if former.client_id != info.client_id or former.user.name != user.name:
                 raise InvalidClientId(f"Connection {connection_id} belongs to another client")
             former.close_superseded()
-        connection = self._broker.connect(connection_id, info.client_id, self._link)
-        self._connection_id, self.client_id = connection_id, info.client_id
+        connection = self._broker.connect(connection_id, info.client_id, self._link, user)
+        self._connection_id, self.client_id, self.user = connection_id, info.client_id, user
         self._sessions.by_id[connection_id] = self
         protocol = f"OpenWire {self._peer.wire.version}"
         self._client_log.connected(connection_id, info.client_id, self._link.peer, protocol)
@@ -471,7 +531,8 @@ class OpenWireSession(Session):
         _log.warning("%s from %s closed: %s", name, self._link.peer, error)
         self._client_log.ended(str(error))
         if self._peer is not None:
-            self._peer.send_connection_error(error if isinstance(error, ResourceLimit) else ProtocolError(str(error)))
+            told = error if isinstance(error, (ResourceLimit, NotAuthenticated)) else ProtocolError(str(error))
+            self._peer.send_connection_error(told)
         self._close()
 
     def _force_reconnect(self) -> None:
@@ -490,6 +551,7 @@ class OpenWireSession(Session):
 
     def _disconnect(self) -> None:
         self._forget()
+        self._login.cancel()
         self._frames.clear()
         self._handlers = {}  # they refer to this session
         client, self._client = self._client, None

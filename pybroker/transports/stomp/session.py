@@ -15,16 +15,18 @@ from pybroker import __version__
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, RequestError
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
+from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator, NotAuthenticated, User
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.errors import StompProtocolError, StompRequestError, describe
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.client_log import ClientLog
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
+from pybroker.transports.login import PeerLogin
 from pybroker.transports.session import INPUT_WAIT_SECONDS, Link, Session
 from pybroker.transports.stomp.client import StompClient
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
-from pybroker.transports.stomp.heartbeat import HeartBeat, negotiate
+from pybroker.transports.stomp.heartbeat import HeartBeat, HeartbeatIntervals, negotiate
 from pybroker.transports.stomp.mapping import INLINE_BYTES_MAX, LargeMessage
 from pybroker.transports.stomp.states import TRANSITIONS, Reaction, StompState
 
@@ -50,6 +52,7 @@ class StompSession(Session):
         limits: StompLimits,
         clock: Clock,
         server: str = SERVER,
+        authenticator: Authenticator = WITHOUT_LOGINS,
     ) -> None:
         """Wait for CONNECT.
 
@@ -60,6 +63,7 @@ class StompSession(Session):
             limits: the limits to frames and objects of the peer.
             clock: milliseconds since the epoch, for messages without a timestamp.
             server: the header of that name in CONNECTED.
+            authenticator: decides who the client is.
         """
         self._broker = broker
         self._link = link
@@ -67,6 +71,7 @@ class StompSession(Session):
         self._limits = limits
         self._clock = clock
         self._server = server
+        self._login = PeerLogin(link, authenticator)
         self._decoder = FrameDecoder(limits)
         self._frames: Iterator[Frame] = iter(())
         """The frames of the last chunk that are left."""
@@ -81,6 +86,7 @@ class StompSession(Session):
         self._heart_beat: HeartBeat | None = None
         self._flow = Flow()
         self._client_log = ClientLog()
+        self._is_held = False
         self._enter(StompState.OPENED)
         self._link.wake_at(link.time() + limits.connect_seconds)
 
@@ -157,10 +163,12 @@ class StompSession(Session):
 
     def hold(self) -> None:
         """Carry out no frame behind the present one."""
+        self._is_held = True
         self._handlers = _NO_HANDLERS
 
     def release(self) -> None:
         """Carry out frames again."""
+        self._is_held = False
         self._enter(self._state)
 
     def on_timer(self) -> None:
@@ -214,7 +222,7 @@ class StompSession(Session):
 
     def _enter(self, state: StompState) -> None:
         self._state = state
-        self._handlers = self._handlers_of(state)
+        self._handlers = _NO_HANDLERS if self._is_held else self._handlers_of(state)
 
     def _handlers_of(self, state: StompState) -> Mapping[str, Callable[[Frame], None]]:
         """Return the handlers of commands in a state; empty where every command is ignored."""
@@ -252,14 +260,31 @@ class StompSession(Session):
         headers = frame.headers
         version = _negotiate(headers.get("accept-version"))
         intervals = negotiate(headers.get("heart-beat", "0,0"), minimum_ms=self._limits.heart_beat_min_ms)
+        decided = partial(self._decided, headers, version, intervals)
+        self._login.begin(headers.get("login"), headers.get("passcode"), decided)
+
+    def _decided(
+        self,
+        headers: Mapping[str, str],
+        version: Version,
+        intervals: HeartbeatIntervals,
+        outcome: User | NotAuthenticated,
+    ) -> None:
+        """Open the connection for the user; refused, close."""
+        if isinstance(outcome, NotAuthenticated):
+            self._write_error(outcome, None)
+            self._close(str(outcome), logging.INFO)
+            return
         client_id = headers.get("client-id", self._connection_id)
         try:
-            connection = self._broker.connect(self._connection_id, client_id, self._link)
+            self._connection = connection = self._broker.connect(self._connection_id, client_id, self._link, outcome)
         except RequestError as error:
-            raise StompProtocolError(
-                str(error), "Choose another client-id, or close the other connection first."
-            ) from error
-        self._connection = connection
+            remedy = "Choose another client-id, or close the other connection first."
+            self._close_with_error(StompProtocolError(str(error), remedy), headers.get("receipt"))
+            return
+        except BrokerError as error:
+            self._close_with_error(error)
+            return
         self._flow.attach(connection)
         self._client = StompClient(
             connection=connection,
@@ -308,6 +333,7 @@ class StompSession(Session):
         self._link.close()
 
     def _disconnect(self) -> None:
+        self._login.cancel()
         self._decoder.clear()
         self._frames = iter(())  # the garbage collection that finds this session may come late
         if self._large is not None:
@@ -337,9 +363,9 @@ class StompSession(Session):
         self._write_error(error, receipt)
         self._close(f"{error}: {error.remedy}" if isinstance(error, StompProtocolError) else str(error))
 
-    def _close(self, reason: str) -> None:
+    def _close(self, reason: str, level: int = logging.WARNING) -> None:
         """Log the reason, and close; a silent peer gets no ERROR, as in ActiveMQ."""
-        _log.warning("%s from %s closed: %s", self._connection_id, self._link.peer, reason)
+        _log.log(level, "%s from %s closed: %s", self._connection_id, self._link.peer, reason)
         self._client_log.ended(reason)
         self._enter(StompState.CLOSED)
         self._link.wake_at(None)

@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,3 +100,31 @@ def test_a_spool_directory_that_is_missing_is_refused(tmp_path):
     gone = tmp_path / "gone"
     with pytest.raises(ConfigError, match=f"spool_directory: {gone} is not a directory that this user can write to"):
         preflight.check(Config(store="memory:", spool_directory=str(gone), stomp="0", openwire="0"))
+
+
+class TestPasswordsInClear:
+    @pytest.fixture
+    def users(self, tmp_path: Path) -> str:
+        path = tmp_path / "users.toml"
+        path.write_text("")
+        return str(path)
+
+    def test_listeners_without_tls_that_others_reach_get_a_warning(
+        self, users: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        preflight.check(Config(store="memory:", users_file=users, bind="0.0.0.0", stomp=0, openwire="off"))
+        assert "passwords cross the network in clear to stomp, which" in caplog.text
+
+    def test_or_are_refused(self, users: str) -> None:
+        with pytest.raises(ConfigError, match="to stomp, openwire, which have no TLS"):
+            preflight.check(Config(store="memory:", users_file=users, bind="0.0.0.0", login_needs_tls=True))
+
+    @pytest.mark.parametrize(
+        "given", [{"bind": "127.0.0.1"}, {"bind": "0.0.0.0", "stomp": "off"}, {"bind": "0.0.0.0", "users_file": None}]
+    )
+    def test_without_them_nothing_is_said(
+        self, users: str, given: dict[str, Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        common = {"store": "memory:", "users_file": users, "stomp": 0, "openwire": "off", "login_needs_tls": True}
+        preflight.check(Config(**(common | given)))
+        assert "in clear" not in caplog.text

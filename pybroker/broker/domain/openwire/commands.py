@@ -187,7 +187,7 @@ class ConnectionInfo(BaseCommand):
     DATA_TYPE: ClassVar[int] = 3
     connection_id: ConnectionId | None = cached(ConnectionId)
     client_id: str | None = string()
-    password: str | None = string()
+    password: str | None = string(is_secret=True)
     user_name: str | None = string()
     broker_path: tuple[BrokerId | None, ...] | None = array(BrokerId)
     broker_master_connector: bool = boolean()

@@ -106,7 +106,7 @@ def unescape(value: str, version: Version) -> str:
     """
     if "\\" not in value:
         return value
-    parts = value.split(r"\\")
+    parts: list[str] = value.split(r"\\")
     for letter, meaning in _MEANINGS:
         if letter in value and (letter != "r" or version is Version.V1_2):
             parts = [part.replace(f"\\{letter}", meaning) for part in parts]

@@ -38,6 +38,7 @@ from pybroker.broker.domain.openwire.marshal.wireformat import (
     encode_offer,
 )
 from pybroker.broker.domain.ports import MessageStore
+from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.session import Session
@@ -104,7 +105,7 @@ class FakeLink:
         self.now = 0.0
         self.wakes_at: float | None = None
         self.reading_since: float | None = 0.0
-        self.holds = 0
+        self.holds = self.input_holds = 0
         self.reserved = 0
         self.is_slice_spent = False
         self.is_input_waiting = False
@@ -128,19 +129,23 @@ class FakeLink:
         self.reading_since = None
 
     def hold_input(self) -> None:
-        self.pause_reading()
-        if self.session is not None:
-            self.session.hold()
+        self.input_holds += 1
+        if self.input_holds == 1:
+            self.pause_reading()
+            if self.session is not None:
+                self.session.hold()
 
     def give_up(self, error: Exception) -> None:
         """Fail."""
         raise error
 
     def release_input(self) -> None:
-        self.resume_reading()
-        if self.session is not None:
-            self.session.release()
-            self.session.proceed()
+        self.input_holds -= 1
+        if not self.input_holds:
+            self.resume_reading()
+            if self.session is not None:
+                self.session.release()
+                self.session.proceed()
 
     def resume_reading(self) -> None:
         self.holds -= 1
@@ -182,6 +187,7 @@ class OpenWireClient:
         offer: Offer = JAVA,
         of_broker: OpenWireSettings | None = None,
         sends_offer: bool = True,
+        authenticator: Authenticator = WITHOUT_LOGINS,
     ) -> None:
         self.id = ""
         self.commands = 0
@@ -193,6 +199,7 @@ class OpenWireClient:
             link=self.link,
             settings=of_broker or settings(),
             sessions=Sessions() if sessions is None else sessions,
+            authenticator=authenticator,
         )
         self.link.session = self.session
         hello = self.read_frames()

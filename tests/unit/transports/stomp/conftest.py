@@ -21,6 +21,7 @@ from pybroker.broker.domain.errors import (
 )
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, Throttle
+from pybroker.broker.domain.security import ANONYMOUS, WITHOUT_LOGINS, Authenticator, User
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId
@@ -42,7 +43,7 @@ class FakeLink:
         self.wake: float | None = None
         self.reading_since: float | None = self.now
         self.write_paused_beyond: int | None = None
-        self.reserved = 0
+        self.reserved = self.input_holds = 0
         self.is_slice_spent = False
         self.is_input_waiting = False
         self.session: StompSession
@@ -69,14 +70,21 @@ class FakeLink:
         self.reading_since = self.now
 
     def hold_input(self) -> None:
-        self.pause_reading()
+        self.input_holds += 1
+        if self.input_holds == 1:
+            self.pause_reading()
+            self.session.hold()
 
     def give_up(self, error: Exception) -> None:
         """Fail."""
         raise error
 
     def release_input(self) -> None:
-        self.resume_reading()
+        self.input_holds -= 1
+        if not self.input_holds:
+            self.resume_reading()
+            self.session.release()
+            self.session.proceed()
 
     def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         work()
@@ -283,7 +291,7 @@ class FakeBroker:
         self.waiting: list[Callable[[], None]] = []
         self.next_sequence = itertools.count(1).__next__
 
-    def connect(self, connection_id: str, client_id: str, throttle: Throttle) -> FakeConnection:
+    def connect(self, connection_id: str, client_id: str, throttle: Throttle, user: User = ANONYMOUS) -> FakeConnection:
         if any(connection.client_id == client_id for connection in self.connections):
             raise InvalidClientId(f"Broker: fake - Client: {client_id} already connected")
         connection = FakeConnection(self, connection_id, client_id, throttle)
@@ -358,7 +366,12 @@ def connect(broker: FakeBroker) -> Callable[..., Peer]:
     """Return a function that opens a connection and, unless `version` is None, connects in that version."""
     count = 0
 
-    def open_peer(version: str | None = "1.2", headers: str = "", limits: StompLimits | None = None) -> Peer:
+    def open_peer(
+        version: str | None = "1.2",
+        headers: str = "",
+        limits: StompLimits | None = None,
+        authenticator: Authenticator = WITHOUT_LOGINS,
+    ) -> Peer:
         nonlocal count
         count += 1
         link = FakeLink()
@@ -368,6 +381,7 @@ def connect(broker: FakeBroker) -> Callable[..., Peer]:
             connection_id=f"ID:host-1-{count}",
             limits=limits or StompLimits(),
             clock=lambda: NOW_MS,
+            authenticator=authenticator,
         )
         link.session = session
         peer = Peer(session, link, broker)

@@ -86,9 +86,9 @@ def int64(*, since: int = VERSION_MIN, default: int = 0) -> Any:
     return _declare(Spec(kind=FieldKind.LONG, since=since), default)
 
 
-def string(*, since: int = VERSION_MIN) -> Any:
-    """Declare a nullable string."""
-    return _declare(Spec(kind=FieldKind.STRING, since=since), None)
+def string(*, since: int = VERSION_MIN, is_secret: bool = False) -> Any:
+    """Declare a nullable string; a `repr` shows no secret."""
+    return _declare(Spec(kind=FieldKind.STRING, since=since), None, is_shown=not is_secret)
 
 
 def byte_array(*, since: int = VERSION_MIN) -> Any:
@@ -121,5 +121,5 @@ def throwable(*, since: int = VERSION_MIN) -> Any:
     return _declare(Spec(kind=FieldKind.THROWABLE, since=since), None)
 
 
-def _declare(spec: Spec, default: object) -> Any:
-    return field(default=default, metadata={SPEC: spec})
+def _declare(spec: Spec, default: object, *, is_shown: bool = True) -> Any:
+    return field(default=default, repr=is_shown, metadata={SPEC: spec})

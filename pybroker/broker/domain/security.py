@@ -1,0 +1,93 @@
+"""Who a client is: what it shows at its login, the user that this makes it, and the port that decides.
+
+Source: "Logins, rights and limits" (security.md), sections 1, 2 and 8.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from pybroker.broker.domain.errors import RequestError
+
+NAME_SHOWN_MAX: Final = 64
+"""The characters of a name that a client gave, as far as a log shows them."""
+
+
+class NotAuthenticated(RequestError):
+    """A login that is refused. The text says neither if the user exists nor what was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A client that has logged in.
+
+    Attributes:
+        name: its name.
+        groups: the groups it belongs to, which rights are given to.
+    """
+
+    name: str
+    groups: frozenset[str] = frozenset()
+
+
+ANONYMOUS: Final = User("anonymous", frozenset(("anonymous",)))
+"""A client that has not logged in, where it need not; ActiveMQ's `anonymousUser` and `anonymousGroup`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client shows to log in; its `repr` has no password.
+
+    Attributes:
+        user: the name; None if the client gave none.
+        password: the password; None if the client gave none.
+        address: the client's address, without its port.
+    """
+
+    user: str | None
+    password: str | None = field(repr=False)
+    address: str = ""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """True if neither a name nor a password was given."""
+        return self.user is None and self.password is None
+
+    @property
+    def refusal(self) -> NotAuthenticated:
+        """The answer to a login that is refused, in ActiveMQ's words."""
+        return NotAuthenticated(f"User name [{'null' if self.user is None else self.user}] or password is invalid.")
+
+
+Decided = Callable[[User | NotAuthenticated], None]
+
+
+class Authenticator(Protocol):
+    """Decides who a client is."""
+
+    def authenticate(self, credentials: Credentials, decided: Decided) -> None:
+        """Call back with the user, or with the refusal, on the event loop: before this returns, or later.
+
+        Verifying a password takes some tens of milliseconds, and never blocks the event loop.
+        """
+        ...
+
+
+class WithoutLogins(Authenticator):
+    """Takes each client for whom it says it is."""
+
+    def authenticate(self, credentials: Credentials, decided: Decided) -> None:
+        """Call back with a user of that name."""
+        decided(ANONYMOUS if credentials.user is None else User(credentials.user, ANONYMOUS.groups))
+
+
+WITHOUT_LOGINS: Final[Authenticator] = WithoutLogins()
+
+
+def shown(name: str | None) -> str:
+    """Return a name that a client gave, for a log: shortened, and without control characters."""
+    if name is None:
+        return "no user"
+    cut = name[:NAME_SHOWN_MAX]
+    text = "".join(each if each.isprintable() else "?" for each in cut)
+    return repr(text + ("…" if len(name) > NAME_SHOWN_MAX else ""))

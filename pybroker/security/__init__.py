@@ -1,0 +1,1 @@
+"""Adapters for logins: where users come from, and how passwords are verified."""

@@ -1,0 +1,101 @@
+"""Logins of a broker with users: over both protocols, and while the file of users changes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pybroker
+from pybroker.broker.domain.security import User
+from pybroker.client.errors import LoginRefused
+from pybroker.security import hashes, users_toml
+from pybroker.security.accounts import Account
+from tests.integration.cluster import BrokerProcess, free_port
+from tests.integration.stomp_client import Disconnected, StompClient
+
+Start = Callable[..., BrokerProcess]
+Connect = Callable[..., StompClient]
+
+
+def write_users(path: Path, **passwords: str) -> None:
+    accounts = {name: Account(User(name), hashes.hashed(password)) for name, password in passwords.items()}
+    copy = path.with_suffix(".copy")
+    copy.write_text(users_toml.written(accounts))
+    copy.replace(path)
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    path = tmp_path / "users.toml"
+    write_users(path, alice="sesame", bob="open")
+    return path
+
+
+def may_log_in(port: int, user: str, password: str) -> bool:
+    try:
+        StompClient(port, login=user, passcode=password).close()
+    except AssertionError:
+        return False
+    return True
+
+
+def test_only_users_may_log_in(start: Start, users: Path) -> None:
+    openwire = free_port()
+    broker = start("--users-file", str(users), "--openwire", str(openwire), store="memory:")
+    broker.wait_for("listening on")
+    assert may_log_in(broker.port, "alice", "sesame")
+    assert not may_log_in(broker.port, "alice", "open")
+    with pybroker.connect(f"tcp://127.0.0.1:{openwire}", user="bob", password="open") as connection:
+        connection.send("/queue/x", "hello")
+    for url in (f"tcp://127.0.0.1:{openwire}", f"failover:(tcp://127.0.0.1:{openwire},tcp://127.0.0.1:1)"):
+        for user, password in (("bob", "sesame"), (None, None)):
+            with pytest.raises(LoginRefused, match="password is invalid"):
+                pybroker.connect(url, user=user, password=password)
+    broker.wait_for("login of 'alice' from 127.0.0.1 refused: wrong password")
+    broker.wait_for("login of no user from 127.0.0.1 refused")
+    assert broker.terminate() == 0
+    assert not any("sesame" in line for line in broker.lines)
+
+
+def test_changes_of_the_file_take_effect_without_a_restart(start: Start, users: Path, connect: Connect) -> None:
+    broker = start("--users-file", str(users), store="memory:")
+    broker.wait_for("listening on")
+    alice, bob = (connect(broker.port, login=n, passcode=p) for n, p in (("alice", "sesame"), ("bob", "open")))
+    write_users(users, alice="changed", carol="new")
+    broker.wait_for("users.toml was read again: 2 users")
+    for each in (alice, bob):
+        frame = each.read()
+        assert frame.command == "ERROR"
+        assert "has changed: log in again" in frame.headers["message"]
+        with pytest.raises(Disconnected):
+            each.read()
+    assert may_log_in(broker.port, "carol", "new")
+    assert may_log_in(broker.port, "alice", "changed")
+    assert not may_log_in(broker.port, "alice", "sesame")
+    users.write_text("[users.carol]\n")
+    broker.wait_for(r"the users stay as they were: .*\[users.carol\] has no `password`")
+    assert may_log_in(broker.port, "carol", "new")
+
+
+def test_the_files_of_an_activemq(start: Start, tmp_path: Path) -> None:
+    users, groups = tmp_path / "users.properties", tmp_path / "groups.properties"
+    users.write_text("system=manager\nguest=word\n")
+    users.chmod(0o600)
+    groups.write_text("admins=system\n")
+    broker = start(
+        "--users-file", str(users), "--groups-file", str(groups), "--anonymous", "loopback", store="memory:"
+    )  # fmt: skip
+    broker.wait_for("listening on")
+    assert may_log_in(broker.port, "system", "manager")
+    assert may_log_in(broker.port, "guest", "word")
+    assert not may_log_in(broker.port, "guest", "manager")
+    StompClient(broker.port).close()
+
+
+def test_a_file_that_cannot_be_used_ends_the_start(start: Start, tmp_path: Path) -> None:
+    users = tmp_path / "users.properties"
+    users.write_text("system=manager\n")
+    users.chmod(0o644)
+    broker = start("--users-file", str(users), store="memory:")
+    assert broker.join() == 2
+    assert any("chmod 600" in line for line in broker.lines)

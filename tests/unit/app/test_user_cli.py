@@ -1,0 +1,94 @@
+"""`pybroker user`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pybroker.broker.app.cli import commands
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.security import User
+from pybroker.security import files, hashes, users_toml
+from pybroker.security.accounts import Account
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "users.toml"
+
+
+def run(path: Path, *arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(commands, ["user", *arguments, "--file", str(path)], input=stdin)
+
+
+def accounts(path: Path) -> dict[str, Account]:
+    return dict(users_toml.read(files.read(path, setting="users_file", has_passwords=False)).by_name)
+
+
+def test_add_passwd_list_and_del(path: Path) -> None:
+    added = run(path, "add", "alice", "--group", "b", "--group", "a", stdin="sesame\n")
+    assert added.exit_code == 0, added.output
+    assert added.output == f"{path}: added alice\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    alice = accounts(path)["alice"]
+    assert alice.user == User("alice", frozenset("ab"))
+    assert alice.verify("sesame")
+    run(path, "add", "bob", stdin="x\n")
+    path.chmod(0o640)
+    assert run(path, "passwd", "alice", stdin="öffne dich\n").exit_code == 0
+    assert path.stat().st_mode & 0o777 == 0o640, "the permissions stay"
+    assert accounts(path)["alice"].verify("öffne dich")
+    assert accounts(path)["alice"].user == alice.user
+    listed = json.loads(run(path, "list", "--json").output)
+    assert listed == [
+        {"name": "alice", "groups": ["a", "b"], "weak_hash": False},
+        {"name": "bob", "groups": [], "weak_hash": False},
+    ]
+    assert run(path, "list").output.split() == ["alice", "a,", "b", "bob"]
+    assert run(path, "del", "bob").exit_code == 0
+    assert list(accounts(path)) == ["alice"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "message"),
+    [
+        (("add", "alice"), "x\n", "has user alice already"),
+        (("add", "bob"), "\n", "a password has at least one character"),
+        (("add", "bob"), "", "a password has at least one character"),
+        (("passwd", "bob"), "x\n", "has no user bob"),
+        (("del", "bob"), "", "has no user bob"),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(path: Path, arguments: tuple[str, ...], stdin: str, message: str) -> None:
+    run(path, "add", "alice", stdin="sesame\n")
+    before = path.read_bytes()
+    done = run(path, *arguments, stdin=stdin)
+    assert done.exit_code != 0
+    assert message in done.output
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_name_that_cannot_be_one(path: Path) -> None:
+    done = run(path, "add", " alice", stdin="x\n")
+    assert isinstance(done.exception, ConfigError)
+    assert not path.exists()
+
+
+def test_users_of_an_activemq_are_imported_with_hashes(path: Path, tmp_path: Path) -> None:
+    users, groups = tmp_path / "users.properties", tmp_path / "groups.properties"
+    users.write_text("system=manager\nguest=password\n")
+    users.chmod(0o600)
+    groups.write_text("admins=system\nusers=system, guest\n")
+    run(path, "add", "alice", stdin="sesame\n")
+    done = run(path, "import", "--users", str(users), "--groups", str(groups))
+    assert done.exit_code == 0, done.output
+    assert "'guest' is no member of users, because of the blank beside it" in done.output
+    found = accounts(path)
+    assert {name: sorted(each.user.groups) for name, each in found.items()} == {
+        "alice": [], "guest": [], "system": ["admins", "users"],
+    }  # fmt: skip
+    assert found["system"].verify("manager")
+    assert not hashes.is_weak(found["system"].secret)
+    assert "manager" not in path.read_text()

@@ -1,0 +1,142 @@
+"""The files of users, read again when they change."""
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from pybroker.broker.app import users as users_module
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.users import UserFiles
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.security import users_properties
+from pybroker.security.anonymous import AnonymousPolicy
+
+
+def _too_many_files(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    users, groups = tmp_path / "users.properties", tmp_path / "groups.properties"
+    users.write_text("a=1\n")
+    users.chmod(0o600)
+    groups.write_text("g=a\n")
+    return Config(users_file=str(users), groups_file=str(groups))
+
+
+def test_a_change_of_either_file_is_seen_once(config: Config, tmp_path: Path) -> None:
+    files = UserFiles(config)
+    assert files.refresh() is None
+    (tmp_path / "groups.properties").write_text("g=a\nother=a\n")
+    assert files.refresh() is None, "it may be written still"
+    accounts = files.refresh()
+    assert accounts is not None
+    assert sorted(accounts.by_name["a"].user.groups) == ["g", "other"]
+    assert files.accounts is accounts
+    assert files.refresh() is None
+    (tmp_path / "users.properties").write_text("a=1\nbb=2\n")
+    assert [files.refresh() is None for _ in range(3)] == [True, False, True]
+    assert list(files.accounts.by_name) == ["a", "bb"]
+
+
+def test_a_file_that_is_written_is_not_read_before_it_stays_the_same(config: Config, tmp_path: Path) -> None:
+    files = UserFiles(config)
+    for text in ("", "a=1", "a=123", "a=12345\nb=2\n"):
+        (tmp_path / "users.properties").write_text(text)
+        assert files.refresh() is None
+        assert list(files.accounts.by_name) == ["a"]
+    assert files.refresh() is not None
+
+
+def test_a_file_that_cannot_be_used_leaves_the_former_users(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = UserFiles(config)
+    path = tmp_path / "users.properties"
+    for break_it in (
+        lambda: path.write_text("a=\n"),
+        lambda: path.write_text(""),
+        lambda: path.chmod(0o644),
+        path.unlink,
+    ):
+        break_it()
+        caplog.clear()
+        for _ in range(4):
+            assert files.refresh() is None
+        assert [each.getMessage()[:29] for each in caplog.records] == ["the users stay as they were: "], "said once"
+    assert list(files.accounts.by_name) == ["a"]
+
+
+def test_what_cannot_be_read_for_a_while_is_read_later(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = UserFiles(config)
+    (tmp_path / "users.properties").write_text("a=1\nbb=2\n")
+    files.refresh()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", _too_many_files)
+        assert files.refresh() is None
+    assert files.refresh() is not None, "though the file has not changed since"
+
+
+def test_a_bug_in_a_reader_leaves_the_former_users(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = UserFiles(config)
+    (tmp_path / "users.properties").write_text("a=1\nbb=2\n")
+    monkeypatch.setattr(users_properties, "read", lambda *_: 1 // 0)
+    assert [files.refresh() for _ in range(3)] == [None, None, None]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_watching_reports_changes_on_the_event_loop(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users_module, "POLL_SECONDS", 0.001)
+
+    async def watch() -> list[str]:
+        files, changed = UserFiles(config), asyncio.get_running_loop().create_future()
+        files.changed = changed.set_result
+        watching = asyncio.create_task(files.watch())
+        (tmp_path / "users.properties").write_text("a=1\nbb=2\n")
+        accounts = await asyncio.wait_for(changed, 10)
+        watching.cancel()
+        return list(accounts.by_name)
+
+    assert asyncio.run(watch()) == ["a", "bb"]
+
+
+def test_encrypted_passwords(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "users.properties").write_text("system=ENC(mYRkg+4Q4hua1kvpCCI2hg==)\n")
+    monkeypatch.delenv("ACTIVEMQ_ENCRYPTION_PASSWORD", raising=False)
+    with pytest.raises(ConfigError, match=r"line 1: .*'system' does not decrypt: .* no ACTIVEMQ_ENCRYPTION_PASSWORD"):
+        UserFiles(config)
+    monkeypatch.setenv("ACTIVEMQ_ENCRYPTION_PASSWORD", "wrong")
+    with pytest.raises(ConfigError, match="another master password"):
+        UserFiles(config)
+    monkeypatch.setenv("ACTIVEMQ_ENCRYPTION_PASSWORD", "activemq")
+    assert UserFiles(config).accounts.by_name["system"].verify("manager")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"groups_file": "g.properties"}, "goes with a users_file"),
+        ({"users_file": "users.txt"}, "must end in .toml or .properties"),
+        ({"users_file": "users.toml", "groups_file": "g.properties"}, "has the groups itself"),
+        ({"anonymous": "sometimes"}, "anonymous"),
+    ],
+)
+def test_settings_that_do_not_fit(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Config(**given)
+
+
+def test_who_may_come_without_a_login_by_default() -> None:
+    assert Config().anonymous_policy is AnonymousPolicy.EVERYWHERE
+    assert Config(users_file="users.toml").anonymous_policy is AnonymousPolicy.REFUSED
+    assert Config(users_file="users.toml", anonymous="loopback").anonymous_policy is AnonymousPolicy.LOOPBACK
