@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from pybroker.broker.domain.errors import ProtocolError
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
-from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
+from pybroker.broker.domain.stomp.frames import ESCAPERS, Frame, StompLimits, Version
 from pybroker.client.conversation import (
     Acknowledge,
     AddConsumer,
@@ -65,6 +65,15 @@ FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 
 _HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
 """The limit to received headers. The properties of Java messages become headers, so it is larger than for sent ones."""
+
+_HEADERS_MAX: Final = StompLimits().header_count - 8
+"""The limit to a message's headers: ActiveMQ's and pybroker's to those of a frame, without `receipt` and the like."""
+
+_HEADER_BYTES_MAX: Final = StompLimits().header_line_bytes
+"""The limit to a header line of both. Beyond it they close the connection, and the message would be sent again."""
+
+_CHECKED_CHARS: Final = _HEADER_BYTES_MAX // 8
+"""The characters above which a header is measured: one takes four bytes at most, or two if it is escaped."""
 
 _GREETING_SECONDS: Final = 10.0
 """The time that a peer has for CONNECTED: the kernel of a frozen broker also accepts connections."""
@@ -271,6 +280,8 @@ class StompConversation:
             case SendMessage(message=message):
                 headers = send_headers(message, self._connection_id, again=self._is_restoring)
                 body = send_body(message.body, headers, message.kind)
+                if len(headers) > _HEADERS_MAX or len(max(headers.values(), key=len)) > _CHECKED_CHARS:
+                    _check_headers(headers)
                 if len(body) > self._frame_bytes_max:
                     text = f"a body of {len(body)} bytes, at most {self._frame_bytes_max} are allowed"
                     raise FrameTooLarge(text, size=len(body), limit=self._frame_bytes_max)
@@ -395,3 +406,22 @@ def login_refusal(text: str, *, is_again: bool) -> ClientError | None:
     if _CLIENT_ID_IN_USE.search(text) and not is_again:
         return LoginRefused(f"the broker refuses the client id: {text}")
     return None
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    """Check headers whose frame may be too large for a broker.
+
+    Raises:
+        UnsendableMessage: it is.
+    """
+    if len(headers) > _HEADERS_MAX:
+        raise UnsendableMessage(
+            f"{len(headers)} headers and properties, where STOMP allows {_HEADERS_MAX}: use OpenWire"
+        )
+    for name, value in headers.items():
+        size = len(f"{name}:{ESCAPERS[Version.V1_2](value)}".encode())
+        if size > _HEADER_BYTES_MAX:
+            raise UnsendableMessage(
+                f"{name}: a header of {size} bytes, where STOMP allows {_HEADER_BYTES_MAX}: put it into the body, or "
+                "use OpenWire"
+            )

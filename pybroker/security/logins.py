@@ -127,8 +127,11 @@ class Logins:
     def authenticate(self, credentials: Credentials, decided: Decided) -> None:
         """Call back with the user or the refusal; see `Authenticator`."""
         name, password = credentials.user, credentials.password
-        if name is None or password is None or len(name) > NAME_MAX or not hashes.is_possible(password):
-            _refuse((credentials, decided), "no user name or password that could be one")
+        if name is None or password is None:
+            _refuse((credentials, decided), "it has no user name, or no password")
+            return
+        if len(name) > NAME_MAX or not hashes.is_possible(password):
+            _refuse((credentials, decided), "no user name or password is like that")
             return
         account = self._account(name)
         key = self._key(name, password, account)

@@ -30,6 +30,8 @@ def read(users: Content, groups: Content | None, decrypt: Decrypt) -> Accounts:
         ConfigError: a file does not parse, a user has no password, or one does not decrypt.
     """
     entries = _entries(users, "users_file")
+    if not entries:  # a file that is being written, rather than one for no users
+        raise ConfigError(f"{users.path} has no users", setting="users_file")
     members: Mapping[str, tuple[str, int]] = {} if groups is None else _entries(groups, "groups_file")
     warnings = [*users.warnings, *(groups.warnings if groups is not None else ())]
     groups_of: dict[str, set[str]] = {}

@@ -21,7 +21,8 @@ from pybroker.security.accounts import NAME_MAX, Account, Accounts
 from pybroker.security.files import Content
 
 _HEADER: Final = (
-    "# Users of a pybroker. Change it with `pybroker user`; the broker reads it again within two seconds.\n"
+    "# Users of a pybroker. `pybroker user` changes it, and keeps no other comments.\n"
+    "# The broker reads it again within two seconds of a change.\n"
 )
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _KEYS: Final = frozenset(("password", "groups"))
@@ -39,9 +40,9 @@ def read(content: Content) -> Accounts:
         tables = tomllib.loads(content.data.decode())
     except (ValueError, RecursionError) as error:  # TOML that is none, and what the parser of Python cannot take
         raise _error(content.path, f"it is no TOML: {error}") from error
-    users = _table(tables.pop("users", {}))
+    users = _table(tables.pop("users", None))
     if tables or users is None:
-        raise _error(content.path, "it has tables [users.NAME] and nothing else")
+        raise _error(content.path, "it has tables [users.NAME], or [users] alone for no users, and nothing else")
     accounts = {name: _account(content.path, name, fields) for name, fields in users.items()}
     return Accounts(accounts, content.warnings)
 
@@ -92,7 +93,7 @@ def written(accounts: Mapping[str, Account]) -> str:
         f"groups = [{', '.join(map(_string, sorted(account.user.groups)))}]\n"
         for name, account in sorted(accounts.items())
     ]
-    return _HEADER + "".join(tables)
+    return _HEADER + ("".join(tables) or "\n[users]\n")
 
 
 def _key(name: str) -> str:

@@ -60,7 +60,6 @@ RUN: dict[str, dict[str, str]] = {
     "docs/spark.md": {"": f"{SPARK}::test_each_block_runs_by_itself"},
     "docs/security.md": {
         "$ pybroker user add": f"{USERS}::test_add_passwd_list_and_del",
-        "[users.alice]": "tests/unit/security/test_user_files.py::test_what_was_written_is_read",
         "users_file": "tests/integration/test_logins.py::test_the_files_of_an_activemq",
         "$ pybroker user import": f"{USERS}::test_users_of_an_activemq_are_imported_with_hashes",
     },

@@ -23,6 +23,7 @@ from pybroker.store.jdbc import limits as database_limits
 from pybroker.testing import Broker
 from pybroker.transports.connection import UNREAD_BYTES_MAX
 from pybroker.transports.openwire import client as openwire_client
+from pybroker.transports.openwire.session import UNCONNECTED_FRAMES_MAX
 from pybroker.transports.stomp import client as stomp_client
 from pybroker.transports.stomp.counted_deliveries import window_max
 from pybroker.transports.stomp.transformation import tree
@@ -36,6 +37,7 @@ FIGURES = {
     "connections": Config().connections_max,
     "connections of one address without CONNECT or ConnectionInfo": Config().connections_max // 2,
     "a frame before CONNECT or ConnectionInfo": STOMP.unconnected_body_bytes,
+    "OpenWire frames before ConnectionInfo, KeepAliveInfo not counted": UNCONNECTED_FRAMES_MAX,
     "a frame, and so a message": Config().frame_max,
     "property values of a message, with those in maps and lists": PROPERTY_VALUES_MAX,
     "maps and lists inside one another": NESTING_MAX,

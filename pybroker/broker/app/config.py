@@ -547,6 +547,8 @@ class Config:
         if self.users_file is None:
             if self.groups_file is not None:
                 raise ValueError("groups_file goes with a users_file")
+            if self.anonymous == AnonymousPolicy.REFUSED.value:
+                raise ValueError("anonymous = refused goes with a users_file: without one no client may come at all")
         elif self.users_file.suffix not in (".toml", ".properties"):
             raise ValueError(f"users_file {self.users_file} must end in .toml or .properties, which tells its format")
         elif self.groups_file is not None and self.users_file.suffix == ".toml":

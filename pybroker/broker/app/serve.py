@@ -150,6 +150,7 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
         certificates.warn(time.time())
         watching.append(asyncio.create_task(certificates.watch()))
     if users is not None:
+        _log.info("logins: %d users of %s", len(users.accounts.by_name), config.users_file)
         watching.append(asyncio.create_task(users.watch()))
     try:
         await _run_repeatedly(config, shown, certificates, users)

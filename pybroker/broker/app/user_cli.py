@@ -13,7 +13,7 @@ import click
 from pybroker.broker.app import config as settings
 from pybroker.broker.app import users as user_files
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.broker.domain.security import User
+from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.security import files, hashes, users_toml
 from pybroker.security.accounts import Account
 
@@ -53,6 +53,10 @@ _groups = click.option("--group", "groups", multiple=True, help="A group that th
 @_file
 def add(name: str, groups: tuple[str, ...], path: Path) -> None:
     """Add a user, whose password comes from the terminal or the standard input."""
+    if path.suffix != ".toml":
+        raise click.ClickException(f"{path}: the name of a file of pybroker's users ends in .toml")
+    if name == ANONYMOUS.name:
+        raise click.ClickException(f"{name} is the user of clients without a login: choose another name")
     accounts = _read(path, may_be_missing=True)
     if name in accounts:
         raise click.ClickException(f"{path} has user {name} already: change it with `pybroker user passwd {name}`")

@@ -89,8 +89,6 @@ class UserFiles:
             return None
         try:
             accounts = read(self._config)
-            if not accounts.by_name:
-                raise ConfigError(f"{self._config.users_file} has no users", setting="users_file")
         except Exception as error:
             if not isinstance(error.__cause__, OSError):  # what cannot be read now is tried again
                 self._read_stamps = stamps

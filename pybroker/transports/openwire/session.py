@@ -80,7 +80,7 @@ _REFUSED_SECONDS: Final = 2.0
 """The time from a refused login to the close, as in ActiveMQ: a client whose transport connects again at once, for as
 long as its password is wrong, tries no oftener."""
 
-_STRANGE_FRAMES_MAX: Final = 16
+UNCONNECTED_FRAMES_MAX: Final = 16
 """The limit to frames other than KeepAliveInfo before a login."""
 
 _CLOSED: Final = OpenWireState.CLOSED
@@ -143,7 +143,7 @@ class OpenWireSession(Session):
         self._login = PeerLogin(link, authenticator)
         self._refusal: NotAuthenticated | None = None
         """The answer to all that comes between a refused login and the close."""
-        self._strange_count = 0
+        self._unconnected_count = 0
         """Frames other than KeepAliveInfo before the login."""
         self._client_log = ClientLog()
         self._inactivity: InactivityMonitor | None = None
@@ -334,11 +334,13 @@ class OpenWireSession(Session):
 
     def _obey(self, command: BaseCommand) -> None:
         if self._client is None and type(command) is not KeepAliveInfo:
-            self._strange_count += 1
-            if self._strange_count > _STRANGE_FRAMES_MAX:
+            self._unconnected_count += 1
+            if self._unconnected_count > UNCONNECTED_FRAMES_MAX:
                 if self._refusal is not None:  # a client that repeats its state; the close comes soon
                     return
-                raise ProtocolError(f"more than {_STRANGE_FRAMES_MAX} frames before a ConnectionInfo that is accepted")
+                raise ProtocolError(
+                    f"more than {UNCONNECTED_FRAMES_MAX} frames before a ConnectionInfo that is accepted"
+                )
         handler = self._handlers.get(type(command))
         if handler is not None:
             handler(command)
@@ -418,7 +420,7 @@ class OpenWireSession(Session):
             return
         self._frames.frame_bytes_max = self._frame_bytes_max
         self._connects_by = _NEVER
-        self._strange_count = 0
+        self._unconnected_count = 0
         self._schedule()
         if self._peer.is_verbatim:
             self._verbatim = self._client

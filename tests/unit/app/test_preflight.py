@@ -106,7 +106,7 @@ class TestPasswordsInClear:
     @pytest.fixture
     def users(self, tmp_path: Path) -> str:
         path = tmp_path / "users.toml"
-        path.write_text("")
+        path.write_text("[users]")
         return str(path)
 
     def test_listeners_without_tls_that_others_reach_get_a_warning(

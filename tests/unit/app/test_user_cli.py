@@ -34,6 +34,8 @@ def test_add_passwd_list_and_del(path: Path) -> None:
     alice = accounts(path)["alice"]
     assert alice.user == User("alice", frozenset("ab"))
     assert alice.verify("sesame")
+    assert run(path, "add", "anonymous", stdin="x\n").exit_code == 1
+    assert run(path.with_suffix(".txt"), "add", "bob", stdin="x\n").exit_code == 1
     run(path, "add", "bob", stdin="x\n")
     path.chmod(0o640)
     assert run(path, "passwd", "alice", stdin="öffne dich\n").exit_code == 0
@@ -48,6 +50,8 @@ def test_add_passwd_list_and_del(path: Path) -> None:
     assert run(path, "list").output.split() == ["alice", "a,", "b", "bob"]
     assert run(path, "del", "bob").exit_code == 0
     assert list(accounts(path)) == ["alice"]
+    assert run(path, "del", "alice").exit_code == 0
+    assert accounts(path) == {}, "a file for no users, which the broker accepts"
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,7 @@ def test_encrypted_passwords(config: Config, tmp_path: Path, monkeypatch: pytest
     ("given", "reason"),
     [
         ({"groups_file": "g.properties"}, "goes with a users_file"),
+        ({"anonymous": "refused"}, "goes with a users_file"),
         ({"users_file": "users.txt"}, "must end in .toml or .properties"),
         ({"users_file": "users.toml", "groups_file": "g.properties"}, "has the groups itself"),
         ({"anonymous": "sometimes"}, "anonymous"),

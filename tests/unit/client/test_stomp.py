@@ -279,6 +279,10 @@ def test_destinations_are_written_and_read(destination: Destination, written: st
         {"properties": {"a": b"x"}},
         {"properties": {"a": None}},
         {"properties": {"a": "\0"}},
+        {"properties": {"a": "x" * 10_240}},
+        {"properties": {"a": "é" * 5_120}},
+        {"properties": {"a": ":" * 5_120}},
+        {"properties": {f"p{number}": "x" for number in range(1_000)}},
         {"correlation_id": "\0"},
     ],
 )
@@ -287,6 +291,13 @@ def test_a_message_without_a_stomp_form_is_not_sent(fields: Mapping[str, Any]) -
     with pytest.raises(UnsendableMessage):
         conversation.request(SendMessage(message=outgoing(**fields)), NUMBER, answer=True)
     assert conversation.bytes_to_send() == b""
+
+
+def test_headers_up_to_the_limit_are_sent() -> None:
+    conversation = opened()
+    properties = {"a": "x" * 10_000, "b": "é" * 5_000, "c": ":" * 5_000} | {f"p{number}": "x" for number in range(900)}
+    conversation.request(SendMessage(message=outgoing(properties=properties)), NUMBER, answer=True)
+    assert len(conversation.bytes_to_send()) > 30_000
 
 
 def test_a_body_beyond_the_limit_is_not_sent() -> None:

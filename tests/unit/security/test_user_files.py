@@ -48,6 +48,7 @@ class TestToml:
         ("text", "reason"),
         [
             ("users = 1", "tables"),
+            ("", "tables"),
             ("[other]", "tables"),
             ("[users.a", "no TOML"),
             ("x = " + "[" * 5000, "no TOML"),
@@ -89,7 +90,12 @@ class TestProperties:
 
     @pytest.mark.parametrize(
         ("users", "reason"),
-        [("a=\n", "line 1: user 'a' has no password"), ("a=b\nc=\\u1", "line 2"), ("a=ENC(x)", "does not decrypt")],
+        [
+            ("", "has no users"),
+            ("a=\n", "line 1: user 'a' has no password"),
+            ("a=b\nc=\\u1", "line 2"),
+            ("a=ENC(x)", "does not decrypt"),
+        ],
     )
     def test_a_file_that_cannot_be_used(self, tmp_path: Path, users: str, reason: str) -> None:
         def fail(text: str) -> str:
