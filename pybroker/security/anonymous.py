@@ -1,23 +1,30 @@
-"""Clients that do not log in: who of them is welcome, and as whom.
+"""Anonymous access: from which addresses clients may connect without a login, and as which user.
 
 Source: `anonymousAccessAllowed` of ActiveMQ's `simpleAuthenticationPlugin`; security.md, sections 2 and 5.
 """
 
 import enum
-import ipaddress
 
-from pybroker.broker.domain.security import ANONYMOUS, Authenticator, Credentials, Decided, NotAuthenticated, User
+from pybroker.broker.domain.security import (
+    ANONYMOUS,
+    WITHOUT_LOGINS,
+    Authenticator,
+    Credentials,
+    Decided,
+    NotAuthenticated,
+)
+from pybroker.security.addresses import parsed
 
 
 class AnonymousPolicy(enum.Enum):
-    """Where clients without a login are welcome."""
+    """The addresses from which clients may connect without a login."""
 
     REFUSED = "refused"
     LOOPBACK = "loopback"
     EVERYWHERE = "everywhere"
 
-    def welcomes(self, address: str) -> bool:
-        """Return True if a client at this address is welcome."""
+    def allows(self, address: str) -> bool:
+        """Return True if a client at this address may connect without a login."""
         return self is AnonymousPolicy.EVERYWHERE or (self is AnonymousPolicy.LOOPBACK and _is_loopback(address))
 
 
@@ -31,11 +38,12 @@ class Reception(Authenticator):
 
     def authenticate(self, credentials: Credentials, decided: Decided) -> None:
         """Call back with the user or the refusal; see `Authenticator`."""
-        is_welcome = self._policy.welcomes(credentials.address)
-        if self._logins is None:
-            name = credentials.user or ANONYMOUS.name
-            decided(User(name, ANONYMOUS.groups) if is_welcome else NotAuthenticated(_NO_USERS))
-        elif credentials.is_anonymous and is_welcome:
+        is_allowed = self._policy.allows(credentials.address)
+        if self._logins is None and not is_allowed:
+            decided(NotAuthenticated(_NO_USERS))
+        elif self._logins is None:
+            WITHOUT_LOGINS.authenticate(credentials, decided)
+        elif credentials.is_anonymous and is_allowed:
             decided(ANONYMOUS)
         else:
             self._logins.authenticate(credentials, decided)
@@ -48,9 +56,5 @@ _NO_USERS = (
 
 
 def _is_loopback(address: str) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return (mapped or parsed).is_loopback
+    found = parsed(address)
+    return found is not None and found.is_loopback

@@ -144,9 +144,9 @@ def _hasher() -> "PasswordHasher":
 
 
 def _verify_scrypt(text: str, password: bytes) -> bool:
-    require_valid(text)
     match = _SCRYPT.fullmatch(text)
-    assert match is not None, "it is valid"
+    if match is None:
+        raise InvalidHash("it is no scrypt hash in the PHC format")
     cost, block, lanes = 1 << int(match[1]), int(match[2]), int(match[3])
     salt, wanted = _decoded(match[4]), _decoded(match[5])
     memory = 128 * block * (cost + lanes + 2)

@@ -12,9 +12,11 @@ Source: security.md, section 8.
 """
 
 import enum
-import ipaddress
 from collections import OrderedDict
+from ipaddress import IPv6Address, IPv6Network
 from typing import Final, Generic, TypeVar
+
+from pybroker.security.addresses import parsed
 
 USER_FAILURES: Final = 5
 """The failed logins of a user at an address before it has to wait."""
@@ -114,12 +116,9 @@ class LoginThrottle:
 
 def network(address: str) -> str:
     """Return what counts as one address; an IPv4 address in IPv6 form is an IPv4 address."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
+    found = parsed(address)
+    if found is None:
         return address
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False).network_address)
-    return str(parsed)
+    if isinstance(found, IPv6Address):
+        return str(IPv6Network((found, _IPV6_PREFIX), strict=False).network_address)
+    return str(found)

@@ -18,8 +18,8 @@ of time and of pieces for all of them together; the rest waits for the next turn
 more to do defers itself again, and so continues behind all others, in this turn or a later one.
 
 The loop gives way to a store's thread that clients wait for. The thread needs the interpreter some ten times for one
-write, and gets it only when the loop lets go of it: compiled code does so at the end of a turn, and where turns are
-shorter than 0.1 ms the loop has it back before the thread has woken up.
+write, and gets it only when the loop releases the interpreter lock (GIL): compiled code does so at the end of a turn,
+and where turns are shorter than 0.1 ms the loop has it back before the thread has woken up.
 
 How long a turn lasts, and what it does, is measured for `loop_lag`.
 """

@@ -36,8 +36,8 @@ Examples:
   pybroker start --store memory: --stomp 0          a broker for tests, on any free port
   pybroker start --config pybroker.toml --sync periodic --journal-file-max 64mb
 
-Without --bind, listeners take connections from this machine only. Without --users-file there are no logins. Every
-client has all rights, so restrict access to the ports.
+Without --bind, listeners take connections from this machine only. Every client has all rights, so restrict access to
+the ports; without --users-file there are no logins either.
 
 Settings are read from the TOML file, then the environment (PYBROKER_STORE, …), then flags; the later wins.
 """

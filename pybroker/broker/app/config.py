@@ -325,8 +325,8 @@ class Config:
     anonymous: str = _declared(
         choice("auto", *(each.value for each in AnonymousPolicy)),
         "auto",
-        description="Where clients may come without a login: from nowhere, from this host, or from everywhere; `auto` "
-        "is `refused` with a `users_file`, and `everywhere` without one.",
+        description="The addresses from which clients may connect without a login: none, those of this host, or all; "
+        "`auto` is `refused` with a `users_file`, and `everywhere` without one.",
     )
     login_needs_tls: bool = _declared(
         yes_or_no,
@@ -541,14 +541,14 @@ class Config:
         if self.journal_batch_max > self.journal_file_max:
             raise ValueError("journal_batch_max must not be larger than journal_file_max")
         if self.store_limit and self.store_limit < 2 * self.journal_file_max:
-            raise ValueError("store_limit must be 0, or at least twice journal_file_max: whole files are let go")
+            raise ValueError("store_limit must be 0, or at least twice journal_file_max: whole files are removed")
 
     def _check_users(self) -> None:
         if self.users_file is None:
             if self.groups_file is not None:
                 raise ValueError("groups_file goes with a users_file")
             if self.anonymous == AnonymousPolicy.REFUSED.value:
-                raise ValueError("anonymous = refused goes with a users_file: without one no client may come at all")
+                raise ValueError("anonymous = refused goes with a users_file: without one no client could connect")
         elif self.users_file.suffix not in (".toml", ".properties"):
             raise ValueError(f"users_file {self.users_file} must end in .toml or .properties, which tells its format")
         elif self.groups_file is not None and self.users_file.suffix == ".toml":
@@ -556,7 +556,7 @@ class Config:
 
     @property
     def anonymous_policy(self) -> AnonymousPolicy:
-        """Where clients may come without a login."""
+        """The addresses from which clients may connect without a login."""
         if self.anonymous != "auto":
             return AnonymousPolicy(self.anonymous)
         return AnonymousPolicy.EVERYWHERE if self.users_file is None else AnonymousPolicy.REFUSED

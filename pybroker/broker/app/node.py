@@ -441,11 +441,7 @@ class Node:
             if self._term.logins is not None:
                 self._term.logins.close()
             if self._users is not None:
-                self._users.changed = _ignore
-
-
-def _ignore(_: Accounts) -> None:
-    """Do nothing: the term has ended."""
+                self._users.changed = None
 
 
 @contextlib.contextmanager

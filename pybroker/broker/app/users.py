@@ -57,7 +57,7 @@ class UserFiles:
 
     Attributes:
         accounts: the users.
-        changed: called with them, on the event loop, after they were read again.
+        changed: called with them, on the event loop, after they were read again; None while no broker serves.
     """
 
     def __init__(self, config: Config) -> None:
@@ -66,7 +66,7 @@ class UserFiles:
         Raises:
             ConfigError: a file cannot be used.
         """
-        self.changed: Callable[[Accounts], object] = _ignore
+        self.changed: Callable[[Accounts], object] | None = None
         self._config = config
         self._read_stamps = self._seen_stamps = self._stamps()  # before the files: a change meanwhile is seen as one
         self._logged = ""
@@ -78,7 +78,7 @@ class UserFiles:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             accounts = await asyncio.to_thread(self.refresh)  # the files may be long, and on a share that hangs
-            if accounts is not None:
+            if accounts is not None and self.changed is not None:
                 self.changed(accounts)
 
     def refresh(self) -> Accounts | None:
@@ -116,7 +116,3 @@ class UserFiles:
     def _warn(self) -> None:
         for warning in self.accounts.warnings:
             _log.warning("%s", warning)
-
-
-def _ignore(_: Accounts) -> None:
-    """Do nothing: no broker serves."""

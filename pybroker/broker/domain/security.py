@@ -1,4 +1,4 @@
-"""Who a client is: what it shows at its login, the user that this makes it, and the port that decides.
+"""Authentication: the credentials of a login, the user of a connection, and the port between the two.
 
 Source: "Logins, rights and limits" (security.md), sections 1, 2 and 8.
 """
@@ -36,7 +36,7 @@ ANONYMOUS: Final = User("anonymous", frozenset(("anonymous",)))
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client shows to log in; its `repr` has no password.
+    """The user name and password of a login; the `repr` has no password.
 
     Attributes:
         user: the name; None if the client gave none.
@@ -63,7 +63,7 @@ Decided = Callable[[User | NotAuthenticated], None]
 
 
 class Authenticator(Protocol):
-    """Decides who a client is."""
+    """Authenticates clients."""
 
     def authenticate(self, credentials: Credentials, decided: Decided) -> None:
         """Call back with the user, or with the refusal, on the event loop: before this returns, or later.
@@ -74,11 +74,11 @@ class Authenticator(Protocol):
 
 
 class WithoutLogins(Authenticator):
-    """Takes each client for whom it says it is."""
+    """Accepts every login, without a look at its password."""
 
     def authenticate(self, credentials: Credentials, decided: Decided) -> None:
         """Call back with a user of that name."""
-        decided(ANONYMOUS if credentials.user is None else User(credentials.user, ANONYMOUS.groups))
+        decided(User(credentials.user, ANONYMOUS.groups) if credentials.user else ANONYMOUS)
 
 
 WITHOUT_LOGINS: Final[Authenticator] = WithoutLogins()
