@@ -30,6 +30,8 @@ _PREPARE_SECONDS: Final = 180.0
 _ANSWER_SECONDS: Final = 20.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _DELAY_SECONDS: Final = 0.002
+_STOLEN_COLUMN: Final = 8
+_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +223,10 @@ def _on_last_core(command: list[str]) -> list[str]:
 
 
 class _Samples:
-    """The broker's resident memory, and when its main thread could run but was not scheduled."""
+    """The broker's resident memory, and when its main thread could run but had no processor.
+
+    Either another thread had it, or the host of a virtual machine had taken it away.
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -241,7 +246,13 @@ class _Samples:
         self._at, self._delay_ns = now, delay_ns
 
     def _read_delay(self) -> int:
-        return int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[1])
+        return int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[1]) + _stolen_ns()
+
+
+def _stolen_ns() -> int:
+    """Return what the host took away from the processor that lost most, in nanoseconds since the machine started."""
+    cores = [line.split() for line in Path("/proc/stat").read_text().splitlines() if re.match(r"cpu\d", line)]
+    return max(int(core[_STOLEN_COLUMN]) for core in cores) * _TICK_NS
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ ClientError
 ├── ConnectionClosed                      the application closed the connection
 ├── Refused                               the broker refused the request
 │   ├── DestinationRefused
+│   │   └── NotAuthorized                 the user has no right to do that there
 │   ├── SelectorRefused
 │   └── NoRoom                            disk, memory or quota
 ├── FrameTooLarge                         a message larger than the broker allows
@@ -108,6 +109,10 @@ class Refused(ClientError):
 
 class DestinationRefused(Refused):
     """The destination does not exist, the user may not use it, or it does not support the operation."""
+
+
+class NotAuthorized(DestinationRefused):
+    """The user has no right to read, write, create or remove the destination."""
 
 
 class SelectorRefused(Refused):

@@ -62,6 +62,7 @@ from pybroker.client.errors import (
     FrameTooLarge,
     LoginRefused,
     NoRoom,
+    NotAuthorized,
     ProtocolViolation,
     Refused,
     SelectorRefused,
@@ -85,7 +86,7 @@ _KINDS: Final[Mapping[str, type[Refused]]] = {
     "DestinationDoesNotExistException": DestinationRefused,
     "InvalidSelectorException": SelectorRefused,
     "ResourceAllocationException": NoRoom,
-    "SecurityException": DestinationRefused,  # after the login: the user may not use the destination
+    "SecurityException": NotAuthorized,  # after the login
 }
 """The error for each Java exception, by its name without the package: `javax.jms` and `jakarta.jms` are equivalent."""
 

@@ -50,6 +50,7 @@ from pybroker.client.errors import (
     FrameTooLarge,
     LoginRefused,
     NoRoom,
+    NotAuthorized,
     ProtocolViolation,
     Refused,
     SelectorRefused,
@@ -355,7 +356,7 @@ _TOO_LARGE: Final = re.compile(r"The maximum (data length|frame size) was exceed
 _KINDS: Final[Mapping[str, type[Refused]]] = {
     "InvalidDestinationException": DestinationRefused,
     "DestinationDoesNotExistException": DestinationRefused,
-    "SecurityException": DestinationRefused,
+    "SecurityException": NotAuthorized,
     "InvalidSelectorException": SelectorRefused,
     "ResourceAllocationException": NoRoom,
 }
@@ -363,10 +364,8 @@ _KINDS: Final[Mapping[str, type[Refused]]] = {
 
 _KINDS_BY_PHRASE: Final[Sequence[tuple[re.Pattern[str], type[Refused]]]] = (
     (re.compile(r"selector|at column [0-9]+$", re.IGNORECASE), SelectorRefused),
-    (
-        re.compile(r"not authorized|does not exist|Invalid .*Destination header|destination's name", re.IGNORECASE),
-        DestinationRefused,
-    ),
+    (re.compile(r"not authorized", re.IGNORECASE), NotAuthorized),
+    (re.compile(r"does not exist|Invalid .*Destination header|destination's name", re.IGNORECASE), DestinationRefused),
     (re.compile(r"\b(disk|memory|store|quota|room|space|limit)\b", re.IGNORECASE), NoRoom),
 )
 """The error for phrases of a message: pybroker sends no exception names, and ActiveMQ none for security."""

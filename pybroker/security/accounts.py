@@ -45,6 +45,10 @@ class Accounts:
     by_name: Mapping[str, Account]
     warnings: tuple[str, ...] = ()
 
+    def __len__(self) -> int:
+        """Return the number of users."""
+        return len(self.by_name)
+
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

@@ -30,7 +30,9 @@ from tests.postgres_cluster import (  # noqa: F401
 PATIENCE_SECONDS = 60.0
 PROGRAMS = str(Path(sys.executable).parent)
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
-TOML = [each for page in PAGES for each in blocks(page) if each.language == "toml"]
+IN_TOML = [each for page in PAGES for each in blocks(page) if each.language == "toml"]
+RULES = [each for each in IN_TOML if each.text.startswith("[[rules]]")]
+TOML = [each for each in IN_TOML if each not in RULES]
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -216,4 +218,12 @@ def test_settings_in_pages_start_a_broker(settings: Block, certificates: Path, t
     text = re.sub(r"\b616\d\d$", lambda _: str(free_port()), text, flags=re.MULTILINE)
     (tmp_path / "broker.toml").write_text(text)
     with Broker(config=tmp_path / "broker.toml") as broker:
+        assert broker.state is State.MASTER
+
+
+@pytest.mark.parametrize("rules", RULES, ids=lambda each: f"{each.page}-{RULES.index(each)}")
+def test_security_page_has_rules_that_can_be_used(rules: Block, tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(rules.text)
+    with Broker(settings={"rules_file": path}) as broker:
         assert broker.state is State.MASTER

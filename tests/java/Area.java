@@ -350,6 +350,17 @@ abstract class Area {
         return "nothing";
     }
 
+    /** Class, message and cause of what is thrown. */
+    static String described(Action action) {
+        try {
+            action.run();
+            return "nothing";
+        } catch (Exception error) {
+            return error.getClass().getName() + ": " + error.getMessage() + " <- "
+                    + (error.getCause() == null ? "nothing" : error.getCause().getClass().getName());
+        }
+    }
+
     /** An ordered map: facts("a", 1, "b", 2). */
     static Map<String, Object> facts(Object... namesAndValues) {
         Map<String, Object> made = new LinkedHashMap<>();

@@ -73,19 +73,4 @@ public final class Logins extends Area {
         String address = kind.isEmpty() ? uri() : "failover:(" + uri() + ")";
         return keep((ActiveMQConnection) new ActiveMQConnectionFactory(user, password, address).createConnection());
     }
-
-    private interface Action {
-        void run() throws Exception;
-    }
-
-    /** Class, message and cause of what is thrown. */
-    private static String described(Action action) {
-        try {
-            action.run();
-            return "nothing";
-        } catch (Exception error) {
-            return error.getClass().getName() + ": " + error.getMessage() + " <- "
-                    + (error.getCause() == null ? "nothing" : error.getCause().getClass().getName());
-        }
-    }
 }

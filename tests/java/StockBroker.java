@@ -13,8 +13,13 @@ import org.apache.activemq.broker.region.policy.PolicyEntry;
 import org.apache.activemq.broker.region.policy.PolicyMap;
 import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.SubscriptionRecoveryPolicy;
+import org.apache.activemq.filter.DestinationMapEntry;
 import org.apache.activemq.security.AuthenticationUser;
+import org.apache.activemq.security.AuthorizationEntry;
+import org.apache.activemq.security.AuthorizationPlugin;
+import org.apache.activemq.security.DefaultAuthorizationMap;
 import org.apache.activemq.security.SimpleAuthenticationPlugin;
+import org.apache.activemq.security.TempDestinationAuthorizationEntry;
 import org.apache.activemq.store.SharedFileLocker;
 import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 
@@ -29,12 +34,16 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  *   subscriptionRecoveryPolicy=count:N|last
  *   pendingMessageLimit=N
  *
- * An argument "login=USER:PASSWORD:GROUPS" is no policy but a user: with any, only users may log in.
+ * An argument "login=USER:PASSWORD:GROUPS" is no policy but a user: with any, only users may log in. With any
+ * "rule=queue|topic:PATTERN:READ:WRITE:ADMIN" they may do only what the rules allow; "temporary=READ:WRITE:ADMIN" is the
+ * rule for temporary destinations.
  */
 public final class StockBroker {
 
     private static final long LOCK_POLL_MILLIS = 50;
     private static final String LOGIN = "login=";
+    private static final String RULE = "rule=";
+    private static final String TEMPORARY = "temporary=";
 
     public static void main(String[] arguments) throws Exception {
         File directory = new File(arguments[0]);
@@ -47,11 +56,8 @@ public final class StockBroker {
         broker.setSchedulerSupport(true);
         broker.setPersistenceAdapter(store(new File(directory, "kahadb")));
         List<String> rest = List.of(arguments).subList(3, arguments.length);
-        broker.setDestinationPolicy(policies(rest.stream().filter(each -> !each.startsWith(LOGIN)).toList()));
-        List<AuthenticationUser> users = rest.stream().filter(each -> each.startsWith(LOGIN)).map(StockBroker::user).toList();
-        if (!users.isEmpty()) {
-            broker.setPlugins(new BrokerPlugin[] {new SimpleAuthenticationPlugin(users)});
-        }
+        broker.setDestinationPolicy(policies(rest.stream().filter(each -> !isOfSecurity(each)).toList()));
+        broker.setPlugins(plugins(rest));
         broker.addConnector("tcp://127.0.0.1:" + arguments[1] + "?maximumConnections=1000&wireFormat.maxFrameSize=104857600");
         broker.addConnector("stomp://127.0.0.1:" + arguments[2]);
         broker.start();
@@ -63,6 +69,53 @@ public final class StockBroker {
         }
         broker.stop();
         System.exit(0);
+    }
+
+    private static boolean isOfSecurity(String text) {
+        return text.startsWith(LOGIN) || text.startsWith(RULE) || text.startsWith(TEMPORARY);
+    }
+
+    private static BrokerPlugin[] plugins(List<String> texts) throws Exception {
+        List<BrokerPlugin> plugins = new ArrayList<>();
+        var users = texts.stream().filter(each -> each.startsWith(LOGIN)).map(StockBroker::user).toList();
+        if (!users.isEmpty()) {
+            plugins.add(new SimpleAuthenticationPlugin(users));
+        }
+        List<DestinationMapEntry> entries = new ArrayList<>();
+        for (String text : texts) {
+            if (text.startsWith(RULE)) {
+                entries.add(rule(text.substring(RULE.length()).split(":", -1)));
+            }
+        }
+        if (!entries.isEmpty()) {
+            var map = new DefaultAuthorizationMap(entries);
+            for (String text : texts) {
+                if (text.startsWith(TEMPORARY)) {
+                    var entry = new TempDestinationAuthorizationEntry();
+                    grant(entry, text.substring(TEMPORARY.length()).split(":", -1), 0);
+                    map.setTempDestinationAuthorizationEntry(entry);
+                }
+            }
+            plugins.add(new AuthorizationPlugin(map));
+        }
+        return plugins.toArray(BrokerPlugin[]::new);
+    }
+
+    private static AuthorizationEntry rule(String[] parts) throws Exception {
+        var entry = new AuthorizationEntry();
+        if (parts[0].equals("queue")) {
+            entry.setQueue(parts[1]);
+        } else {
+            entry.setTopic(parts[1]);
+        }
+        grant(entry, parts, 2);
+        return entry;
+    }
+
+    private static void grant(AuthorizationEntry entry, String[] parts, int first) throws Exception {
+        entry.setRead(parts[first]);
+        entry.setWrite(parts[first + 1]);
+        entry.setAdmin(parts[first + 2]);
     }
 
     private static AuthenticationUser user(String text) {

@@ -29,7 +29,12 @@ _CURSORS = "One order for persistent and other messages"
 _CODES = "Exceptions say what is wrong"
 _SELECTORS = "Selectors follow JMS"
 _UTF8 = "STOMP is UTF-8"
+_RIGHTS = "Rights without holes"
 _SCHEDULED = "Scheduled messages belong to their transaction"
+_NO_ADVISORIES = (
+    "javax.jms.JMSSecurityException: User lone is not authorized to read from: "
+    "ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic <- java.lang.SecurityException"
+)
 
 DIFFERENCES: dict[tuple[str, str], Difference] = {
     ("Connections", "negotiated"): Difference(
@@ -111,5 +116,44 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
         title=_SCHEDULED,
         reason="ActiveMQ keeps it in memory until the commit, and loses it when the branch outlives a master",
         activemq=["nothing"],
+    ),
+    ("Rights", "compositeUnderTwoRules"): Difference(
+        title=_RIGHTS,
+        reason="each part of a composite name is allowed; that different rules do so should not matter",
+        activemq="javax.jms.JMSSecurityException: User w is not authorized to write to: RW.y,WO.y <- "
+        "java.lang.SecurityException",
+    ),
+    ("Rights", "forgedAdvisory"): Difference(
+        title=_RIGHTS,
+        reason="a client could tell others of connections and destinations that do not exist",
+        activemq={"sent": "nothing", "arrived": True},
+    ),
+    ("Rights", "removalOfAnExistingQueue"): Difference(
+        title=_RIGHTS,
+        reason="ActiveMQ checks the right only if the queue does not exist",
+        activemq="nothing",
+    ),
+    ("Rights", "unsubscribe"): Difference(
+        title=_RIGHTS,
+        reason="a client could delete the subscription of another by its client id",
+        activemq="nothing",
+    ),
+    ("Rights", "startWithoutRightToAdvisories"): Difference(
+        title=_RIGHTS,
+        reason="a connection cannot start without the advisories about temporary destinations, which tell no secrets",
+        activemq=_NO_ADVISORIES,
+    ),
+    ("Rights", "startWithoutRightAndWithFailover"): Difference(
+        title=_RIGHTS, reason="as without failover", activemq=_NO_ADVISORIES
+    ),
+    ("Rights", "sendInATransaction"): Difference(
+        title=_CODES,
+        reason="the commit tells which message was refused, and why",
+        activemq={
+            "heard": "javax.jms.JMSSecurityException: User u is not authorized to write to: queue://S.secret",
+            "commit": "javax.jms.JMSException: COMMIT FAILED: Transaction marked rollback only xaErrorCode:100 <- "
+            "javax.transaction.xa.XAException",
+            "nothing arrived": True,
+        },
     ),
 }

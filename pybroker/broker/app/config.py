@@ -322,6 +322,12 @@ class Config:
         description="How the `ENC(…)` values in `users.properties` are encrypted; the password for that is in the "
         "environment, in `ACTIVEMQ_ENCRYPTION_PASSWORD`.",
     )
+    rules_file: Path | None = _declared(
+        path,
+        None,
+        description="File of the rules for what users may read, write, create and remove, in TOML. Without it every "
+        "user may do everything. The broker reads it again within two seconds of a change.",
+    )
     anonymous: str = _declared(
         choice("auto", *(each.value for each in AnonymousPolicy)),
         "auto",

@@ -22,8 +22,8 @@ from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.readiness import Readiness
+from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
-from pybroker.broker.app.users import UserFiles
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, Role, RoleEvent, decide
 from pybroker.broker.domain.admin import Totals
@@ -31,6 +31,8 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
+from pybroker.broker.domain.rules import Rules
+from pybroker.broker.domain.security import Authenticator
 from pybroker.security.accounts import Accounts
 from pybroker.security.anonymous import Reception
 from pybroker.security.logins import Logins
@@ -82,7 +84,7 @@ class Node:
         certificates: Certificates | None = None,
         creatable: Creatable = Creatable(),  # noqa: B008 - a frozen value
         machine: Machine = MACHINE,
-        users: UserFiles | None = None,
+        security: SecurityFiles | None = None,
     ) -> None:
         self.role = Role.STANDBY
         self._machine = machine
@@ -98,7 +100,7 @@ class Node:
         self._publish = publish
         self._certificates = certificates
         self._lock: LockProvider = wiring.make_lock(config, machine)
-        self._users = users
+        self._security = SecurityFiles(config) if security is None else security
         self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
         self._term: _Term | None = None
         self._error: BrokerError | None = None
@@ -258,7 +260,7 @@ class Node:
                 may_create=self.creatable.jobs,
                 machine=machine,
             ),
-            broker=(broker := wiring.make_broker(self._config, store, turn.defer, machine, spool)),
+            broker=(broker := wiring.make_broker(self._config, store, turn.defer, machine, spool, self._rules)),
             spool=spool,
             server=Server(
                 connections_max=self._config.connections_max,
@@ -270,10 +272,7 @@ class Node:
             tasks=[],
         )
         self._term = term
-        if self._users is not None:
-            self._users.changed = self._users_changed
-            term.logins = wiring.make_logins(self._users.accounts, turn, machine)
-        authenticator = Reception(self._config.anonymous_policy, term.logins)
+        authenticator = self._make_authenticator(term)
         with contextlib.ExitStack() as unused:
             bound = {
                 setting: unused.enter_context(await self._bind(setting, port))
@@ -347,6 +346,21 @@ class Node:
         except Exception as error:
             _log.exception("a periodic task failed")
             self._store_failed(error)
+
+    def _make_authenticator(self, term: _Term) -> Authenticator:
+        """Return what decides who clients are, and have changes of users and rules take effect."""
+        users, rules = self._security.users, self._security.rules
+        if users is not None:
+            users.changed = self._users_changed
+            term.logins = wiring.make_logins(users.content, term.server.turn, self._machine)
+        if rules is not None:
+            rules.changed = term.broker.use_rules
+        return Reception(self._config.anonymous_policy, term.logins)
+
+    @property
+    def _rules(self) -> Rules | None:
+        """The rules of the file as they are now."""
+        return None if self._security.rules is None else self._security.rules.content
 
     def _users_changed(self, accounts: Accounts) -> None:
         """Use other accounts, and disconnect the users who are not the same."""
@@ -440,8 +454,7 @@ class Node:
                 task.cancel()
             if self._term.logins is not None:
                 self._term.logins.close()
-            if self._users is not None:
-                self._users.changed = None
+            self._security.stop_telling()
 
 
 @contextlib.contextmanager

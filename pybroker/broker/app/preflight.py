@@ -5,7 +5,7 @@ import logging
 import os
 from pathlib import Path
 
-from pybroker.broker.app import database, eventloop, users, wiring
+from pybroker.broker.app import database, eventloop, security_files, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_tls
 from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
@@ -21,15 +21,17 @@ def check(config: Config) -> None:
     Ports are checked only if no other member holds the lock: a master on the same machine uses them until it ends.
 
     Raises:
-        ConfigError: a certificate, a key or a file of users cannot be used, the store is not a usable directory, or a
-            port is taken.
+        ConfigError: a certificate, a key, a file of users or of rules cannot be used, the store is not a usable
+            directory, or a port is taken.
         StoreError: the journal or the database cannot be used, or is of a newer format.
     """
     eventloop.choose(config.event_loop)
     wiring.make_certificates(config)
     if config.users_file is not None:
-        users.read(config)
+        security_files.read_users(config)
         _check_clear_passwords(config)
+    if config.rules_file is not None:
+        security_files.read_rules(config)
     if config.spool_directory is not None and not os.access(config.spool_directory, os.W_OK | os.X_OK):
         raise ConfigError(
             f"{config.spool_directory.absolute()} is not a directory that this user can write to",

@@ -18,7 +18,7 @@ from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
-from pybroker.broker.app.users import UserFiles
+from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
@@ -142,18 +142,15 @@ async def _serve_database(config: Config) -> None:
 
 
 async def _run_members(config: Config, shown: Membership | Presence | None) -> None:
-    """Run until a stop is requested, with certificates and users that may be replaced."""
+    """Run until a stop is requested, with certificates, users and rules that may be replaced."""
     certificates = wiring.make_certificates(config)
-    users = None if config.users_file is None else UserFiles(config)
-    watching: list[asyncio.Task[None]] = []
+    security = SecurityFiles(config)
+    watching = [asyncio.create_task(security.watch())]
     if certificates is not None:
         certificates.warn(time.time())
         watching.append(asyncio.create_task(certificates.watch()))
-    if users is not None:
-        _log.info("logins: %d users of %s", len(users.accounts.by_name), config.users_file)
-        watching.append(asyncio.create_task(users.watch()))
     try:
-        await _run_repeatedly(config, shown, certificates, users)
+        await _run_repeatedly(config, shown, certificates, security)
     finally:
         for each in watching:
             each.cancel()
@@ -163,7 +160,7 @@ async def _run_repeatedly(
     config: Config,
     shown: Membership | Presence | None,
     certificates: Certificates | None,
-    users: UserFiles | None,
+    security: SecurityFiles,
 ) -> None:
     """Run a member, and again as standby after it lost its lock.
 
@@ -175,7 +172,7 @@ async def _run_repeatedly(
     creatable = wiring.creatable(config)
     while True:
         publish = _publish_nothing if shown is None else shown.publish
-        node = Node(config, publish, certificates, creatable, users=users)
+        node = Node(config, publish, certificates, creatable, security=security)
         if shown is not None:
             shown.obstacle = node.obstacle
         if membership is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from pybroker.broker.app import config as settings
-from pybroker.broker.app import users as user_files
+from pybroker.broker.app import security_files
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.security import files, hashes, users_toml
@@ -115,7 +115,7 @@ def list_users(as_json: bool, path: Path) -> None:
 def import_users(users: Path, groups: Path | None, path: Path) -> None:
     """Hash the passwords of an ActiveMQ's users into a users.toml; users that it has already are replaced."""
     given = {"users_file": users} | ({} if groups is None else {"groups_file": groups})
-    found = user_files.read(settings.Config(**given))
+    found = security_files.read_users(settings.Config(**given))
     for warning in found.warnings:
         click.echo(f"pybroker: {warning}", err=True)
     accounts = _read(path, may_be_missing=True)

@@ -28,6 +28,7 @@ from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
+from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.frames import StompLimits, Version
@@ -351,6 +352,7 @@ def make_broker(
     defer: Callable[[Callable[[], None]], object] | None = None,
     machine: Machine = MACHINE,
     spool: MessageSpool | None = None,
+    rules: Rules | None = None,
 ) -> BrokerCore:
     """Return the core over a store, still empty; `defer` continues its long work in later turns of the event loop."""
     defaults = DestinationPolicy(
@@ -369,6 +371,7 @@ def make_broker(
         monotonic=machine.monotonic,
         run_id=machine.new_id(),
         spool=spool,
+        rules=rules,
     )
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none
     if is_database(config.store):

@@ -276,19 +276,25 @@ class Advisories(Observer):
         """Send some advisories to a new subscriber; return True if there may be more."""
         if existing.subscription.is_closed:
             return False
-        paging = self._paging
+        paging, reader = self._paging, existing.consumer.connection
         ends_at = paging.monotonic() + seconds
         for subject, about, properties in existing.advisories:
-            try:
-                message = self._message(subject, about, properties, consumer_id(existing.consumer))
-            except Exception as error:  # as in `_publish`
-                contain(error, "making an advisory")
-            else:
-                existing.subscription.publish(message)
+            if reader.rights is None or reader.may_read(_topic(subject)):
+                self._publish_to(existing, subject, about, properties)
             left -= 1
             if paging.later is not None and (left <= 0 or paging.monotonic() >= ends_at):
                 return True
         return False
+
+    def _publish_to(
+        self, existing: "_Existing", subject: str, about: DataStructure, properties: Mapping[str, Value]
+    ) -> None:
+        try:
+            message = self._message(subject, about, properties, consumer_id(existing.consumer))
+        except Exception as error:  # as in `_publish`
+            contain(error, "making an advisory")
+        else:
+            existing.subscription.publish(message)
 
     def _defer(self) -> None:
         if self._unfinished and not self._is_deferred:
@@ -386,7 +392,8 @@ class Advisories(Observer):
             existing.send(message)
             return
         for subscription in self._listeners.covering(message.destination):
-            subscription.publish(message)
+            if subscription.consumer.connection.may_read(message.destination):
+                subscription.publish(message)
 
     def _message(
         self, subject: str, about: DataStructure, properties: Mapping[str, Value], target: ConsumerId | None

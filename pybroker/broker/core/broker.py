@@ -28,6 +28,7 @@ from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.piecewise import PiecewiseWork, PiecewiseWorker, Steps, WorkQueue, carry_out, copy_cost
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.rights import Authorization, Right
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import Scheduler
@@ -49,6 +50,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Recovery, Throttle
+from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
@@ -87,6 +89,7 @@ class BrokerCore(Host):
         monotonic: Callable[[], float] | None = None,
         run_id: str = "",
         spool: MessageSpool | None = None,
+        rules: Rules | None = None,
     ) -> None:
         super().__init__(clock)
         self.name = name
@@ -105,10 +108,7 @@ class BrokerCore(Host):
         self.usage = Usage(self.limits.memory_bytes_max)
         self._counted = self.usage if self.limits.memory_bytes_max > UNCHECKED_BYTES else None
         """The memory in which transactions are counted; a limit below what each may hold is one for messages alone."""
-        self.usage.paging.later = defer
-        self.usage.paging.spool, self.usage.paging.when_durable = spool, store.when_durable
-        if monotonic is not None:
-            self.usage.paging.monotonic = monotonic
+        self._prepare_paging(defer, spool, monotonic)
         self.dead_letters = DeadLetters(
             target=self._for_dead_letters,
             fallback=self._fallback,
@@ -131,6 +131,7 @@ class BrokerCore(Host):
         self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max)
         self.queues, self.topics = self.destinations.queues, self.destinations.topics
         self.durables, self._plain = self.destinations.durables, self.destinations.plain
+        self._authorization = Authorization(rules)
         self._transaction_count = 0
         self._clients: dict[str, BrokerConnection] = {}
         self._connection_ids: set[str] = set()
@@ -286,7 +287,8 @@ class BrokerCore(Host):
             raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
         if connection_id in self._connection_ids:
             raise InvalidClientId(f"Broker: {self.name} - Connection: {connection_id} already connected")
-        connection = BrokerConnection(self, connection_id, client_id, throttle, user)
+        rights = self._authorization.rights(user)
+        connection = BrokerConnection(self, connection_id, client_id, throttle, user, rights)
         self._clients[client_id] = connection
         self._connection_ids.add(connection_id)
         for owner, work in self._closing.items():
@@ -301,6 +303,13 @@ class BrokerCore(Host):
         for connection in list(self._clients.values()):
             if connection.user.name in names:
                 connection.cut_off()
+
+    def use_rules(self, rules: Rules) -> None:
+        """Put other rules in force; connections whose consumers they concern are closed, and may subscribe again."""
+        self._authorization.replace(rules)
+        self.destinations.subscription_index.changed()
+        for connection in list(self._clients.values()):  # in one piece: other rules may come before the next
+            attempt(connection.apply_rules, "applying changed rules")
 
     def disconnect(self, owner: Owner, steps: Steps) -> PiecewiseWork:
         """Remove a closed connection: its ids at once, and what it owns by these steps, in pieces.
@@ -443,7 +452,7 @@ class BrokerCore(Host):
         target = self._plain.get(message.destination)
         if target is not None:
             return target.usage
-        self.destinations.creator = None if owner is None else owner.objects
+        self.destinations.creator = owner
         return self._usage_of(message.destination)
 
     def _usage_of(self, destination: Destination) -> Usage:
@@ -573,15 +582,18 @@ class BrokerCore(Host):
     def provide(self, destination: Destination, owner: Owner) -> None:
         """Create a destination for a connection if it does not exist."""
         check_name(destination)
-        self.destinations.creator = owner.objects
+        self.destinations.creator = owner
         self.destinations.target(destination)
 
     def own(self, destination: Destination, owner: Owner) -> None:
         """Record a connection as the owner of a temporary destination; see `Host`."""
         self.destinations.own(destination, owner)
 
-    def remove_destination(self, destination: Destination) -> None:
-        """Delete a destination with its messages; see `Host`."""
+    def remove_destination(self, destination: Destination, owner: Owner | None = None) -> None:
+        """Delete a destination with its messages; see `Host`. The owner is None for the broker itself."""
+        there = self.destinations
+        if owner is not None and there.existing(destination) is not None and there.owner(destination) is not owner:
+            owner.require(Right.REMOVE, destination)
         self.destinations.remove(destination)
 
     # ------------------------------------------------------------ consumers and producers
@@ -597,13 +609,17 @@ class BrokerCore(Host):
         """Remove a closed consumer."""
         self._subscribing.forget(consumer)
 
-    def unsubscribe(self, client_id: str, subscription_name: str) -> None:
-        """Delete a durable subscription.
+    def unsubscribe(self, client_id: str, subscription_name: str, owner: Owner | None = None) -> None:
+        """Delete a durable subscription. The owner is None for the broker itself.
 
         Raises:
             InvalidDestination: there is no subscription of that name.
+            AccessDenied: the owner may not read its topic.
             SubscriptionInUse: the subscription is active.
         """
+        durable = self.durables.get(f"{client_id}:{subscription_name}")
+        if owner is not None and durable is not None:
+            owner.require(Right.READ, durable.info.subscribed_destination)
         self.durables.unsubscribe(client_id, subscription_name)
 
     def add_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
@@ -619,6 +635,17 @@ class BrokerCore(Host):
             self.scheduler.stop()
 
     # ------------------------------------------------------------ private
+
+    def _prepare_paging(
+        self,
+        defer: Callable[[Callable[[], None]], object] | None,
+        spool: MessageSpool | None,
+        monotonic: Callable[[], float] | None,
+    ) -> None:
+        paging = self.usage.paging
+        paging.later, paging.spool, paging.when_durable = defer, spool, self.store.when_durable
+        if monotonic is not None:
+            paging.monotonic = monotonic
 
     def _object_memory(self) -> ObjectMemory:
         limits = self.limits

@@ -26,6 +26,7 @@ from pybroker.broker.core.object_memory import (
 from pybroker.broker.core.paging import PIECE_SECONDS
 from pybroker.broker.core.piecewise import PiecewiseWork, Steps, copy_cost
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.rights import Right, Rights
 from pybroker.broker.core.scheduler import is_management
 from pybroker.broker.core.selector import SelectorQuota
 from pybroker.broker.core.transaction import BrokerTransaction
@@ -43,7 +44,7 @@ from pybroker.broker.domain.errors import (
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Deliver, Throttle
-from pybroker.broker.domain.security import ANONYMOUS, NotAuthenticated, User
+from pybroker.broker.domain.security import ANONYMOUS, AccessDenied, NotAuthenticated, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -68,17 +69,21 @@ class BrokerConnection(Owner):
 
     A connection that owns very much is closed in pieces, in later turns of the event loop. If its client comes back
     before, the commands of the new connection wait.
-
-    Attributes:
-        user: who the client is.
     """
 
     def __init__(
-        self, host: Host, connection_id: str, client_id: str, throttle: Throttle, user: User = ANONYMOUS
+        self,
+        host: Host,
+        connection_id: str,
+        client_id: str,
+        throttle: Throttle,
+        user: User = ANONYMOUS,
+        rights: Rights | None = None,
     ) -> None:
         account = ObjectAccount(host.objects)
-        super().__init__(connection_id, client_id, account, host.paging, is_held=host.is_stopping)
-        self.user = user
+        super().__init__(
+            connection_id, client_id, account, host.paging, is_held=host.is_stopping, user=user, rights=rights
+        )
         self.consumers: dict[BrokerConsumer, None] = {}
         self._selector_quota = SelectorQuota()
         self.temporaries: dict[Destination, None] = {}
@@ -116,12 +121,26 @@ class BrokerConnection(Owner):
         """Close, as the user no longer exists, or has another password or other groups."""
         self._throttle.give_up(NotAuthenticated(f"User {self.user.name} has changed: log in again"))
 
+    def apply_rules(self) -> None:
+        """Close, if a consumer has to subscribe again after the rules have changed."""
+        rights = self.rights
+        if rights is None or self.closed:
+            return
+        for consumer in self.consumers:
+            if any([rights.has_changed_for(each) for each in consumer.request.destinations]):
+                what = consumer.request.destination
+                self._throttle.give_up(AccessDenied(f"The rights of user {self.user.name} to {what} have changed"))
+                return
+
     # ------------------------------------------------------------ messages
 
     def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> bool:
         """Route a message, now or at its transaction's commit; see `ConnectionPort`."""
         is_new = True
         host = self._host
+        rights = self.rights
+        if rights is not None and message.destination not in rights.writable and not self._takes_effect(message):
+            return True
         usage = host.admit(message, self)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
         if transaction is None:
@@ -149,6 +168,26 @@ class BrokerConnection(Owner):
             self._throttle.pause_reading()
             host.when_durable(self._unthrottle)
         return is_new
+
+    def _takes_effect(self, message: Message) -> bool:
+        """Check that the user may send a message; return False for an advisory, which only the broker may publish.
+
+        Raises:
+            AccessDenied: the user may not.
+        """
+        if self._is_ignored(message.destination):
+            return False
+        self.require(Right.WRITE, message.destination)
+        return True
+
+    def _is_ignored(self, destination: Destination) -> bool:
+        """Return True if messages are taken without effect: under rules the broker alone publishes advisories."""
+        return (
+            self.rights is not None
+            and destination.type is DestinationType.TOPIC
+            and is_advisory(destination)
+            and not destination.is_composite
+        )
 
     def _press(self, usage: Usage, message: Message, transaction: TransactionId | None, *, answered: bool) -> bool:
         """Apply flow control to a message for which there is no space, by the rules of `usage`.
@@ -360,14 +399,16 @@ class BrokerConnection(Owner):
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription that is not active."""
-        self._host.unsubscribe(client_id, subscription_name)
+        self._host.unsubscribe(client_id, subscription_name, self)
 
     # ------------------------------------------------------------ destinations
 
     def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
         """Add a producer, and create its destination if it does not exist."""
-        for part in () if destination is None else parts(destination):
-            self._host.provide(part, self)
+        if destination is not None and not self._is_ignored(destination):
+            self.require(Right.WRITE, destination)
+            for part in parts(destination):
+                self._host.provide(part, self)
         self.remove_producer(producer_id)  # in case the client repeats the command
         self.objects.acquire(_size_of_producer(destination), "producer")
         self.producers[producer_id] = destination
@@ -401,6 +442,7 @@ class BrokerConnection(Owner):
     def add_destination(self, destination: Destination) -> None:
         """Create a destination; a temporary one lives as long as this connection."""
         if destination.is_temporary and destination not in self.temporaries:
+            self.require(Right.CREATE, destination)
             size = size_of_destination(destination)
             self.objects.acquire(size, "temporary destination")
             try:
@@ -413,7 +455,7 @@ class BrokerConnection(Owner):
 
     def remove_destination(self, destination: Destination) -> None:
         """Delete a destination that has no consumers."""
-        self._host.remove_destination(destination)
+        self._host.remove_destination(destination, self)
         if destination in self.temporaries:
             del self.temporaries[destination]
             self.objects.release(size_of_destination(destination))

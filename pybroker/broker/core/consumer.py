@@ -20,12 +20,15 @@ from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
 from pybroker.broker.core.reference import Origin, Reference
+from pybroker.broker.core.rights import Right, Rights, refusal
 from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver, RemovalReason
+from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.states import ImpossibleEvent
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import TransactionId
@@ -46,6 +49,8 @@ class Owner(PiecewiseWorker):
     Attributes:
         connection_id: its id.
         client_id: the id of its client, which owns durable subscriptions.
+        user: who the client is.
+        rights: what the user may do; None: everything.
         delivery_count: number of messages delivered to its consumers, without those that are only counted.
         flushed: number of these messages that have left the process.
         is_held: True while nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
@@ -56,10 +61,20 @@ class Owner(PiecewiseWorker):
     """
 
     def __init__(
-        self, connection_id: str, client_id: str, objects: ObjectAccount, paging: Paging, *, is_held: bool = False
+        self,
+        connection_id: str,
+        client_id: str,
+        objects: ObjectAccount,
+        paging: Paging,
+        *,
+        is_held: bool = False,
+        user: User = ANONYMOUS,
+        rights: Rights | None = None,
     ) -> None:
         self.connection_id = connection_id
         self.client_id = client_id
+        self.user = user
+        self.rights = rights
         self.paging = paging
         self.delivery_count = 0
         self.flushed = 0
@@ -67,6 +82,23 @@ class Owner(PiecewiseWorker):
         self.objects = objects
         self.closed = False
         self.first: BrokerConsumer | None = None
+
+    def require(self, right: Right, *destinations: Destination) -> None:
+        """Check that the user has a right to all of these destinations, or patterns of them.
+
+        Raises:
+            AccessDenied: it has not.
+        """
+        if not self.allows(right, *destinations):
+            raise refusal(self.user, right, destinations)
+
+    def allows(self, right: Right, *destinations: Destination) -> bool:
+        """Return True if the user has a right to all of these destinations, or patterns of them."""
+        return self.rights is None or self.rights.allow(right, destinations)
+
+    def may_read(self, destination: Destination) -> bool:
+        """Return True if the user may consume from a destination."""
+        return self.rights is None or self.rights.may_read(destination)
 
     @abstractmethod
     def add_acknowledgements(

@@ -12,6 +12,7 @@ from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.object_memory import ObjectAccount, size_of_destination
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.rights import Right
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
 from pybroker.broker.core.subscription_groups import SubscriptionIndex
@@ -65,7 +66,7 @@ class Destinations:
         subscription_index: the subscriptions of consumers of patterns of topics.
         free_space: called before a client creates a destination, with the percentage of the space for destinations
             that is in use.
-        creator: the account of the connection for which destinations are created now; None: the broker itself.
+        creator: the connection for which destinations are created now; None: the broker itself.
     """
 
     def __init__(self, runtime: CoreRuntime, definitions: Iterable[Definition], destinations_max: int) -> None:
@@ -74,7 +75,7 @@ class Destinations:
         self.topics: Final[dict[Destination, Topic]] = {}
         self.plain: Final[dict[Destination, Queue | Topic]] = {}
         self.router: Final[Router[Queue | Topic]] = Router(
-            definitions, self.queues, self.target, declare=runtime.store.declare
+            definitions, self.queues, self.target, self._forward_target, declare=runtime.store.declare
         )
         self.commits: Final = CommitsInProgress()
         self._queue_names: Final[NameMap[Queue]] = NameMap()
@@ -96,7 +97,7 @@ class Destinations:
         self._runtime = runtime
         self._destinations_max = destinations_max
         self._owners: dict[Destination, Owner] = {}
-        self.creator: ObjectAccount | None = None
+        self.creator: Owner | None = None
 
     def __len__(self) -> int:
         return len(self.queues) + len(self.topics)
@@ -110,9 +111,9 @@ class Destinations:
         """Return a destination, None if it does not exist."""
         return (self.queues if destination.is_queue else self.topics).get(destination)
 
-    def queues_of(self, request: ConsumerRequest) -> list[Queue]:
-        """Return the existing queues that match a consumer's request."""
-        return _matching(request, self.queues, self._queue_names)
+    def queues_of(self, request: ConsumerRequest, reader: Owner) -> list[Queue]:
+        """Return the existing queues that match a consumer's request, and that the reader may read."""
+        return _readable(_matching(request, self.queues, self._queue_names), reader)
 
     def topics_of(self, request: ConsumerRequest) -> list[Topic]:
         """Return the existing topics that match a consumer's request."""
@@ -123,9 +124,10 @@ class Destinations:
         found = {each: None for name in request.destinations for each in self._advisory_names.covered_by(name)}
         return list(found)
 
-    def recalled_by(self, request: ConsumerRequest) -> list[Topic]:
-        """Return the existing topics whose history a consumer gets that names a pattern."""
-        return _matching(request, self.topics, self._topic_names if request.retroactive else self._retroactive_names)
+    def recalled_by(self, request: ConsumerRequest, reader: Owner) -> list[Topic]:
+        """Return the existing topics whose history a consumer of a pattern gets, and that the reader may read."""
+        names = self._topic_names if request.retroactive else self._retroactive_names
+        return _readable(_matching(request, self.topics, names), reader)
 
     @property
     def temporaries(self) -> Iterable[Destination]:
@@ -143,15 +145,25 @@ class Destinations:
 
         Raises:
             InvalidDestination: it is a temporary destination that does not exist, or reserved for the broker.
+            AccessDenied: the user of the client may not create it.
             ResourceLimit: there are too many destinations, or they take too much memory.
         """
+        existing = self.existing(destination)
+        if existing is not None:
+            return existing
+        if self.creator is not None and not destination.is_temporary:  # whose owner has created it
+            self.creator.require(Right.CREATE, destination)
+        return self._forward_target(destination)
+
+    def _forward_target(self, destination: Destination) -> Queue | Topic:
+        """Return a destination to which the broker's settings forward messages; every sender may create it."""
         existing = self.existing(destination)
         if existing is not None:
             return existing
         self._admit(destination)
         created = self.ensure(destination)
         if not _is_lasting(destination) and not destination.is_temporary:  # no listener counts for this advisory topic
-            self._runtime.objects.add_lasting(destination, size_of_destination(destination), self.creator)
+            self._runtime.objects.add_lasting(destination, size_of_destination(destination), self._account)
         return created
 
     def ensure(self, destination: Destination) -> Queue | Topic:
@@ -174,6 +186,8 @@ class Destinations:
             self._count(destination)
             self._queue_names.add(destination, queue)
             for consumer in self.queue_patterns.covering(destination):
+                if not consumer.connection.may_read(destination):
+                    continue
                 queue.attach(consumer)
                 consumer.match_count += 1
                 consumer.connection.objects.add_matches(1)
@@ -270,6 +284,11 @@ class Destinations:
 
     # ------------------------------------------------------------ private
 
+    @property
+    def _account(self) -> ObjectAccount | None:
+        """The account of the connection for which destinations are created now."""
+        return None if self.creator is None else self.creator.objects
+
     def _owner_id(self, destination: Destination) -> str | None:
         owner = self._owners.get(destination)
         return None if owner is None else owner.connection_id
@@ -285,7 +304,7 @@ class Destinations:
 
     def _count(self, destination: Destination) -> None:
         if _is_lasting(destination):
-            self._runtime.objects.add_lasting(destination, size_of_destination(destination), self.creator)
+            self._runtime.objects.add_lasting(destination, size_of_destination(destination), self._account)
 
     def _admit(self, destination: Destination) -> None:
         """Check that a client may create a destination. The limits do not apply to the dead letter queue."""
@@ -309,7 +328,7 @@ class Destinations:
             )
         try:
             size = size_of_destination(destination) + self.durables.size_of_matches(destination)
-            objects.check_lasting(size, self.creator, str(destination))
+            objects.check_lasting(size, self._account, str(destination))
         except ResourceLimit:
             self.free_space(100)
             raise
@@ -318,6 +337,11 @@ class Destinations:
 def _is_lasting(destination: Destination) -> bool:
     """Return True if a destination stays when the connection ends that uses it."""
     return not destination.is_temporary and (destination.is_queue or not is_advisory(destination))
+
+
+def _readable(found: list[_Kind], reader: Owner) -> list[_Kind]:
+    """Return the destinations that a connection's user may read."""
+    return found if reader.rights is None else [each for each in found if reader.may_read(each.destination)]
 
 
 def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind], names: NameMap[_Kind]) -> list[_Kind]:

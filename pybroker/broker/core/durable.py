@@ -18,6 +18,7 @@ from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PIECE_MAX, P
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.retained_history import RetainedHistory
+from pybroker.broker.core.rights import Rights
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.usage import REFERENCE_BYTES, SharedUsage, Usage
@@ -83,7 +84,7 @@ class CoveredTopic:
 class Durable(StoredSource):
     """One durable subscription, with or without a consumer."""
 
-    __slots__ = ("_held", "_matches", "consumer", "info", "topics")
+    __slots__ = ("_held", "_matches", "_rights", "consumer", "info", "topics")
 
     def __init__(
         self,
@@ -102,6 +103,8 @@ class Durable(StoredSource):
         self.consumer: BrokerConsumer | None = None
         self._held: dict[Destination, SharedUsage] = {}
         self._matches = matches
+        self._rights: Rights | None = None
+        """What the consumer's user may read of the topics that a wildcard covers; None: all of them."""
 
     @property
     def is_closed(self) -> bool:
@@ -124,6 +127,7 @@ class Durable(StoredSource):
         A new subscription has got that already, topic by topic.
         """
         self.consumer = consumer
+        self._rights = consumer.connection.rights if self.info.subscribed_destination.is_pattern else None
         consumer.add_source(self)
         if not is_new and not self.pending.count and not any(topic.owes(self) for topic in self.topics):
             for topic in self.topics:
@@ -139,6 +143,7 @@ class Durable(StoredSource):
     def detach(self, consumer: BrokerConsumer) -> None:
         """Detach the consumer, whose outstanding messages come back by `restore`."""
         self.consumer = None
+        self._rights = None
 
     def recover_stored(self, topic: Destination, message_ids: Sequence[str]) -> None:
         """Add messages that a topic stores for other subscriptions; delivery begins once they are on disk."""
@@ -219,6 +224,9 @@ class Durable(StoredSource):
                 space -= len(reference.message.data)
             if reference.message.expiration and self.is_expired(reference.message):
                 self.expire(reference)
+            elif self._rights is not None and not self._rights.may_read(reference.message.destination):
+                self.forget(reference, None, RemovalReason.UNMATCHED)
+                self.settle(reference)
             else:
                 receiver.offer(reference)
 
@@ -230,7 +238,7 @@ class Durable(StoredSource):
         such messages are left in the backlog. They are acknowledged here.
         """
         found, looked_at = super().read(refs)
-        if self._matches is None and not self.info.no_local:
+        if self._matches is None and not self.info.no_local and self._rights is None:
             return found, looked_at
         wanted: list[Reference] = []
         for reference in found:
@@ -289,6 +297,8 @@ class Durable(StoredSource):
     def _wants(self, message: Message) -> bool:
         consumer = self.consumer
         if self.info.no_local and consumer and message.connection_id == consumer.connection.connection_id:
+            return False
+        if self._rights is not None and not self._rights.may_read(message.destination):
             return False
         return self._matches is None or self._matches(message, 0)
 

@@ -168,7 +168,7 @@ class Host(metaclass=ABCMeta):
         """Remove a closed consumer."""
 
     @abstractmethod
-    def unsubscribe(self, client_id: str, subscription_name: str) -> None:
+    def unsubscribe(self, client_id: str, subscription_name: str, owner: Owner) -> None:
         """Delete a durable subscription that is not active."""
 
     @abstractmethod
@@ -198,10 +198,11 @@ class Host(metaclass=ABCMeta):
         """
 
     @abstractmethod
-    def remove_destination(self, destination: Destination) -> None:
-        """Delete a destination with its messages.
+    def remove_destination(self, destination: Destination, owner: Owner) -> None:
+        """Delete a destination with its messages for a connection.
 
         Raises:
+            AccessDenied: the connection's user may not.
             DestinationInUse: it has a consumer or a durable subscription.
         """
 

@@ -11,6 +11,7 @@ from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.rights import Right
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
 from pybroker.broker.domain.destination import is_advisory
@@ -37,13 +38,14 @@ class Subscribing:
         """Add a consumer to the destinations of its request; see `ConnectionPort`."""
         EFFORT.is_large = True  # a wildcard may cover tens of thousands of destinations
         destination = request.destination
-        self._destinations.creator = owner.objects
+        self._destinations.creator = owner
         for each in request.destinations:
             check_name(each)
             if each.is_temporary and (each.is_pattern or self._destinations.owner(each) is not owner):
                 raise InvalidDestination(f"Cannot consume from {each}: it belongs to another connection, or is gone")
             if each.is_queue is not destination.is_queue:
                 raise InvalidDestination(f"Cannot consume from queues and topics at once: {destination} and {each}")
+        owner.require(Right.READ, *request.destinations)
         if request.browser:
             consumer = self._browse(owner, request, deliver, browsed or _nothing)
         elif request.subscription_name is not None:
@@ -65,7 +67,7 @@ class Subscribing:
             self._destinations.queue_patterns.remove(destination, consumer)
         for source in consumer.sources:
             if isinstance(source, TopicSubscription):
-                self._destinations.subscription_index.discard(consumer.request, source)
+                self._destinations.subscription_index.discard(consumer.request, source, consumer.connection.rights)
                 for topic in self._destinations.advisory_topics_of(consumer.request):
                     if not topic.is_in_use:
                         self._destinations.drop(topic.destination)
@@ -84,7 +86,7 @@ class Subscribing:
             deliver,
             prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_browser_prefetch),
         )
-        queues = self._destinations.queues_of(request)
+        queues = self._destinations.queues_of(request, owner)
         owner.objects.acquire_matches(len(queues))
         consumer.match_count = len(queues)
         BrowserSnapshot(queues, consumer, browsed)
@@ -97,8 +99,8 @@ class Subscribing:
             deliver,
             prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_prefetch),
         )
-        has_patterns = self._create(request)
-        queues = self._destinations.queues_of(request)
+        has_patterns = self._create(request, owner)
+        queues = self._destinations.queues_of(request, owner)
         if has_patterns:
             owner.objects.acquire_matches(len(queues))
             consumer.match_count = len(queues)
@@ -137,22 +139,27 @@ class Subscribing:
             paging=runtime.usage.paging,
         )
         there = self._destinations
-        if self._create(request):
+        if self._create(request, owner):
             subscription.join_wildcard(there.topics, runtime.usage.limit)
-            for topic in there.recalled_by(request):
+            for topic in there.recalled_by(request, owner):
                 subscription.recall(topic)
-            there.subscription_index.add(request, subscription)
+            there.subscription_index.add(request, subscription, owner.rights)
         else:
             for topic in there.topics_of(request):
                 subscription.join(topic)
         self._advisories.publish_existing(consumer, subscription)
         return consumer
 
-    def _create(self, request: ConsumerRequest) -> bool:
-        """Create the destinations that a consumer names; return True if there are patterns among them."""
+    def _create(self, request: ConsumerRequest, owner: Owner) -> bool:
+        """Create the destinations that a consumer names; return True if there are patterns among them.
+
+        The queue of a pattern (`Router.creates_queue`) is created if the user may; the pattern is good without it.
+        """
         patterns = False
         for destination in request.destinations:
-            if destination.is_pattern and not self._destinations.router.creates_queue(destination):
+            if destination.is_pattern and not (
+                self._destinations.router.creates_queue(destination) and owner.allows(Right.CREATE, destination)
+            ):
                 patterns = True
             else:
                 patterns |= destination.is_pattern

@@ -5,8 +5,11 @@ wildcard covers, and a topic finds the groups that cover its name when it publis
 subscriptions and 2,000 topics is that of 4,000 objects, without an entry for each pair.
 
 A subscription is in one group of a topic at most: the group of a composite name with wildcards is that of all its
-parts. Subscriptions are numbered when they begin, and get each message in the order of these numbers, whichever groups
-they are in. Only a topic of very many groups serves one group after the other: to merge them takes as long as to serve
+parts. Subscriptions to the same wildcard whose users have other rights are in another group, which a topic finds only
+if those users may read it.
+
+Subscriptions are numbered when they begin, and get each message in the order of these numbers, whichever groups they
+are in. Only a topic of very many groups serves one group after the other: to merge them takes as long as to serve
 them, and would be done again for each piece. The numbers also tell which subscriptions a message is for, if it goes to
 some of them later: those up to the latest number when it was published.
 """
@@ -20,6 +23,7 @@ from typing import Final, Protocol
 
 from pybroker.broker.core.counting_consumer import CountedSource
 from pybroker.broker.core.destination_map import PatternMap
+from pybroker.broker.core.rights import Rights
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import ConsumerRequest
@@ -31,6 +35,8 @@ FOUND_MAX: Final = 100_000
 
 _FOUND_COST: Final = 20
 """A result takes as much memory as so many groups in it."""
+
+_GroupKey = tuple[tuple[Destination, ...], Rights | None]
 
 
 class GroupedSubscription(CountedSource):
@@ -63,13 +69,15 @@ class SubscriptionGroup:
     Attributes:
         number: the place in the order of a topic's groups: that of its first subscription; 0 for those that name the
             topic.
+        rights: what the users of its subscriptions may read; None: everything.
         members: the subscriptions, lowest number first.
     """
 
-    __slots__ = ("_ordered", "members", "number")
+    __slots__ = ("_ordered", "members", "number", "rights")
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, rights: Rights | None = None) -> None:
         self.number = number
+        self.rights = rights
         self.members: dict[GroupedSubscription, None] = {}
         self._ordered: tuple[GroupedSubscription, ...] | None = None
         """The members, for all messages between two changes of them; None after a change."""
@@ -136,8 +144,9 @@ class SubscriptionIndex:
 
     def __init__(self) -> None:
         self.latest = 0
-        self._groups: dict[tuple[Destination, ...], SubscriptionGroup] = {}
-        """The groups by what their subscriptions name: a wildcard, or several names with a wildcard among them."""
+        self._groups: dict[_GroupKey, SubscriptionGroup] = {}
+        """The groups by what their subscriptions name, a wildcard or several names with a wildcard among them, and by
+        the rights of their users."""
         self._patterns: PatternMap[SubscriptionGroup] = PatternMap()
         self._caches: dict[ReceiverCache, None] = {}
         """The topics that have looked their groups up since the last change."""
@@ -152,34 +161,38 @@ class SubscriptionIndex:
             self.latest += 1
             subscription.number = self.latest
 
-    def add(self, request: ConsumerRequest, subscription: GroupedSubscription) -> None:
+    def add(self, request: ConsumerRequest, subscription: GroupedSubscription, rights: Rights | None = None) -> None:
         """Add a subscription to the group of its request, one of whose destinations is a wildcard."""
         self.number(subscription)
-        group = self._groups.get(request.destinations)
+        key = request.destinations, rights
+        group = self._groups.get(key)
         if group is None:
-            group = self._groups[request.destinations] = SubscriptionGroup(subscription.number)
+            group = self._groups[key] = SubscriptionGroup(subscription.number, rights)
             for destination in request.destinations:
                 self._patterns.add(destination, group)
         group.add(subscription)
-        self._changed()
+        self.changed()
 
-    def discard(self, request: ConsumerRequest, subscription: GroupedSubscription) -> None:
+    def discard(
+        self, request: ConsumerRequest, subscription: GroupedSubscription, rights: Rights | None = None
+    ) -> None:
         """Remove a subscription from the group of its request, if it is a member."""
-        group = self._groups.get(request.destinations)
+        key = request.destinations, rights
+        group = self._groups.get(key)
         if group is None or subscription not in group.members:
             return
         group.discard(subscription)
         if not group.members:
-            del self._groups[request.destinations]
+            del self._groups[key]
             for destination in request.destinations:
                 self._patterns.remove(destination, group)
-        self._changed()
+        self.changed()
 
     def covering(self, topic: Destination) -> Sequence[SubscriptionGroup]:
         """Return the groups of the wildcards that cover a topic, lowest number first; none of them is empty."""
         found = self._found.get(topic)
         if found is None:
-            found = self._patterns.covering(topic)
+            found = [each for each in self._patterns.covering(topic) if _reads(each.rights, topic)]
             if self._found_count > FOUND_MAX:
                 self._drop_found()
             self._found[topic] = found
@@ -187,7 +200,7 @@ class SubscriptionIndex:
         return found
 
     def covers(self, topic: Destination) -> bool:
-        """Return True if a subscription to a wildcard covers a topic."""
+        """Return True if a subscription to a wildcard covers a topic, even if its user may not read that."""
         return bool(self._groups) and self._patterns.covers(topic)
 
     def remember(self, topic: ReceiverCache) -> None:
@@ -202,8 +215,13 @@ class SubscriptionIndex:
         self._found = {}
         self._found_count = 0
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Have all topics look their groups up again: the subscriptions have changed, or what their users may read."""
         self._drop_found()
         caches, self._caches = self._caches, {}
         for topic in caches:
             topic.forget_receivers()
+
+
+def _reads(rights: Rights | None, topic: Destination) -> bool:
+    return rights is None or rights.may_read(topic)

@@ -189,6 +189,7 @@ class Router(Generic[TargetT]):
         definitions: Iterable[Definition],
         queues: Mapping[Destination, ConsumersView],
         target: Callable[[Destination], TargetT],
+        forward_target: Callable[[Destination], TargetT] | None = None,
         *,
         declare: Callable[[Destination], None] | None = None,
     ) -> None:
@@ -198,6 +199,7 @@ class Router(Generic[TargetT]):
             definitions: the definitions in the order in which they apply.
             queues: all queues, a live view; the existing ones are added.
             target: returns a destination to send to, and creates it if it does not exist.
+            forward_target: the same for one that the client has not named itself; None: there is no difference.
             declare: called for each queue of a virtual topic, which gets copies even while it is empty and without
                 consumers, and so must exist after a crash too.
 
@@ -206,6 +208,7 @@ class Router(Generic[TargetT]):
         """
         self._queues = queues
         self._target = target
+        self._forward_target = forward_target or target
         self._declare = declare
         self._topics: list[_VirtualIndex] = []
         self._composites: list[tuple[Destination, _Composite]] = []
@@ -229,8 +232,14 @@ class Router(Generic[TargetT]):
             return None
         trace = _Trace(message)
         self._follow(message.destination, None, trace, ())
-        target = self._target
-        return Copies(message, [(target(destination), destination, origin) for destination, origin in trace.reached()])
+        named = parts(message.destination)
+        return Copies(
+            message,
+            [
+                ((self._target if destination in named else self._forward_target)(destination), destination, origin)
+                for destination, origin in trace.reached()
+            ],
+        )
 
     def queue_added(self, destination: Destination) -> None:
         """Add a queue, which gets the messages of its virtual topic from now on."""

@@ -17,6 +17,10 @@ class NotAuthenticated(RequestError):
     """A login that is refused. The text says neither if the user exists nor what was wrong."""
 
 
+class AccessDenied(RequestError):
+    """An act for which the user has no right."""
+
+
 @dataclass(frozen=True, slots=True)
 class User:
     """A client that has logged in.

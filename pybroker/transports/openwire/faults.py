@@ -19,7 +19,7 @@ from pybroker.broker.domain.errors import (
 )
 from pybroker.broker.domain.jobs import InvalidSchedule
 from pybroker.broker.domain.openwire.throwables import Throwable
-from pybroker.broker.domain.security import NotAuthenticated
+from pybroker.broker.domain.security import AccessDenied, NotAuthenticated
 from pybroker.broker.domain.transaction import TransactionId
 
 _JMS = "javax.jms.JMSException"
@@ -61,6 +61,7 @@ _CLASSES: tuple[tuple[type[BrokerError], str], ...] = (
     (ResourceLimit, "javax.jms.ResourceAllocationException"),
     (CommitFailed, "javax.jms.TransactionRolledBackException"),
     (NotAuthenticated, "java.lang.SecurityException"),
+    (AccessDenied, "java.lang.SecurityException"),
     (WrongState, _ILLEGAL_STATE),
     (BrokerError, _JMS),
 )

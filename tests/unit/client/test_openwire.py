@@ -39,6 +39,7 @@ from pybroker.client.errors import (
     FrameTooLarge,
     LoginRefused,
     NoRoom,
+    NotAuthorized,
     ProtocolViolation,
     Refused,
     SelectorRefused,
@@ -241,7 +242,7 @@ def test_the_monitor_needs_the_agreement_of_both_sides() -> None:
     [
         ("javax.jms.InvalidDestinationException", DestinationRefused),
         ("org.apache.activemq.DestinationDoesNotExistException", DestinationRefused),
-        ("java.lang.SecurityException", DestinationRefused),
+        ("java.lang.SecurityException", NotAuthorized),
         ("jakarta.jms.InvalidSelectorException", SelectorRefused),
         ("javax.jms.ResourceAllocationException", NoRoom),
         ("javax.jms.TransactionRolledBackException", TransactionRolledBack),

@@ -18,6 +18,8 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import encode_map
+from pybroker.broker.domain.rules import Rules
+from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.memory import MemoryStore
@@ -156,6 +158,7 @@ class World:
     store: MemoryStore
     policy: DestinationPolicy = field(default_factory=DestinationPolicy)
     limits: Limits = field(default_factory=Limits)
+    rules: Rules | None = None
     now_ms: int = 1_000_000
 
     def __post_init__(self) -> None:
@@ -170,14 +173,15 @@ class World:
             clock=lambda: self.now_ms,
             limits=self.limits,
             policies=PolicyMap(default=self.policy),
+            rules=self.rules,
         )
         self.broker.recover()
         return self.broker
 
-    def client(self, client_id: str | None = None) -> Client:
+    def client(self, client_id: str | None = None, user: User = ANONYMOUS) -> Client:
         self._count += 1
         throttle = Throttle()
-        connection = self.broker.connect(f"c{self._count}", client_id or f"c{self._count}", throttle)
+        connection = self.broker.connect(f"c{self._count}", client_id or f"c{self._count}", throttle, user)
         return Client(connection, throttle)
 
 

@@ -1,0 +1,193 @@
+"""Authorization: what the users of a broker may do with its destinations, by the rules in force.
+
+Users of the same groups have the same rights, and share one `Rights`, which remembers what it has looked up. So a send
+to a destination that was looked up before costs one look-up in a set.
+
+A rule covers a destination as a pattern of a consumer does. A consumer of a pattern gets the messages of those
+destinations that its user may read; it is refused only if the user may read none that the pattern could cover.
+
+Source: "Logins, rights and limits" (security.md), section 4.
+"""
+
+import enum
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from pybroker.broker.core.destination_map import PatternMap
+from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, is_advisory, parts, patterns_overlap, topic
+from pybroker.broker.domain.rules import EVERY_USER, Grants, Rules
+from pybroker.broker.domain.security import AccessDenied, User
+
+REMEMBERED_MAX: Final = 10_000
+"""The results of look-ups that are kept for each set of groups; clients can choose any number of names."""
+
+READABLE_TO_ALL: Final = frozenset((topic(ADVISORY_PREFIX + "TempQueue"), topic(ADVISORY_PREFIX + "TempTopic")))
+"""The topics that each client of Java, .NET and C++ subscribes to: without them it cannot start its connection."""
+
+
+class Right(enum.Enum):
+    """A right; the value is how ActiveMQ names the act in its refusal."""
+
+    READ = "read from"
+    WRITE = "write to"
+    CREATE = "create"
+    REMOVE = "remove"
+
+
+def refusal(user: User, right: Right, destinations: Sequence[Destination]) -> AccessDenied:
+    """Return the answer to an act that is not allowed, in ActiveMQ's words: of several destinations only the names."""
+    if len(destinations) == 1 and not destinations[0].is_composite:
+        named = str(destinations[0])
+    else:
+        named = ",".join([each.name for each in destinations])
+    return AccessDenied(f"User {user.name} is not authorized to {right.value}: {named}")
+
+
+class _RuleIndex:
+    """Rules, prepared for look-ups."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._by_pattern: PatternMap[Grants] = PatternMap()
+        for rule in rules.rules:
+            self._by_pattern.add(rule.pattern, rule.grants)
+
+    def groups(self, right: Right, destination: Destination) -> list[frozenset[str]]:
+        """Return the groups that have a right to one destination, as one set for each rule."""
+        rules = self._rules
+        if destination.is_temporary:
+            found = [] if rules.temporary is None else [rules.temporary]
+        else:
+            found = [*self._by_pattern.covering(destination), rules.default]
+        return [_granted(each, right) for each in found]
+
+    @property
+    def are_temporaries_free(self) -> bool:
+        """True if every user has all rights to temporary destinations."""
+        return self._rules.temporary is None
+
+    def readable(self, pattern: Destination, groups: Collection[str]) -> frozenset[str]:
+        """Return the patterns of the rules by which these groups may read what a pattern covers."""
+        found = {
+            rule.pattern.name
+            for rule in self._rules.rules
+            if rule.pattern.type is pattern.type
+            and _includes(rule.grants.read, groups)
+            and patterns_overlap(rule.pattern.name, pattern.name)
+        }
+        if _includes(self._rules.default.read, groups):
+            found.add(">")
+        return frozenset(found)
+
+
+class Rights:
+    """What the users of one set of groups may do.
+
+    Attributes:
+        writable: destinations to which they may send; not all of them, but those of which this was asked lately.
+    """
+
+    def __init__(self, groups: frozenset[str], rules: _RuleIndex) -> None:
+        self.writable: set[Destination] = set()
+        self._groups = groups
+        self._rules = rules
+        self._former = rules
+        self._readable: dict[Destination, bool] = {}
+        self._changed: dict[Destination, bool] = {}
+        """By pattern, if the rules for reading what it covers have changed with the last `renew`."""
+
+    def renew(self, rules: _RuleIndex) -> None:
+        """Put other rules in force."""
+        self._former, self._rules = self._rules, rules
+        self.writable.clear()
+        self._readable.clear()
+        self._changed.clear()
+
+    def allow(self, right: Right, destinations: Sequence[Destination]) -> bool:
+        """Return True if they have a right to all of these destinations."""
+        if right is Right.READ:
+            return all([self.may_read_some(each) if each.is_pattern else self.may_read(each) for each in destinations])
+        if right is Right.WRITE:
+            return all([self.may_write(each) for each in destinations])
+        return all([self._allows(right, each) for each in destinations])
+
+    def may_write(self, destination: Destination) -> bool:
+        """Return True if they may send to a destination; to each part of a composite name."""
+        if destination in self.writable:
+            return True
+        if not all([self._allows(Right.WRITE, part) for part in parts(destination)]):
+            return False
+        if len(self.writable) >= REMEMBERED_MAX:
+            self.writable.clear()
+        self.writable.add(destination)
+        return True
+
+    def may_read(self, destination: Destination) -> bool:
+        """Return True if they may consume from one destination."""
+        known = self._readable.get(destination)
+        if known is None:
+            if len(self._readable) >= REMEMBERED_MAX:
+                self._readable.clear()
+            known = self._readable[destination] = self._allows(Right.READ, destination)
+        return known
+
+    def may_read_some(self, pattern: Destination) -> bool:
+        """Return True if they may consume from a destination that a pattern covers, or could cover."""
+        if any([pattern.type is each.type and patterns_overlap(pattern.name, each.name) for each in READABLE_TO_ALL]):
+            return True
+        return bool(self._rules.readable(pattern, self._groups))
+
+    def has_changed_for(self, reader: Destination) -> bool:
+        """Return True if a consumer of a destination or pattern has to subscribe again after the last `renew`."""
+        if not reader.is_pattern:
+            return not self.may_read(reader)
+        changed = self._changed.get(reader)
+        if changed is None:
+            groups = self._groups
+            changed = self._rules.readable(reader, groups) != self._former.readable(reader, groups)
+            self._changed[reader] = changed
+        return changed
+
+    def _allows(self, right: Right, destination: Destination) -> bool:
+        rules = self._rules
+        if destination.is_temporary and rules.are_temporaries_free:
+            return right is not Right.REMOVE  # which its owner alone may, and without a rule
+        if right is Right.READ and destination in READABLE_TO_ALL:
+            return True
+        if right is Right.WRITE and destination.is_topic and is_advisory(destination):
+            return False  # a part of a composite name: advisories are the broker's
+        return any([_includes(each, self._groups) for each in rules.groups(right, destination)])
+
+
+class Authorization:
+    """The rules in force."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        """Put rules in force; without them every user may do everything."""
+        self._rules = None if rules is None else _RuleIndex(rules)
+        self._by_groups: dict[frozenset[str], Rights] = {}
+
+    def rights(self, user: User) -> Rights | None:
+        """Return what a user may do; None: everything."""
+        if self._rules is None:
+            return None
+        found = self._by_groups.get(user.groups)
+        if found is None:
+            found = self._by_groups[user.groups] = Rights(user.groups, self._rules)
+        return found
+
+    def replace(self, rules: Rules) -> None:
+        """Put other rules in force, also for users who are connected."""
+        self._rules = _RuleIndex(rules)
+        for rights in self._by_groups.values():
+            rights.renew(self._rules)
+
+
+def _granted(grants: Grants, right: Right) -> frozenset[str]:
+    if right is Right.READ:
+        return grants.read
+    return grants.write if right is Right.WRITE else grants.admin
+
+
+def _includes(granted: frozenset[str], groups: Collection[str]) -> bool:
+    return EVERY_USER in granted or not granted.isdisjoint(groups)
