@@ -225,5 +225,5 @@ def test_settings_in_pages_start_a_broker(settings: Block, certificates: Path, t
 def test_security_page_has_rules_that_can_be_used(rules: Block, tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text(rules.text)
-    with Broker(settings={"rules_file": path}) as broker:
+    with Broker(settings={"rules_file": str(path)}) as broker:
         assert broker.state is State.MASTER
