@@ -206,6 +206,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     issued.cert_chain_pems[0].write_to_path(directory / "server.pem")
     authority.cert_pem.write_to_path(directory / "clients.pem")
     (directory / "password").write_text("not needed\n")
+    (directory / "users.toml").write_text("[users]\n")
     for name in ("users.properties", "groups.properties"):
         (directory / name).write_text("system=manager\n")
         (directory / name).chmod(0o600)

@@ -208,6 +208,7 @@ class Slot:
             store=str(scenario.root),
             name=self.name,
             bind=self.host,
+            anonymous="everywhere",
             **PORTS,
             lock_check=0.2,
             cleanup_interval=0.1,

@@ -29,15 +29,16 @@ _START_EXAMPLES = """
 \b
 Examples:
   pybroker start                                    one broker, for clients on this machine; its store is ./data
-  pybroker start --store /mnt/shared --bind 0.0.0.0
+  pybroker start --store /mnt/shared --bind 0.0.0.0 --users-file users.toml
                                                     run the same on two machines: one serves, one waits
-  pybroker start --store postgresql://broker@db/mq --bind 0.0.0.0
+  pybroker start --store postgresql://broker@db/mq --bind 0.0.0.0 --users-file users.toml
                                                     the same, with a database in place of the directory
   pybroker start --store memory: --stomp 0          a broker for tests, on any free port
   pybroker start --config pybroker.toml --sync periodic --journal-file-max 64mb
 
-Without --bind, listeners take connections from this machine only. Every client has all rights, so restrict access to
-the ports; without --users-file there are no logins either.
+Without --bind, listeners take connections from this machine only. With it, clients of other machines have to log in as
+one of the users of --users-file (see `pybroker user`); `--anonymous everywhere` lets all of them in. What a user may do
+is up to --rules-file.
 
 Settings are read from the TOML file, then the environment (PYBROKER_STORE, …), then flags; the later wins.
 """

@@ -332,7 +332,7 @@ class Config:
         choice("auto", *(each.value for each in AnonymousPolicy)),
         "auto",
         description="The addresses from which clients may connect without a login: none, those of this host, or all; "
-        "`auto` is `refused` with a `users_file`, and `everywhere` without one.",
+        "`auto` is `refused` with a `users_file`, and `loopback` without one.",
     )
     login_needs_tls: bool = _declared(
         yes_or_no,
@@ -565,7 +565,7 @@ class Config:
         """The addresses from which clients may connect without a login."""
         if self.anonymous != "auto":
             return AnonymousPolicy(self.anonymous)
-        return AnonymousPolicy.EVERYWHERE if self.users_file is None else AnonymousPolicy.REFUSED
+        return AnonymousPolicy.LOOPBACK if self.users_file is None else AnonymousPolicy.REFUSED
 
     def _check_listeners(self) -> None:
         users: dict[int, str] = {}

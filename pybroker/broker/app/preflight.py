@@ -9,6 +9,7 @@ from pybroker.broker.app import database, eventloop, security_files, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_tls
 from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.store.journal.replay import inspect
 from pybroker.transports.server import bind, is_loopback
 
@@ -30,6 +31,8 @@ def check(config: Config) -> None:
     if config.users_file is not None:
         security_files.read_users(config)
         _check_clear_passwords(config)
+    else:
+        _warn_without_users(config)
     if config.rules_file is not None:
         security_files.read_rules(config)
     if config.spool_directory is not None and not os.access(config.spool_directory, os.W_OK | os.X_OK):
@@ -81,6 +84,18 @@ def _check_clear_passwords(config: Config) -> None:
     if config.login_needs_tls:
         raise ConfigError(message, setting="login_needs_tls", hint=remedy)
     _log.warning("%s: %s", message, remedy)
+
+
+def _warn_without_users(config: Config) -> None:
+    """Warn that clients of other machines are refused, or may do everything, as there are no users."""
+    if not config.ports() or is_loopback(config.bind):
+        return
+    if config.anonymous_policy is AnonymousPolicy.EVERYWHERE:
+        _log.warning("every client that reaches this broker may connect, as there are no users: set users_file")
+    else:
+        _log.warning(
+            "clients of other machines are refused, as there are no users: set users_file, or anonymous = everywhere"
+        )
 
 
 def check_other_locks(config: Config) -> None:

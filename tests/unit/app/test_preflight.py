@@ -1,6 +1,7 @@
 """Errors found before anything is changed."""
 
 import importlib.util
+import logging
 import os
 import socket
 from pathlib import Path
@@ -128,3 +129,21 @@ class TestPasswordsInClear:
         common = {"store": "memory:", "users_file": users, "stomp": 0, "openwire": "off", "login_needs_tls": True}
         preflight.check(Config(**(common | given)))
         assert "in clear" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bind": "0.0.0.0"}, "clients of other machines are refused, as there are no users: set users_file, or"),
+        ({"bind": "0.0.0.0", "anonymous": "everywhere"}, "every client that reaches this broker may connect"),
+        ({"bind": "127.0.0.1"}, ""),
+        ({"bind": "127.0.0.1", "anonymous": "everywhere"}, ""),
+        ({"bind": "0.0.0.0", "stomp": "off"}, ""),
+    ],
+)
+def test_a_broker_without_users_says_who_may_connect(
+    given: dict[str, str], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    preflight.check(Config(**{"store": "memory:", "stomp": "0", "openwire": "off", **given}))
+    assert [said in line for line in caplog.messages] == [True] * bool(said)

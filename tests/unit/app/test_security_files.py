@@ -145,7 +145,7 @@ def test_settings_that_do_not_fit(given: dict[str, str], reason: str) -> None:
 
 
 def test_who_may_come_without_a_login_by_default() -> None:
-    assert Config().anonymous_policy is AnonymousPolicy.EVERYWHERE
+    assert Config().anonymous_policy is AnonymousPolicy.LOOPBACK
     assert Config(users_file="users.toml").anonymous_policy is AnonymousPolicy.REFUSED
     assert Config(users_file="users.toml", anonymous="loopback").anonymous_policy is AnonymousPolicy.LOOPBACK
 
