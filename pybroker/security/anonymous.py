@@ -4,6 +4,7 @@ Source: `anonymousAccessAllowed` of ActiveMQ's `simpleAuthenticationPlugin`; sec
 """
 
 import enum
+from typing import Final
 
 from pybroker.broker.domain.security import (
     ANONYMOUS,
@@ -14,6 +15,11 @@ from pybroker.broker.domain.security import (
     NotAuthenticated,
 )
 from pybroker.security.addresses import parsed
+
+NO_USERS: Final = (
+    "This broker has no users, and takes clients of its own host only. To let others in, set users_file, or "
+    "anonymous = everywhere."
+)
 
 
 class AnonymousPolicy(enum.Enum):
@@ -31,8 +37,15 @@ class AnonymousPolicy(enum.Enum):
 class Reception(Authenticator):
     """Takes in clients without a login, and passes the others on to those who know the users."""
 
-    def __init__(self, policy: AnonymousPolicy, logins: Authenticator | None) -> None:
-        """Receive clients; without `logins` there are no users, and no client has to prove a name."""
+    def __init__(self, policy: AnonymousPolicy, logins: Authenticator | None, refusal: str = NO_USERS) -> None:
+        """Receive clients.
+
+        Args:
+            policy: where clients may be without a login.
+            logins: knows the users; None: there are none, and no client has to prove a name.
+            refusal: the answer to other clients if there are no users.
+        """
+        self._refusal = refusal
         self._policy = policy
         self._logins = logins
 
@@ -40,19 +53,13 @@ class Reception(Authenticator):
         """Call back with the user or the refusal; see `Authenticator`."""
         is_allowed = self._policy.allows(credentials.address)
         if self._logins is None and not is_allowed:
-            decided(NotAuthenticated(_NO_USERS))
+            decided(NotAuthenticated(self._refusal))
         elif self._logins is None:
             WITHOUT_LOGINS.authenticate(credentials, decided)
         elif credentials.is_anonymous and is_allowed:
             decided(ANONYMOUS)
         else:
             self._logins.authenticate(credentials, decided)
-
-
-_NO_USERS = (
-    "This broker has no users, and takes clients of its own host only. To let others in, set users_file, or "
-    "anonymous = everywhere."
-)
 
 
 def _is_loopback(address: str) -> bool:

@@ -42,12 +42,14 @@ class CertificateFiles:
         key: its private key; by default in the same file.
         key_password_file: holds the key's password, if it has one.
         client_ca: authorities; when given, every client must present a certificate of one of them.
+        needs_client: with `client_ca`; False: a client may also present none.
     """
 
     certificate: Path
     key: Path | None = None
     key_password_file: Path | None = None
     client_ca: Path | None = None
+    needs_client: bool = True
 
     def paths(self) -> list[Path]:
         """Return the files that are set."""
@@ -115,7 +117,11 @@ class Certificates:
     def _read(self) -> ssl.SSLContext:
         files = self._files
         return server_context(
-            files.certificate, key=files.key, key_password_file=files.key_password_file, client_ca=files.client_ca
+            files.certificate,
+            key=files.key,
+            key_password_file=files.key_password_file,
+            client_ca=files.client_ca,
+            needs_client=files.needs_client,
         )
 
     def _stamp(self) -> Stamp:

@@ -163,6 +163,11 @@ class SocketConnection(asyncio.Protocol):
     # ------------------------------------------------------------ link
 
     @property
+    def certificate(self) -> str | None:
+        """The subject of the peer's certificate; see `Link`."""
+        return None
+
+    @property
     def reading_since(self) -> float | None:
         """The time since which the peer is read; None while it is not."""
         return self._reading_since

@@ -32,7 +32,9 @@ class PeerLogin:
         """
         self._decided = decided
         self._is_held = False
-        self._authenticator.authenticate(Credentials(user, password, _host(self._link.peer)), self._on_decision)
+        self._authenticator.authenticate(
+            Credentials(user, password, _host(self._link.peer), self._link.certificate), self._on_decision
+        )
         if self._decided is not None:
             self._is_held = True
             self._link.hold_input()

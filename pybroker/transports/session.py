@@ -23,6 +23,11 @@ class Link(Throttle, Protocol):
         ...
 
     @property
+    def certificate(self) -> str | None:
+        """The subject of the peer's certificate, which was verified; empty without one, None without TLS."""
+        ...
+
+    @property
     def reading_since(self) -> float | None:
         """The time since which the peer is read without a break, by `time`; None while it is not read."""
         ...

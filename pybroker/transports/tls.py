@@ -4,10 +4,11 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.errors import PybrokerError
+from pybroker.transports.distinguished_name import Name, written
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,11 @@ class TlsChannel:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def peer_subject(self) -> str:
+        """Return the subject of the peer's certificate, which was verified; empty without one."""
+        certificate = self._tls.getpeercert()
+        return written(cast("Name", certificate["subject"])) if certificate else ""
 
     def decrypt(self, data: bytes) -> bytes:
         """Return the plaintext of received bytes. There may be an answer in `output`.
@@ -77,7 +83,12 @@ class TlsChannel:
 
 
 def server_context(
-    certificate: Path, *, key: Path | None = None, key_password_file: Path | None = None, client_ca: Path | None = None
+    certificate: Path,
+    *,
+    key: Path | None = None,
+    key_password_file: Path | None = None,
+    client_ca: Path | None = None,
+    needs_client: bool = True,
 ) -> ssl.SSLContext:
     """Read certificates and keys.
 
@@ -86,6 +97,7 @@ def server_context(
         key: its private key; by default in the same file.
         key_password_file: holds the key's password, if it has one.
         client_ca: certificates of authorities. When given, every client must present a certificate of one of them.
+        needs_client: with `client_ca`; False: a client may also present none.
 
     Raises:
         ConfigError: a file cannot be used; names the setting.
@@ -107,7 +119,7 @@ def server_context(
             raise ConfigError(
                 f"{client_ca} cannot be used: {reason_of(error)}", setting="tls_client_ca", hint=_PEM_HINT
             ) from error
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_REQUIRED if needs_client else ssl.CERT_OPTIONAL
     return context
 
 

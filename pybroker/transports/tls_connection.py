@@ -56,6 +56,11 @@ class TlsConnection(SocketConnection):
         self._is_ended = False  # the peer sends nothing more
         self._sent_end = False
 
+    @property
+    def certificate(self) -> str | None:
+        """The subject of the peer's certificate; see `Link`."""
+        return self._channel.peer_subject()
+
     def data_received(self, data: bytes) -> None:
         """Decrypt the chunk, and pass the plaintext to the session."""
         if self._state is not ConnectionState.OPEN:

@@ -1,13 +1,17 @@
 """Logins of a broker with users: over both protocols, and while the file of users changes."""
 
+import socket
+import ssl
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import trustme
 
 import pybroker
 from pybroker.broker.domain.security import User
-from pybroker.client.errors import LoginRefused
+from pybroker.client.errors import ConnectionLost, LoginRefused, NotAuthorized
 from pybroker.security import hashes, users_toml
 from pybroker.security.accounts import Account
 from tests.integration.cluster import BrokerProcess, free_port
@@ -99,3 +103,63 @@ def test_a_file_that_cannot_be_used_ends_the_start(start: Start, tmp_path: Path)
     broker = start("--users-file", str(users), store="memory:")
     assert broker.join() == 2
     assert any("chmod 600" in line for line in broker.lines)
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> Path:
+    """A directory with the PEM files of an authority, a server and two clients, `client` and `other`."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    for name in ("127.0.0.1", "client", "other"):
+        issued = authority.issue_cert(name, common_name=name, organization_name="x", organization_unit_name="test")
+        issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    return tmp_path
+
+
+def stomp_answer(port: int, pem: Path, name: str | None) -> dict[str, str]:
+    """Return the headers of the answer to a CONNECT over TLS, with that certificate."""
+    context = ssl.create_default_context(cafile=str(pem / "authority.pem"))
+    if name is not None:
+        context.load_cert_chain(pem / f"{name}.pem")
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as tls,
+    ):
+        tls.sendall(b"CONNECT\naccept-version:1.2\nhost:h\nlogin:system\npasscode:wrong\n\n\0")
+        answer = tls.recv(10_000).decode()
+    return dict(line.split(":", 1) for line in answer.partition("\n\n")[0].splitlines()[1:])
+
+
+def test_clients_with_certificates(start: Start, pem: Path) -> None:
+    users, groups, rules = pem / "users.properties", pem / "groups.properties", pem / "rules.toml"
+    users.write_text("client1=CN=client, OU=test, O=x\n")
+    groups.write_text("apps=client1\n")
+    rules.write_text('[default]\nwrite = ["apps"]\nadmin = ["apps"]\n')
+    openwire, stomp = free_port(), free_port()
+    options = {
+        "openwire-ssl": openwire, "stomp-ssl": stomp, "tls-certificate": pem / "127.0.0.1.pem",
+        "tls-client-ca": pem / "authority.pem", "tls-client-auth": "want",
+        "certificate-users-file": users, "certificate-groups-file": groups, "rules-file": rules,
+    }  # fmt: skip
+    broker = start(*(f"--{name}={value}" for name, value in options.items()), store="memory:")
+    broker.wait_for("certificates: 1 users of")
+    broker.wait_for("listening on")
+    assert stomp_answer(stomp, pem, "client")["session"]
+    assert stomp_answer(stomp, pem, "other")["message"] == (
+        "User name [null] or password is invalid. No user for client certificate: CN=other, OU=test, O=x"
+    )
+    assert stomp_answer(stomp, pem, None)["message"] == "Unable to authenticate transport without SSL certificate."
+    with closing(StompClient(broker.port, is_connected=False)) as plain:
+        plain.send("CONNECT", accept_version="1.2", host="h")
+        assert plain.read().headers["message"] == "Unable to authenticate transport without SSL certificate."
+    context = ssl.create_default_context(cafile=str(pem / "authority.pem"))
+    context.load_cert_chain(pem / "client.pem")
+    with pybroker.connect(f"ssl://127.0.0.1:{openwire}", ssl_context=context, user="ignored") as connection:
+        connection.send("x", "hello")
+        with pytest.raises(NotAuthorized, match="User client1 is not authorized to read from: queue://x"):
+            connection.consumer("x")
+        users.write_text("client1=CN=another\n")
+        broker.wait_for("users.properties was read again")
+        with pytest.raises(ConnectionLost):
+            connection.send("x", "hello")
+    broker.wait_for(r"login from 127.0.0.1 refused: no user has the certificate 'CN=other, OU=test, O=x'")

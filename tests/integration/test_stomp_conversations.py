@@ -145,6 +145,7 @@ class FakeLink:
     """Collects what is written, at a standstill of time."""
 
     peer = "127.0.0.1:50312"
+    certificate: str | None = None
     ending = ""
 
     def __init__(self) -> None:

@@ -113,6 +113,7 @@ class Link:
     def __init__(self) -> None:
         self.closed = False
         self.output = bytearray()
+        self.certificate: str | None = None
         self.reading_since = 0.0
         self.is_input_waiting = False
 

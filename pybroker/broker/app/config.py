@@ -168,6 +168,12 @@ class Config:
         description="PEM file with the authorities that vouch for clients; when set, a TLS client must present a "
         "certificate of one of them.",
     )
+    tls_client_auth: str = _declared(
+        choice("need", "want"),
+        "need",
+        description="With `tls_client_ca`: TLS clients must present a certificate (`need`), or may come without one "
+        "(`want`).",
+    )
     openwire_url: str | None = _declared(
         text,
         None,
@@ -322,6 +328,15 @@ class Config:
         description="How the `ENC(…)` values in `users.properties` are encrypted; the password for that is in the "
         "environment, in `ACTIVEMQ_ENCRYPTION_PASSWORD`.",
     )
+    certificate_users_file: Path | None = _declared(
+        path,
+        None,
+        description="ActiveMQ's file of users by the subject of their certificates, `user=CN=…`. With it TLS clients "
+        "are known by their certificates alone. Read again like `users_file`.",
+    )
+    certificate_groups_file: Path | None = _declared(
+        path, None, description="ActiveMQ's `groups.properties` for the users of `certificate_users_file`."
+    )
     rules_file: Path | None = _declared(
         path,
         None,
@@ -332,7 +347,7 @@ class Config:
         choice("auto", *(each.value for each in AnonymousPolicy)),
         "auto",
         description="The addresses from which clients may connect without a login: none, those of this host, or all; "
-        "`auto` is `refused` with a `users_file`, and `loopback` without one.",
+        "`auto` is `refused` with a `users_file` or `certificate_users_file`, and `loopback` without one.",
     )
     login_needs_tls: bool = _declared(
         yes_or_no,
@@ -553,19 +568,29 @@ class Config:
         if self.users_file is None:
             if self.groups_file is not None:
                 raise ValueError("groups_file goes with a users_file")
-            if self.anonymous == AnonymousPolicy.REFUSED.value:
+            if self.anonymous == AnonymousPolicy.REFUSED.value and self.certificate_users_file is None:
                 raise ValueError("anonymous = refused goes with a users_file: without one no client could connect")
         elif self.users_file.suffix not in (".toml", ".properties"):
             raise ValueError(f"users_file {self.users_file} must end in .toml or .properties, which tells its format")
         elif self.groups_file is not None and self.users_file.suffix == ".toml":
             raise ValueError("groups_file goes with a users.properties: a users.toml has the groups itself")
 
+        if self.certificate_users_file is not None and self.tls_client_ca is None:
+            raise ValueError("certificate_users_file goes with tls_client_ca, which vouches for the certificates")
+        if self.certificate_users_file is None and self.certificate_groups_file is not None:
+            raise ValueError("certificate_groups_file goes with a certificate_users_file")
+
+    @property
+    def has_users(self) -> bool:
+        """True if clients log in, or are known by their certificates."""
+        return self.users_file is not None or self.certificate_users_file is not None
+
     @property
     def anonymous_policy(self) -> AnonymousPolicy:
         """The addresses from which clients may connect without a login."""
         if self.anonymous != "auto":
             return AnonymousPolicy(self.anonymous)
-        return AnonymousPolicy.LOOPBACK if self.users_file is None else AnonymousPolicy.REFUSED
+        return AnonymousPolicy.REFUSED if self.has_users else AnonymousPolicy.LOOPBACK
 
     def _check_listeners(self) -> None:
         users: dict[int, str] = {}

@@ -35,6 +35,7 @@ from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import Authenticator
 from pybroker.security.accounts import Accounts
 from pybroker.security.anonymous import Reception
+from pybroker.security.certificate_users import NO_CERTIFICATE, CertificateLogins
 from pybroker.security.logins import Logins
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed
@@ -355,7 +356,12 @@ class Node:
             term.logins = wiring.make_logins(users.content, term.server.turn, self._machine)
         if rules is not None:
             rules.changed = term.broker.use_rules
-        return Reception(self._config.anonymous_policy, term.logins)
+        certificates, policy = self._security.certificates, self._config.anonymous_policy
+        if certificates is None:
+            return Reception(policy, term.logins)
+        by_certificate = CertificateLogins(certificates.content, Reception(policy, term.logins, NO_CERTIFICATE))
+        certificates.changed = lambda content: term.broker.cut_off(by_certificate.replace(content))
+        return by_certificate
 
     @property
     def _rules(self) -> Rules | None:

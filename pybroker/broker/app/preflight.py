@@ -31,7 +31,9 @@ def check(config: Config) -> None:
     if config.users_file is not None:
         security_files.read_users(config)
         _check_clear_passwords(config)
-    else:
+    if config.certificate_users_file is not None:
+        security_files.read_certificate_users(config)
+    if not config.has_users:
         _warn_without_users(config)
     if config.rules_file is not None:
         security_files.read_rules(config)

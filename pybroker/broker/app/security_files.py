@@ -12,8 +12,9 @@ from pybroker.broker.app.config import Config
 from pybroker.broker.domain.errors import ConfigError, RequirementMissing
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS
-from pybroker.security import files, jasypt, rules_toml, users_properties, users_toml
+from pybroker.security import certificate_users, files, jasypt, rules_toml, users_properties, users_toml
 from pybroker.security.accounts import Accounts
+from pybroker.security.certificate_users import CertificateUsers
 
 POLL_SECONDS: Final = 0.5
 """The interval at which the files are looked at. A change is read when the next look finds the same: a file that is
@@ -53,6 +54,20 @@ def read_rules(config: Config) -> Rules:
     """
     assert config.rules_file is not None, "there are rules"
     return rules_toml.read(files.read(config.rules_file, setting="rules_file", has_passwords=False))
+
+
+def read_certificate_users(config: Config) -> CertificateUsers:
+    """Read the users who are known by their certificates; the settings name a file.
+
+    Raises:
+        ConfigError: a file cannot be used; the error names file, line and remedy.
+    """
+    assert config.certificate_users_file is not None, "there are such users"
+    users = files.read(config.certificate_users_file, setting="certificate_users_file", has_passwords=False)
+    groups = None
+    if config.certificate_groups_file is not None:
+        groups = files.read(config.certificate_groups_file, setting="certificate_groups_file", has_passwords=False)
+    return certificate_users.read(users, groups)
 
 
 def _decrypt(algorithm: str, text: str) -> str:
@@ -157,7 +172,8 @@ class SecurityFiles:
     """The files that the settings name.
 
     Attributes:
-        users: the users; None: there are no logins.
+        users: the users who log in; None: none do.
+        certificates: those who are known by their certificates; None: certificates are not looked at.
         rules: the rules; None: every user may do everything.
     """
 
@@ -167,23 +183,28 @@ class SecurityFiles:
         Raises:
             ConfigError: a file cannot be used.
         """
-        self.users = self.rules = None
+        self.users = self.certificates = self.rules = None
         if config.users_file is not None:
             paths = (config.users_file, config.groups_file)
             self.users = WatchedFiles("users", paths, partial(read_users, config))
             _log.info("logins: %d users of %s", len(self.users.content), config.users_file)
+        if config.certificate_users_file is not None:
+            paths = (config.certificate_users_file, config.certificate_groups_file)
+            read = partial(read_certificate_users, config)
+            self.certificates = WatchedFiles("users with certificates", paths, read)
+            _log.info("certificates: %d users of %s", len(self.certificates.content), config.certificate_users_file)
         if config.rules_file is not None:
             self.rules = WatchedFiles("rules", (config.rules_file,), partial(self._read_rules, config))
             _log.info("rights: %d rules of %s", len(self.rules.content), config.rules_file)
 
     async def watch(self) -> None:
         """Look for changes until cancelled."""
-        watched = [each.watch() for each in (self.users, self.rules) if each is not None]
+        watched = [each.watch() for each in (self.users, self.certificates, self.rules) if each is not None]
         await asyncio.gather(*watched)
 
     def stop_telling(self) -> None:
         """Call back no longer: no broker serves."""
-        for each in (self.users, self.rules):
+        for each in (self.users, self.certificates, self.rules):
             if each is not None:
                 each.changed = None
 
@@ -193,6 +214,8 @@ class SecurityFiles:
         known = set(ANONYMOUS.groups)
         if self.users is not None:
             known.update(*(account.user.groups for account in self.users.content.by_name.values()))
+        if self.certificates is not None:
+            known.update(*(user.groups for _, user in self.certificates.content.by_name.values()))
         for group in rules_toml.unknown_groups(rules, known):
             _log.warning("%s gives rights to group %r, to which no user belongs", config.rules_file, group)
         return rules

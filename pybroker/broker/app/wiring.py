@@ -574,6 +574,7 @@ def make_certificates(config: Config) -> Certificates | None:
             key=config.tls_key,
             key_password_file=config.tls_key_password_file,
             client_ca=config.tls_client_ca,
+            needs_client=config.tls_client_auth == "need",
         )
     )
 

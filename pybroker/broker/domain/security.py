@@ -46,11 +46,13 @@ class Credentials:
         user: the name; None if the client gave none.
         password: the password; None if the client gave none.
         address: the client's address, without its port.
+        certificate: the subject of the client's certificate, which was verified; empty without one, None without TLS.
     """
 
     user: str | None
     password: str | None = field(repr=False)
     address: str = ""
+    certificate: str | None = None
 
     @property
     def is_anonymous(self) -> bool:

@@ -104,6 +104,7 @@ class FakeLink:
         self.closed = False
         self.now = 0.0
         self.wakes_at: float | None = None
+        self.certificate: str | None = None
         self.reading_since: float | None = 0.0
         self.holds = self.input_holds = 0
         self.reserved = 0

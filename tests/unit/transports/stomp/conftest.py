@@ -41,6 +41,7 @@ class FakeLink:
         self.closed = False
         self.now = 100.0
         self.wake: float | None = None
+        self.certificate: str | None = None
         self.reading_since: float | None = self.now
         self.write_paused_beyond: int | None = None
         self.reserved = self.input_holds = 0
