@@ -10,7 +10,7 @@ admin = ["admins"]
 [default]                   # in addition, for every queue and topic
 admin = ["admins"]
 
-[temporary]                 # for temporary destinations; without this table every user may use them
+[temporary]                 # for temporary destinations; without this table every user may use them, empty: none
 read = ["*"]
 write = ["*"]
 admin = ["*"]
@@ -28,6 +28,9 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.rules import EVERY_USER, NO_GRANTS, Grants, Rule, Rules
 from pybroker.security.files import Content
+
+RULES_MAX: Final = 2_000
+"""The limit to the rules of a file, so that other rules take effect in some milliseconds."""
 
 _RIGHTS: Final = ("read", "write", "admin")
 _KINDS: Final = {"queue": DestinationType.QUEUE, "topic": DestinationType.TOPIC}
@@ -52,15 +55,21 @@ def read(content: Content) -> Rules:
             str(content.path),
             f"it has tables [[rules]], [default] and [temporary], and nothing else, but here is {min(unknown)!r}",
         )
+    if not tables.keys() & {"rules", "default"}:  # a file that is being written, rather than one that forbids all
+        raise _error(str(content.path), "it has no rules: write [[rules]], or [default]")
     listed = tables.get("rules", [])
     if not isinstance(listed, list):
         raise _error(str(content.path), "write each rule below a line [[rules]], with two brackets")
+    if len(cast("list[object]", listed)) > RULES_MAX:
+        raise _error(str(content.path), f"it has more than {RULES_MAX:,} rules: give names that patterns can cover")
     places = _Places(content)
     rules = tuple(
         [_rule(places.rule(number), each) for number, each in enumerate(cast("list[object]", listed), start=1)]
     )
     default = _grants(places.table("default"), tables["default"]) if "default" in tables else NO_GRANTS
-    temporary = _grants(places.table("temporary"), tables["temporary"]) if "temporary" in tables else None
+    temporary = None
+    if "temporary" in tables:
+        temporary = _grants(places.table("temporary"), tables["temporary"], may_be_empty=True)
     return Rules(rules, default, temporary, content.warnings)
 
 
@@ -105,10 +114,10 @@ def _rule(where: str, value: object) -> Rule:
     return Rule(Destination(_KINDS[kinds[0]], name), grants)
 
 
-def _grants(where: str, value: object) -> Grants:
+def _grants(where: str, value: object, *, may_be_empty: bool = False) -> Grants:
     fields = _table(where, value, _RIGHTS)
     read, write, admin = (_groups(where, right, fields.get(right, [])) for right in _RIGHTS)
-    if not read and not write and not admin:
+    if not may_be_empty and not read and not write and not admin:
         raise _error(where, 'it gives no right to any group: write for example read = ["GROUP"], or delete it')
     return Grants(read, write, admin)
 

@@ -12,7 +12,7 @@ from pybroker.client.errors import DestinationRefused, NotAuthorized
 from pybroker.security import hashes, users_toml
 from pybroker.security.accounts import Account
 from tests.integration.cluster import BrokerProcess, free_port
-from tests.integration.stomp_client import Disconnected, StompClient
+from tests.integration.stomp_client import Disconnected, Frame, StompClient
 
 Start = Callable[..., BrokerProcess]
 Connect = Callable[..., StompClient]
@@ -70,7 +70,7 @@ def test_other_rules_take_effect_without_a_restart(
     assert shop.request("SEND", b"m", destination="/queue/ORDERS.x").command == "RECEIPT"
     assert billing.read().command == "MESSAGE"
     rules.write_text(RULES.replace("billing", "others").replace("shop", "others"))
-    broker.wait_for("gives rights to group 'others', to which no user belongs")
+    broker.wait_for("gives rights to groups to which no user belongs: 'others'")
     broker.wait_for("rules.toml was read again: 1 rules")
     frame = billing.read()
     assert (frame.command, frame.headers["message"]) == (
@@ -84,6 +84,40 @@ def test_other_rules_take_effect_without_a_restart(
     with closing(StompClient(broker.port, login="billing", passcode="pw")) as again:
         refused = again.request("SUBSCRIBE", destination="/queue/ORDERS.x", id="a")
         assert refused.headers["message"] == "User billing is not authorized to read from: queue://ORDERS.x"
+
+
+def test_scheduled_messages_are_managed_by_a_right_alone(
+    start: Start, options: list[str], tmp_path: Path, connect: Connect
+) -> None:
+    (tmp_path / "rules.toml").write_text(
+        RULES + '[[rules]]\nqueue = ">"\nwrite = ["billing"]\n'
+        '[[rules]]\ntopic = "ActiveMQ.Scheduler.Management"\nwrite = ["shop"]\n'
+    )
+    broker = start(*options, store="memory:")
+    broker.wait_for("listening on")
+    shop, billing = (connect(broker.port, login=name, passcode="pw") for name in ("shop", "billing"))
+    assert scheduled(shop, "/queue/ORDERS.x", AMQ_SCHEDULED_DELAY="3600000").command == "RECEIPT"
+    management = "ActiveMQ.Scheduler.Management"
+    for destination in (f"/topic/{management}", f"/queue/{management.lower()}X", f"/remote-temp-queue/{management}"):
+        answer = scheduled(billing, destination, AMQ_SCHEDULER_ACTION="REMOVEALL")
+        wanted = "does not exist" if "temp" in destination else "write to: topic://ActiveMQ.Scheduler.Management"
+        assert wanted in answer.headers["message"]
+    browse = {"AMQ_SCHEDULER_ACTION": "BROWSE"}
+    for reply in ("/queue/FORBIDDEN", "/topic/ActiveMQ.Advisory.Queue"):
+        answer = scheduled(shop, f"/topic/{management}", **browse, **{"reply-to": reply})
+        assert answer.headers["message"].startswith("User shop is not authorized to write to: ")
+    assert shop.request("SUBSCRIBE", destination="/temp-queue/me", id="a").command == "RECEIPT"
+    assert scheduled(shop, f"/topic/{management}", **browse, **{"reply-to": "/temp-queue/me"}).command == "RECEIPT"
+    assert [*shop.backlog, shop.read()][0].body == b"m", "it is still there"
+
+
+def scheduled(client: StompClient, destination: str, **headers: str) -> Frame:
+    """Send a message with these headers, and return the answer."""
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    client.send_bytes(f"SEND\ndestination:{destination}\nreceipt:r\n{lines}\nm\0".encode())
+    while (frame := client.read()).command == "MESSAGE":
+        client.backlog.append(frame)
+    return frame
 
 
 def test_a_file_that_cannot_be_used_ends_the_start(start: Start, options: list[str], tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ written in place may be half there at the first."""
 ENCRYPTION_VARIABLE: Final = "ACTIVEMQ_ENCRYPTION_PASSWORD"
 """The environment variable with the master password of `ENC(…)` values, as ActiveMQ calls it."""
 
+_SHOWN_MAX: Final = 20
+"""The groups that the log names in one line."""
+
 _log = logging.getLogger(__name__)
 
 _Stamps = list[tuple[int, ...] | None]
@@ -130,7 +133,10 @@ class WatchedFiles(Generic[ContentT]):
             await asyncio.sleep(POLL_SECONDS)
             content = await asyncio.to_thread(self.refresh)  # the files may be long, and on a share that hangs
             if content is not None and self.changed is not None:
-                self.changed(content)
+                try:
+                    self.changed(content)
+                except Exception:  # the next change is to be seen all the same
+                    _log.exception("other %s did not take effect", self._what)
 
     def refresh(self) -> ContentT | None:
         """Return the content if the files have changed; if these cannot be used, the former content stays. Blocks."""
@@ -216,6 +222,7 @@ class SecurityFiles:
             known.update(*(account.user.groups for account in self.users.content.by_name.values()))
         if self.certificates is not None:
             known.update(*(user.groups for _, user in self.certificates.content.by_name.values()))
-        for group in rules_toml.unknown_groups(rules, known):
-            _log.warning("%s gives rights to group %r, to which no user belongs", config.rules_file, group)
+        if unknown := rules_toml.unknown_groups(rules, known):
+            named = ", ".join(map(repr, unknown[:_SHOWN_MAX])) + (", …" if len(unknown) > _SHOWN_MAX else "")
+            _log.warning("%s gives rights to groups to which no user belongs: %s", config.rules_file, named)
         return rules

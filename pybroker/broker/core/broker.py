@@ -31,7 +31,7 @@ from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Authorization, Right
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduled import is_scheduled
-from pybroker.broker.core.scheduler import Scheduler
+from pybroker.broker.core.scheduler import MANAGEMENT, Scheduler, is_management
 from pybroker.broker.core.scheduling_queue import SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.selector import forget_message
 from pybroker.broker.core.subscribing import Subscribing
@@ -42,13 +42,14 @@ from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Copies, Definition
 from pybroker.broker.domain.admin import Admin
-from pybroker.broker.domain.destination import Destination, parts
+from pybroker.broker.domain.destination import Destination, parts, topic
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit, TransactionError
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
@@ -110,13 +111,14 @@ class BrokerCore(Host):
         """The memory in which transactions are counted; a limit below what each may hold is one for messages alone."""
         self._prepare_paging(defer, spool, monotonic)
         self.dead_letters = DeadLetters(
-            target=self._for_dead_letters,
+            target=lambda destination: self._as_broker,
             fallback=self._fallback,
             clock=clock,
             strategies=lambda destination: self.policy(destination).dead_letter_strategy,
             on_dead_lettered=self._dead_lettered,
             on_expired=self._expired,
         )
+        self._as_broker = _AsBroker(self)
         self._observers = Observers()
         self._runtime = CoreRuntime(
             store=store,
@@ -477,9 +479,24 @@ class BrokerCore(Host):
         """Return True if a message would be scheduled, without regard to limits."""
         return self.scheduler is not None and is_scheduled(message) and self.scheduler.is_for(message)
 
+    def _check_management(self, message: Message, owner: Owner) -> None:
+        """Check that the owner may give a scheduler command, and send to where the broker answers it.
+
+        Raises:
+            AccessDenied: its user may not.
+        """
+        owner.require(Right.WRITE, topic(MANAGEMENT))
+        reply_to = view(message).reply_to
+        for part in () if reply_to is None else parts(reply_to):
+            owner.require(Right.WRITE, part)
+            if not part.is_temporary and self.destinations.existing(part) is None:
+                owner.require(Right.CREATE, part)
+
     def accept(self, message: Message, owner: Owner) -> bool:
         """Send or schedule a client's message outside transactions; see `Host`."""
         if self.scheduler is not None and is_scheduled(message) and self.scheduler.accepts(message):
+            if owner.rights is not None and is_management(message):
+                self._check_management(message, owner)
             return self.scheduler.schedule(message, owner)
         return self.send(message, owner)
 
@@ -554,10 +571,13 @@ class BrokerCore(Host):
         """Begin a transaction of one connection."""
         if isinstance(transaction_id, XATransactionId):
             _check_branch(transaction_id)
+            if transaction_id in self.branches:
+                raise TransactionError(f"{transaction_id} is a transaction of another user")
         begun = BrokerTransaction(
             transaction_id, self.store, owner, usage=self._counted, commits=self.destinations.commits
         )
         if isinstance(transaction_id, XATransactionId):
+            begun.user = None if owner.rights is None else owner.user.name
             self.branches[transaction_id] = begun
         return begun
 
@@ -572,10 +592,10 @@ class BrokerCore(Host):
         if isinstance(transaction.id, XATransactionId):
             self.branches.pop(transaction.id, None)
 
-    def in_doubt(self) -> Sequence[XATransactionId]:
+    def in_doubt(self) -> Sequence[tuple[XATransactionId, BrokerTransaction]]:
         """Return the prepared transactions."""
         self.store.require_fence()  # more may be prepared at the next master
-        return [branch for branch, transaction in self.branches.items() if transaction.prepared]
+        return [(branch, transaction) for branch, transaction in self.branches.items() if transaction.prepared]
 
     # ------------------------------------------------------------ destinations
 
@@ -619,7 +639,7 @@ class BrokerCore(Host):
         """
         durable = self.durables.get(f"{client_id}:{subscription_name}")
         if owner is not None and durable is not None:
-            owner.require(Right.READ, durable.info.subscribed_destination)
+            self.durables.check_reader(durable, owner)
         self.durables.unsubscribe(client_id, subscription_name)
 
     def add_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
@@ -662,11 +682,6 @@ class BrokerCore(Host):
         else:
             self.usage.release(-change)
 
-    def _for_dead_letters(self, destination: Destination) -> "BrokerCore":
-        """Return the target of dead letters, whose destinations the broker itself creates."""
-        self.destinations.creator = None
-        return self
-
     def _fallback(self, destination: Destination) -> Queue:
         return self.destinations.queue(destination)
 
@@ -676,6 +691,22 @@ class BrokerCore(Host):
 
     def _expired(self, message: Message) -> None:
         self._observers.announce(lambda observer: observer.message_expired(message))
+
+
+class _AsBroker:
+    """Sends dead letters, whose destinations the broker itself creates, maybe while it creates others for a client."""
+
+    def __init__(self, broker: BrokerCore) -> None:
+        self._broker = broker
+
+    def send(self, message: Message) -> None:
+        """Send a dead letter."""
+        destinations = self._broker.destinations
+        creator, destinations.creator = destinations.creator, None
+        try:
+            self._broker.send(message)
+        finally:
+            destinations.creator = creator
 
 
 def _check_branch(branch: XATransactionId) -> None:

@@ -31,11 +31,12 @@ from pybroker.broker.core.scheduler import is_management
 from pybroker.broker.core.selector import SelectorQuota
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.usage import Usage
-from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
+from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts, queue
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import (
     BrokerError,
     CommitFailed,
+    InvalidDestination,
     RequestError,
     ResourceLimit,
     TransactionError,
@@ -56,6 +57,8 @@ TRANSACTIONS_MAX = 10_000
 _USUAL_TRANSACTIONS = 10
 """Open transactions of a connection that count only themselves, so that few are as fast as without these limits."""
 _NO_STEPS: Final[Steps] = iter(())
+
+_EVERY_QUEUE: Final = queue(">")
 
 _STEP_COST: Final = 10
 """Closing a consumer takes as long as so many usual operations."""
@@ -443,6 +446,8 @@ class BrokerConnection(Owner):
         """Create a destination; a temporary one lives as long as this connection."""
         if destination.is_temporary and destination not in self.temporaries:
             self.require(Right.CREATE, destination)
+            if self.rights is not None and not destination.name.startswith(f"{self.connection_id}:"):
+                raise InvalidDestination(f"{destination} is no name for a temporary destination of this connection")
             size = size_of_destination(destination)
             self.objects.acquire(size, "temporary destination")
             try:
@@ -451,7 +456,8 @@ class BrokerConnection(Owner):
                 self.objects.release(size)
                 raise
             self.temporaries[destination] = None
-        self._host.provide(destination, self)
+        for part in parts(destination):
+            self._host.provide(part, self)
 
     def remove_destination(self, destination: Destination) -> None:
         """Delete a destination that has no consumers."""
@@ -526,7 +532,7 @@ class BrokerConnection(Owner):
 
     def in_doubt(self) -> Sequence[XATransactionId]:
         """Return the prepared transactions."""
-        return self._host.in_doubt()
+        return [branch for branch, transaction in self._host.in_doubt() if self._may_end(transaction)]
 
     def add_acknowledgements(
         self, consumer: BrokerConsumer, references: Sequence[Reference], transaction: TransactionId
@@ -553,8 +559,16 @@ class BrokerConnection(Owner):
 
     def _found(self, transaction: TransactionId) -> BrokerTransaction | None:
         if isinstance(transaction, XATransactionId):
-            return self._host.branch(transaction)
+            branch = self._host.branch(transaction)
+            return branch if branch is not None and self._may_end(branch) else None
         return self.transactions.get(transaction)
+
+    def _may_end(self, branch: BrokerTransaction) -> bool:
+        """Return True if an XA transaction is one of this user, or this user is an administrator of all queues.
+
+        The store does not keep the user: after a failover each user may end the transactions in doubt.
+        """
+        return branch.user is None or branch.user == self.user.name or self.allows(Right.REMOVE, _EVERY_QUEUE)
 
     def _forget(self, ending: BrokerTransaction) -> None:
         """Remove a transaction that has ended, from the connection that began it and from the broker."""

@@ -96,6 +96,17 @@ class Owner(PiecewiseWorker):
         """Return True if the user has a right to all of these destinations, or patterns of them."""
         return self.rights is None or self.rights.allow(right, destinations)
 
+    def require_durable(self, destination: Destination) -> None:
+        """Check that the user may have a durable subscription, which covers no advisories.
+
+        Raises:
+            AccessDenied: the user may not.
+        """
+        self.require(Right.READ, destination)
+        rights = self.rights if destination.is_pattern else None
+        if rights is not None and not rights.may_read_some(destination, advisories=False):
+            raise refusal(self.user, Right.READ, (destination,))
+
     def may_read(self, destination: Destination) -> bool:
         """Return True if the user may consume from a destination."""
         return self.rights is None or self.rights.may_read(destination)

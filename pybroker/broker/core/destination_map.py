@@ -78,6 +78,29 @@ class PatternMap(Generic[ValueT]):
         """Return True if a destination, or a pattern that covers its name, has a value."""
         return any(self._covering(destination))
 
+    def overlaps(self, pattern: Destination) -> bool:
+        """Return True if there is a name that both a pattern here and this one cover."""
+        root = self._roots.get(pattern.type)
+        if root is None:
+            return False
+        names, is_open = pattern_levels(pattern.name)
+        found = [(root, 0)]
+        while found:
+            node, depth = found.pop()
+            if node.open:
+                return True
+            if depth == len(names):
+                if node.exact or (is_open and node.children):
+                    return True
+            elif names[depth] == "*":
+                found.extend([(child, depth + 1) for child in node.children.values()])
+            else:
+                for name in (names[depth], "*"):
+                    child = node.children.get(name)
+                    if child is not None:
+                        found.append((child, depth + 1))
+        return False
+
     def _covering(self, destination: Destination) -> Iterator[dict[ValueT, int]]:
         """Yield the values of the patterns that cover a name, with their numbers; some have none."""
         root = self._roots.get(destination.type)

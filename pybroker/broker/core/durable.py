@@ -82,9 +82,15 @@ class CoveredTopic:
 
 
 class Durable(StoredSource):
-    """One durable subscription, with or without a consumer."""
+    """One durable subscription, with or without a consumer.
 
-    __slots__ = ("_held", "_matches", "_rights", "consumer", "info", "topics")
+    Attributes:
+        reader: what its last user may read; None: everything, or there was none since it was recovered.
+        is_recovered: True from its recovery until its first consumer: then its user is not known.
+        unvouched: topics that it has begun to cover meanwhile, which its user may not be allowed to read.
+    """
+
+    __slots__ = ("_held", "_matches", "_rights", "consumer", "info", "is_recovered", "reader", "topics", "unvouched")
 
     def __init__(
         self,
@@ -103,6 +109,9 @@ class Durable(StoredSource):
         self.consumer: BrokerConsumer | None = None
         self._held: dict[Destination, SharedUsage] = {}
         self._matches = matches
+        self.reader: Rights | None = None
+        self.is_recovered = False
+        self.unvouched: set[Destination] = set()
         self._rights: Rights | None = None
         """What the consumer's user may read of the topics that a wildcard covers; None: all of them."""
 
@@ -238,12 +247,12 @@ class Durable(StoredSource):
         such messages are left in the backlog. They are acknowledged here.
         """
         found, looked_at = super().read(refs)
-        if self._matches is None and not self.info.no_local and self._rights is None:
+        if self._matches is None and not self.info.no_local:
             return found, looked_at
         wanted: list[Reference] = []
         for reference in found:
             message = reference.message
-            if self._wants(message):
+            if self._matches_terms(message):
                 message.decoded = None  # saves memory while it waits
                 wanted.append(reference)
             else:
@@ -295,10 +304,14 @@ class Durable(StoredSource):
         held.release(replaced, REFERENCE_BYTES)
 
     def _wants(self, message: Message) -> bool:
+        """Return True if a message matches the terms, and the consumer's user may read its topic."""
+        if self._rights is not None and not self._rights.may_read(message.destination):
+            return False
+        return self._matches_terms(message)
+
+    def _matches_terms(self, message: Message) -> bool:
         consumer = self.consumer
         if self.info.no_local and consumer and message.connection_id == consumer.connection.connection_id:
-            return False
-        if self._rights is not None and not self._rights.may_read(message.destination):
             return False
         return self._matches is None or self._matches(message, 0)
 

@@ -7,7 +7,7 @@ subscription to a wildcard that covers no topic yet has one record, under the na
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from pybroker.broker.core.consumer import BrokerConsumer, Matcher, matcher
+from pybroker.broker.core.consumer import BrokerConsumer, Matcher, Owner, matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durable import Durable, on_topic
@@ -21,6 +21,7 @@ from pybroker.broker.core.object_memory import (
 )
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.rights import Right
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.domain.destination import Destination, is_advisory
@@ -85,14 +86,20 @@ class Durables(Mapping[str, Durable]):
         """Attach a consumer to its subscription, which is created if it is new, and replaced if its terms have changed.
 
         Raises:
+            AccessDenied: it has messages of a topic that the consumer's user may not read.
             SubscriptionInUse: it is active.
             ResourceLimit: it is new, and there are too many.
         """
-        creator = consumer.connection.objects
+        creator, rights = consumer.connection.objects, consumer.connection.rights
         durable = self._find(info.client_id, info.name)
+        if durable is not None:
+            self.check_reader(durable, consumer.connection)
         if durable is not None and durable.is_same(info):
             self._store.require_fence()  # nothing is appended, and the next master may have deleted it
+            durable.reader, durable.is_recovered = rights, False
             durable.attach(consumer)
+            if rights is not None and info.subscribed_destination.is_pattern:
+                consumer.connection.work_off(self._extend(durable))
             return
         matches = self._count_matches(info)
         growth = DURABLE_MATCH_BYTES * (matches - self._match_counts.get(info.key, 0))
@@ -102,9 +109,23 @@ class Durables(Mapping[str, Durable]):
         if durable is not None:
             self._drop(durable)
         durable = self.add(info, matcher(info.selector), creator)
+        durable.reader, durable.is_recovered = rights, False
         self._count(durable, matches)
         self._beginning.add(info.key)
         consumer.connection.work_off(self._begin(durable, consumer))
+
+    def check_reader(self, durable: Durable, owner: Owner) -> None:
+        """Check that a connection's user may read what a subscription has collected, maybe for another user.
+
+        Raises:
+            AccessDenied: the user may not.
+        """
+        if owner.rights is None:
+            return
+        owner.require_durable(durable.info.subscribed_destination)
+        for topic in durable.topics:
+            if topic.destination not in durable.unvouched:
+                owner.require(Right.READ, topic.destination)
 
     def check_inactive(self, info: DurableSubscription) -> None:
         """Check that a subscription may be activated.
@@ -152,6 +173,7 @@ class Durables(Mapping[str, Durable]):
             clock=self._clock,
             policy=self._policy(info.subscribed_destination),
         )
+        durable.is_recovered = creator is None
         self._by_destination.add(info.subscribed_destination, durable)
         self._objects.add_lasting(info.key, _size(info), creator)
         return durable
@@ -197,6 +219,15 @@ class Durables(Mapping[str, Durable]):
     def _is_in_use(self, durable: Durable) -> bool:
         return durable.consumer is not None or durable.info.key in self._beginning
 
+    def _extend(self, durable: Durable) -> Steps:
+        """Have a subscription cover the topics that its user may read, and could not before."""
+        for topic in self._topics.covered_by(durable.info.subscribed_destination):
+            if durable.is_closed:
+                return
+            if not durable.is_on(topic.destination) and topic in self._topics.covered_by(topic.destination):
+                self._cover(durable, topic)
+                yield _COVER_COST
+
     def _begin(self, durable: Durable, consumer: BrokerConsumer) -> Steps:
         """Begin a new subscription: cover the existing topics, also if the consumer closes meanwhile, and attach it."""
         info = durable.info
@@ -221,6 +252,10 @@ class Durables(Mapping[str, Durable]):
         destination = topic.destination
         if durable.is_on(destination) or is_advisory(destination):  # advisories are not kept for absent clients
             return False
+        if durable.reader is not None and not durable.reader.may_read(destination):
+            return False
+        if durable.is_recovered:
+            durable.unvouched.add(destination)
         self._commits.carry_out(topic.gate)  # what was committed before belongs to no new subscription
         stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
         self.join(durable, topic)

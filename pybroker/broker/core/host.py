@@ -221,7 +221,7 @@ class Host(metaclass=ABCMeta):
         """Remove a transaction that has ended."""
 
     @abstractmethod
-    def in_doubt(self) -> Sequence[XATransactionId]:
+    def in_doubt(self) -> Sequence[tuple[XATransactionId, BrokerTransaction]]:
         """Return the prepared transactions."""
 
     # ------------------------------------------------------------ end

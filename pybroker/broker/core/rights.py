@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from pybroker.broker.core.destination_map import PatternMap
-from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, is_advisory, parts, patterns_overlap, topic
+from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, is_advisory, parts, queue, topic
 from pybroker.broker.domain.rules import EVERY_USER, Grants, Rules
 from pybroker.broker.domain.security import AccessDenied, User
 
@@ -23,6 +23,10 @@ REMEMBERED_MAX: Final = 10_000
 
 READABLE_TO_ALL: Final = frozenset((topic(ADVISORY_PREFIX + "TempQueue"), topic(ADVISORY_PREFIX + "TempTopic")))
 """The topics that each client of Java, .NET and C++ subscribes to: without them it cannot start its connection."""
+
+
+NAME_MAX: Final = 1024
+"""The characters of a name that is remembered; clients can choose longer ones, which are refused later."""
 
 
 class Right(enum.Enum):
@@ -66,17 +70,11 @@ class _RuleIndex:
         """True if every user has all rights to temporary destinations."""
         return self._rules.temporary is None
 
-    def readable(self, pattern: Destination, groups: Collection[str]) -> frozenset[str]:
-        """Return the patterns of the rules by which these groups may read what a pattern covers."""
-        found = {
-            rule.pattern.name
-            for rule in self._rules.rules
-            if rule.pattern.type is pattern.type
-            and _includes(rule.grants.read, groups)
-            and patterns_overlap(rule.pattern.name, pattern.name)
-        }
+    def readers(self, groups: Collection[str]) -> frozenset[Destination]:
+        """Return the patterns of the rules by which these groups may read."""
+        found = {rule.pattern for rule in self._rules.rules if _includes(rule.grants.read, groups)}
         if _includes(self._rules.default.read, groups):
-            found.add(">")
+            found.update((queue(">"), topic(">")))
         return frozenset(found)
 
 
@@ -91,17 +89,20 @@ class Rights:
         self.writable: set[Destination] = set()
         self._groups = groups
         self._rules = rules
-        self._former = rules
         self._readable: dict[Destination, bool] = {}
-        self._changed: dict[Destination, bool] = {}
-        """By pattern, if the rules for reading what it covers have changed with the last `renew`."""
+        self._readers: frozenset[Destination] | None = None
+        """The patterns that they may read; None until they are looked up."""
+        self._reader_map: PatternMap[bool] = PatternMap()
+        self._changed: PatternMap[bool] = PatternMap()
+        """The patterns that they may read since the last `renew`, or may not since."""
 
     def renew(self, rules: _RuleIndex) -> None:
         """Put other rules in force."""
-        self._former, self._rules = self._rules, rules
+        former, self._rules = self._find_readers(), rules
+        self._readers = None
+        self._changed = _map_of(former ^ self._find_readers())
         self.writable.clear()
         self._readable.clear()
-        self._changed.clear()
 
     def allow(self, right: Right, destinations: Sequence[Destination]) -> bool:
         """Return True if they have a right to all of these destinations."""
@@ -117,40 +118,49 @@ class Rights:
             return True
         if not all([self._allows(Right.WRITE, part) for part in parts(destination)]):
             return False
-        if len(self.writable) >= REMEMBERED_MAX:
-            self.writable.clear()
-        self.writable.add(destination)
+        if len(destination.name) <= NAME_MAX and not destination.is_composite:
+            if len(self.writable) >= REMEMBERED_MAX:
+                self.writable.clear()
+            self.writable.add(destination)
         return True
 
     def may_read(self, destination: Destination) -> bool:
         """Return True if they may consume from one destination."""
         known = self._readable.get(destination)
         if known is None:
-            if len(self._readable) >= REMEMBERED_MAX:
-                self._readable.clear()
-            known = self._readable[destination] = self._allows(Right.READ, destination)
+            known = self._allows(Right.READ, destination)
+            if len(destination.name) <= NAME_MAX:
+                if len(self._readable) >= REMEMBERED_MAX:
+                    self._readable.clear()
+                self._readable[destination] = known
         return known
 
-    def may_read_some(self, pattern: Destination) -> bool:
-        """Return True if they may consume from a destination that a pattern covers, or could cover."""
-        if any([pattern.type is each.type and patterns_overlap(pattern.name, each.name) for each in READABLE_TO_ALL]):
+    def may_read_some(self, pattern: Destination, *, advisories: bool = True) -> bool:
+        """Return True if they may consume from a destination that a pattern covers, or could cover.
+
+        Args:
+            pattern: the pattern.
+            advisories: the topics that all may read count too.
+        """
+        if advisories and _READABLE_TO_ALL_MAP.overlaps(pattern):
             return True
-        return bool(self._rules.readable(pattern, self._groups))
+        self._find_readers()
+        return self._reader_map.overlaps(pattern)
 
     def has_changed_for(self, reader: Destination) -> bool:
         """Return True if a consumer of a destination or pattern has to subscribe again after the last `renew`."""
-        if not reader.is_pattern:
-            return not self.may_read(reader)
-        changed = self._changed.get(reader)
-        if changed is None:
-            groups = self._groups
-            changed = self._rules.readable(reader, groups) != self._former.readable(reader, groups)
-            self._changed[reader] = changed
-        return changed
+        return self._changed.overlaps(reader) if reader.is_pattern else not self.may_read(reader)
+
+    def _find_readers(self) -> frozenset[Destination]:
+        readers = self._readers
+        if readers is None:
+            readers = self._readers = self._rules.readers(self._groups)
+            self._reader_map = _map_of(readers)
+        return readers
 
     def _allows(self, right: Right, destination: Destination) -> bool:
         rules = self._rules
-        if destination.is_temporary and rules.are_temporaries_free:
+        if destination.is_temporary and (right is Right.REMOVE or rules.are_temporaries_free):
             return right is not Right.REMOVE  # which its owner alone may, and without a rule
         if right is Right.READ and destination in READABLE_TO_ALL:
             return True
@@ -191,3 +201,13 @@ def _granted(grants: Grants, right: Right) -> frozenset[str]:
 
 def _includes(granted: frozenset[str], groups: Collection[str]) -> bool:
     return EVERY_USER in granted or not granted.isdisjoint(groups)
+
+
+def _map_of(patterns: Collection[Destination]) -> PatternMap[bool]:
+    made: PatternMap[bool] = PatternMap()
+    for pattern in patterns:
+        made.add(pattern, True)
+    return made
+
+
+_READABLE_TO_ALL_MAP: Final = _map_of(READABLE_TO_ALL)

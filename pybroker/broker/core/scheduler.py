@@ -620,7 +620,10 @@ def _work_off(steps: Steps, worker: PiecewiseWorker | None) -> None:
 
 def is_management(message: Message) -> bool:
     """Return True if a message is a scheduler command."""
-    return message.destination.name[: len(MANAGEMENT)].lower() == _MANAGEMENT_LOWER
+    return (
+        not message.destination.is_temporary
+        and message.destination.name[: len(MANAGEMENT)].lower() == _MANAGEMENT_LOWER
+    )
 
 
 _MANAGEMENT_LOWER = MANAGEMENT.lower()

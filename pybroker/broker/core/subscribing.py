@@ -14,7 +14,7 @@ from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Right
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
-from pybroker.broker.domain.destination import is_advisory
+from pybroker.broker.domain.destination import DestinationType, is_advisory
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidDestination, RequestError
 from pybroker.broker.domain.ports import Deliver
@@ -158,13 +158,16 @@ class Subscribing:
         patterns = False
         for destination in request.destinations:
             if destination.is_pattern and not (
-                self._destinations.router.creates_queue(destination) and owner.allows(Right.CREATE, destination)
+                self._destinations.router.creates_queue(destination)
+                and owner.may_read(destination)
+                and owner.allows(Right.CREATE, destination)
             ):
                 patterns = True
             else:
                 patterns |= destination.is_pattern
                 # Advisory topics have no limit of their own: each is removed with its last listener.
-                create = self._destinations.ensure if is_advisory(destination) else self._destinations.target
+                is_listener = destination.type is DestinationType.TOPIC and is_advisory(destination)
+                create = self._destinations.ensure if is_listener else self._destinations.target
                 create(destination)
         return patterns
 
@@ -186,6 +189,7 @@ class Subscribing:
             selector=request.selector,
             no_local=request.no_local,
         )
+        owner.require_durable(destination)
         self._destinations.durables.check_inactive(info)
         # Created first: an invalid selector must be found before the new subscription replaces an old one.
         consumer = BrokerConsumer(

@@ -200,8 +200,8 @@ class SubscriptionIndex:
         return found
 
     def covers(self, topic: Destination) -> bool:
-        """Return True if a subscription to a wildcard covers a topic, even if its user may not read that."""
-        return bool(self._groups) and self._patterns.covers(topic)
+        """Return True if a subscription to a wildcard covers a topic, which its user may read."""
+        return bool(self._groups) and bool(self.covering(topic))
 
     def remember(self, topic: ReceiverCache) -> None:
         """Have a topic look its groups up again after the next change of the wildcards' subscriptions."""

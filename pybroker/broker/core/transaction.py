@@ -88,6 +88,7 @@ class BrokerTransaction:
         "id",
         "owner",
         "state",
+        "user",
     )
 
     def __init__(
@@ -110,6 +111,8 @@ class BrokerTransaction:
         """
         self.id = transaction_id
         self.owner = owner
+        self.user: str | None = None
+        """The user who has begun it; None: it is not known, or does not matter."""
         self.state = _ACTIVE
         self._store = store
         self._at_commit: list[Callable[[], None]] = []

@@ -163,7 +163,7 @@ def test_rules_are_read_again(config: Config, tmp_path: Path, caplog: pytest.Log
     rules = SecurityFiles(Config(users_file=config.users_file, groups_file=config.groups_file, rules_file=path)).rules
     assert rules is not None
     assert [each.pattern.name for each in rules.content.rules] == ["A.>"]
-    assert "gives rights to group 'misspelt', to which no user belongs" in caplog.text
+    assert "gives rights to groups to which no user belongs: 'misspelt'" in caplog.text
     assert "'g'" not in caplog.text
     path.write_text("[[rules]]\nqueue = 1\n")
     assert [rules.refresh() for _ in range(3)] == [None, None, None]

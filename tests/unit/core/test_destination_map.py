@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.core.destination_map import NameMap, PatternMap
-from pybroker.broker.domain.destination import Destination, DestinationType, matches, queue, topic
+from pybroker.broker.domain.destination import Destination, DestinationType, matches, patterns_overlap, queue, topic
 
 NAMES = st.lists(st.sampled_from(["a", "b", "", "*", ">"]), min_size=1, max_size=4).map(".".join)
 DESTINATIONS = st.builds(Destination, st.sampled_from([DestinationType.QUEUE, DestinationType.TOPIC]), NAMES)
@@ -35,6 +35,15 @@ def test_values_of_a_pattern_are_those_of_the_names_it_covers(names, removed, pa
         found.remove(names[number])
     expected = [number for number, name in enumerate(names) if number not in removed and covers(pattern, name)]
     assert found.covered_by(pattern) == expected
+
+
+@given(patterns=st.lists(DESTINATIONS, max_size=5), wanted=DESTINATIONS)
+def test_patterns_overlap_as_each_with_each(patterns, wanted):
+    found: PatternMap[bool] = PatternMap()
+    for pattern in patterns:
+        found.add(pattern, True)
+    expected = any(each.type is wanted.type and patterns_overlap(each.name, wanted.name) for each in patterns)
+    assert found.overlaps(wanted) is expected
 
 
 def test_value_of_several_patterns_is_found_once_at_its_first_place():

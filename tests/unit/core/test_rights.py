@@ -8,10 +8,11 @@ import pytest
 from pybroker.broker.core.policy import DestinationPolicy, FixedCountRecovery
 from pybroker.broker.core.virtual import CompositeDestination, Forward
 from pybroker.broker.domain.destination import Destination, parse, parts_to_consume, queue, topic
+from pybroker.broker.domain.errors import InvalidDestination, TransactionError, UnknownTransaction
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.rules import Grants, Rule, Rules
 from pybroker.broker.domain.security import AccessDenied, User
-from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.memory import MemoryStore
 from tests.unit.core.conftest import Client, Inbox, World, make_message
 
@@ -250,6 +251,7 @@ def test_a_durable_wildcard_delivers_what_may_be_read() -> None:
     assert again.ids == ["U.a later"]
     again.ack()
     assert made.broker.durables["id:d"].pending.count == 0
+    assert not made.broker.topics[topic("S.a")].is_kept_now, "it does not cover what its user may not read"
 
 
 def test_advisories_are_those_that_may_be_read() -> None:
@@ -264,7 +266,7 @@ def test_advisories_are_those_that_may_be_read() -> None:
     temporary = made.client(user=BOB).subscribe(
         "topic://ActiveMQ.Advisory.TempQueue", composite=(topic("ActiveMQ.Advisory.TempTopic"),)
     )
-    admin.connection.add_destination(parse("temp-queue://c:1"))
+    admin.connection.add_destination(parse(f"temp-queue://{admin.connection.connection_id}:1"))
     assert len(temporary.deliveries) == 1, "each client needs them, and may read them without a rule"
     denied(
         lambda: made.client(user=BOB).subscribe("topic://ActiveMQ.Advisory.Connection"),
@@ -319,34 +321,34 @@ def test_copies_of_a_virtual_topic_need_a_right_to_the_topic_only() -> None:
 def test_temporary_destinations_are_free_without_a_rule() -> None:
     made = world()
     ann, bob = made.client(user=ANN), made.client(user=BOB)
-    reply = parse("temp-queue://c:1")
+    reply = parse(f"temp-queue://{ann.connection.connection_id}:1")
     ann.connection.add_destination(reply)
     inbox = ann.subscribe(str(reply))
     bob.send(str(reply), "answer")
     assert inbox.ids == ["answer"]
     inbox.consumer.close()
-    denied(lambda: bob.connection.remove_destination(reply), "bob is not authorized to remove: temp-queue://c:1")
+    denied(lambda: bob.connection.remove_destination(reply), f"bob is not authorized to remove: {reply}")
     ann.connection.remove_destination(reply)
 
 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (grants("users", "users"), "create: temp-queue://c:1"),
-        (grants("", "users", "users"), "read from: temp-queue://c:1"),
-        (grants("users", "", "users"), "write to: temp-queue://c:1"),
+        (grants("users", "users"), "create"),
+        (grants("", "users", "users"), "read from"),
+        (grants("users", "", "users"), "write to"),
     ],
 )
 def test_temporary_destinations_by_a_rule(given: Grants, text: str) -> None:
     client = world(Rules(EVERYTHING, temporary=given)).client(user=ANN)
-    reply = parse("temp-queue://c:1")
+    reply = parse(f"temp-queue://{client.connection.connection_id}:1")
 
     def use() -> None:
         client.connection.add_destination(reply)
         client.subscribe(str(reply))
         client.send(str(reply), "1")
 
-    denied(use, f"ann is not authorized to {text}")
+    denied(use, f"ann is not authorized to {text}: {reply}")
     assert (reply in client.connection.temporaries) is not text.startswith("create")
 
 
@@ -445,3 +447,149 @@ def test_other_rules_twice_in_a_row() -> None:
     use(made, *RULES.rules, more)
     use(made, *RULES.rules, more)
     assert all(client.throttle.error is not None for client in clients)
+
+
+# ---------------------------------------------------------------- durable subscriptions of others
+
+
+def leave(made: World, user: User, name: str, *sent: str) -> None:
+    """Leave a durable subscription of a user, with messages."""
+    client = made.client("id", user)
+    client.subscribe(name, subscription_name="d")
+    client.connection.close()
+    for each in sent:
+        made.client(user=ADMIN).send(f"topic://{each}", each)
+
+
+@pytest.mark.parametrize("name", ["topic://>", "topic://S.secret", "topic://*.secret"])
+def test_the_subscription_of_another_stays(name: str) -> None:
+    made = world()
+    leave(made, ADMIN, name, "S.secret")
+    client = made.client("id", ANN)
+    for act in (
+        lambda: client.subscribe(name, subscription_name="d"),
+        lambda: client.subscribe("topic://U.a", subscription_name="d"),
+        lambda: client.connection.unsubscribe("id", "d"),
+    ):
+        with pytest.raises(AccessDenied, match="User ann is not authorized to read from: topic://"):
+            act()
+    client.connection.close()
+    assert made.client("id", ADMIN).subscribe(name, subscription_name="d").ids == ["S.secret"]
+
+
+def test_a_durable_wildcard_needs_a_topic_that_may_be_read() -> None:
+    made = world()
+    client = made.client("id", User("nemo", frozenset()))
+    for name in ("topic://>", "topic://*.*.*", "topic://ActiveMQ.>"):
+        denied(partial(client.subscribe, name, subscription_name="d"), f"nemo is not authorized to read from: {name}")
+    assert not made.broker.durables
+
+
+def test_a_backlog_waits_while_its_user_has_lost_the_right() -> None:
+    made = world()
+    leave(made, ANN, "topic://U.>", "U.a", "U.b")
+    use(made, rule("topic://U.a", "users", "users", "users"))
+    client = made.client("id", ANN)
+    denied(
+        lambda: client.subscribe("topic://U.>", subscription_name="d"),
+        "ann is not authorized to read from: topic://U.b",
+    )
+    use(made, *RULES.rules)
+    assert client.subscribe("topic://U.>", subscription_name="d").ids == ["U.a", "U.b"]
+
+
+def test_a_durable_wildcard_covers_what_its_user_gains() -> None:
+    made = world()
+    leave(made, ANN, "topic://*.a", "S.a")
+    use(made, *RULES.rules, rule("topic://S.a", read="users"))
+    made.client(user=ADMIN).send("topic://S.a", "not covered yet")
+    client = made.client("id", ANN)
+    inbox = client.subscribe("topic://*.a", subscription_name="d")
+    made.client(user=ADMIN).send("topic://S.a", "covered")
+    assert inbox.ids == ["covered"]
+
+
+def test_after_a_restart_what_its_user_may_not_read_is_dropped() -> None:
+    made = world()
+    leave(made, ANN, "topic://*.a", "U.a")
+    made.start()
+    for name in ("S.a", "U.a"):
+        made.client(user=ADMIN).send(f"topic://{name}", f"{name} later")
+    client = made.client("id", ANN)
+    inbox = client.subscribe("topic://*.a", subscription_name="d")
+    assert inbox.ids == ["U.a", "U.a later"]
+    for _ in range(2):
+        inbox.ack()
+        del inbox.deliveries[0]
+    assert made.broker.durables["id:d"].pending.count == 0
+    client.connection.close()
+    made.client("id", ANN).subscribe("topic://*.a", subscription_name="d")
+
+
+# ---------------------------------------------------------------- XA transactions of others
+
+
+XID = XATransactionId(1, b"global", b"branch")
+
+
+def test_a_transaction_belongs_to_its_user() -> None:
+    made = world()
+    ann, bob, admin = (made.client(user=each) for each in (ANN, BOB, ADMIN))
+    ann.connection.begin(XID)
+    for act in (bob.connection.rollback, bob.connection.prepare, bob.connection.commit):
+        with pytest.raises(UnknownTransaction):
+            act(XID)
+    with pytest.raises(TransactionError, match="is a transaction of another user"):
+        bob.connection.begin(XID)
+    ann.connection.send(make_message("1", "queue://U.a"), XID)
+    ann.connection.prepare(XID)
+    assert not bob.connection.in_doubt()
+    assert ann.connection.in_doubt() == [XID]
+    assert admin.connection.in_doubt() == [XID]
+    admin.connection.commit(XID, prepared=True)
+    assert ann.subscribe("queue://U.a").ids == ["1"]
+
+
+# ---------------------------------------------------------------- names, and what the broker does for clients
+
+
+def test_long_and_composite_names_are_not_remembered() -> None:
+    made = world()
+    client = made.client(user=ANN)
+    rights = client.connection.rights
+    assert rights is not None
+    client.send("queue://U.a,U.b", "1")
+    with pytest.raises(InvalidDestination):
+        client.send("queue://U." + "x" * 2000, "1")
+    assert all(len(each.name) <= 1024 and not each.is_composite for each in rights.writable)
+
+
+def test_a_topic_is_in_use_by_those_who_may_read_it() -> None:
+    made = world()
+    made.client(user=ANN).subscribe("topic://>")
+    admin = made.client(user=ADMIN)
+    for _ in range(2):
+        admin.send("topic://S.secret", "1")
+        admin.connection.remove_destination(topic("S.secret"))
+
+
+def test_a_queue_that_is_named_like_an_advisory_is_a_queue() -> None:
+    made = world(Rules((rule("queue://>", read="users"),)))
+    denied(
+        lambda: made.client(user=ANN).subscribe("queue://ActiveMQ.Advisory.x"),
+        "ann is not authorized to create: queue://ActiveMQ.Advisory.x",
+    )
+
+
+def test_a_temporary_destination_has_the_name_of_its_connection() -> None:
+    made = world()
+    with pytest.raises(InvalidDestination, match="no name for a temporary destination of this connection"):
+        made.client(user=ANN).connection.add_destination(parse("temp-queue://other:1"))
+
+
+def test_each_part_of_a_composite_name_is_created_by_a_right() -> None:
+    client = world().client(user=ANN)
+    denied(
+        lambda: client.connection.add_destination(parse("queue://U.new,S.new")),
+        "ann is not authorized to create: queue://S.new",
+    )

@@ -47,14 +47,17 @@ def test_all_that_a_file_may_have() -> None:
     assert rules_toml.unknown_groups(rules, {"shop", "admins"}) == ["audit", "billing"]
 
 
-def test_a_file_without_rules_gives_no_right() -> None:
-    assert read("") == Rules()
+def test_no_one_may_use_temporary_destinations() -> None:
+    assert read("[default]\nread = ['g']\n[temporary]\n").temporary == Grants()
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
         ("x", "no TOML"),
+        ("", "it has no rules"),
+        ("[temporary]", "it has no rules"),
+        ('[[rules]]\nqueue = "A"\nread = ["g"]\n' * 2001, "more than 2,000 rules"),
         ("x = 1", "nothing else, but here is 'x'"),
         ('[rules]\nqueue = "A"', "with two brackets"),
         ('\n\n[[rules]]\nread = ["g"]', r"rules.toml, line 3: rule 1: write either `queue"),
@@ -77,7 +80,10 @@ def test_a_file_without_rules_gives_no_right() -> None:
         ('[[rules]]\nqueue = "A?x=1"\nread = ["g"]', "nor options"),
         ("rules = [1]", "rule 1: it has `queue`"),
         ("\n[default]\n", r"line 2: \[default\]: it gives no right"),
-        ('[temporary]\nqueue = "A"', r"line 1: \[temporary\]: it has `read`, `write`, `admin`, and nothing else"),
+        (
+            '[default]\nread = ["g"]\n[temporary]\nqueue = "A"',
+            r"line 3: \[temporary\]: it has `read`, `write`, `admin`, and nothing else",
+        ),
         ("default = 1", r"\[default\]: it has"),
     ],
 )
@@ -93,4 +99,4 @@ def test_rules_in_a_form_without_headers() -> None:
 
 
 def test_warnings_about_the_file_are_kept() -> None:
-    assert rules_toml.read(Content(PATH, b"", ("careful",))).warnings == ("careful",)
+    assert rules_toml.read(Content(PATH, b"[default]\nread = ['g']\n", ("careful",))).warnings == ("careful",)
