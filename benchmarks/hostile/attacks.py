@@ -20,6 +20,7 @@ THEMES: Final = (
     "extremes",
     "multipliers",
     "crowds",
+    "combinations",
 )
 """Modules of this package that declare attacks."""
 

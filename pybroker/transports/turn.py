@@ -44,11 +44,11 @@ OUTPUT_SECONDS: Final = 0.005
 SPREAD_SECONDS: Final = 0.005
 """The limit to the time of timers and ends of connections in a turn."""
 
-_OUTPUTS_UNMEASURED: Final = 64
-"""Connections with output in a turn, up to which the clock is not read for it: less than a millisecond."""
+_OUTPUTS_UNMEASURED: Final = 4
+"""Connections with output in a turn, up to which the clock is not read for it."""
 
-_CLOCK_MASK: Final = 15
-"""The number above which the clock is read, for every sixteenth."""
+_CLOCK_MASK: Final = 3
+"""The number above which the clock is read, for every fourth: each may have megabytes, to be encrypted."""
 
 DEFERRED_PIECES: Final = 20
 """The limit to the pieces of deferred work in a turn: each may leave output, which is sent at the end of the turn."""

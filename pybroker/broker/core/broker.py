@@ -190,6 +190,7 @@ class BrokerCore(Host):
             send=self._send_due,
             when_durable=self._when_due_durable,
             is_busy=lambda: self._due_work.is_busy,
+            monotonic=lambda: self.usage.paging.monotonic(),
             clock=self.clock,
             wake_at=wake_at,
             connection_id=connection_id,

@@ -8,13 +8,12 @@ the event loop. If a page cannot be read now, the browser waits: it gets the end
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
-from itertools import chain
 from operator import attrgetter
 
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.counting_consumer import CountedSource
 from pybroker.broker.core.paged_out_index import MessageRef
-from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, severity
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -35,21 +34,28 @@ class BrowserSnapshot(CountedSource):
         self._browsed = browsed
         self._paging = queues[0].paging if queues else None
         self._views = [_View(queue) for queue in queues]
-        self._found: Iterator[Reference] | None = chain.from_iterable(self._views)
+        self._found: Iterator[Reference | None] | None = self._walk()
         consumer.add_source(self)
 
     def dispatch(self, consumer: BrokerConsumer | None = None) -> None:
         """Deliver messages while the browser has capacity; after the last one, signal the end."""
         count, space = PAGE_MAX, PAGE_BYTES_MAX
+        ends_at = 0.0
         while self._found is not None and self._consumer.has_capacity:
             try:
-                found = next(self._found, None)
+                found = next(self._found)
+            except StopIteration:
+                self._found = None
+                self._browsed()
+                return
             except StoreUnavailable as error:
                 self._wait(error)
                 return
-            if found is None:
-                self._found = None
-                self._browsed()
+            if found is None:  # one of maybe thousands of queues, for which a consumer of all of them is searched
+                if self._paging is not None:
+                    now = self._paging.monotonic()
+                    ends_at = ends_at or now + PIECE_SECONDS
+                    count = count if now < ends_at else 0
             elif self._consumer.accepts(found.message, found.redelivery_count):
                 self._consumer.offer(Reference(found.message, self, found.sequence, found.redelivery_count))
             count -= 1
@@ -57,10 +63,16 @@ class BrowserSnapshot(CountedSource):
             if (count <= 0 or space <= 0) and self._paging is not None and self._paging.defer(self.dispatch):
                 break
 
+    def _walk(self) -> Iterator[Reference | None]:
+        """Yield the messages of each queue that are left, and None at its end."""
+        for view in self._views:
+            yield from view
+            yield None
+
     def _wait(self, error: StoreUnavailable) -> None:
         """Continue from here once the store may be readable again."""
         _log.log(severity(error), "a browser of %s has to wait: %s", self._consumer.request.destination, error)
-        self._found = chain.from_iterable(self._views)
+        self._found = self._walk()
         if self._paging is not None:
             self._paging.waiting[self.dispatch] = None
 

@@ -187,6 +187,7 @@ class BrokerConsumer:
         "_busy",
         "_by_id",
         "_granted",
+        "_holding",
         "_indexed_to",
         "_matches",
         "_pulled",
@@ -220,6 +221,8 @@ class BrokerConsumer:
         self.closed = False
         self.match_count = 0
         self._granted: int = 0
+        self._holding: set[int] | None = None
+        """The backlogs of its outstanding deliveries, as it leaves them."""
         self._by_id: dict[str, list[Reference]] | None = None
         """Outstanding deliveries by message id, for a client that settles far from the order of delivery; else None."""
         self._indexed_to = 0
@@ -537,10 +540,18 @@ class BrokerConsumer:
         self.closed = True
         self.started = False
         self.window = 0
+        self._holding = None
         for source in self.sources:
             source.detach(self)
         self.connection.forget(self)
         self._release_references()
+
+    def has_outstanding_of(self, source: DeliverySource) -> bool:
+        """Return True if some outstanding delivery is of a backlog; for consumers of many, as they leave."""
+        holding = self._holding
+        if holding is None:
+            holding = self._holding = {id(reference.source) for reference in self.outstanding}
+        return id(source) in holding
 
     def _release_references(self) -> None:
         """Break the reference cycles, so that the memory of a closed consumer is freed without a garbage collection."""

@@ -13,12 +13,16 @@ As in ActiveMQ, a message with JMSXGroupSeq -1 of a group without an owner makes
 Source: ActiveMQ 5.17, `QueueDispatchSelector`, `CachedMessageGroupMap`.
 """
 
+import hashlib
 from collections import Counter, OrderedDict
 from dataclasses import replace
+from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import encode, fields_of
+
+NAME_REMEMBERED_MAX: Final = 100
 
 GROUPS_MAX = 1024
 """Groups whose owner is remembered per queue; ActiveMQ's default."""
@@ -42,7 +46,7 @@ class MessageGroups:
 
     def owner(self, message: Message) -> BrokerConsumer | None:
         """Return the only consumer that may get a message; None if any may, and then owns the group."""
-        return None if message.group_sequence == 1 else self._owners.get(message.group_id or "")
+        return None if message.group_sequence == 1 else self._owners.get(_key(message))
 
     def count(self, consumer: BrokerConsumer) -> int:
         """Return how many groups a consumer owns."""
@@ -50,12 +54,12 @@ class MessageGroups:
 
     def passed_over(self, message: Message, sequence: int) -> None:
         """Record that a message waits for the owner of its group."""
-        group_id = message.group_id or ""
+        group_id = _key(message)
         self._passed_over[group_id] = min(sequence, self._passed_over.get(group_id, sequence))
 
     def deliver(self, message: Message, consumer: BrokerConsumer) -> bool:
         """Record that a consumer gets a message; return True if it is the group's first for this consumer."""
-        group_id = message.group_id or ""
+        group_id = _key(message)
         if self.owner(message) is consumer:
             if message.group_sequence < 0:
                 self._release(group_id)
@@ -85,6 +89,14 @@ class MessageGroups:
             del self._counts[owner]
         if (sequence := self._passed_over.pop(group_id, None)) is not None:
             self.reopened = sequence if self.reopened is None else min(sequence, self.reopened)
+
+
+def _key(message: Message) -> str:
+    """Return what a group is remembered by: its name, or a digest of a long one, as names may have 64 kB."""
+    name = message.group_id or ""
+    if len(name) <= NAME_REMEMBERED_MAX:
+        return name
+    return f"{hashlib.blake2b(name.encode('utf-8', 'surrogatepass')).hexdigest()} of {len(name)} characters"
 
 
 class FirstOfGroup(Message):

@@ -189,7 +189,7 @@ class Queue(StoredSource):
             if not self._resting:
                 self._end_rest()
         # If the consumer has outstanding messages, their return by `restore` starts a dispatch.
-        if frees and not any(reference.source is self for reference in consumer.outstanding):
+        if frees and not consumer.has_outstanding_of(self):
             self.dispatch()
 
     def in_flight(self) -> list[Reference]:
@@ -462,7 +462,9 @@ class Queue(StoredSource):
                 self._deliver(reference, receiver)
                 if not receiver.has_capacity:
                     self._piece_left = left - 1
-                    return reference.sequence, is_bounded and left <= 1
+                    if len(self.consumer_set.eligible) > _MANY_CONSUMERS and self._is_piece_over(paging.monotonic()):
+                        self._piece_left = 0  # all of them are looked at again for the next message
+                    return reference.sequence, is_bounded and self._piece_left <= 0
             if is_bounded:
                 left -= 1
                 if is_paged:

@@ -49,6 +49,7 @@ from pybroker.broker.core.scheduled import (
 )
 from pybroker.broker.core.scheduled import is_scheduled as is_scheduled
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import (
     InvalidDestination,
     JournalCorrupt,
@@ -80,6 +81,10 @@ FIRED_MAX: Final = 200
 overdue jobs block neither the event loop nor the store."""
 FIRED_BYTES_MAX: Final = 1 << 20
 """Bytes of jobs' messages after which no further one is sent, or described, in the same turn of the event loop."""
+FIRED_SECONDS: Final = 0.005
+"""The time after which no further one is sent, or described, in the same turn: each may have very many properties."""
+SAME_ID_MAX: Final = 64
+"""Jobs of one message id: a message sent to several destinations. Each is read when there is another one."""
 BROWSES_MAX: Final = 16
 """Browses at a time; each holds a list of the jobs that it has yet to send."""
 BROWSED_MAX: Final = 50
@@ -101,6 +106,11 @@ WAKE_MS_MAX: Final = 10_000
 _log = logging.getLogger(__name__)
 
 
+def _no_time() -> float:
+    """Return the same time again and again; the default of `monotonic`: no turn is too long."""
+    return 0.0
+
+
 def _never() -> bool:
     """Return False; the default of `is_busy`."""
     return False
@@ -115,6 +125,7 @@ class Scheduler:
             `RequestError` if the message is invalid, or there is no space. Other errors end `fire`, and should end the
             broker.
         when_durable: calls back once everything sent so far is durable.
+        monotonic: seconds, for the limit to what is done in one turn of the event loop.
         is_busy: returns True while copies of what was sent are being made; descriptions for browses wait then.
         clock: milliseconds since the epoch.
         wake_at: schedules the next call of `fire`, in milliseconds since the epoch, instead of the one scheduled
@@ -136,6 +147,7 @@ class Scheduler:
         send: Callable[[Message], None],
         when_durable: Callable[[Callable[[], None]], None],
         is_busy: Callable[[], bool] = _never,
+        monotonic: Callable[[], float] = _no_time,
         clock: Clock,
         wake_at: Callable[[int | None], None],
         connection_id: str,
@@ -149,6 +161,7 @@ class Scheduler:
         self._send = send
         self._when_durable = when_durable
         self._is_busy = is_busy
+        self._monotonic = monotonic
         self._clock = clock
         self._wake_at = wake_at
         self._producer_id = ProducerId(connection_id, 0, 0)
@@ -295,12 +308,13 @@ class Scheduler:
     def _due(self, now: int) -> Iterator[Job]:
         """Yield the jobs that are due, as many as may be sent at a time."""
         self._loaded_bytes = 0
+        ends_at = self._monotonic() + FIRED_SECONDS
         for _ in range(FIRED_MAX):
             due = self._job_queue.pop_due(now, 1)
             if not due:
                 return
             yield due[0]
-            if self._loaded_bytes >= FIRED_BYTES_MAX:
+            if self._loaded_bytes >= FIRED_BYTES_MAX or self._monotonic() >= ends_at:
                 return
 
     def _run_contained(self, job: Job, now: int) -> bool:
@@ -494,8 +508,10 @@ class Scheduler:
     def _answer_browses(self) -> None:
         """Send job descriptions to the browses, oldest first, as many as one turn of the event loop has time for."""
         self._loaded_bytes = 0
-        spent = 0
+        spent, ends_at = 0, self._monotonic() + FIRED_SECONDS
         while self._browses and spent < BROWSED_MAX * COPY_COST and self._loaded_bytes < FIRED_BYTES_MAX:
+            if self._monotonic() >= ends_at:
+                return
             if self._is_busy():
                 self._browse_at = self._clock() + READ_AGAIN_MS
                 return
@@ -549,6 +565,9 @@ class Scheduler:
         while named := self._job_queue.by_id(job_id):
             if any(self._is_of(job, message) for job in named):
                 return None
+            EFFORT.is_large = True
+            if count >= SAME_ID_MAX:
+                raise ResourceLimit(f"{message.message_id} is scheduled for {count} destinations already")
             count += 1  # the message was sent to several destinations, or an ActiveMQ used the id for another job
             job_id = f"{message.message_id}-{count}"
         return job_id

@@ -58,6 +58,10 @@ _NEVER: Final = 2**63
 _ALL: Final = 1 << 60
 """More than the subscriptions of any topic."""
 
+LARGE_BYTES: Final = 16 << 10
+"""The bytes of a message from which on the clock is read for each subscriber: its transport may have to encode, render
+or encrypt it."""
+
 Discarded = Callable[["TopicSubscription", Message], None]
 """A callback for each message that is dropped because its consumer is slow."""
 
@@ -149,7 +153,7 @@ class Topic(CoveredTopic):
         """Pass a message to every subscription."""
         message = self.history.add(message)
         direct = self._direct
-        if direct is None:
+        if direct is None or len(message.data) > LARGE_BYTES:
             self._fan_out(message)
         else:
             for subscription in direct:
@@ -230,7 +234,12 @@ class Topic(CoveredTopic):
         """Pass a message to the subscriptions, in pieces if they are many, and behind the messages under way."""
         groups = self._find_groups()
         receivers = self._receivers
-        if receivers is not None and not self._under_way and not self._has_selectors:
+        if (
+            receivers is not None
+            and not self._under_way
+            and not self._has_selectors
+            and (len(message.data) <= LARGE_BYTES or len(receivers) == 1)
+        ):
             self._direct = receivers
             for subscription in receivers:
                 subscription.publish(message)
@@ -271,6 +280,7 @@ class Topic(CoveredTopic):
         else:
             receivers = following(groups, fan_out.last, fan_out.until, left + 1)
         message = fan_out.message
+        is_large = len(message.data) > LARGE_BYTES
         served, is_late = 0, False
         for subscription in receivers:
             if is_late or served >= left:
@@ -280,7 +290,9 @@ class Topic(CoveredTopic):
                 fan_out.last = subscription.number
                 if not subscription.is_closed:
                     subscription.publish(message)
-            if is_bounded and (not served & CLOCK_MASK or (subscription is not None and subscription.is_selective)):
+            if is_bounded and (
+                is_large or not served & CLOCK_MASK or (subscription is not None and subscription.is_selective)
+            ):
                 is_late = paging.monotonic() >= ends_at
         fan_out.is_over = True
         return served

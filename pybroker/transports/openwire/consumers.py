@@ -47,8 +47,11 @@ _NOT_REDELIVERED: Final = _pack(0)
 _RANGES: Final = frozenset((AckType.STANDARD, AckType.UNMATCHED))
 _MAKING_SPACE: Final = _RANGES | {AckType.INDIVIDUAL, AckType.POISON, AckType.EXPIRED}
 
-_HEADS_MAX: Final = 1024
+_HEADS_MAX: Final = 128
 """The limit to the destinations that a consumer of a pattern caches."""
+
+_HEAD_BYTES_MAX: Final = 200
+"""The limit to the bytes that are cached for one: names may have a thousand characters, and consumers be hundreds."""
 
 OnUnencodable = Callable[["OpenWireConsumer", Delivery, str], None]
 """Called with a delivery that cannot be encoded for the peer, and the reason."""
@@ -256,10 +259,12 @@ class OpenWireConsumer:
         """Build the bytes before messages of a destination and length; the next messages are mostly alike."""
         head = self._heads.get(destination)
         if head is None:
-            if len(self._heads) >= _HEADS_MAX:
-                self._heads.clear()
             consumer_id, named = ids.consumer_id(self.consumer_id), ids.destination(destination)
-            head = self._heads[destination] = b"".join((_DISPATCH, consumer_id, named, b"\x01"))
+            head = b"".join((_DISPATCH, consumer_id, named, b"\x01"))
+            if len(head) <= _HEAD_BYTES_MAX:
+                if len(self._heads) >= _HEADS_MAX:
+                    self._heads.clear()
+                self._heads[destination] = head
         self._destination, self._length = destination, length
         self._head = _pack(len(head) + length + len(_NOT_REDELIVERED)) + head
 

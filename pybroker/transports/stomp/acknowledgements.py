@@ -15,6 +15,7 @@ message id.
 """
 
 from abc import ABCMeta, abstractmethod
+from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import takewhile
@@ -165,7 +166,8 @@ class KeptDeliveries(Unacknowledged):
         # Not a dict, which gets slow when its oldest entries are removed one after another.
         self._deliveries: OrderedDict[int, Delivery] = OrderedDict()
         self._by_message_id: dict[str, int] | None = {} if by_message_id else None
-        self._copies = 0
+        self._copies: dict[str, list[int]] = {}
+        """The serials of further deliveries of a message, lowest first: a wildcard may deliver several of one id."""
 
     def __len__(self) -> int:
         return len(self._deliveries)
@@ -187,7 +189,7 @@ class KeptDeliveries(Unacknowledged):
         delivery = self._deliveries.pop(serial, None)
         if delivery is None:
             return None
-        self._remove_id(delivery)
+        self._remove_id(serial, delivery)
         return KeptTaken({serial: delivery})
 
     def take_through(self, serial: int) -> KeptTaken | None:
@@ -202,8 +204,8 @@ class KeptDeliveries(Unacknowledged):
             each, delivery = deliveries.popitem(last=False)
             taken[each] = delivery
         if self._by_message_id is not None:
-            for delivery in taken.values():
-                self._remove_id(delivery)
+            for each, delivery in taken.items():
+                self._remove_id(each, delivery)
         return KeptTaken(taken)
 
     def put_back(self, taken: Taken) -> Iterator[int]:
@@ -228,25 +230,24 @@ class KeptDeliveries(Unacknowledged):
         """Map a message id to the first of its unacknowledged copies."""
         if self._by_message_id is None:
             return
-        first = self._by_message_id.setdefault(delivery.message.message_id, serial)
+        message_id = delivery.message.message_id
+        first = self._by_message_id.setdefault(message_id, serial)
         if first != serial:
-            self._copies += 1
-            if serial < first:
-                self._by_message_id[delivery.message.message_id] = serial
+            insort(self._copies.setdefault(message_id, []), max(first, serial))
+            self._by_message_id[message_id] = min(first, serial)
 
-    def _remove_id(self, delivery: Delivery) -> None:
-        """Remove a message id, or map it to another unacknowledged copy (a wildcard may deliver several of one id)."""
+    def _remove_id(self, serial: int, delivery: Delivery) -> None:
+        """Remove a delivery's message id, or map it to the next unacknowledged copy."""
         if self._by_message_id is None:
             return
         message_id = delivery.message.message_id
-        serial = self._by_message_id.get(message_id)
-        if serial is None or serial in self._deliveries:
-            self._copies -= 1
+        copies = self._copies.get(message_id) if self._copies else None
+        if copies is None:
+            self._by_message_id.pop(message_id, None)
             return
-        del self._by_message_id[message_id]
-        if self._copies:
-            for other, waiting in self._deliveries.items():
-                if waiting.message.message_id == message_id:
-                    self._by_message_id[message_id] = other
-                    self._copies -= 1
-                    return
+        if self._by_message_id[message_id] == serial:
+            self._by_message_id[message_id] = copies.pop(0)
+        else:
+            copies.remove(serial)
+        if not copies:
+            del self._copies[message_id]

@@ -2,10 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
-from pybroker.broker.core.topic import FAN_OUT_PIECE, TopicSubscription
+from pybroker.broker.core.paging import PIECE_SECONDS
+from pybroker.broker.core.topic import FAN_OUT_PIECE, LARGE_BYTES, TopicSubscription
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from tests.unit.core.backlogs import Client, World
@@ -138,3 +140,16 @@ def test_an_error_in_one_piece_does_not_stop_the_topic(world, deferred, clients,
     run(deferred)
     assert clients[0].names == clients[-1].names == ["a", "b"]
     assert world.topic.usage.used == 0
+
+
+def test_large_message_goes_to_as_many_subscriptions_as_a_turn_has_time_for(world, deferred):
+    clients = [world.listen() for _ in range(8)]
+    seconds = count()
+    world.usage.paging.monotonic = lambda: next(seconds) * PIECE_SECONDS / 2
+    large = "a" * (LARGE_BYTES + 1)
+    world.publish(large)
+    world.publish("b")
+    reached = sum(bool(client.names) for client in clients)
+    assert 0 < reached < len(clients)
+    run(deferred)
+    assert [client.names for client in clients] == [[large, "b"]] * len(clients)

@@ -403,3 +403,30 @@ def test_topics_count_for_a_durable_subscription_to_a_wildcard(loop: Loop, clien
     client = loop.world.client(client.connection.client_id)
     client.connection.unsubscribe(client.connection.client_id, "s")
     assert recovered.lasting < largest - QUEUES * DURABLE_MATCH_BYTES + 10_000
+
+
+def test_browser_looks_through_the_queues_of_another_wildcard_in_several_turns(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES))
+    holder = loop.world.client().subscribe("queue://A.>", prefetch=QUEUES + 1)
+    loop.run()
+    loop.sender.send("queue://A.0", "last")
+    loop.run()
+    assert len(holder.deliveries) == QUEUES + 1
+    inbox = client.subscribe("queue://A.>", browser=True, prefetch=2 * QUEUES)
+    assert not inbox.ended
+    assert loop.run() > 2
+    assert inbox.ended
+    assert sorted(inbox.ids) == sorted(holder.ids)
+
+
+def test_exclusive_consumer_of_a_wildcard_leaves_its_messages_to_the_next(loop: Loop, client: Client) -> None:
+    loop.send(*range(QUEUES))
+    first = loop.world.client()
+    inbox = first.subscribe("queue://A.>", prefetch=10, exclusive=True)
+    loop.run()
+    following = client.subscribe("queue://A.>", prefetch=QUEUES)
+    loop.run()
+    assert (len(inbox.deliveries), following.deliveries) == (10, [])
+    inbox.consumer.close()
+    loop.run()
+    assert numbers(following) == list(range(QUEUES))

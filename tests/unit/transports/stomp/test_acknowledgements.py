@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pybroker.broker.core.piecewise import carry_out
 from pybroker.transports.stomp.acknowledgements import AckId, KeptDeliveries, KeptTaken, parse_ack_id
@@ -164,3 +166,25 @@ def test_message_ids_are_not_kept_where_ack_ids_are_used() -> None:
 )
 def test_ack_id_is_this_connections_or_none(text: str, ack_id: AckId | None) -> None:
     assert parse_ack_id(text, "ID:h-1") == ack_id
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(["add", "take", "through", "back"]), st.integers(0, 9)), max_size=40))
+def test_a_message_id_names_its_first_delivery_that_is_left(steps: list[tuple[str, int]]) -> None:
+    waiting, left, taken = KeptDeliveries(by_message_id=True), {}, KeptTaken({})
+    for step, number in steps:
+        if step == "add":
+            made = delivery("abc"[number % 3])
+            left[waiting.add(made)] = made
+        elif step == "back" and taken.deliveries:
+            carry_out(waiting.put_back(taken))
+            left |= taken.deliveries
+            taken = KeptTaken({})
+        elif step in ("take", "through") and left:
+            serial = sorted(left)[number % len(left)]
+            removed = [serial] if step == "take" else [each for each in left if each <= serial]
+            found = waiting.take(serial) if step == "take" else waiting.take_through(serial)
+            assert by_serial(found) == {each: left.pop(each) for each in sorted(removed)}
+            taken.add(found)
+        for name in "abc":
+            wanted = min((each for each, waits in left.items() if waits.message.message_id == name), default=None)
+            assert waiting.serial_of(name) == wanted
