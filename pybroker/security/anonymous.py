@@ -6,6 +6,7 @@ Source: `anonymousAccessAllowed` of ActiveMQ's `simpleAuthenticationPlugin`; sec
 import enum
 from typing import Final
 
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.security import (
     ANONYMOUS,
     WITHOUT_LOGINS,
@@ -53,10 +54,12 @@ class Reception(Authenticator):
         """Call back with the user or the refusal; see `Authenticator`."""
         is_allowed = self._policy.allows(credentials.address)
         if self._logins is None and not is_allowed:
+            audit.login_refused(credentials.user, credentials.address, "there are no users")
             decided(NotAuthenticated(self._refusal))
         elif self._logins is None:
             WITHOUT_LOGINS.authenticate(credentials, decided)
         elif credentials.is_anonymous and is_allowed:
+            audit.logged_in(ANONYMOUS.name, credentials.address)
             decided(ANONYMOUS)
         else:
             self._logins.authenticate(credentials, decided)

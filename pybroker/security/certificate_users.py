@@ -12,20 +12,18 @@ is ignored.
 Source: `TextFileCertificateLoginModule` of ActiveMQ 5.17; security.md, section 5.
 """
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import Authenticator, Credentials, Decided, NotAuthenticated, User
 from pybroker.security.files import Content
 from pybroker.security.java_properties import MalformedProperties, parse
 
 NO_CERTIFICATE: Final = "Unable to authenticate transport without SSL certificate."
-
-_audit = logging.getLogger("pybroker.audit")
 
 
 class CertificateUsers:
@@ -113,6 +111,7 @@ class CertificateLogins(Authenticator):
             return
         user = self._users.find(subject) if subject else None
         if user is not None:
+            audit.logged_in(user.name, credentials.address)
             decided(user)
             return
         if subject:
@@ -121,7 +120,7 @@ class CertificateLogins(Authenticator):
             reason = f"no user has the certificate {subject[:_SHOWN_MAX]!r}"
         else:
             text, reason = NO_CERTIFICATE, "no certificate"
-        _audit.info("login from %s refused: %s", credentials.address, reason)
+        audit.login_refused(None, credentials.address, reason)
         decided(NotAuthenticated(text))
 
 

@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
 
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.security import Credentials, Decided, User, shown
 from pybroker.security import hashes
 from pybroker.security.accounts import NAME_MAX, Account, Accounts
@@ -49,7 +50,6 @@ THROTTLED_SECONDS: Final = 1.0
 """The time after which a login is refused that is not verified."""
 
 _log = logging.getLogger(__name__)
-_audit = logging.getLogger("pybroker.audit")
 
 _NO_USER: Final = User("")
 
@@ -141,6 +141,7 @@ class Logins:
             self._refuse_later((credentials, decided), "too many failed logins of this user at this address")
         elif self._remembered.get(key, 0.0) > now and standing is not Standing.LAST:
             self._throttle.succeeded(credentials.address, name, key.digest)
+            audit.logged_in(name, credentials.address)
             decided(account.user)
         elif (others := self._verifying.get(key)) is not None:
             others.append((credentials, decided))
@@ -250,6 +251,7 @@ class Logins:
             self.authenticate(credentials, decided)
         elif is_right and account.user is not _NO_USER:
             self._throttle.succeeded(credentials.address, key.name, key.digest)
+            audit.logged_in(key.name, credentials.address)
             decided(account.user)
         else:
             self._throttle.failed(credentials.address, key.name, self._monotonic())
@@ -269,7 +271,7 @@ class Logins:
 
 def _refuse(waiter: _Waiter, reason: str) -> None:
     credentials, decided = waiter
-    _audit.info("login of %s from %s refused: %s", shown(credentials.user), credentials.address, reason)
+    audit.login_refused(credentials.user, credentials.address, reason)
     decided(credentials.refusal)
 
 

@@ -18,11 +18,6 @@ class Link(Throttle, Protocol):
     """A connection, as its session sees it."""
 
     @property
-    def peer(self) -> str:
-        """The other end, for logs, such as `127.0.0.1:50312`."""
-        ...
-
-    @property
     def certificate(self) -> str | None:
         """The subject of the peer's certificate, which was verified; empty without one, None without TLS."""
         ...

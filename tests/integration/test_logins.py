@@ -56,6 +56,7 @@ def test_only_users_may_log_in(start: Start, users: Path) -> None:
             with pytest.raises(LoginRefused, match="password is invalid"):
                 pybroker.connect(url, user=user, password=password)
     broker.wait_for("login of 'alice' from 127.0.0.1 refused: wrong password")
+    broker.wait_for("audit: 'alice' logged in from 127.0.0.1")
     broker.wait_for("login of no user from 127.0.0.1 refused")
     assert broker.terminate() == 0
     assert not any("sesame" in line for line in broker.lines)
@@ -162,4 +163,4 @@ def test_clients_with_certificates(start: Start, pem: Path) -> None:
         broker.wait_for("users.properties was read again")
         with pytest.raises(ConnectionLost):
             connection.send("x", "hello")
-    broker.wait_for(r"login from 127.0.0.1 refused: no user has the certificate 'CN=other, OU=test, O=x'")
+    broker.wait_for(r"login of no user from 127.0.0.1 refused: no user has the certificate 'CN=other, OU=test, O=x'")

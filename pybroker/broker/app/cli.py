@@ -114,7 +114,7 @@ def start(config_file: Path | None, **flags: Any) -> None:
     process.ignore_signals()
     argv.hide_passwords()
     config = settings.load(config_file, flags)
-    logs.configure(config.log_level, connections=config.log_connections)
+    logs.configure(config.log_level, connections=config.log_connections, as_json=config.log_format == "json")
     for hint in settings.unknown_variables():  # not an error: Kubernetes sets such variables for a service of this name
         _log.warning("an environment variable has no effect: %s", hint)
     gc.disable()  # loading makes no garbage, and collections would take a tenth of the time

@@ -475,6 +475,11 @@ class Config:
     log_level: str = _declared(
         choice("debug", "info", "warning", "error"), "info", description="The lowest level that is logged."
     )
+    log_format: str = _declared(
+        choice("text", "json"),
+        "text",
+        description="The form of the log: text, or a line of JSON for each event.",
+    )
     log_connections: bool = _declared(
         yes_or_no,
         False,

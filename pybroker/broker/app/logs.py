@@ -5,6 +5,8 @@ feed would otherwise let a peer forge lines. Each line of a traceback has a marg
 cut. Peers also control how often a line is logged, which `log_limits` bounds.
 """
 
+import datetime
+import json
 import logging
 import re
 import time
@@ -13,6 +15,7 @@ from types import TracebackType
 from typing import Final, TextIO
 
 from pybroker.broker.app.log_limits import LogLimits
+from pybroker.broker.domain import audit
 from pybroker.transports import client_log
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -61,6 +64,24 @@ class _Formatter(logging.Formatter):
         return "\n".join(_MARGIN + _one_line(line) for line in lines)
 
 
+class _JsonFormatter(_Formatter):
+    """`{"time": "2026-11-21T10:15:02.123+01:00", "level": "INFO", "logger": "pybroker.broker.app.node", …}`.
+
+    The fields of an audit line are beside those: see `domain.audit`.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line of JSON, with nothing but ASCII."""
+        at = datetime.datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+        fields: dict[str, object] = {"time": at, "level": record.levelname, "logger": record.name}
+        fields["message"] = _one_line(record.getMessage())
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info).split("\n")
+        about: dict[str, str | None] = getattr(record, audit.FIELDS, {})
+        fields |= {key: None if value is None else _one_line(value) for key, value in about.items()}
+        return json.dumps(fields)
+
+
 class _Handler(logging.StreamHandler[TextIO]):
     """Writes to standard error what `LogLimits` allow."""
 
@@ -104,17 +125,20 @@ class _Handler(logging.StreamHandler[TextIO]):
             self._limits.wrote(record, len(text.encode(errors="replace")))
 
 
-def configure(level: str, *, connections: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+def configure(
+    level: str, *, connections: bool = False, as_json: bool = False, clock: Callable[[], float] = time.monotonic
+) -> None:
     """Send the log to standard error.
 
     Args:
         level: the lowest level that is written.
         connections: include clients that connect and disconnect.
+        as_json: write each event as a line of JSON.
         clock: seconds, for the limits to lines that peers cause.
     """
     handler = _Handler(clock)
     _handlers[:] = [handler]
-    handler.setFormatter(_Formatter())
+    handler.setFormatter(_JsonFormatter() if as_json else _Formatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -41,6 +41,7 @@ from pybroker.broker.core.transaction import UNCHECKED_BYTES, BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Copies, Definition
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.admin import Admin
 from pybroker.broker.domain.destination import Destination, parts, topic
 from pybroker.broker.domain.effort import EFFORT
@@ -600,11 +601,13 @@ class BrokerCore(Host):
 
     # ------------------------------------------------------------ destinations
 
-    def provide(self, destination: Destination, owner: Owner) -> None:
-        """Create a destination for a connection if it does not exist."""
+    def provide(self, destination: Destination, owner: Owner) -> bool:
+        """Create a destination for a connection if it does not exist; return True if it did not."""
         check_name(destination)
+        is_new = self.destinations.existing(destination) is None
         self.destinations.creator = owner
         self.destinations.target(destination)
+        return is_new
 
     def own(self, destination: Destination, owner: Owner) -> None:
         """Record a connection as the owner of a temporary destination; see `Host`."""
@@ -615,7 +618,10 @@ class BrokerCore(Host):
         there = self.destinations
         if owner is not None and there.existing(destination) is not None and there.owner(destination) is not owner:
             owner.require(Right.REMOVE, destination)
-        self.destinations.remove(destination)
+        is_there = there.existing(destination) is not None
+        there.remove(destination)
+        if owner is not None and is_there and not destination.is_temporary:
+            audit.removed(owner.user.name, owner.peer, str(destination))
 
     # ------------------------------------------------------------ consumers and producers
 
@@ -642,6 +648,8 @@ class BrokerCore(Host):
         if owner is not None and durable is not None:
             self.durables.check_reader(durable, owner)
         self.durables.unsubscribe(client_id, subscription_name)
+        if owner is not None:
+            audit.unsubscribed(owner.user.name, owner.peer, f"{client_id}:{subscription_name}")
 
     def add_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
         """Announce a producer of one destination."""

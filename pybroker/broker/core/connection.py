@@ -31,6 +31,7 @@ from pybroker.broker.core.scheduler import is_management
 from pybroker.broker.core.selector import SelectorQuota
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.usage import Usage
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts, queue
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import (
@@ -85,7 +86,14 @@ class BrokerConnection(Owner):
     ) -> None:
         account = ObjectAccount(host.objects)
         super().__init__(
-            connection_id, client_id, account, host.paging, is_held=host.is_stopping, user=user, rights=rights
+            connection_id,
+            client_id,
+            account,
+            host.paging,
+            is_held=host.is_stopping,
+            user=user,
+            rights=rights,
+            peer=throttle.peer,
         )
         self.consumers: dict[BrokerConsumer, None] = {}
         self._selector_quota = SelectorQuota()
@@ -122,6 +130,7 @@ class BrokerConnection(Owner):
 
     def cut_off(self) -> None:
         """Close, as the user no longer exists, or has another password or other groups."""
+        audit.disconnected(self.user.name, self.peer, "its user has changed")
         self._throttle.give_up(NotAuthenticated(f"User {self.user.name} has changed: log in again"))
 
     def apply_rules(self) -> None:
@@ -132,6 +141,7 @@ class BrokerConnection(Owner):
         for consumer in self.consumers:
             if any([rights.has_changed_for(each) for each in consumer.request.destinations]):
                 what = consumer.request.destination
+                audit.disconnected(self.user.name, self.peer, f"the rights to {what} have changed")
                 self._throttle.give_up(AccessDenied(f"The rights of user {self.user.name} to {what} have changed"))
                 return
 
@@ -457,7 +467,8 @@ class BrokerConnection(Owner):
                 raise
             self.temporaries[destination] = None
         for part in parts(destination):
-            self._host.provide(part, self)
+            if self._host.provide(part, self) and not part.is_temporary:
+                audit.created(self.user.name, self.peer, str(part))
 
     def remove_destination(self, destination: Destination) -> None:
         """Delete a destination that has no consumers."""

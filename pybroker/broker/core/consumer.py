@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, islice, takewhile
 from operator import attrgetter
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
 from pybroker.broker.core.reference import Origin, Reference
-from pybroker.broker.core.rights import Right, Rights, refusal
+from pybroker.broker.core.rights import Right, Rights, named, refusal
 from pybroker.broker.core.selector import compile_selector
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
@@ -51,6 +52,7 @@ class Owner(PiecewiseWorker):
         client_id: the id of its client, which owns durable subscriptions.
         user: who the client is.
         rights: what the user may do; None: everything.
+        peer: the other end of the connection, for logs.
         delivery_count: number of messages delivered to its consumers, without those that are only counted.
         flushed: number of these messages that have left the process.
         is_held: True while nothing may be delivered: the client does not read, or is gone, or the broker is stopping.
@@ -70,11 +72,13 @@ class Owner(PiecewiseWorker):
         is_held: bool = False,
         user: User = ANONYMOUS,
         rights: Rights | None = None,
+        peer: str = "",
     ) -> None:
         self.connection_id = connection_id
         self.client_id = client_id
         self.user = user
         self.rights = rights
+        self.peer = peer
         self.paging = paging
         self.delivery_count = 0
         self.flushed = 0
@@ -90,7 +94,11 @@ class Owner(PiecewiseWorker):
             AccessDenied: it has not.
         """
         if not self.allows(right, *destinations):
-            raise refusal(self.user, right, destinations)
+            self._deny(right, destinations)
+
+    def _deny(self, right: Right, destinations: Sequence[Destination]) -> NoReturn:
+        audit.denied(self.user.name, self.peer, right.value, named(destinations))
+        raise refusal(self.user, right, destinations)
 
     def allows(self, right: Right, *destinations: Destination) -> bool:
         """Return True if the user has a right to all of these destinations, or patterns of them."""
@@ -105,7 +113,7 @@ class Owner(PiecewiseWorker):
         self.require(Right.READ, destination)
         rights = self.rights if destination.is_pattern else None
         if rights is not None and not rights.may_read_some(destination, advisories=False):
-            raise refusal(self.user, Right.READ, (destination,))
+            self._deny(Right.READ, (destination,))
 
     def may_read(self, destination: Destination) -> bool:
         """Return True if the user may consume from a destination."""

@@ -182,8 +182,8 @@ class Host(metaclass=ABCMeta):
     # ------------------------------------------------------------ destinations
 
     @abstractmethod
-    def provide(self, destination: Destination, owner: Owner) -> None:
-        """Create a destination for a connection if it does not exist.
+    def provide(self, destination: Destination, owner: Owner) -> bool:
+        """Create a destination for a connection if it does not exist; return True if it did not.
 
         Raises:
             RequestError: it cannot be created.

@@ -38,13 +38,16 @@ class Right(enum.Enum):
     REMOVE = "remove"
 
 
-def refusal(user: User, right: Right, destinations: Sequence[Destination]) -> AccessDenied:
-    """Return the answer to an act that is not allowed, in ActiveMQ's words: of several destinations only the names."""
+def named(destinations: Sequence[Destination]) -> str:
+    """Return destinations as ActiveMQ names them: of several only the names."""
     if len(destinations) == 1 and not destinations[0].is_composite:
-        named = str(destinations[0])
-    else:
-        named = ",".join([each.name for each in destinations])
-    return AccessDenied(f"User {user.name} is not authorized to {right.value}: {named}")
+        return str(destinations[0])
+    return ",".join([each.name for each in destinations])
+
+
+def refusal(user: User, right: Right, destinations: Sequence[Destination]) -> AccessDenied:
+    """Return the answer to an act that is not allowed, in ActiveMQ's words."""
+    return AccessDenied(f"User {user.name} is not authorized to {right.value}: {named(destinations)}")
 
 
 class _RuleIndex:

@@ -720,6 +720,11 @@ class BrokerPort(Protocol):
 class Throttle(Protocol):
     """A transport, as the core slows a producer down: its connection is not read while the store is behind."""
 
+    @property
+    def peer(self) -> str:
+        """The other end, for logs, such as `127.0.0.1:50312`."""
+        ...
+
     def pause_reading(self) -> None:
         """Stop reading from this peer."""
         ...

@@ -1,6 +1,8 @@
 """One event is one line, whatever text a peer sends."""
 
+import datetime
 import io
+import json
 import logging
 import re
 import sys
@@ -10,6 +12,7 @@ import pytest
 from pybroker.broker.app import logs
 from pybroker.broker.app.log_limits import BYTES_BURST, LINES_BURST, PERIOD_SECONDS
 from pybroker.broker.app.logs import LINE_LENGTH_MAX
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.openwire.commands import RemoveSubscriptionInfo
 from tests.unit.transports.openwire.conversation import World
 
@@ -184,3 +187,55 @@ def test_refused_commands_write_little(log) -> None:
     assert len(log()) == LINES_BURST
     assert len("\n".join(log())) < BYTES_BURST
     assert text[:900] in log()[-1]
+
+
+@pytest.fixture
+def json_log(log, clock: list[float]):
+    """Configure logging in JSON; return what reads the events written."""
+    logs.configure("info", as_json=True, clock=lambda: clock[0])
+    return lambda: [json.loads(line) for line in log()]
+
+
+def test_each_event_is_a_line_of_json(json_log) -> None:
+    logging.getLogger("pybroker.a.session").warning("refused: %s", "x\n\x1b[2J\u202e")
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        logging.getLogger("pybroker.node").exception("failed")
+    refused, failed = json_log()
+    assert datetime.datetime.fromisoformat(refused.pop("time")).tzinfo is not None
+    assert refused == {
+        "level": "WARNING", "logger": "pybroker.a.session", "message": r"refused: x\n\x1b[2J\u202e"
+    }  # fmt: skip
+    assert failed["message"] == "failed"
+    assert failed["exception"][-1] == "  | ValueError: wrong"
+
+
+def test_an_audit_line_has_its_parts_in_json(json_log) -> None:
+    audit.logged_in("u", "10.0.0.7")
+    audit.login_refused(None, "10.0.0.7", "no certificate")
+    audit.login_refused("x" * 100 + "\n", "10.0.0.7", "unknown user")
+    audit.denied("u", "10.0.0.7:1", "write to", "queue://A")
+    audit.created("u", "10.0.0.7:1", "queue://A")
+    audit.removed("u", "10.0.0.7:1", "queue://A")
+    audit.unsubscribed("u", "10.0.0.7:1", "id:d")
+    audit.disconnected("u", "10.0.0.7:1", "its user has changed")
+    events = json_log()
+    keys = ("event", "user", "address", "object", "reason")
+    assert [tuple(event.get(key, "") for key in keys) for event in events] == [
+        ("login", "u", "10.0.0.7", "", ""),
+        ("login refused", None, "10.0.0.7", "", "no certificate"),
+        ("login refused", "x" * 64, "10.0.0.7", "", "unknown user"),
+        ("denied", "u", "10.0.0.7:1", "queue://A", "no right to write to it"),
+        ("created", "u", "10.0.0.7:1", "queue://A", ""),
+        ("removed", "u", "10.0.0.7:1", "queue://A", ""),
+        ("unsubscribed", "u", "10.0.0.7:1", "id:d", ""),
+        ("disconnected", "u", "10.0.0.7:1", "", "its user has changed"),
+    ]
+    assert [event["message"] for event in events][3:] == [
+        "'u' from 10.0.0.7:1 may not write to: queue://A",
+        "'u' from 10.0.0.7:1 created queue://A",
+        "'u' from 10.0.0.7:1 removed queue://A",
+        "'u' from 10.0.0.7:1 deleted the durable subscription id:d",
+        "'u' from 10.0.0.7:1 is disconnected: its user has changed",
+    ]

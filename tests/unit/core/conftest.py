@@ -31,6 +31,7 @@ class Throttle:
     """Counts how often its producer is held."""
 
     def __init__(self) -> None:
+        self.peer = "10.0.0.1:50000"
         self.holds = 0
         self.input_holds = 0
         self.error: BrokerError | None = None

@@ -1,5 +1,6 @@
 """Rights: what users may do by the rules in force, and what happens when these change."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -593,3 +594,35 @@ def test_each_part_of_a_composite_name_is_created_by_a_right() -> None:
         lambda: client.connection.add_destination(parse("queue://U.new,S.new")),
         "ann is not authorized to create: queue://S.new",
     )
+
+
+# ---------------------------------------------------------------- audit
+
+
+def test_acts_and_denials_are_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="pybroker.audit")
+    made = world()
+    client = made.client("id", ANN)
+    client.connection.add_destination(queue("U.a"))
+    client.connection.add_destination(queue("U.a"))
+    client.connection.remove_destination(queue("U.a"))
+    client.connection.remove_destination(queue("U.a"))
+    client.subscribe("topic://U.t", subscription_name="d").consumer.close()
+    client.connection.unsubscribe("id", "d")
+    for act in (lambda: client.send("queue://S.secret", "1"), lambda: client.subscribe("queue://S.secret")):
+        with pytest.raises(AccessDenied):
+            act()
+    client.subscribe("queue://U.*")
+    use(made)
+    lines = [each.getMessage() for each in caplog.records if each.name == "pybroker.audit"]
+    assert lines == [
+        f"'ann' from 10.0.0.1:50000 {what}"
+        for what in (
+            "created queue://U.a",
+            "removed queue://U.a",
+            "deleted the durable subscription id:d",
+            "may not write to: queue://S.secret",
+            "may not read from: queue://S.secret",
+            "is disconnected: the rights to queue://U.* have changed",
+        )
+    ]

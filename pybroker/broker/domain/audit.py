@@ -1,0 +1,77 @@
+"""The audit log: a line for each login, refused login, denied act, and act of administration by a client.
+
+Its logger is `pybroker.audit`. A line has its parts as fields too, for a log in JSON:
+
+```text
+event      login, login refused, denied, created, removed, unsubscribed, disconnected
+user       the name of the user; of a refused login the one that was given, null for none
+address    the client's address
+object     what it is about: a destination, a subscription
+reason     of what was refused or denied
+```
+
+Source: security.md, section 2.
+"""
+
+import logging
+from typing import Final
+
+from pybroker.broker.domain.security import NAME_SHOWN_MAX, shown
+
+LOGGER: Final = "pybroker.audit"
+
+FIELDS: Final = "audit"
+"""The attribute of a log record that has the fields."""
+
+_log = logging.getLogger(LOGGER)
+
+
+def logged_in(user: str, address: str) -> None:
+    """Log that a client has logged in."""
+    _log.info("%s logged in from %s", shown(user), address, extra=_fields("login", user, address))
+
+
+def login_refused(name: str | None, address: str, reason: str) -> None:
+    """Log that a login was refused; the reason is not told to the client."""
+    fields = _fields("login refused", name, address, reason=reason)
+    _log.info("login of %s from %s refused: %s", shown(name), address, reason, extra=fields)
+
+
+def denied(user: str, address: str, act: str, what: str) -> None:
+    """Log that a user had no right for an act, such as `write to`."""
+    fields = _fields("denied", user, address, what, f"no right to {act} it")
+    _log.info("%s from %s may not %s: %s", shown(user), address, act, what, extra=fields)
+
+
+def created(user: str, address: str, what: str) -> None:
+    """Log that a client has created a destination by a command for that."""
+    _log.info("%s from %s created %s", shown(user), address, what, extra=_fields("created", user, address, what))
+
+
+def removed(user: str, address: str, what: str) -> None:
+    """Log that a client has removed a destination with its messages."""
+    _log.info("%s from %s removed %s", shown(user), address, what, extra=_fields("removed", user, address, what))
+
+
+def unsubscribed(user: str, address: str, what: str) -> None:
+    """Log that a client has deleted a durable subscription."""
+    fields = _fields("unsubscribed", user, address, what)
+    _log.info("%s from %s deleted the durable subscription %s", shown(user), address, what, extra=fields)
+
+
+def disconnected(user: str, address: str, reason: str) -> None:
+    """Log that the broker has closed a connection because a user or a right has changed."""
+    fields = _fields("disconnected", user, address, reason=reason)
+    _log.info("%s from %s is disconnected: %s", shown(user), address, reason, extra=fields)
+
+
+def _fields(
+    event: str, user: str | None, address: str, what: str | None = None, reason: str | None = None
+) -> dict[str, dict[str, str | None]]:
+    name = None if user is None else user[:NAME_SHOWN_MAX]
+    fields: dict[str, str | None] = {"event": event, "user": name, "address": address}
+    if what is not None:
+        fields["object"] = what
+    if reason is not None:
+        fields["reason"] = reason
+    return {FIELDS: fields}
