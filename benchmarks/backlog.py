@@ -164,6 +164,8 @@ async def _consume(store: JournalStore, broker: BrokerCore, client: BrokerConnec
 class Throttle:
     """A connection without backpressure: the benchmark itself waits when the disk is behind."""
 
+    peer = "127.0.0.1:50312"
+
     def pause_reading(self) -> None:
         """Do nothing."""
 

@@ -35,6 +35,8 @@ _BODY: Final = b"one of very many messages"
 class Bench:
     """A broker in memory, whose deferred work runs when the row lets a turn pass."""
 
+    peer = "127.0.0.1:50312"
+
     def __init__(self) -> None:
         self.now_ms = _START_MS
         self._deferred: deque[Callable[[], None]] = deque()
@@ -176,6 +178,7 @@ class DroppingLink:
     """A link that drops its output, and the client at its other end."""
 
     peer = "127.0.0.1:50312"
+    certificate: str | None = None
     ending = "closed by the client"
     reading_since: float | None = 0.0
     is_input_waiting = False

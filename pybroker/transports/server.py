@@ -88,12 +88,14 @@ class Server:
         *,
         connections_max: int,
         unconnected_max: int = 0,
+        is_welcome: Callable[[str], bool] | None = None,
         turn: Turn | None = None,
         frames: FrameMemory | None = None,
         unread: OutputMemory | None = None,
     ) -> None:
         self.connections: dict[SocketConnection, None] = {}  # in order of arrival, as the others below
         self.connections_max = connections_max
+        self._is_welcome = is_welcome
         self._loop = asyncio.get_running_loop()
         self.turn = turn or Turn(self._loop)
         self.work_thread = WorkThread(self.turn.post)
@@ -228,6 +230,10 @@ class Server:
                 self._loop.remove_reader(bound)
                 self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._accept_from, bound)
                 return
+            if self._is_welcome is not None and not self._is_welcome(address[0]):
+                _log.info("refused %s: its network is not one that may connect, by allow and deny", address[0])
+                accepted.close()
+                continue
             connection = self._connection(protocol, f"{in_url(address[0])}:{address[1]}")
             self._arriving[accepted] = None
             arrival = self._loop.create_task(self._arrive(accepted, connection))

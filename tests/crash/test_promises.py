@@ -49,6 +49,7 @@ class Peer:
     """A client: what is written to it, and its session."""
 
     peer = "test"
+    certificate: str | None = None
     ending = ""
 
     def __init__(self, world: "World", number: int) -> None:

@@ -164,3 +164,13 @@ def test_clients_with_certificates(start: Start, pem: Path) -> None:
         with pytest.raises(ConnectionLost):
             connection.send("x", "hello")
     broker.wait_for(r"login of no user from 127.0.0.1 refused: no user has the certificate 'CN=other, OU=test, O=x'")
+
+
+def test_networks_that_may_connect(start: Start) -> None:
+    openwire = free_port()
+    broker = start("--deny", "127.0.0.0/8", "--openwire", str(openwire), store="memory:")
+    broker.wait_for("listening on")
+    for port in (broker.port, openwire):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            assert client.recv(1) == b""
+    broker.wait_for("refused 127.0.0.1: its network is not one that may connect")

@@ -29,6 +29,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN, Timing
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.jasypt import ALGORITHMS
+from pybroker.security.networks import Networks, networks
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.policies import Policy
@@ -301,6 +302,14 @@ class Config:
     )
     archive: bool = _declared(
         yes_or_no, False, description="Move such files to `data-archive` instead of deleting them."
+    )
+    allow: str | None = _declared(
+        text,
+        None,
+        description="The networks from which clients may connect, such as `10.0.0.0/8, 127.0.0.0/8`; by default all.",
+    )
+    deny: str | None = _declared(
+        text, None, description="The networks from which no client may connect, even if `allow` has them."
     )
     connections_max: int = _declared(
         whole, 1000, least=1, most=100_000, description="Most client connections at a time."
@@ -605,8 +614,20 @@ class Config:
             users[number] = name
             if is_tls(name) and self.tls_certificate is None:
                 raise ValueError(f"{name} needs a certificate: set tls_certificate")
+        for name in ("allow", "deny"):
+            try:
+                networks(getattr(self, name) or "")
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}; write for example 10.0.0.0/8, 192.168.1.7") from error
         if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
             raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
+
+    @property
+    def networks(self) -> Networks | None:
+        """The networks from which clients may connect; None: all."""
+        if self.allow is None and self.deny is None:
+            return None
+        return Networks(allow=networks(self.allow or ""), deny=networks(self.deny or ""))
 
     @property
     def is_in_directory(self) -> bool:

@@ -71,7 +71,7 @@ class _JsonFormatter(_Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line of JSON, with nothing but ASCII."""
+        """Return one line of JSON, all in ASCII."""
         at = datetime.datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
         fields: dict[str, object] = {"time": at, "level": record.levelname, "logger": record.name}
         fields["message"] = _one_line(record.getMessage())

@@ -266,6 +266,7 @@ class Node:
             server=Server(
                 connections_max=self._config.connections_max,
                 unconnected_max=self._config.unconnected_max,
+                is_welcome=_welcome(self._config),
                 turn=turn,
                 frames=wiring.make_frame_memory(broker),
                 unread=wiring.make_output_memory(broker),
@@ -461,6 +462,12 @@ class Node:
             if self._term.logins is not None:
                 self._term.logins.close()
             self._security.stop_telling()
+
+
+def _welcome(config: Config) -> Callable[[str], bool] | None:
+    """Return what decides if an address may connect; None: all may."""
+    networks = config.networks
+    return None if networks is None else networks.allows
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import pytest
@@ -789,30 +789,3 @@ def test_a_message_of_unknown_size_is_searched_whole() -> None:
     made = message(properties={"AMQ_SCHEDULED_DELAY": 5})
     for size in (0, 1024, 1025, 10**9):
         assert is_scheduled(replace(made, payload_size=size, decoded=None))
-
-
-def test_one_id_is_scheduled_for_some_destinations(world: World) -> None:
-    message_id = OpenWireMessageId(None, PRODUCER, 1_000_000)
-    delay: dict[str, Value] = {"AMQ_SCHEDULED_DELAY": 700}
-    for number in range(scheduler_module.SAME_ID_MAX):
-        world.send("x", f"queue://{number}", delay, message_id=message_id)
-    with pytest.raises(ResourceLimit, match="is scheduled for 64 destinations already"):
-        world.send("x", "queue://more", delay, message_id=message_id)
-    world.run_to(START + 1000)
-    assert len(world.drain()) == scheduler_module.SAME_ID_MAX
-
-
-def test_what_takes_long_is_sent_and_shown_in_several_turns() -> None:
-    seconds = count()
-    world = World(monotonic=lambda: next(seconds) * scheduler_module.FIRED_SECONDS / 2)
-    for _ in range(10):
-        world.send(properties={"AMQ_SCHEDULED_DELAY": 700})
-    world.order("BROWSE", reply_to=queue("R"))
-    turns = []
-    while world.wake_time is not None and world.wake_time <= world.now + 700:
-        world.now = max(world.now, world.wake_time)
-        world.wake_time = None
-        world.scheduler.fire(world.now)
-        turns.append(len(world.sent))
-    assert turns[-1] == 20
-    assert max(after - before for before, after in pairwise(turns)) <= 4

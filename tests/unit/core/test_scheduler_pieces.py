@@ -1,6 +1,7 @@
 """Scheduled messages that are many or large: what is done with them in one turn of the event loop."""
 
 from collections.abc import Iterator
+from itertools import count, pairwise
 
 import pytest
 
@@ -10,9 +11,10 @@ from pybroker.broker.core.scheduler import FIRED_BYTES_MAX, FOUND_MAX
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId
 from pybroker.broker.domain.openwire.values import Value
 from tests.compiled import interpreted
-from tests.unit.core.test_scheduler import MANAGEMENT, START, World, message, scheduled_at
+from tests.unit.core.test_scheduler import MANAGEMENT, PRODUCER, START, World, message, scheduled_at
 
 
 @pytest.fixture
@@ -125,3 +127,30 @@ def test_a_browse_after_the_stop_sends_nothing(world: World) -> None:
     world.scheduler.stop()
     assert sum(worker.steps[0]) == 1
     assert not world.sent
+
+
+def test_one_id_is_scheduled_for_some_destinations(world: World) -> None:
+    message_id = OpenWireMessageId(None, PRODUCER, 1_000_000)
+    delay: dict[str, Value] = {"AMQ_SCHEDULED_DELAY": 700}
+    for number in range(scheduler_module.SAME_ID_MAX):
+        world.send("x", f"queue://{number}", delay, message_id=message_id)
+    with pytest.raises(ResourceLimit, match="is scheduled for 64 destinations already"):
+        world.send("x", "queue://more", delay, message_id=message_id)
+    world.run_to(START + 1000)
+    assert len(world.drain()) == scheduler_module.SAME_ID_MAX
+
+
+def test_what_takes_long_is_sent_and_shown_in_several_turns() -> None:
+    seconds = count()
+    world = World(monotonic=lambda: next(seconds) * scheduler_module.FIRED_SECONDS / 2)
+    for _ in range(10):
+        world.send(properties={"AMQ_SCHEDULED_DELAY": 700})
+    world.order("BROWSE", reply_to=queue("R"))
+    turns = []
+    while world.wake_time is not None and world.wake_time <= world.now + 700:
+        world.now = max(world.now, world.wake_time)
+        world.wake_time = None
+        world.scheduler.fire(world.now)
+        turns.append(len(world.sent))
+    assert turns[-1] == 20
+    assert max(after - before for before, after in pairwise(turns)) <= 4
