@@ -67,6 +67,7 @@ FIGURES = {
     "the name of a queue or topic": NAME_MAX,
     "client id, connection id": NAME_MAX,
     "scheduled messages": Config().jobs_max,
+    "destinations for which one message id is scheduled": scheduler.SAME_ID_MAX,
     "repeats of a scheduled message": scheduled.REPEAT_MAX,
     "a cron entry": cron.TEXT_MAX,
     "browses of the scheduler that are under way": scheduler.BROWSES_MAX,

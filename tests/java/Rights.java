@@ -12,6 +12,7 @@ import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.activemq.ActiveMQSession;
 import org.apache.activemq.ScheduledMessage;
 import org.apache.activemq.command.ActiveMQQueue;
+import org.apache.activemq.command.ActiveMQTextMessage;
 import org.apache.activemq.command.ActiveMQTopic;
 
 /** What users may do: those of the rules in test_rights.py, whose passwords are "pw". Destinations there exist. */
@@ -124,6 +125,15 @@ public final class Rights extends Area {
         MessageConsumer consumer = auto(user("admin")).createConsumer(new ActiveMQQueue("Consumer.a.VirtualTopic.U"));
         send(auto(user("u")), new ActiveMQTopic("VirtualTopic.U"), "m");
         return body(consumer.receive(PATIENCE));
+    }
+
+    /** It says another one itself. */
+    public Object userOnAMessage() throws Exception {
+        ActiveMQSession session = auto(user("u"));
+        ActiveMQTextMessage message = (ActiveMQTextMessage) session.createTextMessage("m");
+        message.setUserID("forged");
+        session.createProducer(new ActiveMQQueue("U.signed")).send(message);
+        return session.createConsumer(new ActiveMQQueue("U.signed")).receive(PATIENCE).getStringProperty("JMSXUserID");
     }
 
     // ------------------------------------------------------------ consuming

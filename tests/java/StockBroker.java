@@ -36,7 +36,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  *
  * An argument "login=USER:PASSWORD:GROUPS" is no policy but a user: with any, only users may log in. With any
  * "rule=queue|topic:PATTERN:READ:WRITE:ADMIN" they may do only what the rules allow; "temporary=READ:WRITE:ADMIN" is the
- * rule for temporary destinations.
+ * rule for temporary destinations. With "populateJMSXUserID" messages get the name of the user who sends them.
  */
 public final class StockBroker {
 
@@ -44,6 +44,7 @@ public final class StockBroker {
     private static final String LOGIN = "login=";
     private static final String RULE = "rule=";
     private static final String TEMPORARY = "temporary=";
+    private static final String POPULATE = "populateJMSXUserID";
 
     public static void main(String[] arguments) throws Exception {
         File directory = new File(arguments[0]);
@@ -58,6 +59,7 @@ public final class StockBroker {
         List<String> rest = List.of(arguments).subList(3, arguments.length);
         broker.setDestinationPolicy(policies(rest.stream().filter(each -> !isOfSecurity(each)).toList()));
         broker.setPlugins(plugins(rest));
+        broker.setPopulateJMSXUserID(rest.contains(POPULATE));
         broker.addConnector("tcp://127.0.0.1:" + arguments[1] + "?maximumConnections=1000&wireFormat.maxFrameSize=104857600");
         broker.addConnector("stomp://127.0.0.1:" + arguments[2]);
         broker.start();
@@ -72,7 +74,8 @@ public final class StockBroker {
     }
 
     private static boolean isOfSecurity(String text) {
-        return text.startsWith(LOGIN) || text.startsWith(RULE) || text.startsWith(TEMPORARY);
+        return text.startsWith(LOGIN) || text.startsWith(RULE) || text.startsWith(TEMPORARY)
+                || text.equals(POPULATE);
     }
 
     private static BrokerPlugin[] plugins(List<String> texts) throws Exception {

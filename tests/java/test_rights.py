@@ -82,6 +82,7 @@ EXPECTED: dict[str, Any] = {
     "startWithoutRightToAdvisories": "nothing",
     "temporaryQueue": u("create: temp-queue://ID"),
     "temporaryQueueOfAnAdmin": "m",
+    "userOnAMessage": "u",
     "unsubscribe": u("read from: topic://S.secret"),
     "virtualTopic": "m",
     "wildcardAcrossRules": {"first": "readable", "silent": True},
@@ -113,7 +114,10 @@ def ports(broker: str, programs: Programs, tmp_path_factory: Any) -> Iterator[tu
     directory: Path = tmp_path_factory.mktemp(broker)
     if broker == "activemq":
         policies = [f"login={user}:pw:{group}" for user, group in USERS.items()]
-        policies += ["rule=" + ":".join(rule) for rule in RULES] + ["temporary=admins:admins:admins"]
+        policies += ["rule=" + ":".join(rule) for rule in RULES] + [
+            "temporary=admins:admins:admins",
+            "populateJMSXUserID",
+        ]
         with closing(ActiveMQProcess(programs.class_path, directory / "data", policies=policies)) as other:
             other.wait()
             _create(other.stomp)
@@ -125,7 +129,15 @@ def ports(broker: str, programs: Programs, tmp_path_factory: Any) -> Iterator[tu
     groups.write_text("".join(f"{group}={user}\n" for user, group in USERS.items()))
     rules.write_text(_toml())
     openwire, stomp = free_port(), free_port()
-    extra = ["--users-file", str(users), "--groups-file", str(groups), "--rules-file", str(rules)]
+    extra = [
+        "--users-file",
+        str(users),
+        "--groups-file",
+        str(groups),
+        "--rules-file",
+        str(rules),
+        "--populate-jmsx-user-id",
+    ]
     member = FollowedBroker("memory:", name="a", port=stomp, extra=(*extra, "--openwire", str(openwire)))
     try:
         member.wait_for("listening on")
@@ -169,6 +181,13 @@ def test_a_stomp_client_is_refused_and_stays_connected(ports: tuple[int, int]) -
         client.send("SUBSCRIBE", destination="/queue/S.secret", id="a", receipt="2")
         client.send("SEND", b"m", destination="/queue/U.stomp", receipt="3")
         assert _frames(client, 3) == [("ERROR", "1", write), ("ERROR", "2", read), ("RECEIPT", "3", "")]
+
+
+def test_a_stomp_message_has_its_user(ports: tuple[int, int]) -> None:
+    with closing(StompClient(ports[1], login="u", passcode="pw")) as client:
+        client.send("SUBSCRIBE", destination="/queue/U.signed.stomp", id="a")
+        client.send("SEND", b"m", destination="/queue/U.signed.stomp", JMSXUserID="forged")
+        assert client.read().headers["JMSXUserID"] == "u"
 
 
 def test_a_denied_stomp_message_dooms_its_transaction(ports: tuple[int, int], broker: str) -> None:

@@ -373,6 +373,7 @@ def make_broker(
         spool=spool,
         rules=rules,
     )
+    broker.populates_user = config.populate_jmsx_user_id
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none
     if is_database(config.store):
         cast(

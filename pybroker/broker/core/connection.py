@@ -38,6 +38,7 @@ from pybroker.broker.domain.errors import (
     BrokerError,
     CommitFailed,
     InvalidDestination,
+    MalformedData,
     RequestError,
     ResourceLimit,
     TransactionError,
@@ -45,6 +46,7 @@ from pybroker.broker.domain.errors import (
 )
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.openwire.sender import with_user
 from pybroker.broker.domain.ports import Deliver, Throttle
 from pybroker.broker.domain.security import ANONYMOUS, AccessDenied, NotAuthenticated, User
 from pybroker.broker.domain.subscription import ConsumerRequest
@@ -58,6 +60,8 @@ TRANSACTIONS_MAX = 10_000
 _USUAL_TRANSACTIONS = 10
 """Open transactions of a connection that count only themselves, so that few are as fast as without these limits."""
 _NO_STEPS: Final[Steps] = iter(())
+
+_LARGE_BYTES: Final = 1 << 20
 
 _EVERY_QUEUE: Final = queue(">")
 
@@ -154,6 +158,8 @@ class BrokerConnection(Owner):
         rights = self.rights
         if rights is not None and message.destination not in rights.writable and not self._takes_effect(message):
             return True
+        if host.populates_user:
+            message = self._named(message)
         usage = host.admit(message, self)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
         if transaction is None:
@@ -192,6 +198,14 @@ class BrokerConnection(Owner):
             return False
         self.require(Right.WRITE, message.destination)
         return True
+
+    def _named(self, message: Message) -> Message:
+        """Return a message with the name of the user."""
+        EFFORT.is_large |= len(message.data) > _LARGE_BYTES
+        try:
+            return with_user(message, self.user.name)
+        except MalformedData as error:
+            raise RequestError(f"{message.message_id} does not decode: {error}") from error
 
     def _is_ignored(self, destination: Destination) -> bool:
         """Return True if messages are taken without effect: under rules the broker alone publishes advisories."""

@@ -53,12 +53,14 @@ class Host(metaclass=ABCMeta):
         clock: milliseconds since the epoch.
         is_stopping: True once nothing is delivered any more.
         abandoned: True once nothing may be changed any more.
+        populates_user: True if each message gets the name of the user who sends it.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.is_stopping = False
         self.abandoned = False
+        self.populates_user = False
 
     @property
     @abstractmethod
