@@ -15,12 +15,11 @@ Source: ActiveMQ 5.17, `QueueDispatchSelector`, `CachedMessageGroupMap`.
 
 import hashlib
 from collections import Counter, OrderedDict
-from dataclasses import replace
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.message import encode, fields_of
+from pybroker.broker.domain.openwire.message import MessageType
 
 NAME_REMEMBERED_MAX: Final = 100
 
@@ -103,16 +102,16 @@ class FirstOfGroup(Message):
     """A message with the flag `JMSXGroupFirstForConsumer`: the first of its group that its consumer gets.
 
     Attributes:
-        original: the message without the flag, which replaces this one if it is not settled.
+        flag: the byte that the flag has replaced; a message that is not settled gets it back.
     """
 
-    __slots__ = ("original",)
+    __slots__ = ("flag",)
 
-    def __init__(self, original: Message, data: bytes) -> None:
+    def __init__(self, original: Message) -> None:
         super().__init__(
             message_id=original.message_id,
             destination=original.destination,
-            data=data,
+            data=original.data[:-1] + b"\1",
             persistent=original.persistent,
             priority=original.priority,
             expiration=original.expiration,
@@ -121,20 +120,32 @@ class FirstOfGroup(Message):
             group_id=original.group_id,
             group_sequence=original.group_sequence,
         )
-        self.original = original
+        self.flag = original.data[-1:]
 
 
 def first_of_group(message: Message) -> Message:
-    """Return a copy with the flag `JMSXGroupFirstForConsumer`.
+    """Return a copy with the flag `JMSXGroupFirstForConsumer`, which is the last byte of a message.
 
-    Raises:
-        MalformedOpenWire: the message does not decode.
-        UnencodableOpenWire: it cannot be encoded again.
+    A BlobMessage, which has more fields behind it, is returned as it is; so is one that does not end as it should.
     """
-    flagged = replace(fields_of(message), group_first_for_consumer=True)
-    return FirstOfGroup(message, encode(flagged))
+    if message.data[0] == MessageType.BLOB or message.data[-1] > 1:
+        return message
+    return FirstOfGroup(message)
 
 
 def without_flag(message: Message) -> Message:
     """Return the message without the flag `JMSXGroupFirstForConsumer`."""
-    return message.original if isinstance(message, FirstOfGroup) else message
+    if not isinstance(message, FirstOfGroup):
+        return message
+    return Message(
+        message_id=message.message_id,
+        destination=message.destination,
+        data=message.data[:-1] + message.flag,
+        persistent=message.persistent,
+        priority=message.priority,
+        expiration=message.expiration,
+        connection_id=message.connection_id,
+        payload_size=message.payload_size,
+        group_id=message.group_id,
+        group_sequence=message.group_sequence,
+    )

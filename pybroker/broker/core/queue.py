@@ -20,7 +20,6 @@ from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.consumer_set import PREPARED_FACTOR, Answers, ConsumerSet
-from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless, without_body
 from pybroker.broker.core.gate import Gate
@@ -368,10 +367,7 @@ class Queue(StoredSource):
         consumer_set = self.consumer_set
         message = reference.message
         if message.group_id is not None and consumer_set.record_group_delivery(message, consumer):
-            try:
-                reference.message = first_of_group(message)
-            except Exception as error:  # caused by the message; it is delivered without the flag
-                contain(error, "flagging as the first of its group", message)
+            reference.message = first_of_group(message)
         if len(consumer_set.all) > 1:
             consumer_set.rotate(consumer)
         consumer.offer(reference)

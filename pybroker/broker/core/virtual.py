@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
 
+from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.core.selector import Selector, compile_selector
 from pybroker.broker.domain.destination import (
     Destination,
@@ -437,17 +438,14 @@ class Copies(Generic[TargetT]):
 
 
 class _VirtualIndex:
-    """The queues of one definition of virtual topics, by the name of the topic.
-
-    The few queues whose names contain a pattern are searched one by one. All others are found by one look-up.
-    """
+    """The queues of one definition of virtual topics, by the name or pattern of the topics in their names."""
 
     __slots__ = ("_definition", "_patterns", "_queues", "selector_aware")
 
     def __init__(self, definition: VirtualTopic) -> None:
         self._definition = definition
         self._queues: dict[str, dict[Destination, None]] = {}
-        self._patterns: dict[Destination, str] = {}
+        self._patterns: PatternMap[Destination] = PatternMap()
         self.selector_aware = definition.selector_aware
 
     def covers(self, topic_name: str) -> bool:
@@ -457,7 +455,7 @@ class _VirtualIndex:
     def queues(self, topic_name: str) -> list[Destination]:
         """Return the queues that get a topic's messages."""
         found = list(self._queues.get(topic_name, ()))
-        found += (queue for queue, pattern in self._patterns.items() if matches(pattern, topic_name))
+        found += self._patterns.covering(topic(topic_name))
         return found
 
     def serves(self, queue_name: str) -> bool:
@@ -470,15 +468,17 @@ class _VirtualIndex:
         if topic_name is None:
             return
         if topic(topic_name).is_pattern:
-            self._patterns[queue] = topic_name
+            self._patterns.add(topic(topic_name), queue)
         else:
             self._queues.setdefault(topic_name, {})[queue] = None
 
     def remove(self, queue: Destination) -> None:
-        self._patterns.pop(queue, None)
         topic_name = self._definition.topics_of(queue.name)
-        queues = self._queues.get(topic_name) if topic_name is not None else None
-        if queues is not None and topic_name is not None:
+        if topic_name is None:
+            return
+        self._patterns.remove(topic(topic_name), queue)
+        queues = self._queues.get(topic_name)
+        if queues is not None:
             queues.pop(queue, None)
             if not queues:
                 del self._queues[topic_name]
