@@ -57,7 +57,7 @@ class CoveredTopic:
         self.durables: list[Durable] = []
         self.joining: list[Durable] = []
         self.held = SharedUsage(usage)
-        self.history = RetainedHistory(policy.subscription_recovery_policy, clock)
+        self.history = RetainedHistory(policy.subscription_recovery_policy, clock, usage)
 
     @property
     def usage(self) -> Usage:

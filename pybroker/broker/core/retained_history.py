@@ -8,6 +8,7 @@ without content removes the retained message.
 Source: ActiveMQ 5.17, subscription recovery policies.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from pybroker.broker.core.policy import (
     RecoveryPolicy,
     TimedRecovery,
 )
+from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import OpenWireMessage, fields_of, to_message
@@ -35,6 +37,11 @@ TIMED_BYTES_MAX = 64 << 20
 """Bytes kept per topic by a policy that has only a limit of time."""
 
 _RETAIN: Final = RETAIN.encode()
+
+RETAINED_PART: Final = 8
+"""The retained messages of all topics may take this part of the broker's memory."""
+
+_log = logging.getLogger(__name__)
 
 
 class RecentMessages(Protocol):
@@ -128,10 +135,12 @@ class RetainedHistory:
         retained: the retained message, as retroactive consumers get it; None if there is none.
     """
 
-    __slots__ = ("_recent", "retained")
+    __slots__ = ("_recent", "_usage", "retained")
 
-    def __init__(self, policy: RecoveryPolicy | None, clock: Clock) -> None:
+    def __init__(self, policy: RecoveryPolicy | None, clock: Clock, usage: Usage) -> None:
+        """Begin without messages; `usage` is the topic's."""
         self.retained: Message | None = None
+        self._usage = usage.broker
         self._recent = recent_messages(policy, clock)
 
     def add(self, message: Message) -> Message:
@@ -168,5 +177,27 @@ class RetainedHistory:
         live = to_message(replace(fields, marshalled_properties=encode_map(properties) if properties else None))
         properties[RETAINED] = True
         kept = replace(fields, marshalled_properties=encode_map(properties))
-        self.retained = to_message(kept) if fields.content else None
+        self._set(to_message(kept) if fields.content else None)
         return live
+
+    def _set(self, message: Message | None) -> None:
+        """Replace the retained message, unless those of all topics would take more than their share of the memory."""
+        usage = self._usage
+        if self.retained is not None:
+            usage.retained -= self.retained.size
+        if message is not None and usage.limit and usage.retained + message.size > usage.limit // RETAINED_PART:
+            _log.warning(
+                "%s on %s is not retained: the retained messages of all topics take %d of %d bytes",
+                message.message_id,
+                message.destination,
+                usage.retained,
+                usage.limit // RETAINED_PART,
+            )
+            message = None
+        if message is not None:
+            usage.retained += message.size
+        self.retained = message
+
+    def close(self) -> None:
+        """Forget the retained message: the topic is deleted."""
+        self._set(None)

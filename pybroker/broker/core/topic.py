@@ -214,6 +214,7 @@ class Topic(CoveredTopic):
         if self._durable_fan_out is not None:
             self._durable_fan_out.close()
         self._index.forget(self)
+        self.history.close()
         self.usage.close()
 
     def _find_groups(self) -> Sequence[SubscriptionGroup]:

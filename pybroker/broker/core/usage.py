@@ -97,6 +97,8 @@ class Usage:
         watermark: above so many bytes, messages are paged out.
         fair_limit: of the broker: bytes at which destinations wait that take their reserve or more.
         reserve: of the broker: bytes that a destination may take up to the limit itself.
+        retained: of the broker: bytes of the retained messages of all topics, not in `used`, as no producer could
+            wait until they become fewer.
         in_transactions: of the broker: bytes in use for open transactions and their operations, without messages.
         in_transactions_max: of the broker: bytes of them above which large transactions do not grow in a full memory.
         broker: the usage of the whole broker.
@@ -130,6 +132,7 @@ class Usage:
         "limit",
         "paging",
         "reserve",
+        "retained",
         "uncommitted",
         "used",
         "watermark",
@@ -139,6 +142,7 @@ class Usage:
         self.limit = limit
         self.used = 0
         self.uncommitted = 0
+        self.retained = 0
         self.broker: Usage = self if parent is None else parent.broker
         self.paging: Paging = Paging() if parent is None else parent.paging
         self.delivered: DeliveredMessages = DeliveredMessages(self.paging) if parent is None else parent.delivered

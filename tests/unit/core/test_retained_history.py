@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.core import retained_history
+from pybroker.broker.core.broker import Limits
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.policy import (
     Eviction,
@@ -14,6 +15,7 @@ from pybroker.broker.core.policy import (
     LastImageRecovery,
     TimedRecovery,
 )
+from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.openwire.message import view
 from tests.unit.core.backlogs import World, message
 
@@ -185,3 +187,21 @@ class TestOverflow:
                 expected = [each for each in expected if each is not goes]
                 assert waiting.evict() is goes
             assert len(waiting) == len(expected)
+
+    def test_those_of_all_topics_take_a_share_of_the_memory(self, make_world, caplog):
+        world = make_world(limits=Limits(memory_bytes_max=8 << 20))
+        client = world.client()
+        keep = {"ActiveMQ.Retain": True}
+        large = "x" * 400_000
+        for name in "abc":
+            client.send(f"topic://{name}", large, properties=keep)
+        kept = [client.subscribe(f"topic://{name}", retroactive=True) for name in "abc"]
+        assert [len(inbox.deliveries) for inbox in kept] == [1, 1, 0]
+        assert "on topic://c is not retained" in caplog.text
+        for inbox in kept:
+            inbox.consumer.close()
+        client.send("topic://a", "small", properties=keep)
+        client.connection.remove_destination(parse("topic://b"))
+        assert world.broker.usage.retained < 100_000
+        client.send("topic://c", large, properties=keep)
+        assert len(client.subscribe("topic://c", retroactive=True).deliveries) == 1
