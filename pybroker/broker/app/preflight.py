@@ -26,6 +26,12 @@ def check(config: Config) -> None:
             directory, or a port is taken.
         StoreError: the journal or the database cannot be used, or is of a newer format.
     """
+    _check_all(config)
+    if not config.has_users:
+        _warn_without_users(config)  # last: where nothing can be served, nothing has to be said of that
+
+
+def _check_all(config: Config) -> None:
     eventloop.choose(config.event_loop)
     wiring.make_certificates(config)
     if config.users_file is not None:
@@ -33,8 +39,6 @@ def check(config: Config) -> None:
         _check_clear_passwords(config)
     if config.certificate_users_file is not None:
         security_files.read_certificate_users(config)
-    if not config.has_users:
-        _warn_without_users(config)
     if config.rules_file is not None:
         security_files.read_rules(config)
     if config.spool_directory is not None and not os.access(config.spool_directory, os.W_OK | os.X_OK):
