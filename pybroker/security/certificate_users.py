@@ -26,6 +26,11 @@ from pybroker.security.java_properties import MalformedProperties, parse
 NO_CERTIFICATE: Final = "Unable to authenticate transport without SSL certificate."
 
 
+_ATTRIBUTE: Final = r'[A-Za-z][A-Za-z0-9.]*=(?:"(?:[^"\\]|\\.)*"|[^,+="]*)'
+_SUBJECT: Final = re.compile(f"{_ATTRIBUTE}(?:(?:, | \\+ ){_ATTRIBUTE})*")
+"""A subject as Java writes it."""
+
+
 class CertificateUsers:
     """The users of one version of the files.
 
@@ -85,10 +90,17 @@ def read(users: Content, groups: Content | None) -> CertificateUsers:
         for member in text.split(","):
             groups_of.setdefault(member, set()).add(group)
     by_name: dict[str, tuple[str, User]] = {}
+    warnings = [*users.warnings, *(groups.warnings if groups is not None else ())]
+    subjects: dict[str, str] = {}
     for name, (text, line) in entries.items():
-        _check(f"{users.path}, line {line}: user {name!r}", text)
+        where = f"{users.path}, line {line}: user {name!r}"
+        _check(where, text)
+        if not _is_expression(text) and not _SUBJECT.fullmatch(text):
+            warnings.append(f"{where}: no subject is written like {text!r}, but for example CN=client one, O=x, C=US")
+        if (first := subjects.setdefault(text, name)) != name:
+            warnings.append(f"{where} has the subject of user {first!r}, who counts")
         by_name[name] = text, User(name, frozenset(groups_of.get(name, ())))
-    return CertificateUsers(by_name, (*users.warnings, *(groups.warnings if groups is not None else ())))
+    return CertificateUsers(by_name, tuple(warnings))
 
 
 class CertificateLogins(Authenticator):

@@ -151,8 +151,11 @@ class WatchedFiles(Generic[ContentT]):
                 self._read_stamps = stamps
             self._log_once(error)
             return None
-        self._read_stamps, self._logged = stamps, ""
+        was_unusable, self._logged = bool(self._logged), ""
+        self._read_stamps = stamps
         if content == self.content:
+            if was_unusable:
+                _log.info("%s can be used again: the %s are as they were", self._paths[0], self._what)
             return None
         self.content = content
         self._warn()

@@ -173,3 +173,15 @@ def test_rules_are_read_again(config: Config, tmp_path: Path, caplog: pytest.Log
     changed = rules.refresh()
     assert changed is not None
     assert changed.default.read == {"g"}
+
+
+def test_a_file_that_is_as_before_can_be_used_again(
+    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    files = users_of(config)
+    path = tmp_path / "users.properties"
+    for text in ("a=\n", "a=1\n"):
+        path.write_text(text)
+        assert [files.refresh() for _ in range(3)] == [None, None, None]
+    assert [each.getMessage() for each in caplog.records][-1] == f"{path} can be used again: the users are as they were"

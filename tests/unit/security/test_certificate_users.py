@@ -93,3 +93,23 @@ def test_users_who_are_not_the_same() -> None:
     assert users() == users()
     assert users() != users(groups=None)
     assert hash(users()) == hash(users())
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("a=this is rubbish\n", "line 1: user 'a': no subject is written like 'this is rubbish', but for example CN="),
+        ("a=CN=client one,OU=test,O=x\n", "no subject is written like"),
+        ("a=CN=x\n\nb=CN=x\n", "line 3: user 'b' has the subject of user 'a', who counts"),
+    ],
+)
+def test_what_can_match_nothing_is_a_warning(text: str, match: str) -> None:
+    (warning,) = users(text, None).warnings
+    assert match in warning
+
+
+@pytest.mark.parametrize(
+    "subject", ["CN=a", 'CN="a, b", O=x', "CN=a + UID=b, O=x", "OID.1.2.3=v", 'CN="say \\\\"hi\\\\""', "CN=", "/CN=.*/"]
+)
+def test_subjects_of_java_are_no_warning(subject: str) -> None:
+    assert not users(f"a={subject}\n", None).warnings
