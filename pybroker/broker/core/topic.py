@@ -254,6 +254,7 @@ class Topic(CoveredTopic):
                 self._publish_piece(fan_out, FAN_OUT_PIECE, 0.0)
         finally:  # also after an error: the others get it
             if not fan_out.is_over:
+                self._direct = None  # or later messages would overtake it
                 self._under_way.append(fan_out)
                 self.held.acquire(message)
                 self._defer()

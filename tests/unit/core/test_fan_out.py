@@ -147,9 +147,11 @@ def test_large_message_goes_to_as_many_subscriptions_as_a_turn_has_time_for(worl
     seconds = count()
     world.usage.paging.monotonic = lambda: next(seconds) * PIECE_SECONDS / 2
     large = "a" * (LARGE_BYTES + 1)
+    world.publish("0")
     world.publish(large)
     world.publish("b")
-    reached = sum(bool(client.names) for client in clients)
+    reached = sum(large in client.names for client in clients)
+    assert not any("b" in client.names and large not in client.names for client in clients)
     assert 0 < reached < len(clients)
     run(deferred)
-    assert [client.names for client in clients] == [[large, "b"]] * len(clients)
+    assert [client.names for client in clients] == [["0", large, "b"]] * len(clients)
