@@ -15,6 +15,7 @@ from pybroker.broker.domain.rules import Grants, Rule, Rules
 from pybroker.broker.domain.security import AccessDenied, User
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.memory import MemoryStore
+from tests.compiled import interpreted
 from tests.unit.core.conftest import Client, Inbox, World, make_message
 
 ADMIN = User("root", frozenset(("admins",)))
@@ -410,6 +411,7 @@ def test_without_rules_every_user_may_do_everything() -> None:
     client.connection.remove_destination(queue("x"))
 
 
+@interpreted
 def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pybroker.broker.core.rights.REMEMBERED_MAX", 10)
     made = world()
