@@ -81,7 +81,7 @@ def unknown_groups(rules: Rules, known: Collection[str]) -> list[str]:
 
 
 class _Places:
-    """Where the tables of a file begin, for errors: the parser does not tell."""
+    """The line numbers of the tables of a file, for errors: the TOML parser reports none."""
 
     def __init__(self, content: Content) -> None:
         self._path = content.path

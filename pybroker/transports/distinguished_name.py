@@ -33,7 +33,7 @@ _KEYWORDS: Final = {
 """Java's keywords by OpenSSL's names."""
 
 _QUOTED: Final = re.compile(r'[,+=\n<>#;\\"]|^ | $|  ')
-"""What a value has that is written in quotes."""
+"""Characters that require quotes around an attribute value."""
 
 Name = Sequence[Sequence[tuple[str, str]]]
 """A subject as `ssl` returns it: its parts, in the order of the certificate, each of one or more attributes."""

@@ -84,7 +84,7 @@ def _decrypt(algorithm: str, text: str) -> str:
 
 
 class _Entries(Protocol):
-    """What a file holds."""
+    """The entries of a file, such as users or rules."""
 
     def __len__(self) -> int:
         """Return the number of its entries."""
@@ -92,7 +92,7 @@ class _Entries(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an operator should know about the file."""
+        """Warnings about the file, for the log."""
         ...
 
 

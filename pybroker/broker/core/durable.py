@@ -113,7 +113,7 @@ class Durable(StoredSource):
         self.is_recovered = False
         self.unvouched: set[Destination] = set()
         self._rights: Rights | None = None
-        """What the consumer's user may read of the topics that a wildcard covers; None: all of them."""
+        """The rights of the consumer's user, for a subscription to a wildcard; None: the user may read all topics."""
 
     @property
     def is_closed(self) -> bool:

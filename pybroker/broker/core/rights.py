@@ -82,7 +82,7 @@ class _RuleIndex:
 
 
 class Rights:
-    """What the users of one set of groups may do.
+    """The rights of the users of one set of groups.
 
     Attributes:
         writable: destinations to which they may send; not all of them, but those of which this was asked lately.
@@ -163,8 +163,10 @@ class Rights:
 
     def _allows(self, right: Right, destination: Destination) -> bool:
         rules = self._rules
-        if destination.is_temporary and (right is Right.REMOVE or rules.are_temporaries_free):
-            return right is not Right.REMOVE  # which its owner alone may, and without a rule
+        if destination.is_temporary and right is Right.REMOVE:
+            return False  # its owner may, and needs no rule
+        if destination.is_temporary and rules.are_temporaries_free:
+            return True
         if right is Right.READ and destination in READABLE_TO_ALL:
             return True
         if right is Right.WRITE and destination.is_topic and is_advisory(destination):

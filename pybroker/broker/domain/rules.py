@@ -9,7 +9,7 @@ from typing import Final
 from pybroker.broker.domain.destination import Destination
 
 EVERY_USER: Final = "*"
-"""In the place of a group: every user has the right, one that belongs to no group and `anonymous` included."""
+"""A wildcard for groups: every user has the right, including `anonymous` and users without a group."""
 
 
 @dataclass(frozen=True, slots=True)
