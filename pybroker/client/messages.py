@@ -20,10 +20,6 @@ from pybroker.client.errors import UnreadableMessage
 Body: TypeAlias = str | bytes | Mapping[str, Value] | Sequence[Value] | None
 Properties: TypeAlias = Mapping[str, Value]
 
-RESENT: Final = "JMS_pybroker_resent"
-"""The property that marks a message sent again after a reconnect. Its receiver may have received it before: a broker
-may deliver a message and crash before the message is on disk. JMS reserves the prefix `JMS_` for providers."""
-
 
 class Kind(enum.StrEnum):
     """The JMS message types. A send names one where the body's Python type fits two of them."""

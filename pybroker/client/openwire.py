@@ -14,6 +14,7 @@ from typing import Final
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.inactivity import InactivityMonitor
+from pybroker.broker.domain.message import RESENT
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
@@ -69,7 +70,7 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnsendableMessage,
 )
-from pybroker.client.messages import RESENT, Message, Outgoing
+from pybroker.client.messages import Message, Outgoing
 from pybroker.client.openwire_messages import Receipt, encode_body, received
 
 SESSION: Final = 1

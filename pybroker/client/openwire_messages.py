@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any, Final
 
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.message import RESENT
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.broker.domain.openwire.body import decode_text, encode_text, inflate, inflate_bytes_message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.values import decode_map, decode_stream, encode_map, encode_stream
 from pybroker.client.errors import UnreadableMessage, UnsendableMessage
-from pybroker.client.messages import RESENT, Body, Kind, Message, Properties
+from pybroker.client.messages import Body, Kind, Message, Properties
 
 _RESENT: Final = RESENT.encode()
 """The property's name in the encoded properties, which are not decoded to find it."""

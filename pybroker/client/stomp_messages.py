@@ -24,12 +24,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from pybroker.broker.domain.destination import Destination, DestinationType, parts, queue
-from pybroker.broker.domain.message import PRIORITY_DEFAULT
+from pybroker.broker.domain.message import PRIORITY_DEFAULT, RESENT
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, decode_mutf8
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.stomp.frames import Frame
 from pybroker.client.errors import ProtocolViolation, UnreadableMessage, UnsendableMessage
-from pybroker.client.messages import RESENT, Body, Kind, Message, Outgoing, Properties
+from pybroker.client.messages import Body, Kind, Message, Outgoing, Properties
 
 _PREFIXES: Final[Mapping[str, DestinationType]] = {
     "/queue/": DestinationType.QUEUE,

@@ -16,7 +16,7 @@ import pytest
 import stomp
 from stomp.exception import StompException
 
-from pybroker.client.messages import RESENT
+from pybroker.broker.domain.message import RESENT
 from pybroker.client.stomp_py import FailoverConnection
 from pybroker.client.sync import connect
 from pybroker.testing import Broker, Cluster

@@ -200,7 +200,7 @@ class BrokerCore(Host):
             count=self.objects.count_jobs,
             dead_letter=self.dead_letters.dead_letter,
         )
-        self.scheduler.load(recovered)
+        self.scheduler.load(recovered, after_crash=self.scheduling_queue.after_crash)
         self.scheduling_queue.open(self.scheduler, jobs)
 
     def delivered(self) -> Iterator[str]:

@@ -22,7 +22,7 @@ from pybroker.broker.core import cron
 from pybroker.broker.core.cron import UtcOffset
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.jobs import FOR_EVER, TIME_MAX, InvalidSchedule, Job
-from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.message import RESENT, Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.heads import place
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -129,12 +129,12 @@ def outside_transaction(message: Message) -> bytes:
     return encode(replace(fields, transaction_id=None, original_transaction_id=None))
 
 
-def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> Message:
+def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId, *, is_resent: bool = False) -> Message:
     """Return the message that a job's run sends.
 
     It is the scheduled message without its scheduling properties, with the job's id, and with its time to live
     beginning now. The message of a job that runs once keeps the message id that clients see (`_own_id`); others get a
-    new id.
+    new id. If an earlier master may have sent it, it has the property `RESENT`.
 
     Raises:
         MalformedOpenWire: the job's message does not decode.
@@ -144,6 +144,8 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId) -> M
     asked = fields.properties
     properties = {name: value for name, value in asked.items() if name not in (DELAY, PERIOD, REPEAT, CRON)}
     properties[JOB_ID] = job.job_id
+    if is_resent:
+        properties[RESENT] = True
     expiration, timestamp = _renewed(fields, now)
     sent = replace(
         fields,

@@ -10,6 +10,7 @@ fire --> due jobs are sent --> once the messages are on disk --> job store: resc
 
 The order of the last two steps ensures delivery at least once: after a crash in between, a message is sent again. If
 the job runs once, the second message has the id of the first, and a queue that still holds the first drops the second.
+Otherwise a consumer may have seen the first, so the second is marked (`RESENT`).
 
 Where this differs from ActiveMQ:
 
@@ -188,9 +189,20 @@ class Scheduler:
         self._browse_at = 0
         self._armed: int | None = None
         self._is_stopped = False
+        self._crash_time = -1
+        """Runs that were due until then may be those of a master that crashed before it recorded them."""
+        self._made_again: set[str] = set()
+        """The ids of jobs that may repeat one of a master that crashed, which may have run."""
 
-    def load(self, jobs: Iterable[Job]) -> None:
-        """Add the jobs that the job store held; overdue ones are sent at the next call of `fire`."""
+    def load(self, jobs: Iterable[Job], *, after_crash: bool = False) -> None:
+        """Add the jobs that the job store held; overdue ones are sent at the next call of `fire`.
+
+        Args:
+            jobs: the jobs.
+            after_crash: the former master may have sent overdue ones, which are marked therefore.
+        """
+        if after_crash:
+            self._crash_time = self._clock()
         for job in jobs:
             self._job_queue.add(job)
         self._arm()
@@ -239,7 +251,7 @@ class Scheduler:
         except (MalformedOpenWire, InvalidSchedule):
             return False
 
-    def schedule(self, message: Message, worker: PiecewiseWorker | None = None) -> bool:
+    def schedule(self, message: Message, worker: PiecewiseWorker | None = None, *, may_have_run: bool = False) -> bool:
         """Schedule a message that `accepts` has accepted, its delay beginning now, or carry out a scheduler command.
 
         A job is durable after the job store's `when_durable`.
@@ -248,6 +260,7 @@ class Scheduler:
             message: what a client sent.
             worker: carries a command about many jobs out in pieces, and has its answer wait; None: it is carried out
                 at once.
+            may_have_run: a master that crashed may have scheduled and sent the message.
 
         Returns:
             False if the message is scheduled already.
@@ -265,6 +278,8 @@ class Scheduler:
         if job_id is None:
             _log.info("%s to %s is scheduled already", message.message_id, message.destination)
             return False
+        if may_have_run:
+            self._made_again.add(job_id)
         now = self._clock()
         self._add(
             Job(
@@ -333,7 +348,8 @@ class Scheduler:
         if data is None:
             return False
         try:
-            message = delivered(job, data, now, self._fresh_id())
+            is_resent = job.next_time <= self._crash_time or job.job_id in self._made_again
+            message = delivered(job, data, now, self._fresh_id(), is_resent=is_resent)
         except Exception as error:  # caused by the message, which does not decode or encode
             return self._dead_letter_job(job, data, error)
         return self._deliver(job, data, message, now)
@@ -392,6 +408,7 @@ class Scheduler:
     def _complete_run(self, job: Job, now: int) -> None:
         """Reschedule a job that has run, or remove it after its last run."""
         next_time = self._next_time(job, now)
+        self._made_again.discard(job.job_id)
         try:
             started = self._spawned(job, now) if job.cron and job.repeat else None
         except StoreUnavailable as error:  # of a read, as in `_load`

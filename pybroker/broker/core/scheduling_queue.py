@@ -8,7 +8,7 @@ The job store has no transactions. If a scheduled message were stored only when 
 between commit and job would lose it, and so would a crash while an XA transaction is prepared. On this queue, in the
 message store, it is committed or rolled back with the rest of its transaction. After a crash the new master schedules
 the messages that it finds there; their delays begin then. A crash between the last two steps may have a message
-scheduled twice, but never lost.
+scheduled twice, but never lost; what the job of the second sends is marked then (`RESENT`).
 
 Clients can neither send to this queue nor consume from it. An ActiveMQ that takes over the store keeps its messages.
 So does a master without a scheduler.
@@ -53,11 +53,13 @@ class SchedulingQueue:
         self._scheduler: Scheduler | None = None
         self._jobs: JobStore | None = None
         self._remaining: deque[str] = deque()
+        self.after_crash = False
+        """True if the former master crashed, and may have sent what it had scheduled."""
         self._is_resuming = False
         """True until the jobs of the last page are on disk; the next page is read then."""
 
     def recover(self, message_ids: Iterable[str]) -> None:
-        """Add the ids of messages that former masters committed and did not schedule."""
+        """Add the ids of messages that former masters committed, and did not schedule or crashed while they did."""
         self._remaining.extend(message_ids)
 
     def open(self, scheduler: Scheduler, jobs: JobStore) -> None:
@@ -89,7 +91,7 @@ class SchedulingQueue:
         found = {message.message_id: message for message in messages}
         for message_id in page[:looked_at]:
             if (message := found.get(message_id)) is not None:
-                self.send(message)
+                self._schedule(message, may_have_run=self.after_crash)
             self._remaining.popleft()
 
     def _page_is_safe(self) -> None:
@@ -108,11 +110,14 @@ class SchedulingQueue:
 
     def send(self, message: Message) -> None:
         """Schedule a committed message; dead-letter it if it cannot be scheduled."""
+        self._schedule(message, may_have_run=False)
+
+    def _schedule(self, message: Message, *, may_have_run: bool) -> None:
         if self._scheduler is None or self._jobs is None:
             _log.warning("%s is committed, and waits for a master with a scheduler", message.message_id)
             return
         try:
-            self._scheduler.schedule(_from_scheduling_queue(message))
+            self._scheduler.schedule(_from_scheduling_queue(message), may_have_run=may_have_run)
         except StoreUnavailable as error:  # a read failed; a store whose writes fail reports that itself
             if message.persistent:
                 _log.log(severity(error), "%s is committed, and scheduled later: %s", message.message_id, error)

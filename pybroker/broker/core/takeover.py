@@ -56,6 +56,7 @@ class RecoveryLoader:
 
     def perform(self, recovery: Recovery) -> None:
         """Create the destinations, subscriptions and transactions of a recovery; called once."""
+        self._scheduling_queue.after_crash = recovery.delivered is None
         for destination, message_ids in recovery.queues.items():
             if destination.is_temporary:  # its connection ended with the former master
                 self._store.remove_destination(destination)

@@ -7,6 +7,14 @@ from typing import Final
 from pybroker.broker.domain.destination import Destination
 
 PRIORITY_DEFAULT: Final = 4
+
+RESENT: Final = "JMS_pybroker_resent"
+"""The property of a message that was sent again: by its client after a reconnect, or by the next master's scheduler.
+
+Its receiver may have received it before: a broker may deliver a message and crash before the message is on disk, or
+before it has recorded that a job has run. JMS reserves the prefix `JMS_` for providers.
+"""
+
 SIZE_OVERHEAD: Final = 1024
 """Bytes that ActiveMQ adds to content and properties for the memory of a message.
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
+from pybroker.broker.domain.message import RESENT
 from pybroker.broker.domain.stomp.codec import FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
 from pybroker.client.conversation import (
@@ -54,7 +55,6 @@ from pybroker.client.errors import (
 )
 from pybroker.client.messages import Message, Outgoing
 from pybroker.client.stomp import StompConversation
-from pybroker.client.stomp_messages import RESENT
 
 LOGIN = Login(connection_id="ID:here-1:1", client_id="me", user="u", password="p")
 NUMBER = FIRST_NUMBER

@@ -82,7 +82,7 @@ class World:
         self.options = options
         self.scheduler = self.start()
 
-    def start(self) -> Scheduler:
+    def start(self, *, after_crash: bool = False) -> Scheduler:
         self.unsafe.clear()
         self.wake_time = None
         self.scheduler = Scheduler(
@@ -94,7 +94,7 @@ class World:
             connection_id=f"ID:broker-{self.now}",
             **{"offset_at": lambda _: 0, **self.options},
         )
-        self.scheduler.load(self.jobs.recover())
+        self.scheduler.load(self.jobs.recover(), after_crash=after_crash)
         return self.scheduler
 
     @property

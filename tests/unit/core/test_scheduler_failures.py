@@ -1,4 +1,4 @@
-"""Scheduled messages that cannot be read, made again or sent: what is left of each, and that the others go on."""
+"""Scheduled messages that cannot be read, made again or sent, or whose master crashes: what is left of each."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,12 @@ from pybroker.broker.core.scheduler import UNREADABLE_MS
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.jobs import Job
-from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.message import RESENT, Message
 from pybroker.broker.domain.openwire.heads import place, read_head
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.layout import BODY_AT
 from pybroker.broker.domain.openwire.loose import Reader
-from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, encode, routing
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, encode, routing, view
 from pybroker.store.scheduler.memory import MemoryJobStore
 from tests.unit.core.test_scheduler import START, World, message
 
@@ -119,3 +119,26 @@ def test_a_job_the_disk_cannot_read_waits_and_others_go(make_world: Callable[...
     world.run_to(START + UNREADABLE_MS)
     assert world.drain() == [(UNREADABLE_MS, "late")]
     assert not jobs.recover()
+
+
+def test_only_runs_that_were_due_before_a_crash_are_marked(world: World) -> None:
+    world.is_slow = True
+    repeated = {"AMQ_SCHEDULED_DELAY": 5000, "AMQ_SCHEDULED_PERIOD": 1000, "AMQ_SCHEDULED_REPEAT": 1}
+    for properties in (repeated, {"AMQ_SCHEDULED_DELAY": 5001}):
+        world.send(properties=properties)
+    world.run_to(START + 5000)
+    world.start(after_crash=True)
+    for _ in range(3):
+        world.run_to(START + 7000)
+        world.sync()
+    marks = [(time - START, view(each).properties.get(RESENT)) for time, each in world.sent]
+    assert marks == [(5000, None), (5000, True), (7000, None), (7000, None)]
+
+
+def test_a_run_that_was_due_while_no_master_served_is_not_marked_after_a_clean_stop(world: World) -> None:
+    world.send(properties={"AMQ_SCHEDULED_DELAY": 5000})
+    world.now += 6000
+    world.start()
+    world.run_to(world.now)
+    ((_, sent),) = world.sent
+    assert RESENT not in view(sent).properties

@@ -7,6 +7,7 @@ import pytest
 
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
 from pybroker.broker.domain.errors import InvalidDestination, NotReadYet, ResourceLimit, UnknownTransaction
+from pybroker.broker.domain.message import RESENT
 from pybroker.broker.domain.openwire.message import decode
 from pybroker.broker.domain.openwire.values import Long
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
@@ -202,6 +203,28 @@ def test_committed_job_is_scheduled_once_despite_crashes(
     assert pair.store.kept() == 0
     pair.fire()
     assert pair.received() == ["now", "a"]
+
+
+def test_message_that_a_crash_schedules_again_after_its_run_is_marked(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair.store, "remove", lambda *_, **__: None)  # the removal never gets there
+    client = pair.client()
+    transaction = client.connection.begin()
+    client.send("topic://T", "a", transaction=transaction, properties=LATER)
+    client.connection.commit(transaction)
+    pair.sync()
+    monkeypatch.undo()
+    marks: list[object] = []
+    for _ in range(2):
+        inbox = pair.client().subscribe("topic://T")
+        pair.fire()
+        (sent,) = inbox.deliveries
+        marks.append(decode(sent.message.data).properties.get(RESENT))
+        pair.die()
+        pair.sync()
+    assert marks == [None, True]
+    assert (pair.jobs.recover(), pair.store.kept()) == ([], 0)
 
 
 def test_a_master_without_a_scheduler_leaves_it_to_the_next_one(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
