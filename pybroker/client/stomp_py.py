@@ -35,6 +35,7 @@ from stomp.exception import StompException
 from stomp.protocol import Protocol12
 from stomp.utils import Frame
 
+from pybroker.broker.domain.message import RESENT
 from pybroker.client.errors import (
     BadOption,
     BrokerMissing,
@@ -50,7 +51,6 @@ from pybroker.client.errors import (
     UntrustedBroker,
     UnusableURI,
 )
-from pybroker.client.messages import RESENT
 from pybroker.client.reconnect import Connect, GiveUp, Pause, ReadList, Reconnector
 from pybroker.client.stomp import login_refusal, refusal
 from pybroker.client.trust import client_context, probe
@@ -341,9 +341,14 @@ class FailoverConnection:
             with self._changed:
                 if self._closing.is_set():
                     raise ConnectionClosed("the connection is closed")
-                for name, subscription in self._subscriptions.items():
-                    _subscribe(broker, name, subscription)
+                # First, because `_deliver` and `_acknowledge` drop what belongs to another connection.
                 self._broker = broker
+                try:
+                    for name, subscription in self._subscriptions.items():
+                        _subscribe(broker, name, subscription)
+                except BaseException:
+                    self._broker = None
+                    raise
                 self._changed.notify_all()
         except BaseException:
             _close_socket(connection)

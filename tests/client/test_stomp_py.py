@@ -18,6 +18,8 @@ import stomp
 import trustme
 from stomp.exception import StompException
 
+from pybroker.broker.domain.message import RESENT
+from pybroker.client import stomp_py
 from pybroker.client.errors import (
     BadOption,
     BrokerMissing,
@@ -30,7 +32,6 @@ from pybroker.client.errors import (
     UntrustedBroker,
     UnusableURI,
 )
-from pybroker.client.stomp_messages import RESENT
 from pybroker.client.stomp_py import FailoverConnection
 from pybroker.testing import Broker, Cluster
 from tests.client.brokers import Pair
@@ -113,6 +114,30 @@ def test_a_program_goes_on_on_the_next_broker(pair: Pair, name: str) -> None:
         assert inbox.new_message().body == "milk", "the subscription came back"
         assert [inbox.event(), inbox.event()] == ["interrupted", "resumed"]
     assert inbox.event() == "disconnected"
+
+
+def test_message_that_comes_before_the_subscriptions_are_restored_is_delivered(
+    pair: Pair, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, inbox = opened(pair.stomp_uri)
+    subscribe, is_seen = stomp_py._subscribe, threading.Event()
+
+    class Watching(stomp.ConnectionListener):
+        def on_message(self, frame: Any) -> None:
+            is_seen.set()
+
+    def subscribe_and_wait(*arguments: Any) -> None:
+        subscribe(*arguments)
+        is_seen.wait(PATIENCE / 10)
+
+    with connection:
+        connection.subscribe(name, id=1, ack="client-individual")
+        connection.send(name, "one", persistent="true")
+        inbox.message()
+        connection.set_listener("watching", Watching())
+        monkeypatch.setattr(stomp_py, "_subscribe", subscribe_and_wait)
+        pair.kill()
+        assert inbox.message().body == "one"
 
 
 def test_unacked_message_is_redelivered_and_late_ack_ignored(pair: Pair, name: str) -> None:
