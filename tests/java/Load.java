@@ -2,7 +2,9 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.ConcurrentHashMap;
 import javax.jms.BytesMessage;
 import javax.jms.Connection;
 import javax.jms.JMSException;
@@ -11,8 +13,11 @@ import javax.jms.MessageConsumer;
 import javax.jms.MessageProducer;
 import javax.jms.Session;
 import javax.jms.TransactionRolledBackException;
+import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.ActiveMQConnectionFactory;
 import org.apache.activemq.command.ActiveMQQueue;
+import org.apache.activemq.command.MessageDispatch;
+import org.apache.activemq.transport.DefaultTransportListener;
 
 /**
  * Clients that work while their broker is killed again and again: Load URI SEED PRODUCERS CONSUMERS TRANSACTED.
@@ -26,9 +31,13 @@ import org.apache.activemq.command.ActiveMQQueue;
  *   doubt PRODUCER N M         the commit raised TransactionRolledBackException: it may have happened or not
  *   aborted PRODUCER N M       the transaction was given up before its commit
  *   failed PRODUCER N M CLASS  the commit raised something else
- *   received CONSUMER PRODUCER N ID REDELIVERED   the program has the message (transacted: its transaction is committed)
- *   unsure CONSUMER PRODUCER N ID REDELIVERED     the commit of the receiving transaction is in doubt
- *   undone CONSUMER PRODUCER N ID REDELIVERED     the receiving transaction was rolled back: it will come again
+ *   received CONSUMER PRODUCER N ID REDELIVERED ARRIVED   the program has the message (transacted: its transaction is
+ *                                                         committed)
+ *   unsure CONSUMER PRODUCER N ID REDELIVERED ARRIVED     the commit of the receiving transaction is in doubt
+ *   undone CONSUMER PRODUCER N ID REDELIVERED ARRIVED     the receiving transaction was rolled back: it will come again
+ *
+ * ARRIVED is the time at which the connection got the message. An automatic acknowledgement may have it wait for the next
+ * broker before the program gets it.
  *
  * "stop" on standard input ends the producers, "end" the consumers; "idle" is printed once they are done. A client that
  * throws prints "broken", one that does not come to its end "stuck", and where.
@@ -47,9 +56,18 @@ public final class Load {
     private final Connection connection;
     private final Random random;
     private final String name;
+    private final Map<String, Long> arrivals = new ConcurrentHashMap<>();
 
     private Load(String uri, String name, long seed) throws JMSException {
         connection = new ActiveMQConnectionFactory(uri).createConnection();
+        ((ActiveMQConnection) connection).addTransportListener(new DefaultTransportListener() {
+            @Override
+            public void onCommand(Object command) {
+                if (command instanceof MessageDispatch && ((MessageDispatch) command).getMessage() != null) {
+                    arrivals.put(((MessageDispatch) command).getMessage().getMessageId().toString(), System.nanoTime());
+                }
+            }
+        });
         connection.start();
         random = new Random(seed + name.hashCode());
         this.name = name;
@@ -118,9 +136,11 @@ public final class Load {
         return message;
     }
 
-    private static String described(Message message) throws JMSException {
+    private String described(Message message) throws JMSException {
+        Long arrival = arrivals.remove(message.getJMSMessageID());
         return message.getStringProperty("producer") + " " + message.getIntProperty("sequence") + " "
-                + message.getJMSMessageID() + " " + message.getJMSRedelivered();
+                + message.getJMSMessageID() + " " + message.getJMSRedelivered() + " "
+                + (arrival == null ? System.nanoTime() : arrival);
     }
 
     private void produce() throws JMSException {
