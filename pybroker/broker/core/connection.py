@@ -682,8 +682,8 @@ class BrokerConnection(Owner):
             attempt(partial(self.rollback, transaction), "rolling back for a connection that closes")
             yield _STEP_COST
         for consumer in list(self.consumers):
-            count = len(consumer.outstanding) + len(consumer.sources)
-            attempt(consumer.close, "closing a consumer")
+            count = len(consumer.sources)
+            yield from _contained(consumer.closing())
             yield _STEP_COST + count
         for producer_id in list(self.producers):
             attempt(partial(self.remove_producer, producer_id), "removing a producer")
@@ -704,7 +704,7 @@ def _contained(steps: Steps) -> Steps:
     try:
         yield from steps
     except Exception as error:
-        contain(error, "carrying out the work of a connection that closes")
+        contain(error, "closing a connection")
 
 
 def _size(request: ConsumerRequest) -> int:

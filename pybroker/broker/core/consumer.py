@@ -39,9 +39,13 @@ _LOOKED_AT_MAX: Final = 64
 """Outstanding deliveries among which one is searched by its message id, before all are indexed by it."""
 _delivery: Final = attrgetter("delivery")
 _source: Final = attrgetter("source")
+_sequence: Final = attrgetter("sequence")
 
 _STEP_COUNT: Final = 16
 """The acknowledgements of one step of many."""
+
+_RETURNED_COUNT: Final = 256
+"""The outstanding messages that a consumer which closes gives back in one step."""
 
 
 class Owner(PiecewiseWorker):
@@ -174,9 +178,12 @@ class DeliverySource(Origin):
         """Return True if no message waits for a consumer of many backlogs; `wake` is then called before one does."""
         return False
 
+    def hold(self, consumer: "BrokerConsumer") -> None:
+        """Deliver to no consumer until `detach`: one that closes gives back its outstanding messages in pieces."""
+
     @abstractmethod
     def detach(self, consumer: "BrokerConsumer") -> None:
-        """Remove a consumer, whose outstanding messages come back by `restore`."""
+        """Remove a consumer, whose outstanding messages are back."""
 
 
 class BrokerConsumer:
@@ -195,7 +202,6 @@ class BrokerConsumer:
         "_busy",
         "_by_id",
         "_granted",
-        "_holding",
         "_indexed_to",
         "_matches",
         "_pulled",
@@ -229,8 +235,6 @@ class BrokerConsumer:
         self.closed = False
         self.match_count = 0
         self._granted: int = 0
-        self._holding: set[int] | None = None
-        """The backlogs of its outstanding deliveries, as it leaves them."""
         self._by_id: dict[str, list[Reference]] | None = None
         """Outstanding deliveries by message id, for a client that settles far from the order of delivery; else None."""
         self._indexed_to = 0
@@ -324,11 +328,27 @@ class BrokerConsumer:
     def reinstate(self, references: list[Reference]) -> None:
         """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""
         self._by_id = None
-        outstanding, last = self.outstanding, max(map(_delivery, references), default=0)
-        between = takewhile(lambda held: held.delivery < last, outstanding)  # usually none
-        for reference in sorted([*references, *between], key=_delivery, reverse=True):
-            outstanding[reference] = None
-            outstanding.move_to_end(reference, last=False)
+        outstanding, ordered = self.outstanding, sorted(references, key=_delivery)
+        if ordered:
+            first, last = ordered[0].delivery, ordered[-1].delivery
+            older: list[Reference] = []
+            newer: list[Reference] = []
+            is_near_end = False
+            for oldest, newest in zip(outstanding, reversed(outstanding), strict=True):  # usually they are the oldest
+                is_near_end = newest.delivery < first
+                if is_near_end or oldest.delivery > last:
+                    break
+                older.append(oldest)
+                newer.append(newest)
+            if is_near_end:
+                for reference in sorted([*ordered, *newer], key=_delivery):
+                    outstanding[reference] = None
+                    outstanding.move_to_end(reference)
+            else:
+                for reference in sorted([*ordered, *older], key=_delivery, reverse=True):
+                    outstanding[reference] = None
+                    outstanding.move_to_end(reference, last=False)
+            EFFORT.is_large |= len(older) > _LOOKED_AT_MAX
         self.resize()
 
     def resize(self) -> None:
@@ -378,6 +398,7 @@ class BrokerConsumer:
             found.append(reference)
             if message_id == last_id:
                 return found if first_id is None or found[0].message.message_id == first_id else ()
+        EFFORT.is_large |= len(found) > _LOOKED_AT_MAX
         return ()
 
     def acknowledge(self, delivery: Delivery, transaction: TransactionId | None = None) -> None:
@@ -525,41 +546,70 @@ class BrokerConsumer:
             self._settled(1)
 
     def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
+        """Close the consumer, in pieces if many messages are outstanding."""
+        self.connection.work_off(self.closing(last_delivered, delivered_none=delivered_none))
+
+    def closing(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> Steps:
         """Close the consumer; outstanding messages go back, as redelivered if the client may have seen them."""
         if self.closed:
             return
-        self._leave()
-        references = list(self.outstanding)
-        if delivered_none:
-            seen, unseen = [], references
-        elif isinstance(last_delivered, Reference) and last_delivered in self.outstanding:
-            count = references.index(last_delivered) + 1
-            seen, unseen = references[:count], references[count:]
-        else:
-            seen, unseen = self.split(references)
-        self.outstanding.clear()
-        self._by_id = None
-        _restore(seen, unseen)
-
-    # ------------------------------------------------------------ private
-
-    def _leave(self) -> None:
-        """Leave the backlogs and the connection, as the consumer closes."""
         self.closed = True
         self.started = False
         self.window = 0
-        self._holding = None
+        if delivered_none:
+            seen_to = 0
+        elif (last := None if last_delivered is None else self._held(last_delivered)) is not None:
+            seen_to = last.delivery
+        else:
+            seen_to = self.connection.flushed
+        try:
+            yield from self._giving_back(seen_to)
+        except Exception:
+            self._leave()
+            raise
+        self._leave()
+
+    # ------------------------------------------------------------ private
+
+    def _giving_back(self, seen_to: int) -> Steps:
+        """Return the outstanding messages to their backlogs, which deliver nothing before the last one is back.
+
+        Args:
+            seen_to: the number of the last delivery that the client may have seen.
+        """
+        oldest: dict[Origin, Reference | None] = {}
+        references = list(self.outstanding)
+        for start in range(0, len(references), _RETURNED_COUNT):
+            step = references[start : start + _RETURNED_COUNT]
+            for reference in step:
+                source = cast("DeliverySource", reference.source)  # the only kind of origin that delivers
+                if source not in oldest:
+                    oldest[source] = None
+                    source.hold(self)
+                first = oldest[source]
+                if reference.delivery <= seen_to and (first is None or reference.sequence < first.sequence):
+                    oldest[source] = reference
+            if len(step) == _RETURNED_COUNT:
+                yield _RETURNED_COUNT
+        del references
+        for first in oldest.values():
+            if first is not None:
+                first.strikes += 1
+        self._by_id = None
+        outstanding = self.outstanding
+        while outstanding:  # the newest first: where the oldest message waits, all are inserted before it
+            step = [outstanding.popitem()[0] for _ in range(min(_RETURNED_COUNT, len(outstanding)))]
+            step.reverse()
+            seen = [each for each in step if each.delivery <= seen_to]
+            _restore(seen, [each for each in step if each.delivery > seen_to])
+            yield len(step)
+
+    def _leave(self) -> None:
+        """Leave the backlogs and the connection."""
         for source in self.sources:
             source.detach(self)
         self.connection.forget(self)
         self._release_references()
-
-    def has_outstanding_of(self, source: DeliverySource) -> bool:
-        """Return True if some outstanding delivery is of a backlog; for consumers of many, as they leave."""
-        holding = self._holding
-        if holding is None:
-            holding = self._holding = {id(reference.source) for reference in self.outstanding}
-        return id(source) in holding
 
     def _release_references(self) -> None:
         """Break the reference cycles, so that the memory of a closed consumer is freed without a garbage collection."""
@@ -641,14 +691,22 @@ def reinstate(held: Mapping[BrokerConsumer | None, list[Reference]]) -> None:
                 whole += part
         else:
             consumer.reinstate(references)
-    _restore(seen, unseen)
+    _restore(seen, unseen, strikes=True)
 
 
-def _restore(seen: list[Reference], unseen: list[Reference]) -> None:
-    """Return references to their backlogs, to each of them in one call so that it restores their order."""
+def _restore(seen: list[Reference], unseen: list[Reference], *, strikes: bool = False) -> None:
+    """Return references to their backlogs, to each of them in one call so that it restores their order.
+
+    Args:
+        seen: those that a client may have seen.
+        unseen: the others.
+        strikes: the oldest of each backlog that may have been seen gets a strike.
+    """
     by_origin: dict[Origin, tuple[list[Reference], list[Reference]]] = {}
     for index, references in enumerate((seen, unseen)):
         for origin, together in groupby(references, key=_source):
             by_origin.setdefault(origin, ([], []))[index].extend(together)
     for origin, parts in by_origin.items():
+        if strikes and parts[0]:
+            min(parts[0], key=_sequence).strikes += 1
         origin.restore(*parts)

@@ -110,6 +110,7 @@ class ConsumerSet:
 
     __slots__ = (
         "_are_equal",
+        "_closing",
         "_is_exclusive_default",
         "_next_number",
         "_numbers",
@@ -130,6 +131,8 @@ class ConsumerSet:
         self._turns: list[BrokerConsumer] = []
         self.eligible = self._turns
         self.parked: dict[BrokerConsumer, None] = {}
+        self._closing: dict[BrokerConsumer, None] = {}
+        """The consumers that close, and have not yet given back all of their outstanding messages."""
         self.on_parked: Callable[[Sequence[BrokerConsumer]], None] | None = None
         self.exclusive: BrokerConsumer | None = None
         self.groups: MessageGroups | None = None
@@ -155,15 +158,22 @@ class ConsumerSet:
         elif len(self.all) > PARKING_MIN:
             self._numbers = {each: number for number, each in enumerate(self._turns)}
             self._next_number = len(self.all)
-        if self._wants_all(consumer):
+        if self._wants_all(consumer) and not self._closing:
             priority = consumer.request.priority
             if self.exclusive is None or priority >= _PRIORITY_MAX or priority > self.exclusive.request.priority:
                 self.exclusive = consumer
         self._recompute()
 
+    def hold(self, consumer: BrokerConsumer) -> None:
+        """Make a consumer that closes, and so gets no messages, the exclusive one, until it is removed."""
+        self._closing[consumer] = None
+        self.exclusive = consumer
+        self._recompute()
+
     def remove(self, consumer: BrokerConsumer) -> bool:
         """Remove a consumer; return True if others may now get messages that only it could get before."""
         del self.all[consumer]
+        self._closing.pop(consumer, None)
         self._selective_count -= consumer.is_selective
         if consumer in self.parked:
             del self.parked[consumer]
@@ -343,7 +353,9 @@ class ConsumerSet:
         return consumer.request.exclusive or self._is_exclusive_default
 
     def _first_exclusive(self) -> BrokerConsumer | None:
-        """Return the first consumer in the order that is exclusive, parked ones included."""
+        """Return a consumer that closes, or else the first one in the order that is exclusive, parked ones included."""
+        if self._closing:
+            return next(iter(self._closing))
         if not self.parked:
             return next((each for each in self._turns if self._wants_all(each)), None)
         return min((each for each in self.all if self._wants_all(each)), key=self._place, default=None)

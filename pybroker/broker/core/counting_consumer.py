@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource, Owner
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import queue
@@ -173,8 +174,7 @@ class CountingConsumer(BrokerConsumer):
         """Settle as many deliveries as these."""
         self.acknowledge_oldest(len(deliveries))
 
-    def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
-        """Close the consumer."""
-        if not self.closed:
-            self._leave()
-            self.in_flight = 0
+    def _giving_back(self, seen_to: int) -> Steps:
+        """Return nothing: no delivery is kept."""
+        self.in_flight = 0
+        return iter(())

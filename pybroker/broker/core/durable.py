@@ -150,7 +150,7 @@ class Durable(StoredSource):
                 self.append(replace(message, persistent=False))
 
     def detach(self, consumer: BrokerConsumer) -> None:
-        """Detach the consumer, whose outstanding messages come back by `restore`."""
+        """Detach the consumer, whose outstanding messages are back."""
         self.consumer = None
         self._rights = None
 

@@ -179,16 +179,19 @@ class Queue(StoredSource):
         self.consumer_set.add(consumer)
         consumer.add_source(self)
 
+    def hold(self, consumer: BrokerConsumer) -> None:
+        """Deliver to no consumer until one that closes is detached, as its outstanding messages come back in pieces."""
+        self.consumer_set.hold(consumer)
+
     def detach(self, consumer: BrokerConsumer) -> None:
-        """Remove a consumer, whose outstanding messages come back by `restore`."""
+        """Remove a consumer, whose outstanding messages are back."""
         frees = self.consumer_set.remove(consumer)
         self.pending.forget_consumer(consumer)
         if self._resting is not None:
             self._resting.discard(consumer)
             if not self._resting:
                 self._end_rest()
-        # If the consumer has outstanding messages, their return by `restore` starts a dispatch.
-        if frees and not consumer.has_outstanding_of(self):
+        if frees:
             self.dispatch()
 
     def in_flight(self) -> list[Reference]:

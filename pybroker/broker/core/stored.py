@@ -452,9 +452,6 @@ class StoredSource(DeliverySource):
             return
         max_redeliveries = self.policy.max_redeliveries
         returned = list(unseen)
-        if seen:
-            oldest = min(seen, key=lambda reference: reference.sequence)
-            oldest.strikes += 1
         for reference in seen:
             reference.redelivery_count += 1
             if not (0 <= max_redeliveries < reference.strikes and self._dead_letter(reference)):

@@ -519,12 +519,19 @@ class ConsumerPort(Protocol):
         ...
 
     def close(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> None:
+        """Close the consumer, in pieces if many messages are outstanding: later commands wait until that is done."""
+        ...
+
+    def closing(self, last_delivered: Delivery | None = None, *, delivered_none: bool = False) -> Iterator[int]:
         """Close the consumer; outstanding messages return to their positions in the backlog.
 
         Args:
             last_delivered: the last delivery that the application has seen; those up to it count as redelivered.
                 None: unknown, the application may have seen all.
             delivered_none: the application has seen none.
+
+        Returns:
+            Steps that yield their costs.
         """
         ...
 

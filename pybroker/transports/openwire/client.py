@@ -472,7 +472,7 @@ class OpenWireClient:
         if isinstance(removed, (ConsumerId, ProducerId, SessionId)):
             require_own(self._connection_id, removed.connection_id, removed)
         if isinstance(removed, ConsumerId):
-            self._remove_consumer(removed, info.last_delivered_sequence_id)
+            self._connection.work_off(self._removing((removed,), info.last_delivered_sequence_id))
         elif isinstance(removed, ProducerId):
             self._remove_producer(removed)
         elif isinstance(removed, SessionId):
@@ -482,12 +482,6 @@ class OpenWireClient:
                 self._remove_connection(info.last_delivered_sequence_id)
         else:
             raise WrongState(f"A RemoveInfo of {removed}, which cannot be removed")
-
-    def _remove_consumer(self, consumer_id: ConsumerId, last_delivered: int) -> None:
-        consumer = self.consumers.pop(consumer_id, None)
-        self.pulling.pop(consumer_id, None)
-        if consumer is not None:
-            consumer.close(last_delivered)
 
     def _remove_producer(self, producer_id: ProducerId) -> None:
         if self._producers.pop(producer_id, None) is not None:
@@ -510,7 +504,10 @@ class OpenWireClient:
     def _removing(self, consumer_ids: Sequence[ConsumerId], last_delivered: int) -> Iterator[int]:
         """Close consumers, in steps that yield their costs."""
         for consumer_id in consumer_ids:
-            self._remove_consumer(consumer_id, last_delivered)
+            consumer = self.consumers.pop(consumer_id, None)
+            self.pulling.pop(consumer_id, None)
+            if consumer is not None:
+                yield from consumer.closing(last_delivered)
             yield _CLOSING_COST
 
     def _keeping_consumers(self) -> Iterator[ConsumerId]:

@@ -12,7 +12,7 @@ A dispatch without a message ends a browse, or a pull that found nothing. Source
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from pybroker.broker.domain.big_endian import INT, LONG
@@ -46,6 +46,12 @@ _NOT_REDELIVERED: Final = _pack(0)
 
 _RANGES: Final = frozenset((AckType.STANDARD, AckType.UNMATCHED))
 _MAKING_SPACE: Final = _RANGES | {AckType.INDIVIDUAL, AckType.POISON, AckType.EXPIRED}
+
+_STEP_COUNT: Final = 16
+"""The outstanding messages that are looked at in one step."""
+
+_DECODING_COST: Final = 2
+"""Reading the number of a message takes as long as so many usual operations."""
 
 _HEADS_MAX: Final = 128
 """The limit to the destinations that a consumer of a pattern caches."""
@@ -127,8 +133,8 @@ class OpenWireConsumer:
         """Change the prefetch limit."""
         self._core.set_prefetch(max(prefetch, 0))
 
-    def close(self, last_delivered: int) -> None:
-        """Close the consumer.
+    def closing(self, last_delivered: int) -> Iterator[int]:
+        """Close the consumer, in steps that yield their costs: the last delivered message is looked for in many.
 
         Args:
             last_delivered: the broker sequence of the last message that the application received; -1 for none, -2 for
@@ -137,11 +143,19 @@ class OpenWireConsumer:
         """
         self.pull_deadline = None
         if last_delivered < -1 or (self._is_durable and last_delivered == 0):
-            self._core.close()
+            yield from self._core.closing()
             return
-        find = _last_up_to if self._is_durable else _last_is
-        seen = None if last_delivered < 0 else find(self._core.unsettled(), last_delivered)
-        self._core.close(seen, delivered_none=seen is None)
+        seen: Delivery | None = None
+        if last_delivered >= 0:
+            self._core.set_prefetch(0)  # nothing is delivered between two steps
+            deliveries = list(self._core.unsettled())
+            find = _last_up_to if self._is_durable else _last_is
+            for start in range(0, len(deliveries), _STEP_COUNT):
+                seen = find(deliveries[start : start + _STEP_COUNT], last_delivered) or seen
+                if seen is not None and not self._is_durable:
+                    break
+                yield _STEP_COUNT * _DECODING_COST
+        yield from self._core.closing(seen, delivered_none=seen is None)
 
     def give_up(self, delivery: Delivery, cause: str) -> None:
         """Reject a delivery that could not be sent; a browser skips it."""

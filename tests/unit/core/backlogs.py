@@ -9,6 +9,7 @@ from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.piecewise import Steps, carry_out
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.subscription_groups import SubscriptionIndex
@@ -55,6 +56,9 @@ class Connection:
         self.first: BrokerConsumer | None = None
 
     def forget(self, consumer: BrokerConsumer) -> None: ...
+
+    def work_off(self, steps: Steps) -> None:
+        carry_out(steps)
 
 
 @dataclass(eq=False)
