@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Final, NoReturn, cast
 
 from pybroker.broker.core.containment import contain
+from pybroker.broker.core.delivery_index import DeliveryIndex
 from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
@@ -200,9 +201,8 @@ class BrokerConsumer:
 
     __slots__ = (
         "_busy",
-        "_by_id",
         "_granted",
-        "_indexed_to",
+        "_index",
         "_matches",
         "_pulled",
         "_round_left",
@@ -235,10 +235,8 @@ class BrokerConsumer:
         self.closed = False
         self.match_count = 0
         self._granted: int = 0
-        self._by_id: dict[str, list[Reference]] | None = None
-        """Outstanding deliveries by message id, for a client that settles far from the order of delivery; else None."""
-        self._indexed_to = 0
-        """The number of the last delivery that is in `_by_id`."""
+        self._index: DeliveryIndex | None = None
+        """For a client that settles far from the order of delivery; None for others."""
         self._pulled: int = 0
         self._matches = matcher(request.selector)
         self.is_selective = self._matches is not None or request.no_local
@@ -327,7 +325,6 @@ class BrokerConsumer:
 
     def reinstate(self, references: list[Reference]) -> None:
         """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""
-        self._by_id = None
         outstanding, ordered = self.outstanding, sorted(references, key=_delivery)
         if ordered:
             first, last = ordered[0].delivery, ordered[-1].delivery
@@ -349,6 +346,7 @@ class BrokerConsumer:
                     outstanding[reference] = None
                     outstanding.move_to_end(reference, last=False)
             EFFORT.is_large |= len(older) > _LOOKED_AT_MAX
+        self._index_again(ordered)
         self.resize()
 
     def resize(self) -> None:
@@ -428,7 +426,7 @@ class BrokerConsumer:
         if transaction is not None:
             self.connection.add_acknowledgements(self, references, transaction)
         outstanding, connection_id = self.outstanding, self.connection.connection_id
-        if self._by_id is not None:
+        if self._index is not None:
             for reference in references:
                 self._unindex(reference)
         for reference in references:
@@ -595,7 +593,7 @@ class BrokerConsumer:
         for first in oldest.values():
             if first is not None:
                 first.strikes += 1
-        self._by_id = None
+        self._index = None
         outstanding = self.outstanding
         while outstanding:  # the newest first: where the oldest message waits, all are inserted before it
             step = [outstanding.popitem()[0] for _ in range(min(_RETURNED_COUNT, len(outstanding)))]
@@ -623,28 +621,33 @@ class BrokerConsumer:
 
     def _indexed(self, message_id: str) -> Sequence[Reference]:
         """Return the oldest outstanding delivery of a message by the index, to which those made since are added."""
-        index = self._by_id
-        if index is None:
-            index = self._by_id = {}
-            self._indexed_to = 0
-        added = list(takewhile(lambda reference: reference.delivery > self._indexed_to, reversed(self.outstanding)))
+        if self._index is None:
+            self._index = DeliveryIndex()
+        index, added = self._index, list[Reference]()
+        for reference in reversed(self.outstanding):
+            if reference.delivery <= index.added_to:
+                break
+            added.append(reference)
         for reference in reversed(added):
-            index.setdefault(reference.message.message_id, []).append(reference)
-        self._indexed_to = self.connection.delivery_count
-        return index.get(message_id, ())[:1]
+            index.add(reference)
+        index.added_to = self.connection.delivery_count
+        found = index.find(message_id)
+        return () if found is None else (found,)
+
+    def _index_again(self, references: Sequence[Reference]) -> None:
+        """Add deliveries that are outstanding again to the index, if there is one and it contained them."""
+        if self._index is not None:
+            for reference in references:
+                if reference.delivery <= self._index.added_to:
+                    self._index.add(reference)
 
     def _unindex(self, reference: Reference) -> None:
         """Remove a delivery that is settled from the index, if there is one and it contains the delivery."""
-        index = self._by_id
-        if index is None or reference.delivery > self._indexed_to:
-            return
-        message_id = reference.message.message_id
-        same = index[message_id]
-        same.remove(reference)
-        if not same:
-            del index[message_id]
-        if not index:
-            self._by_id = None
+        index = self._index
+        if index is not None and reference.delivery <= index.added_to:
+            index.remove(reference)
+            if not len(index):
+                self._index = None
 
     def _settled(self, count: int) -> None:
         """Take back what was granted for settled deliveries, and use their capacity in the window."""

@@ -12,7 +12,7 @@ from tests.unit.core.backlogs import World
 pytestmark = interpreted
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["send", "send", "ack", "ack", "reject", "unknown"]), st.integers(0, 50)),
+    st.tuples(st.sampled_from(["send", "send", "ack", "ack", "again", "reject", "unknown"]), st.integers(0, 50)),
     max_size=60,
 )
 
@@ -33,7 +33,11 @@ def test_delivery_is_found_in_every_history(steps, prefetch):
                 wanted = held[value % len(held)]
                 message_id = wanted.message.message_id
                 assert list(consumer.outstanding_through(message_id, message_id)) == [wanted]
-                if what == "ack":
+                if what == "again":
+                    consumer.acknowledge(wanted)
+                    consumer.reinstate([wanted])
+                    assert list(consumer.outstanding) == held
+                elif what == "ack":
                     assert consumer.acknowledge_each([message_id]) == []
                     assert consumer.acknowledge_each([message_id]) == [message_id]
                 else:
@@ -68,4 +72,4 @@ def test_window_settled_from_its_end_is_indexed_once():
     for delivery in reversed(client.got):
         assert consumer.acknowledge_each([delivery.message.message_id]) == []
     assert not consumer.outstanding
-    assert consumer._by_id is None
+    assert consumer._index is None
