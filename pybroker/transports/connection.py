@@ -4,6 +4,9 @@ Output gathers per connection and leaves in one write per turn of the event loop
 zero, so `pause_writing` means exactly "the kernel takes no more", and `written` is called when all output has left the
 process: only then does a session acknowledge what needs no answer from the client.
 
+Much output is handed to the transport in chunks. Where a message of megabytes goes to a hundred clients that all begin
+to read, the transports would copy all of it within one turn, and TLS would keep a copy of its own for each.
+
 Input is processed as it is read, or waits in the `fair_queue`; while it waits, the peer is not read. What came before
 the peer's end is processed before the session is lost.
 
@@ -23,7 +26,7 @@ import enum
 import logging
 from collections.abc import Callable
 from types import MethodType
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError
@@ -38,6 +41,12 @@ _log = logging.getLogger(__name__)
 
 _FLUSH_BYTES = 256 << 10
 """The limit to collected output, which above it is written within the turn, to save memory in a long dispatch."""
+
+_CHUNK_BYTES: Final = 256 << 10
+"""The most output that is handed to the transport at a time. So it keeps no more that the kernel has not taken."""
+
+_FLUSHED_BYTES: Final = 2 << 20
+"""The limit to the output of one connection in one turn: the peer may read it as fast as it is written."""
 
 _JOINED_BYTES_MAX = 4 << 10
 """Pieces of output that are longer on average leave by a gathering write, as they are; shorter ones are joined first,
@@ -63,6 +72,9 @@ class ReplaceableLink(Link, Protocol):
         """Replace the session, from the next event on."""
         ...
 
+
+Piece: TypeAlias = bytes | memoryview
+"""A piece of output, or what is left of it."""
 
 MakeSession = Callable[[ReplaceableLink], Session]
 """Makes the session of a new connection."""
@@ -140,12 +152,10 @@ class SocketConnection(asyncio.Protocol):
         self._refusal = refusal
         self._transport: asyncio.Transport
         self._session: Session | None = None
-        self._output: list[bytes] = []
+        self._output: list[Piece] = []
         self._output_bytes = 0
         self._output_step = _FLUSH_BYTES
         """Collected bytes above which output is sent, or counted as unread."""
-        self._leaving: list[bytes] | None = None
-        """Pieces that the transport is being given."""
         self._gathers = False
         self._flush_scheduled = False
         self._write_paused = False
@@ -189,8 +199,7 @@ class SocketConnection(asyncio.Protocol):
         self._output.append(data)
         self._output_bytes += len(data)
         if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._registry.turn.output(self._flush)
+            self._schedule_flush()
         if self._output_bytes > self._output_step:
             self._relieve()
 
@@ -335,11 +344,8 @@ class SocketConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """React to a kernel that takes no more."""
         self._write_paused = True
-        self._output_step = _COUNTED_BYTES
-        leaving = self._leaving
-        self._registry.unread.update(
-            self, self.unsent_bytes, () if leaving is None else [each for each in leaving if len(each) >= LARGE_BYTES]
-        )
+        self._output_step = self._output_bytes + _COUNTED_BYTES
+        self._registry.unread.update(self, self._held_bytes, map(_whole, filter(_is_large, self._output)))
         if self._session is not None:
             self._session.handed_over()
             self._session.pause_writing()
@@ -349,11 +355,8 @@ class SocketConnection(asyncio.Protocol):
         self._write_paused = False
         self._output_step = _FLUSH_BYTES
         self._registry.unread.end(self)
-        if self._state is _OPEN:
-            self._flush()
-        elif self._state is ConnectionState.LINGERING:
-            # Not inside the transport's write, which would handle an error of this code as its own.
-            self._loop.call_soon(self._shut)
+        # Not inside the transport's write, which would handle an error of this code as its own.
+        self._schedule_flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """React to the end of the connection, once what came before is processed."""
@@ -417,6 +420,14 @@ class SocketConnection(asyncio.Protocol):
         return self._transport.get_write_buffer_size() + self._output_bytes
 
     # ------------------------------------------------------------ private
+
+    @property
+    def _held_bytes(self) -> int:
+        """The bytes of output in memory: a piece of which a part has left is there as a whole."""
+        first = self._output[0] if self._output else b""
+        if isinstance(first, memoryview):  # the transport has a part of it
+            return self._output_bytes + len(_whole(first)) - len(first)
+        return self.unsent_bytes
 
     def _begin(self) -> None:
         self._session = self._make_session(self)
@@ -485,9 +496,10 @@ class SocketConnection(asyncio.Protocol):
             self._send()
             return
         unread = self._registry.unread
-        unread.update(self, self.unsent_bytes)
+        unread.update(self, self._held_bytes)
         self._output_step = self._output_bytes + _COUNTED_BYTES
-        if self._output_bytes > UNREAD_BYTES_MAX or unread.is_full:
+        behind = self._output_bytes - len(self._output[0])  # a long message may be on its way
+        if behind > UNREAD_BYTES_MAX or unread.is_full:
             self._hold()
 
     def _hold(self) -> None:
@@ -496,9 +508,18 @@ class SocketConnection(asyncio.Protocol):
             self._unread_hold = True
             self.pause_reading()
 
+    def _schedule_flush(self) -> None:
+        self._flush_scheduled = True
+        self._registry.turn.output(self._flush)
+
     def _flush(self) -> None:
         self._flush_scheduled = False
-        if self._state is not _OPEN or self._write_paused or not self._send():
+        if self._write_paused or self._state is ConnectionState.GONE:
+            return
+        if not self._send():
+            return
+        if self._state is not _OPEN:
+            self._shut()
             return
         if self._unread_hold:
             self._unread_hold = False
@@ -507,20 +528,43 @@ class SocketConnection(asyncio.Protocol):
             self._session.written()
 
     def _send(self) -> bool:
-        """Write the output to the kernel; False if it did not take all."""
-        output = self._output
-        if output:
-            size, self._output_bytes = self._output_bytes, 0
-            self._output = []
+        """Write the output to the kernel; False if it did not take all, or has to wait for another turn."""
+        left = _FLUSHED_BYTES
+        while self._output and not self._write_paused:
+            if left <= 0:
+                self.pause_writing()
+                self._registry.turn.output(self.resume_writing)
+                return False
+            size = self._output_bytes
+            if size <= _CHUNK_BYTES:
+                output, self._output = self._output, []
+            else:
+                output, size = self._next_chunk(), _CHUNK_BYTES
+            self._output_bytes -= size
+            left -= size
             if len(output) == 1:
                 self._put(output[0])
             elif self._gathers and size > _JOINED_BYTES_MAX * len(output):
-                self._leaving = output
                 self._transport.writelines(output)
-                self._leaving = None
             else:
                 self._put(b"".join(output))
         return not self._write_paused
+
+    def _next_chunk(self) -> list[Piece]:
+        """Remove a chunk from the output, of which there is more."""
+        chunk: list[Piece] = []
+        space = _CHUNK_BYTES
+        for piece in self._output:
+            if len(piece) > space:
+                break
+            chunk.append(piece)
+            space -= len(piece)
+        del self._output[: len(chunk)]
+        if space:
+            view = memoryview(self._output[0])
+            chunk.append(view[:space])
+            self._output[0] = view[space:]
+        return chunk
 
     def _drop(self) -> None:
         """Drop the output and the memory that is reserved, as the connection is gone."""
@@ -529,7 +573,7 @@ class SocketConnection(asyncio.Protocol):
         self.release_frame()
         self._registry.unread.end(self)
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: Piece) -> None:
         self._transport.write(data)
 
     def _shut(self) -> None:
@@ -567,6 +611,16 @@ class SocketConnection(asyncio.Protocol):
         session, self._session = self._session, None
         if session is not None:
             session.lost()
+
+
+def _is_large(piece: Piece) -> bool:
+    """Return True if other connections may write the same piece."""
+    return len(piece) >= LARGE_BYTES
+
+
+def _whole(piece: Piece) -> bytes:
+    """Return the whole of a piece of which a part has left."""
+    return cast("bytes", piece.obj) if isinstance(piece, memoryview) else piece
 
 
 def _release_references(transport: asyncio.BaseTransport) -> None:

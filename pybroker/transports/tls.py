@@ -57,7 +57,7 @@ class TlsChannel:
             self.is_ended = True
         return b"".join(pieces)
 
-    def encrypt(self, data: bytes) -> bytes:
+    def encrypt(self, data: bytes | memoryview) -> bytes:
         """Return the encrypted bytes."""
         rest = memoryview(data)
         while rest:

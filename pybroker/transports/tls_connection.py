@@ -17,7 +17,14 @@ import ssl
 from concurrent.futures import Future
 from typing import Final
 
-from pybroker.transports.connection import UNREAD_BYTES_MAX, ConnectionState, MakeSession, Registry, SocketConnection
+from pybroker.transports.connection import (
+    UNREAD_BYTES_MAX,
+    ConnectionState,
+    MakeSession,
+    Piece,
+    Registry,
+    SocketConnection,
+)
 from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.tls import TlsChannel, reason_of
 
@@ -173,7 +180,7 @@ class TlsConnection(SocketConnection):
         self._output.clear()  # nothing can be encrypted any more
         self.close()
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: Piece) -> None:
         self._transport.write(self._channel.encrypt(data))
 
     def _shut(self) -> None:

@@ -157,12 +157,47 @@ def test_written_is_called_once_the_kernel_took_all(run: Run) -> None:
         client, session = await world.meet()
         session.link.write(bytes(16 << 20))
         assert session.is_slow, "at once, though the loop has not turned"
-        assert session.link._transport.get_write_buffer_size() > 0
+        assert session.link.unsent_bytes > 0
         reading = asyncio.ensure_future(world.read_to_end(client))
         await world.until(lambda: not session.is_slow)
-        assert session.link._transport.get_write_buffer_size() == 0
+        assert session.link.unsent_bytes == 0
         session.link.close()
         assert len(await reading) == 16 << 20
+
+    run(scenario)
+
+
+@interpreted
+def test_much_output_is_handed_over_in_chunks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    put = SocketConnection._put
+
+    def put_and_look(self: SocketConnection, data: bytes) -> None:
+        put(self, data)
+        kept.append(self._transport.get_write_buffer_size())
+
+    monkeypatch.setattr(SocketConnection, "_put", put_and_look)
+
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        pieces = [b"a" * 1000, b"b" * (8 << 20), b"c" * 300_000, b"d"]
+        for piece in pieces:
+            session.link.write(piece)
+        reading = asyncio.ensure_future(world.read_to_end(client))
+        await world.until(lambda: not session.is_slow and not session.link.unsent_bytes)
+        session.link.close()
+        assert await reading == b"".join(pieces)
+        assert max(kept) <= 256 << 10
+
+    run(scenario)
+
+
+def test_what_is_left_at_the_close_is_sent_in_later_turns(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        session.link.write(bytes(20 << 20))
+        session.link.close()
+        assert len(await world.read_to_end(client)) == 20 << 20
 
     run(scenario)
 
