@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import MessageAck
@@ -43,6 +44,7 @@ from pybroker.broker.domain.openwire.values import (
     decode_stream,
     encode_map,
     encode_stream,
+    with_entry,
 )
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
@@ -249,6 +251,15 @@ def with_types(value: Any) -> Any:
 @given(st.dictionaries(java_text, values, max_size=5))
 def test_maps_decode_to_what_was_encoded(entries: dict[str, Any]) -> None:
     assert with_types(decode_map(encode_map(entries))) == with_types(entries)
+    absent, *more = sorted(entries) or ["absent"]
+    assert with_entry(encode_map({name: entries[name] for name in more}), absent, "x") == encode_map(
+        {name: entries[name] for name in more} | {absent: "x"}
+    )
+
+
+@pytest.mark.parametrize("absent", [b"", INT.pack(-1), INT.pack(0)])
+def test_one_entry_more_than_none(absent: bytes) -> None:
+    assert decode_map(with_entry(absent, "a", 1)) == {"a": 1}
 
 
 @given(st.dictionaries(java_text, values, max_size=5))

@@ -30,7 +30,7 @@ from pybroker.broker.domain.openwire.loose import Reader, UnencodableOpenWire
 from pybroker.broker.domain.openwire.message import OpenWireMessage, decode, encode, to_message, view
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import may_have
-from pybroker.broker.domain.openwire.values import Value
+from pybroker.broker.domain.openwire.values import Value, encode_map, with_entry
 
 DELAY: Final = "AMQ_SCHEDULED_DELAY"
 PERIOD: Final = "AMQ_SCHEDULED_PERIOD"
@@ -183,6 +183,11 @@ def described(job: Job, data: bytes, reply_to: Destination, producer_id: Produce
         RequestError: a required field is missing.
     """
     fields = decode(data)
+    properties = fields.marshalled_properties or b""
+    if JOB_ID.encode() in properties:  # an ActiveMQ's job
+        properties = encode_map({**fields.properties, JOB_ID: job.job_id})
+    else:
+        properties = with_entry(properties, JOB_ID, job.job_id)
     description = replace(
         fields,
         transaction_id=None,
@@ -194,8 +199,8 @@ def described(job: Job, data: bytes, reply_to: Destination, producer_id: Produce
         persistent=False,
         response_required=False,
         jms_type="Advisory",
+        marshalled_properties=properties,
     )
-    description.set_properties({**fields.properties, JOB_ID: job.job_id})
     return to_message(description)
 
 

@@ -119,6 +119,17 @@ def encode_map(entries: Mapping[str, Value]) -> bytes:
     return bytes(out)
 
 
+def with_entry(data: bytes, name: str, value: Value) -> bytes:
+    """Return encoded properties with one more entry, whose name they do not have; the others are not decoded.
+
+    Raises:
+        UnencodableOpenWire: as for `encode_map`.
+    """
+    added = encode_map({name: value})
+    count = INT.unpack_from(data)[0] if len(data) >= INT.size else 0
+    return INT.pack(count + 1) + data[INT.size :] + added[INT.size :] if count > 0 else added
+
+
 def decode_map(data: bytes, values_max: int = _UNLIMITED) -> dict[str, Value]:
     """Decode properties or a map body; zero bytes and Java's null map are an empty map.
 
