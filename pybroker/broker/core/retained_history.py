@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.policy import (
@@ -39,93 +39,77 @@ TIMED_BYTES_MAX = 64 << 20
 _RETAIN: Final = RETAIN.encode()
 
 RETAINED_PART: Final = 8
-"""The retained messages of all topics may take this part of the broker's memory."""
+"""What all topics keep for retroactive consumers may take this part of the broker's memory."""
 
 _log = logging.getLogger(__name__)
 
 
-class RecentMessages(Protocol):
-    """The last messages of a topic."""
-
-    def add(self, message: Message) -> None:
-        """Add a message, and remove those that the policy no longer keeps."""
-        ...
-
-    def messages(self) -> Iterable[Message]:
-        """Return the messages kept, oldest first."""
-        ...
-
-
-def recent_messages(policy: RecoveryPolicy | None, clock: Clock) -> RecentMessages | None:
+def recent_messages(policy: RecoveryPolicy | None, clock: Clock) -> "RecentMessages | None":
     """Return an empty history for a policy; None if it keeps no messages."""
     match policy:
         case None:
             return None
         case FixedCountRecovery():
-            return _LastCount(policy.maximum_size)
+            return RecentMessages(clock, count_max=policy.maximum_size)
         case LastImageRecovery():
-            return _LastCount(1)
+            return RecentMessages(clock, count_max=1)
         case FixedSizeRecovery():
-            return _LastBytes(policy.maximum_bytes)
+            return RecentMessages(clock, bytes_max=policy.maximum_bytes)
         case TimedRecovery():
-            return _LastMilliseconds(policy.milliseconds, clock)
+            return RecentMessages(clock, bytes_max=TIMED_BYTES_MAX, milliseconds=policy.milliseconds)
         case _:
             assert_never(policy)
 
 
-class _LastCount:
-    """The last `count` messages."""
+class RecentMessages:
+    """The last messages of a topic, within limits.
 
-    def __init__(self, count: int) -> None:
-        self._messages: deque[Message] = deque(maxlen=count)
+    Attributes:
+        size: the bytes of the messages.
+    """
 
-    def add(self, message: Message) -> None:
-        self._messages.append(message)
+    __slots__ = ("_bytes_max", "_clock", "_count_max", "_messages", "_milliseconds", "size")
 
-    def messages(self) -> Iterable[Message]:
-        return tuple(self._messages)
-
-
-class _LastBytes:
-    """The last messages whose sizes add up to no more than `bytes_max`."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._messages: deque[Message] = deque()
-        self._bytes_max = bytes_max
-        self._bytes = 0
-
-    def add(self, message: Message) -> None:
-        self._messages.append(message)
-        self._bytes += message.size
-        while self._bytes > self._bytes_max:
-            self._bytes -= self._messages.popleft().size
-
-    def messages(self) -> Iterable[Message]:
-        return tuple(self._messages)
-
-
-class _LastMilliseconds:
-    """The messages of the last `milliseconds`, as far as `TIMED_BYTES_MAX` allows."""
-
-    def __init__(self, milliseconds: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        count_max: int | None = None,
+        bytes_max: int | None = None,
+        milliseconds: int | None = None,
+    ) -> None:
+        """Begin without messages; a limit of None does not apply."""
         self._messages: deque[tuple[int, Message]] = deque()
-        self._milliseconds = milliseconds
         self._clock = clock
-        self._bytes = 0
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._milliseconds = milliseconds
+        self.size = 0
 
     def add(self, message: Message) -> None:
+        """Add a message, and remove those beyond the limits."""
         self._messages.append((self._clock(), message))
-        self._bytes += message.size
-        self._forget()
+        self.size += message.size
+        while (self._count_max is not None and len(self._messages) > self._count_max) or (
+            self._bytes_max is not None and self.size > self._bytes_max
+        ):
+            self.remove_oldest()
+        self.remove_old()
+
+    def remove_old(self) -> None:
+        """Remove the messages whose time is over."""
+        if self._milliseconds is not None:
+            oldest = self._clock() - self._milliseconds
+            while self._messages and self._messages[0][0] < oldest:
+                self.remove_oldest()
+
+    def remove_oldest(self) -> None:
+        """Remove one message."""
+        self.size -= self._messages.popleft()[1].size
 
     def messages(self) -> Iterable[Message]:
-        self._forget()
-        return tuple(message for _, message in self._messages)
-
-    def _forget(self) -> None:
-        oldest = self._clock() - self._milliseconds
-        while self._messages and (self._messages[0][0] < oldest or self._bytes > TIMED_BYTES_MAX):
-            self._bytes -= self._messages.popleft()[1].size
+        """Return the messages kept, oldest first."""
+        return tuple([message for _, message in self._messages])
 
 
 class RetainedHistory:
@@ -135,13 +119,17 @@ class RetainedHistory:
         retained: the retained message, as retroactive consumers get it; None if there is none.
     """
 
-    __slots__ = ("_recent", "_usage", "retained")
+    __slots__ = ("_counted", "_is_cut", "_recent", "_usage", "retained")
 
     def __init__(self, policy: RecoveryPolicy | None, clock: Clock, usage: Usage) -> None:
         """Begin without messages; `usage` is the topic's."""
         self.retained: Message | None = None
         self._usage = usage.broker
         self._recent = recent_messages(policy, clock)
+        self._counted = 0
+        """The bytes of the recent messages that are counted."""
+        self._is_cut = False
+        """True if the share has removed messages that the policy would keep."""
 
     def add(self, message: Message) -> Message:
         """Keep a message if the policy or its producer asks for that; return the message as subscribers get it."""
@@ -149,6 +137,7 @@ class RetainedHistory:
             message = self._without_retain(message)
         if self._recent is not None:
             self._recent.add(message)
+            self._count(self._recent)
         return message
 
     def __iter__(self) -> Iterator[Message]:
@@ -156,7 +145,29 @@ class RetainedHistory:
         if self.retained is not None:
             yield self.retained
         if self._recent is not None:
+            self._recent.remove_old()
+            self._count(self._recent)
             yield from self._recent.messages()
+
+    def _count(self, recent: RecentMessages) -> None:
+        """Count the recent messages, and remove the oldest while all topics keep more than their share."""
+        usage = self._usage
+        usage.retained += recent.size - self._counted
+        limit = usage.limit // RETAINED_PART
+        was_cut, self._is_cut = self._is_cut, False
+        while usage.limit and usage.retained > limit and recent.size:
+            self._is_cut = True
+            before = recent.size
+            recent.remove_oldest()
+            usage.retained += recent.size - before
+        self._counted = recent.size
+        if self._is_cut and not was_cut:
+            _log.warning(
+                "a topic keeps fewer messages for retroactive consumers than its policy allows: those of all topics "
+                "take %d of %d bytes; raise memory_limit, or keep less",
+                usage.retained,
+                limit,
+            )
 
     def _without_retain(self, message: Message) -> Message:
         try:
@@ -187,7 +198,7 @@ class RetainedHistory:
             usage.retained -= self.retained.size
         if message is not None and usage.limit and usage.retained + message.size > usage.limit // RETAINED_PART:
             _log.warning(
-                "%s on %s is not retained: the retained messages of all topics take %d of %d bytes",
+                "%s on %s is not retained: what all topics keep for retroactive consumers takes %d of %d bytes",
                 message.message_id,
                 message.destination,
                 usage.retained,
@@ -199,5 +210,7 @@ class RetainedHistory:
         self.retained = message
 
     def close(self) -> None:
-        """Forget the retained message: the topic is deleted."""
+        """Forget all messages: the topic is deleted."""
         self._set(None)
+        self._usage.retained -= self._counted
+        self._counted, self._recent = 0, None

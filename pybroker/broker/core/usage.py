@@ -97,8 +97,8 @@ class Usage:
         watermark: above so many bytes, messages are paged out.
         fair_limit: of the broker: bytes at which destinations wait that take their reserve or more.
         reserve: of the broker: bytes that a destination may take up to the limit itself.
-        retained: of the broker: bytes of the retained messages of all topics, not in `used`, as no producer could
-            wait until they become fewer.
+        retained: of the broker: bytes of what all topics keep for retroactive consumers, not in `used`, as no producer
+            could wait until it becomes less.
         in_transactions: of the broker: bytes in use for open transactions and their operations, without messages.
         in_transactions_max: of the broker: bytes of them above which large transactions do not grow in a full memory.
         broker: the usage of the whole broker.

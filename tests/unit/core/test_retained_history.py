@@ -205,3 +205,23 @@ class TestOverflow:
         assert world.broker.usage.retained < 100_000
         client.send("topic://c", large, properties=keep)
         assert len(client.subscribe("topic://c", retroactive=True).deliveries) == 1
+
+    def test_policies_keep_within_the_same_share(self, make_world, caplog):
+        world = make_world(
+            limits=Limits(memory_bytes_max=8 << 20), subscription_recovery_policy=FixedCountRecovery(maximum_size=4)
+        )
+        client = world.client()
+        large = "x" * 200_000
+        for number in range(6):
+            client.send("topic://a", f"{number}{large}")
+        kept = client.subscribe("topic://a", retroactive=True)
+        assert [text[0] for text in kept.ids] == list("2345")
+        client.send("topic://b", *[f"{number}{large}" for number in range(6)])
+        assert caplog.text.count("keeps fewer messages for retroactive consumers") == 1
+        assert 800_000 < world.broker.usage.retained <= 1 << 20
+        kept.consumer.close()
+        client.connection.remove_destination(parse("topic://a"))
+        client.send("topic://b", *[f"{number}{large}" for number in range(6)])
+        assert [text[0] for text in client.subscribe("topic://b", retroactive=True).ids] == list("2345")
+        client.send("topic://c", "x" * 1_100_000)
+        assert client.subscribe("topic://c", retroactive=True).ids == []
