@@ -558,6 +558,7 @@ class TestDurableSubscriptions:
             subscribed_destination=topic("PRICES.>"),
             selector="price > 5 AND currency = '€'",
             no_local=True,
+            user="zoë",
         )
         lives.store.subscribe(made)
         (found,) = reopen(lives).backlogs

@@ -81,10 +81,15 @@ class StoreMachine(RuleBasedStateMachine):
         if transaction not in self.prepared:
             self.both("acknowledge", destination, f"client:{key}", message_id, transaction)
 
-    @rule(destination=TOPICS, key=KEYS, selector=st.sampled_from([None, "x = 1"]))
-    def subscribe(self, destination: Destination, key: str, selector: str | None) -> None:
+    @rule(
+        destination=TOPICS,
+        key=KEYS,
+        selector=st.sampled_from([None, "x = 1"]),
+        user=st.sampled_from([None, "ann", "bob"]),
+    )
+    def subscribe(self, destination: Destination, key: str, selector: str | None, user: str | None) -> None:
         made = DurableSubscription(
-            client_id="client", name=key, destination=destination, subscribed_destination=destination
+            client_id="client", name=key, destination=destination, subscribed_destination=destination, user=user
         )
         self.both("subscribe", replace(made, selector=selector))
 

@@ -75,6 +75,7 @@ class Node:
                     destination=PRICES,
                     subscribed_destination=topic("PRICES.*"),
                     selector=selector,
+                    user="ann",
                 )
             )
         for number in range(200):

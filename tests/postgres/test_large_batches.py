@@ -58,7 +58,7 @@ def test_batch_of_many_keys_fits_the_servers_stack(lives: JdbcLives, count: int)
         changes.marked[-number] = None
         changes.renumbered[-number] = (-number, "queue://ORDERS")
         changes.prepared[f"x{number}"] = None
-        changes.subscriptions[key] = SubscriptionRows((), ("topic://PRICES", None, False))
+        changes.subscriptions[key] = SubscriptionRows((), ("topic://PRICES", None, False, "ann"))
     connection = DatabaseConnection(lives.database.url)
     connection.execute("PREPARE fence AS SELECT 1")
     for message in statements(connection, CHECK, changes):

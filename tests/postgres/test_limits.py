@@ -141,6 +141,8 @@ WIDE = (
     " ALTER sub_name TYPE varchar(4000); ALTER TABLE pybroker_acked ALTER container TYPE varchar(4000),"
     " ALTER client_id TYPE varchar(4000), ALTER sub_name TYPE varchar(4000);"
     "ALTER TABLE pybroker_no_local ALTER container TYPE varchar(4000), ALTER client_id TYPE varchar(4000),"
+    " ALTER sub_name TYPE varchar(4000);"
+    "ALTER TABLE pybroker_owners ALTER container TYPE varchar(4000), ALTER client_id TYPE varchar(4000),"
     " ALTER sub_name TYPE varchar(4000)"
 )
 IN_INDEX: dict[str, Use] = {
@@ -170,7 +172,12 @@ def test_wider_columns_are_bound_by_their_indexes(lives: JdbcLives, what: str) -
 def test_names_at_the_limit_of_an_index_row_are_stored(lives: JdbcLives) -> None:
     prices = topic(emoji(190))
     made = subscription(
-        client_id=emoji(197, 1), name=emoji(203, 2), destination=prices, subscribed_destination=prices, no_local=True
+        client_id=emoji(197, 1),
+        name=emoji(203, 2),
+        destination=prices,
+        subscribed_destination=prices,
+        no_local=True,
+        user="ann",
     )
     lives.store.subscribe(made)
     message = text_message(prices, 1)

@@ -14,7 +14,7 @@ from tests.postgres.conftest import JdbcLives
 
 TABLES = (
     "activemq_msgs, activemq_acks, activemq_lock, pybroker_epoch, pybroker_acked, pybroker_producers,"
-    " pybroker_prepared, pybroker_jobs, pybroker_job_producers, pybroker_no_local, pybroker_broker"
+    " pybroker_prepared, pybroker_jobs, pybroker_job_producers, pybroker_no_local, pybroker_owners, pybroker_broker"
 )
 
 

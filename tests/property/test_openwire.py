@@ -167,6 +167,7 @@ subscriptions = st.builds(
     subscribed_destination=destinations,
     selector=maybe_text,
     no_local=st.booleans(),
+    user=maybe_text,
 )
 
 scalars = st.one_of(

@@ -292,6 +292,7 @@ class BrokerCore(Host):
         if connection_id in self._connection_ids:
             raise InvalidClientId(f"Broker: {self.name} - Connection: {connection_id} already connected")
         rights = self._authorization.rights(user)
+        self.durables.check_user(client_id, user, rights)
         connection = BrokerConnection(self, connection_id, client_id, throttle, user, rights)
         self._clients[client_id] = connection
         self._connection_ids.add(connection_id)

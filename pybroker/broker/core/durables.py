@@ -21,12 +21,13 @@ from pybroker.broker.core.object_memory import (
 )
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.core.rights import Right
+from pybroker.broker.core.rights import Right, Rights
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.domain.destination import Destination, is_advisory
-from pybroker.broker.domain.errors import InvalidDestination, SubscriptionInUse
+from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.ports import Clock, MessageStore
+from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import DurableSubscription
 
 _COVER_COST: Final = 4
@@ -58,6 +59,8 @@ class Durables(Mapping[str, Durable]):
         commits: CommitsInProgress,
     ) -> None:
         self._by_key: dict[str, Durable] = {}
+        self._by_client: dict[str, dict[str, Durable]] = {}
+        """The same by client id."""
         self._by_destination: PatternMap[Durable] = PatternMap()
         self._beginning: set[str] = set()
         """The keys of subscriptions that do not cover all existing topics yet."""
@@ -82,6 +85,22 @@ class Durables(Mapping[str, Durable]):
 
     # ------------------------------------------------------------ clients
 
+    def check_user(self, client_id: str, user: User, rights: Rights | None) -> None:
+        """Check that a client id does not belong to another user, whose durable subscriptions have it.
+
+        A user that may administer all topics of these subscriptions may use the client id of another user.
+
+        Raises:
+            InvalidClientId: it does.
+        """
+        durables = self._by_client.get(client_id)
+        if durables is None or not user.is_certain:
+            return
+        infos = [durable.info for durable in durables.values()]
+        others = [info.subscribed_destination for info in infos if info.user not in (None, user.name)]
+        if others and (rights is None or not rights.allow(Right.REMOVE, others)):
+            raise InvalidClientId(f"The client id {client_id} belongs to another user")
+
     def activate(self, info: DurableSubscription, consumer: BrokerConsumer) -> None:
         """Attach a consumer to its subscription, which is created if it is new, and replaced if its terms have changed.
 
@@ -98,6 +117,9 @@ class Durables(Mapping[str, Durable]):
             self._store.require_fence()  # nothing is appended, and the next master may have deleted it
             durable.reader, durable.is_recovered = rights, False
             durable.attach(consumer)
+            if info.user is not None and durable.info.user is None:
+                durable.info = info
+                consumer.connection.work_off(self._record_user(durable))
             if rights is not None and info.subscribed_destination.is_pattern:
                 consumer.connection.work_off(self._extend(durable))
             return
@@ -174,6 +196,7 @@ class Durables(Mapping[str, Durable]):
             policy=self._policy(info.subscribed_destination),
         )
         durable.is_recovered = creator is None
+        self._by_client.setdefault(info.client_id, {})[info.name] = durable
         self._by_destination.add(info.subscribed_destination, durable)
         self._objects.add_lasting(info.key, _size(info), creator)
         return durable
@@ -228,6 +251,17 @@ class Durables(Mapping[str, Durable]):
                 self._cover(durable, topic)
                 yield _COVER_COST
 
+    def _record_user(self, durable: Durable) -> Steps:
+        """Store the user of a subscription that had none."""
+        for topic in list(durable.topics):
+            if durable.is_closed:
+                return
+            if durable.is_on(topic.destination):
+                self._store.subscribe(on_topic(durable.info, topic.destination))
+                yield _COVER_COST
+        if not durable.topics:
+            self._store.subscribe(durable.info)
+
     def _begin(self, durable: Durable, consumer: BrokerConsumer) -> Steps:
         """Begin a new subscription: cover the existing topics, also if the consumer closes meanwhile, and attach it."""
         info = durable.info
@@ -266,6 +300,10 @@ class Durables(Mapping[str, Durable]):
     def _drop(self, durable: Durable) -> None:
         info = durable.info
         del self._by_key[info.key]
+        of_client = self._by_client[info.client_id]
+        del of_client[info.name]
+        if not of_client:
+            del self._by_client[info.client_id]
         self._objects.remove_lasting(info.key, self._counted_size(durable))
         self._match_counts.pop(info.key, None)
         self._by_destination.remove(info.subscribed_destination, durable)

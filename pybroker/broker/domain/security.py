@@ -28,10 +28,12 @@ class User:
     Attributes:
         name: its name.
         groups: the groups it belongs to, which rights are given to.
+        is_certain: False where there are no logins, and a client may give any name.
     """
 
     name: str
     groups: frozenset[str] = frozenset()
+    is_certain: bool = True
 
 
 ANONYMOUS: Final = User("anonymous", frozenset(("anonymous",)))
@@ -84,7 +86,7 @@ class WithoutLogins(Authenticator):
 
     def authenticate(self, credentials: Credentials, decided: Decided) -> None:
         """Call back with a user of that name."""
-        decided(User(credentials.user, ANONYMOUS.groups) if credentials.user else ANONYMOUS)
+        decided(User(credentials.user or ANONYMOUS.name, ANONYMOUS.groups, is_certain=False))
 
 
 WITHOUT_LOGINS: Final[Authenticator] = WithoutLogins()

@@ -16,6 +16,9 @@ class DurableSubscription:
     """A durable subscription to one concrete topic, as stored.
 
     A subscription to a wildcard has one record per concrete topic, with the wildcard as `subscribed_destination`.
+
+    Attributes:
+        user: the user to whom its client id belongs; None: unknown, or there were no logins.
     """
 
     client_id: str
@@ -24,6 +27,7 @@ class DurableSubscription:
     subscribed_destination: Destination
     selector: str | None = None
     no_local: bool = False
+    user: str | None = None
 
     @property
     def key(self) -> str:

@@ -48,11 +48,11 @@ class SubscriptionRows(NamedTuple):
 
     Attributes:
         lanes: its rows.
-        description: subscribed destination, selector and no-local; None: only the lanes have changed.
+        description: subscribed destination, selector, no-local and user; None: only the lanes have changed.
     """
 
     lanes: tuple[LaneRow, ...]
-    description: tuple[str, str | None, bool] | None
+    description: tuple[str, str | None, bool, str | None] | None
 
 
 class ApartKey(NamedTuple):

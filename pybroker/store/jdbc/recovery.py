@@ -171,6 +171,8 @@ class Loader:
 
     def _load_subscriptions(self) -> None:
         no_local = set(self._connection.rows("SELECT container, client_id, sub_name FROM pybroker_no_local"))
+        owners = self._connection.rows("SELECT container, client_id, sub_name, user_name FROM pybroker_owners")
+        users = {SubscriptionKey(*key): user for *key, user in owners}
         grouped: dict[SubscriptionKey, list[Sequence[Any]]] = {}
         for rows in self._connection.stream(_ACKS):
             for container, client_id, name, *rest in rows:
@@ -184,10 +186,16 @@ class Loader:
             elif destination.is_queue:
                 self._damaged(f"activemq_acks has a durable subscription to {destination}, which is a queue")
             else:
-                self._load_subscription(destination, key, lanes, no_local=key in no_local)
+                self._load_subscription(destination, key, lanes, no_local=key in no_local, user=users.get(key))
 
     def _load_subscription(
-        self, topic: Destination, key: SubscriptionKey, rows: Sequence[Sequence[Any]], *, no_local: bool
+        self,
+        topic: Destination,
+        key: SubscriptionKey,
+        rows: Sequence[Sequence[Any]],
+        *,
+        no_local: bool,
+        user: str | None,
     ) -> None:
         """Add a subscription with its lanes; of the lanes that lack, nothing ahead of the hindmost cursor was seen."""
         subscribed, selector = rows[0][:2]
@@ -198,6 +206,7 @@ class Loader:
             subscribed_destination=self._destination(subscribed or "") or topic,
             selector=selector or None,
             no_local=no_local,
+            user=user,
         )
         held = self._held[key] = _Held()
         cursors: dict[int, int] = {}

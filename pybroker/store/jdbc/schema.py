@@ -9,6 +9,7 @@
 | `pybroker_jobs` | scheduled messages, which ActiveMQ keeps in files |
 | `pybroker_job_producers` | the same log as `pybroker_producers`, of what was scheduled |
 | `pybroker_no_local` | durable subscriptions with `noLocal`, for which ActiveMQ's table has no column |
+| `pybroker_owners` | the users of durable subscriptions, for the same reason |
 | `pybroker_broker` | one row: the broker's id and name, the same for each master |
 
 All are created in one transaction: all of them, or none. Tables that are there are used if they have the columns that
@@ -83,6 +84,11 @@ CREATE TABLE pybroker_job_producers (id bigint PRIMARY KEY, sequences text NOT N
     "pybroker_no_local": f"""
 CREATE TABLE pybroker_no_local (
     container varchar(250), client_id varchar(250), sub_name varchar(250), PRIMARY KEY ({KEY}));
+""",
+    "pybroker_owners": f"""
+CREATE TABLE pybroker_owners (
+    container varchar(250), client_id varchar(250), sub_name varchar(250), user_name text NOT NULL,
+    PRIMARY KEY ({KEY}));
 """,
     "pybroker_broker": """
 CREATE TABLE pybroker_broker (

@@ -9,8 +9,6 @@ A producer's last sequence number is in the rows of its messages as long as they
 tell it before one of those is deleted, in the same batch, and a batch that only adds messages writes to one table.
 """
 
-from typing import Any
-
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import Message
@@ -589,10 +587,9 @@ def _key(contents: JdbcContents, subscription: JdbcSubscription) -> Subscription
 def _rows(subscription: JdbcSubscription, *, is_whole: bool) -> SubscriptionRows:
     """Return a durable subscription as it is to be written."""
     info = subscription.info
-    description: Any = (str(info.subscribed_destination), info.selector, info.no_local) if is_whole else None
-    return SubscriptionRows(
-        tuple(LaneRow(lane.cursor, lane.priority, _mark(lane)) for lane in subscription.lanes), description
-    )
+    lanes = tuple(LaneRow(lane.cursor, lane.priority, _mark(lane)) for lane in subscription.lanes)
+    description = (str(info.subscribed_destination), info.selector, info.no_local, info.user)
+    return SubscriptionRows(lanes, description if is_whole else None)
 
 
 def _mark(lane: Lane) -> str | None:

@@ -44,6 +44,9 @@ COPY_ROWS_MIN, COPY_BYTES_MIN = 4, 128 << 10
 
 _SUBSCRIPTION = "(%s,%s,%s)"
 _SUBSCRIPTION_COLUMNS = ("container", "client_id", "sub_name")
+_TERMS = ("pybroker_no_local", "pybroker_owners")
+"""The tables with terms of durable subscriptions for which ActiveMQ's has no columns."""
+
 _COLUMNS = "activemq_msgs (id, container, msgid_prod, msgid_seq, expiration, msg, priority, xid)"
 _INSERT = f"INSERT INTO {_COLUMNS} VALUES "  # noqa: S608
 _COPY = f"COPY {_COLUMNS} FROM STDIN (FORMAT binary)".encode()
@@ -198,9 +201,9 @@ def _clear(writer: StatementWriter, changes: Changes) -> None:
         ") AS v (container, through) WHERE m.container = v.container AND m.id <= v.through"
         f" AND (m.xid IS NULL OR m.xid NOT LIKE '{SENT_PREFIX}%')",
     )
-    for table in ("activemq_acks", "pybroker_acked", "pybroker_no_local"):
+    for table in ("activemq_acks", "pybroker_acked", *_TERMS):
         writer.delete(table, ("container",), ((container,) for container in changes.cleared))
-    for table in ("activemq_acks", "pybroker_acked", "pybroker_no_local"):
+    for table in ("activemq_acks", "pybroker_acked", *_TERMS):
         _delete_subscriptions(writer, table, changes.dropped)
 
 
@@ -282,7 +285,7 @@ def _copy(writer: StatementWriter, changes: Changes) -> None:
 def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
     """Write durable subscriptions: whole, or only their positions."""
     whole = {key: rows for key, rows in changes.subscriptions.items() if rows.description is not None}
-    for table in ("activemq_acks", "pybroker_no_local"):
+    for table in ("activemq_acks", *_TERMS):
         _delete_subscriptions(writer, table, whole)
     writer.rows(
         "INSERT INTO activemq_acks"
@@ -299,6 +302,15 @@ def _write_subscriptions(writer: StatementWriter, changes: Changes) -> None:
         "INSERT INTO pybroker_no_local VALUES ",
         _SUBSCRIPTION,
         (key for key, rows in whole.items() if rows.description is not None and rows.description[2]),
+    )
+    writer.rows(
+        "INSERT INTO pybroker_owners VALUES ",
+        "(%s,%s,%s,%s)",
+        (
+            (*key, rows.description[3])
+            for key, rows in whole.items()
+            if rows.description is not None and rows.description[3] is not None
+        ),
     )
     writer.rows(
         "UPDATE activemq_acks a SET last_acked_id = v.id, xid = v.xid FROM (VALUES ",

@@ -36,7 +36,7 @@ def test_delivery_is_found_in_every_history(steps, prefetch):
                 if what == "again":
                     consumer.acknowledge(wanted)
                     consumer.reinstate([wanted])
-                    assert list(consumer.outstanding) == held
+                    assert list(consumer.outstanding)[: len(held)] == held
                 elif what == "ack":
                     assert consumer.acknowledge_each([message_id]) == []
                     assert consumer.acknowledge_each([message_id]) == [message_id]

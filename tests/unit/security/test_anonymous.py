@@ -46,6 +46,6 @@ class TestWelcome:
         for name in (None, "u"):
             made = outcome(policy, name, address, users=False)
             if is_welcome:
-                assert made == User(name or "anonymous", ANONYMOUS.groups)
+                assert made == User(name or "anonymous", ANONYMOUS.groups, is_certain=False)
             else:
                 assert "set users_file" in str(made)

@@ -106,7 +106,7 @@ def test_a_cursor_does_not_pass_what_is_pending(state: JdbcState) -> None:
     subscribe(state)
     messages = add(state, 1, 2, 3, destination=PRICES)
     changes = state.take()
-    assert changes.subscriptions[ROW].description == ("topic://PRICES", "a", False)
+    assert changes.subscriptions[ROW].description == ("topic://PRICES", "a", False, None)
     assert changes.subscriptions[ROW].lanes == (LaneRow(0, 0, None),)
     state.acknowledge(PRICES, "c:n", messages[1], None)
     changes = state.take()

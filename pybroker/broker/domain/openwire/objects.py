@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.commands import MessageAck, SubscriptionInfo
-from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
+from pybroker.broker.domain.openwire.loose import PRESENT, MalformedOpenWire, Reader, string
 from pybroker.broker.domain.openwire.marshal.transcode import STORE
 from pybroker.broker.domain.subscription import DurableSubscription
 
@@ -21,19 +21,20 @@ _Stored = TypeVar("_Stored", MessageAck, SubscriptionInfo)
 def encode_subscription_info(subscription: DurableSubscription) -> bytes:
     """Encode a durable subscription from its data type on.
 
+    Its user follows the fields as a string. ActiveMQ reads the fields and ignores what follows.
+
     Raises:
         UnencodableOpenWire: a name or the selector is too long.
     """
-    return STORE.encode(
-        SubscriptionInfo(
-            client_id=subscription.client_id,
-            destination=subscription.destination,
-            selector=subscription.selector,
-            subscription_name=subscription.name,
-            subscribed_destination=subscription.subscribed_destination,
-            no_local=subscription.no_local,
-        )
+    info = SubscriptionInfo(
+        client_id=subscription.client_id,
+        destination=subscription.destination,
+        selector=subscription.selector,
+        subscription_name=subscription.name,
+        subscribed_destination=subscription.subscribed_destination,
+        no_local=subscription.no_local,
     )
+    return STORE.encode(info) + (b"" if subscription.user is None else string(subscription.user))
 
 
 def decode_subscription_info(data: bytes) -> DurableSubscription:
@@ -44,7 +45,10 @@ def decode_subscription_info(data: bytes) -> DurableSubscription:
     Raises:
         MalformedOpenWire: it is no subscription, or one without client id, name or destination.
     """
-    info = _decode(SubscriptionInfo, data, "a subscription")
+    info, end = _decode(SubscriptionInfo, data, "a subscription")
+    reader = Reader(data, end)
+    user = reader.string() if data[end : end + 1] == PRESENT else None
+    reader.end()
     if info.client_id is None or info.subscription_name is None or info.destination is None:
         raise MalformedOpenWire("a subscription without client id, name or destination")
     return DurableSubscription(
@@ -54,6 +58,7 @@ def decode_subscription_info(data: bytes) -> DurableSubscription:
         subscribed_destination=info.subscribed_destination or info.destination,
         selector=info.selector,
         no_local=info.no_local,
+        user=user,
     )
 
 
@@ -72,15 +77,18 @@ def decode_ack(data: bytes) -> MessageAck:
     Raises:
         MalformedOpenWire: it is no acknowledgement.
     """
-    return _decode(MessageAck, data, "an acknowledgement")
+    ack, end = _decode(MessageAck, data, "an acknowledgement")
+    Reader(data, end).end()
+    return ack
 
 
-def _decode(kind: type[_Stored], data: bytes, what: str) -> _Stored:
+def _decode(kind: type[_Stored], data: bytes, what: str) -> tuple[_Stored, int]:
+    """Return a structure of that kind, and the offset of its end."""
     found = Reader(data).unsigned_byte()
-    value = STORE.decode(data) if found == kind.DATA_TYPE else None
+    value, end = STORE.decode_first(data) if found == kind.DATA_TYPE else (None, 0)
     if not isinstance(value, kind):
         raise MalformedOpenWire(f"data type {found} where {what} belongs")
-    return value
+    return value, end
 
 
 def with_size_prefix(data: bytes) -> bytes:

@@ -81,15 +81,31 @@ class WireFormat:
         Raises:
             MalformedOpenWire: it is no structure of this version, is cut short, or bytes are left over.
         """
+        source = self._source(frame)
+        value = self._decode(source)
+        source.end()
+        return value
+
+    def decode_first(self, data: bytes) -> tuple[DataStructure, int]:
+        """Decode a structure that more bytes may follow; return it and the offset at which they begin.
+
+        Raises:
+            MalformedOpenWire: it is no structure of this version, or is cut short.
+        """
+        source = self._source(data)
+        return self._decode(source), source.offset
+
+    def _source(self, frame: bytes | memoryview) -> TightSource | LooseSource:
         data = frame if isinstance(frame, bytes) else bytes(frame)
-        source = (TightSource if self.tight else LooseSource)(data, self._read_cache)
+        return (TightSource if self.tight else LooseSource)(data, self._read_cache)
+
+    def _decode(self, source: TightSource | LooseSource) -> DataStructure:
         data_type = source.unsigned_byte()
         read = self._readers.get(data_type)
         if read is None:
             raise MalformedOpenWire(f"unknown data type {data_type}")
         source.begin()
         value: DataStructure = read(source)
-        source.end()
         return value
 
     def encode(self, value: DataStructure) -> bytes:
