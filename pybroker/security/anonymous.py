@@ -7,6 +7,7 @@ import enum
 from typing import Final
 
 from pybroker.broker.domain import audit
+from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.security import (
     ANONYMOUS,
     WITHOUT_LOGINS,
@@ -15,7 +16,6 @@ from pybroker.broker.domain.security import (
     Decided,
     NotAuthenticated,
 )
-from pybroker.security.addresses import parsed
 
 NO_USERS: Final = (
     "This broker has no users, and takes clients of its own host only. To let others in, set users_file, or "
@@ -32,7 +32,7 @@ class AnonymousPolicy(enum.Enum):
 
     def allows(self, address: str) -> bool:
         """Return True if a client at this address may connect without a login."""
-        return self is AnonymousPolicy.EVERYWHERE or (self is AnonymousPolicy.LOOPBACK and _is_loopback(address))
+        return self is AnonymousPolicy.EVERYWHERE or (self is AnonymousPolicy.LOOPBACK and is_loopback(address))
 
 
 class Reception(Authenticator):
@@ -63,8 +63,3 @@ class Reception(Authenticator):
             decided(ANONYMOUS)
         else:
             self._logins.authenticate(credentials, decided)
-
-
-def _is_loopback(address: str) -> bool:
-    found = parsed(address)
-    return found is not None and found.is_loopback

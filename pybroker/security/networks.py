@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
-from pybroker.security.addresses import parsed
+from pybroker.broker.domain.addresses import parsed
 
 Network = IPv4Network | IPv6Network
 

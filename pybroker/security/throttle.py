@@ -13,10 +13,9 @@ Source: security.md, section 8.
 
 import enum
 from collections import OrderedDict
-from ipaddress import IPv6Address, IPv6Network
 from typing import Final, Generic, TypeVar
 
-from pybroker.security.addresses import parsed
+from pybroker.broker.domain.addresses import network
 
 USER_FAILURES: Final = 5
 """The failed logins of a user at an address before it has to wait."""
@@ -32,8 +31,6 @@ ADDRESS_SECONDS: Final = 1.0
 
 ENTRIES_MAX: Final = 10_000
 """The limit to buckets of each kind, and to successes; the one that was changed longest ago goes first."""
-
-_IPV6_PREFIX: Final = 64
 
 KeyT = TypeVar("KeyT")
 
@@ -112,13 +109,3 @@ class LoginThrottle:
         self._successes.move_to_end((where, user))
         if len(self._successes) > ENTRIES_MAX:
             self._successes.popitem(last=False)
-
-
-def network(address: str) -> str:
-    """Return what counts as one address; an IPv4 address in IPv6 form is an IPv4 address."""
-    found = parsed(address)
-    if found is None:
-        return address
-    if isinstance(found, IPv6Address):
-        return str(IPv6Network((found, _IPV6_PREFIX), strict=False).network_address)
-    return str(found)

@@ -25,8 +25,8 @@ is not read because it leaves its own output unread is closed likewise: it would
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from pybroker.broker.domain.addresses import host_of
 from pybroker.broker.domain.errors import ResourceLimit
-from pybroker.transports.newcomers import address_of
 
 UNRESERVED_BYTES: Final = 32 << 10
 """The part of a frame that needs no reservation: 32 MB in 1,000 connections."""
@@ -209,7 +209,7 @@ class FrameShare:
             return
         frame = self._frames.get(holder)
         if frame is None:
-            frame = self._frames[holder] = _Frame(address_of(holder.peer))
+            frame = self._frames[holder] = _Frame(host_of(holder.peer))
         frame.received = received
         if frame.is_granted and size <= frame.size:
             return

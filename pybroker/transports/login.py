@@ -8,6 +8,7 @@ ConnectionInfo, CONNECT -> begin --decided at once-------------> session
 
 from collections.abc import Callable
 
+from pybroker.broker.domain.addresses import host_of
 from pybroker.broker.domain.security import Authenticator, Credentials, NotAuthenticated, User
 from pybroker.transports.session import Link
 
@@ -33,7 +34,7 @@ class PeerLogin:
         self._decided = decided
         self._is_held = False
         self._authenticator.authenticate(
-            Credentials(user, password, _host(self._link.peer), self._link.certificate), self._on_decision
+            Credentials(user, password, host_of(self._link.peer), self._link.certificate), self._on_decision
         )
         if self._decided is not None:
             self._is_held = True
@@ -52,8 +53,3 @@ class PeerLogin:
             if self._is_held:
                 self._is_held = False
                 self._link.release_input()  # last: it may process input, and the core may have held it for the client
-
-
-def _host(peer: str) -> str:
-    """Return the address of a peer, without its port."""
-    return peer.rpartition(":")[0].strip("[]") or peer

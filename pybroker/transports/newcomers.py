@@ -6,6 +6,8 @@ machine could hold every place by connections that say nothing, and begin new on
 
 from typing import Protocol
 
+from pybroker.broker.domain.addresses import host_of
+
 
 class Newcomer(Protocol):
     """A connection, as its admission sees it."""
@@ -41,7 +43,7 @@ class Newcomers:
 
     def add(self, connection: Newcomer) -> bool:
         """Add a connection; False if its address has reached the limit."""
-        address = address_of(connection.peer)
+        address = host_of(connection.peer)
         waiting = self._by_address.setdefault(address, {})
         if len(waiting) >= self.limit:
             for each in [each for each in waiting if each.is_connected]:
@@ -53,14 +55,9 @@ class Newcomers:
 
     def remove(self, connection: Newcomer) -> None:
         """Remove a connection that is gone."""
-        address = address_of(connection.peer)
+        address = host_of(connection.peer)
         waiting = self._by_address.get(address)
         if waiting is not None:
             waiting.pop(connection, None)
             if not waiting:
                 del self._by_address[address]
-
-
-def address_of(peer: str) -> str:
-    """Return the address of a connection's other end, without the port."""
-    return peer.rpartition(":")[0]

@@ -11,7 +11,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports.connection import MakeSession, SocketConnection
@@ -294,14 +293,6 @@ def bind(host: str, port: int, setting: str) -> socket.socket:
             hint = "stop what uses it (see `ss -ltnp`), or choose another port, or 0 for any free one"
         raise ConfigError(f"cannot use {host} port {port}: {error.strerror}", setting=setting, hint=hint) from error
     return bound
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if only clients on this machine reach an address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def in_url(host: str) -> str:

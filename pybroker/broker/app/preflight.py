@@ -8,10 +8,11 @@ from pathlib import Path
 from pybroker.broker.app import database, eventloop, security_files, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_tls
 from pybroker.broker.app.layout import has_data_files, layout
+from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.store.journal.replay import inspect
-from pybroker.transports.server import bind, is_loopback
+from pybroker.transports.server import bind
 
 _log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.core.mastership import Role
+from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
 from pybroker.store.members import read_members
 from pybroker.transports import connection
 from pybroker.transports.certificates import Certificates
-from pybroker.transports.server import is_loopback
 
 _log = logging.getLogger(__name__)
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pybroker.broker.domain.addresses import network
 from pybroker.security import throttle
-from pybroker.security.throttle import ADDRESS_FAILURES, USER_FAILURES, USER_SECONDS, LoginThrottle, Standing, network
+from pybroker.security.throttle import ADDRESS_FAILURES, USER_FAILURES, USER_SECONDS, LoginThrottle, Standing
 
 
 def exhausted(address: str = "10.0.0.1", user: str = "u") -> LoginThrottle:
