@@ -192,6 +192,16 @@ class SocketConnection(asyncio.Protocol):
         """True once its client was admitted by the broker."""
         return self._session is not None and self._session.is_connected
 
+    @property
+    def is_in_handshake(self) -> bool:
+        """True until a TLS handshake is over."""
+        return False
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no input waits, nor is held, as during a login."""
+        return not self._is_waiting
+
     def write(self, data: bytes) -> None:
         """Queue bytes."""
         if self._state is not _OPEN:
@@ -309,6 +319,9 @@ class SocketConnection(asyncio.Protocol):
         """Close with an error that no command of the peer brings about."""
         if self._session is not None:
             self._session.give_up(error)
+        elif self._state is _OPEN:
+            _log.info("%s closed: %s", self.peer, error)
+            self.close()
 
     # ------------------------------------------------------------ asyncio
 
@@ -365,7 +378,7 @@ class SocketConnection(asyncio.Protocol):
         self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
         self._cancel_timer()
         self._drop()
-        _release_references(self._transport)
+        release_references(self._transport)
         if is_open and self._is_waiting and not self._fair.is_closed:
             self._is_lost = True
             if self._is_parked:
@@ -623,7 +636,7 @@ def _whole(piece: Piece) -> bytes:
     return cast("bytes", piece.obj) if isinstance(piece, memoryview) else piece
 
 
-def _release_references(transport: asyncio.BaseTransport) -> None:
+def release_references(transport: asyncio.BaseTransport) -> None:
     """Break the reference cycles of a transport that has ended, so that it is freed without a garbage collection.
 
     A transport of asyncio's own loop has bound methods of itself as attributes, which it does not call any more, and is

@@ -27,39 +27,15 @@ Done = Callable[[bytes | Exception], None]
 
 
 class Handshakes:
-    """Computes the handshakes of one server, and limits their number.
+    """Computes the handshakes of one server; `admission` limits their number.
 
-    A handshake is in progress from the moment its connection is admitted until it succeeded or the connection is gone.
     A channel whose step is under way belongs to a thread: no other code may touch it until `done` was called.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, limit: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._limit = limit
-        self._in_progress = 0
-        self._waiting: list[Callable[[], None]] = []
         threads = max(1, min(_THREADS_MAX, (os.cpu_count() or 1) // 2))
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tls-handshake")  # started by the first step
-
-    @property
-    def is_full(self) -> bool:
-        """True while the limit is reached: no connection may be accepted that would begin another."""
-        return self._in_progress >= self._limit
-
-    def begin(self) -> None:
-        """Count a handshake that begins."""
-        self._in_progress += 1
-
-    def end(self) -> None:
-        """Count a handshake as ended, however it ended."""
-        self._in_progress -= 1
-        waiting, self._waiting = self._waiting, []
-        for callback in waiting:
-            callback()
-
-    def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call back once, at the end of the next handshake."""
-        self._waiting.append(callback)
 
     def step(self, channel: TlsChannel, data: bytes, done: Done) -> Future[None]:
         """Decrypt bytes in a thread; cancel the returned future to drop a step that has not begun."""
@@ -67,7 +43,6 @@ class Handshakes:
 
     def close(self) -> None:
         """Drop the steps that have not begun, and wait some milliseconds for the others."""
-        self._waiting.clear()
         self._threads.shutdown(cancel_futures=True)
 
     def _compute(self, channel: TlsChannel, data: bytes, done: Done) -> None:

@@ -1,12 +1,19 @@
-"""A limit to the connections of one address that have not become clients: no CONNECT, no ConnectionInfo yet.
+"""Connections that may be left by the broker for newer ones, in order of arrival.
 
-Such a connection has a place among `connections_max` for up to the time limits of its protocol. Without this limit one
-machine could hold every place by connections that say nothing, and begin new ones as these end.
+It is looked up only near a limit which of them have become what they began for, so that a connection costs an entry of
+a dict.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
 
-from pybroker.broker.domain.addresses import host_of
+from pybroker.broker.domain.errors import BrokerError
+
+YOUNG_SECONDS: Final = 1.0
+"""The age below which no connection is idle: a client on a busy machine takes so long for its next frame."""
+
+_LOOK_SECONDS: Final = 0.1
+"""The time between two looks at all of them."""
 
 
 class Newcomer(Protocol):
@@ -22,42 +29,65 @@ class Newcomer(Protocol):
         """True once its client was admitted by the broker."""
         ...
 
+    @property
+    def is_in_handshake(self) -> bool:
+        """True until a TLS handshake is over."""
+        ...
 
-class Newcomers:
-    """The connections of each address, from their admission until it is found that they are clients.
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing that it has sent is being processed, such as its login."""
+        ...
 
-    That is looked up only where an address seems to have reached the limit, so that a connection costs two entries of a
-    dict.
-    """
+    def give_up(self, error: BrokerError) -> None:
+        """Close with an error that no command of the peer brings about."""
+        ...
 
-    __slots__ = ("_by_address", "limit")
 
-    def __init__(self, limit: int) -> None:
+NewcomerT = TypeVar("NewcomerT", bound=Newcomer)
+
+
+class Newcomers(Generic[NewcomerT]):
+    """Connections of one kind, until they are over with what makes them newcomers."""
+
+    __slots__ = ("_is_over", "_looked_at", "_since")
+
+    def __init__(self, is_over: Callable[[NewcomerT], bool]) -> None:
         """Begin without connections.
 
         Args:
-            limit: the connections of one address that are no clients.
+            is_over: returns True for a connection that is a newcomer no longer.
         """
-        self.limit = limit
-        self._by_address: dict[str, dict[Newcomer, None]] = {}
+        self._is_over = is_over
+        self._since: dict[NewcomerT, float] = {}
+        self._looked_at = float("-inf")
 
-    def add(self, connection: Newcomer) -> bool:
-        """Add a connection; False if its address has reached the limit."""
-        address = host_of(connection.peer)
-        waiting = self._by_address.setdefault(address, {})
-        if len(waiting) >= self.limit:
-            for each in [each for each in waiting if each.is_connected]:
-                del waiting[each]
-            if len(waiting) >= self.limit:
-                return False
-        waiting[connection] = None
-        return True
+    def add(self, newcomer: NewcomerT, now: float) -> None:
+        """Add a connection at a time, in monotonic seconds."""
+        self._since[newcomer] = now
 
-    def remove(self, connection: Newcomer) -> None:
-        """Remove a connection that is gone."""
-        address = host_of(connection.peer)
-        waiting = self._by_address.get(address)
-        if waiting is not None:
-            waiting.pop(connection, None)
-            if not waiting:
-                del self._by_address[address]
+    def remove(self, newcomer: NewcomerT) -> None:
+        """Remove a connection, if it is still one of these."""
+        self._since.pop(newcomer, None)
+
+    def has_space(self, limit: int, now: float, more: int = 0) -> bool:
+        """Return True if one can be added, besides `more` that come before it."""
+        if len(self._since) + more >= limit:
+            self._look(now)
+        return len(self._since) + more < limit
+
+    def oldest_idle(self, now: float) -> NewcomerT | None:
+        """Return the oldest connection that is idle."""
+        self._look(now)
+        for each, since in self._since.items():
+            if now - since < YOUNG_SECONDS:
+                return None
+            if each.is_idle and not self._is_over(each):
+                return each
+        return None
+
+    def _look(self, now: float) -> None:
+        """Drop those that are newcomers no longer, unless that was done just now."""
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            self._since = {each: since for each, since in self._since.items() if not self._is_over(each)}

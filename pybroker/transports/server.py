@@ -11,12 +11,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.errors import ConfigError, ResourceLimit
+from pybroker.transports.admission import Admission, AdmissionLimits, Refusal
 from pybroker.transports.connection import MakeSession, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.handshakes import Handshakes
-from pybroker.transports.newcomers import Newcomers
 from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.tls_connection import TlsConnection
 from pybroker.transports.turn import Turn
@@ -37,8 +38,28 @@ are open before their connections are counted."""
 _ACCEPT_RETRY_SECONDS = 1.0
 """The pause in accepting after the kernel had no descriptor or memory."""
 
+_WAIT_SECONDS = 0.05
+"""The pause in accepting while newcomers have all their places, and none is idle."""
+
 _REFUSED_MAX = 100
 """The limit to refused connections that linger; more are aborted, because the journal needs descriptors too."""
+
+_REFUSALS = {
+    Refusal.CONNECTIONS: "refused %s: %d connections are open already, raise connections_max if that is too few "
+    "(%d refused so far)",
+    Refusal.PER_ADDRESS: "refused %s: %d connections of its address are open already, raise connections_per_address if "
+    "that is too few (%d refused so far)",
+    Refusal.UNCONNECTED: "refused %s: %d connections of its address have not sent a CONNECT or ConnectionInfo yet, "
+    "raise unconnected_max if that is too few (%d refused so far)",
+    Refusal.NEWCOMERS: "refused %s: %d connections have not sent a CONNECT or ConnectionInfo yet, raise "
+    "connections_max if that is too few (%d refused so far)",
+}
+"""The line of the log for each cause: peer, limit, number of refused ones."""
+
+_MAKES_WAY = (
+    "it has sent no CONNECT or ConnectionInfo, and makes way for a new connection: raise unconnected_max or "
+    "connections_max if they are too low"
+)
 
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -85,15 +106,15 @@ class Server:
     def __init__(
         self,
         *,
-        connections_max: int,
-        unconnected_max: int = 0,
+        limits: AdmissionLimits,
         is_welcome: Callable[[str], bool] | None = None,
         turn: Turn | None = None,
         frames: FrameMemory | None = None,
         unread: OutputMemory | None = None,
     ) -> None:
         self.connections: dict[SocketConnection, None] = {}  # in order of arrival, as the others below
-        self.connections_max = connections_max
+        self.refused_count = 0
+        """The connections that were refused, or made way for others."""
         self._is_welcome = is_welcome
         self._loop = asyncio.get_running_loop()
         self.turn = turn or Turn(self._loop)
@@ -104,12 +125,9 @@ class Server:
         self._is_closed = False
         self._arriving: dict[socket.socket, None] = {}  # accepted, and without a transport yet
         self._arrivals: set[asyncio.Task[None]] = set()
-        # Half of the connections: the other half stays for clients of plain listeners.
-        self._handshakes = Handshakes(self._loop, limit=max(1, connections_max // 2))
-        # By default half of the connections, so that the rest stays for clients of other addresses.
-        self._newcomers = Newcomers(unconnected_max or max(1, connections_max // 2))
-        self._refused: dict[SocketConnection, None] = {}
-        self._refusal_count = 0
+        self._handshakes = Handshakes(self._loop)
+        self.admission = Admission[SocketConnection](limits)
+        self._refused: dict[SocketConnection, None] = {}  # and those that made way for others
 
     def listen(self, protocol: ListenerProtocol, bound: socket.socket) -> str:
         """Open a listener on a socket made by `bind`, which belongs to the server from now on.
@@ -170,40 +188,34 @@ class Server:
         if self._is_closed:
             connection.abort()
             return False
-        if len(self.connections) >= self.connections_max:
-            self._log_refusal(connection)
-        elif not self._newcomers.add(connection):
-            _log.warning(
-                "refused %s: %d connections of its address have not sent a CONNECT or ConnectionInfo yet, raise "
-                "unconnected_max if that is too few",
-                connection.peer,
-                self._newcomers.limit,
-            )
-        else:
-            self.connections[connection] = None
-            return True
-        if len(self._refused) < _REFUSED_MAX:
-            self._refused[connection] = None
-            connection.refuse()
-        else:
-            connection.abort()
-        return False
+        outcome = self.admission.add(connection, self._loop.time())
+        if isinstance(outcome, Refusal):
+            self.refused_count += 1
+            limit = self.admission.limits.of_refusal(outcome)
+            _log.warning(_REFUSALS[outcome], connection.peer, limit, self.refused_count)
+            self._dismiss(connection, connection.refuse)
+            return False
+        if outcome is not None:
+            self.refused_count += 1
+            del self.connections[outcome]
+            self._dismiss(outcome, partial(outcome.give_up, ResourceLimit(_MAKES_WAY)))
+        self.connections[connection] = None
+        return True
 
     def forget(self, connection: SocketConnection) -> None:
         """Remove a connection that is gone."""
         if connection in self.connections:
             del self.connections[connection]
-            self._newcomers.remove(connection)
+            self.admission.remove(connection)
         self._refused.pop(connection, None)
 
-    def _log_refusal(self, connection: SocketConnection) -> None:
-        self._refusal_count += 1
-        _log.warning(
-            "refused %s: %d connections are open already, raise connections_max if that is too few (%d refused so far)",
-            connection.peer,
-            self.connections_max,
-            self._refusal_count,
-        )
+    def _dismiss(self, connection: SocketConnection, close: Callable[[], None]) -> None:
+        """Close a connection that does not count any more; it lingers, so that its peer gets the answer."""
+        if len(self._refused) < _REFUSED_MAX:
+            self._refused[connection] = None
+            close()
+        else:
+            connection.abort()
 
     # ------------------------------------------------------------ accepting
 
@@ -214,11 +226,10 @@ class Server:
     def _accept(self, bound: socket.socket) -> None:
         """Accept some of the connections that wait at a listener."""
         protocol = self._listeners[bound]
-        if protocol.tls is not None and self._handshakes.is_full:
-            self._loop.remove_reader(bound)
-            self._handshakes.when_ended(lambda: self._accept_from(bound))
-            return
         for _ in range(_ACCEPTS_PER_TURN):
+            if self._must_wait(protocol):
+                self._pause(bound, _WAIT_SECONDS)
+                return
             try:
                 accepted, address = bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -226,20 +237,35 @@ class Server:
             except OSError as error:
                 # Level-triggered: the loop would call this again at once, and for ever.
                 _log.error("no connection can be accepted at the moment: %s", error.strerror)
-                self._loop.remove_reader(bound)
-                self._loop.call_later(_ACCEPT_RETRY_SECONDS, self._accept_from, bound)
+                self._pause(bound, _ACCEPT_RETRY_SECONDS)
                 return
-            if self._is_welcome is not None and not self._is_welcome(address[0]):
-                _log.info("refused %s: its network is not one that may connect, by allow and deny", address[0])
+            if not self._allows(address[0]):
                 accepted.close()
                 continue
-            connection = self._connection(protocol, f"{in_url(address[0])}:{address[1]}")
+            connection = self._connection(protocol, *address[:2])
             self._arriving[accepted] = None
             arrival = self._loop.create_task(self._arrive(accepted, connection))
             self._arrivals.add(arrival)
             arrival.add_done_callback(self._arrivals.discard)
 
-    def _connection(self, protocol: ListenerProtocol, peer: str) -> SocketConnection:
+    def _must_wait(self, protocol: ListenerProtocol) -> bool:
+        """Return True while the kernel should keep the connections that wait at a listener."""
+        return self.admission.must_wait(self._loop.time(), len(self._arrivals), has_handshake=protocol.tls is not None)
+
+    def _pause(self, bound: socket.socket, seconds: float) -> None:
+        self._loop.remove_reader(bound)
+        self._loop.call_later(seconds, self._accept_from, bound)
+
+    def _allows(self, host: str) -> bool:
+        """Return True if an address may connect."""
+        if self._is_welcome is None or self._is_welcome(host):
+            return True
+        self.refused_count += 1
+        _log.info("refused %s: its network is not one that may connect, by allow and deny", host)
+        return False
+
+    def _connection(self, protocol: ListenerProtocol, host: str, port: int) -> SocketConnection:
+        peer = f"{in_url(host)}:{port}"
         if protocol.tls is None:
             return SocketConnection(self, peer, protocol.session, protocol.refusal)
         tls = protocol.tls

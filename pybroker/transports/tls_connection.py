@@ -55,7 +55,7 @@ class TlsConnection(SocketConnection):
         self._channel = TlsChannel(context)
         self._handshake_seconds = handshake_seconds
         self._handshakes = handshakes
-        self._in_handshake = False  # from the admission to the end of the handshake
+        self._in_handshake = True
         self._step: Future[None] | None = None  # while it is set, the channel belongs to a thread
         self._unread = b""  # received during a step
         self._has_received = False
@@ -67,6 +67,16 @@ class TlsConnection(SocketConnection):
     def certificate(self) -> str | None:
         """The subject of the peer's certificate; see `Link`."""
         return self._channel.peer_subject()
+
+    @property
+    def is_in_handshake(self) -> bool:
+        """True until the handshake is over."""
+        return self._in_handshake
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no input waits, nor is held, nor a step of the handshake computed."""
+        return self._step is None and not self._is_waiting
 
     def data_received(self, data: bytes) -> None:
         """Decrypt the chunk, and pass the plaintext to the session."""
@@ -99,13 +109,10 @@ class TlsConnection(SocketConnection):
             _log.info("%s: TLS handshake failed: the peer left before its end", self.peer)
         if self._step is not None:
             self._step.cancel()
-        self._end_handshake()
         super().connection_lost(exc)
 
     def _begin(self) -> None:
         """Start the time limit of the handshake."""
-        self._in_handshake = True
-        self._handshakes.begin()
         self._timer = self._loop.call_later(self._handshake_seconds, self._give_up)
 
     def _give_up(self) -> None:
@@ -131,7 +138,7 @@ class TlsConnection(SocketConnection):
             self._fail(outcome)
             return
         if self._channel.is_established:
-            self._end_handshake()
+            self._in_handshake = False
             self._cancel_timer()
             super()._begin()
         self._decrypted(outcome)
@@ -139,11 +146,6 @@ class TlsConnection(SocketConnection):
             data, self._unread = self._unread, b""
             self.resume_reading()
             self.data_received(data)
-
-    def _end_handshake(self) -> None:
-        if self._in_handshake:
-            self._in_handshake = False
-            self._handshakes.end()
 
     def _decrypted(self, plaintext: bytes) -> None:
         """Pass plaintext on, and send the channel's output."""

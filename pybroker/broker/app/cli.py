@@ -16,6 +16,7 @@ from pybroker.broker.app import config as settings
 from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
 from pybroker.broker.app.journal_cli import journal
+from pybroker.broker.app.listeners import PORTS
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.user_cli import user
 from pybroker.broker.domain.errors import BrokerError, ConfigError
@@ -96,7 +97,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 def shown(name: str, value: object) -> str:
     """Return a default in the form in which it is written."""
     if value is None:
-        return "off" if name in settings.PORTS else "none"
+        return "off" if name in PORTS else "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
+from pybroker.broker.app.listeners import PORTS, is_tls, networks_of
 from pybroker.broker.app.setting import (
     Read,
     Setting,
@@ -29,7 +30,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN, Timing
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.jasypt import ALGORITHMS
-from pybroker.security.networks import Networks, networks
+from pybroker.security.networks import Networks
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.policies import Policy
@@ -45,13 +46,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BROKER_NAME = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 
-PORTS = ("stomp", "openwire", "auto", "stomp_ssl", "openwire_ssl", "auto_ssl")
-"""The settings that are ports of listeners."""
-
 TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues")
 """The settings that are TOML tables, and neither flags nor variables."""
 
-_TLS_SUFFIX = "_ssl"
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(?=/|$)")
 """The beginning of a store that is no path: `memori:`, `postgresql:/u@h/d`, `file:/data`."""
@@ -313,6 +310,22 @@ class Config:
     )
     connections_max: int = _declared(
         whole, 1000, least=1, most=100_000, description="Most client connections at a time."
+    )
+    connections_reserved: int | None = _declared(
+        whole,
+        None,
+        least=0,
+        description="The part of `connections_max` that is for clients that have logged in: others cannot fill it; by "
+        "default a tenth.",
+    )
+    connections_per_address: int = _declared(
+        whole,
+        0,
+        least=0,
+        description="Most connections of one address at a time, other than those of this host; `0`: no limit.",
+    )
+    connections_per_user: int = _declared(
+        whole, 0, least=0, description="Most connections of one user at a time who has logged in; `0`: no limit."
     )
     unconnected_max: int = _declared(
         whole,
@@ -583,6 +596,12 @@ class Config:
             raise ValueError("journal_batch_max must not be larger than journal_file_max")
         if self.store_limit and self.store_limit < 2 * self.journal_file_max:
             raise ValueError("store_limit must be 0, or at least twice journal_file_max: whole files are removed")
+        if self.connections_reserved is not None and self.connections_reserved >= self.connections_max:
+            raise ValueError("connections_reserved must be less than connections_max: a client begins without a login")
+        if self.connections_per_user and not self.has_users:
+            raise ValueError(
+                "connections_per_user goes with a users_file or certificate_users_file: other names are not verified"
+            )
 
     def _check_users(self) -> None:
         if self.users_file is None:
@@ -621,10 +640,7 @@ class Config:
             if is_tls(name) and self.tls_certificate is None:
                 raise ValueError(f"{name} needs a certificate: set tls_certificate")
         for name in ("allow", "deny"):
-            try:
-                networks(getattr(self, name) or "")
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}; write for example 10.0.0.0/8, 192.168.1.7") from error
+            networks_of(name, getattr(self, name))
         if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
             raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
 
@@ -633,7 +649,7 @@ class Config:
         """The networks from which clients may connect; None: all."""
         if self.allow is None and self.deny is None:
             return None
-        return Networks(allow=networks(self.allow or ""), deny=networks(self.deny or ""))
+        return Networks(allow=networks_of("allow", self.allow), deny=networks_of("deny", self.deny))
 
     @property
     def is_in_directory(self) -> bool:
@@ -718,16 +734,6 @@ def is_table(name: str) -> bool:
 def flag(name: str) -> str:
     """Return the command line's flag of a setting."""
     return "--" + name.replace("_", "-")
-
-
-def is_tls(name: str) -> bool:
-    """Return True for the port of a listener with TLS."""
-    return name.endswith(_TLS_SUFFIX)
-
-
-def plain(name: str) -> str:
-    """Return the port setting of a protocol without TLS."""
-    return name.removesuffix(_TLS_SUFFIX)
 
 
 def is_size(name: str) -> bool:

@@ -147,7 +147,9 @@ class Node:
         if self.role is not Role.MASTER or term is None:
             return None
         lag = term.server.turn.longest()
-        return replace(term.broker.admin.totals(), loop_lag_seconds=lag.seconds, loop_lag_cause=lag.cause)
+        totals = term.broker.admin.totals()
+        refused = term.broker.users.refused_count + term.server.refused_count
+        return replace(totals, refused=refused, loop_lag_seconds=lag.seconds, loop_lag_cause=lag.cause)
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes; none unless the broker serves."""
@@ -264,8 +266,7 @@ class Node:
             broker=(broker := wiring.make_broker(self._config, store, turn.defer, machine, spool, self._rules)),
             spool=spool,
             server=Server(
-                connections_max=self._config.connections_max,
-                unconnected_max=self._config.unconnected_max,
+                limits=wiring.admission_limits(self._config),
                 is_welcome=_welcome(self._config),
                 turn=turn,
                 frames=wiring.make_frame_memory(broker),

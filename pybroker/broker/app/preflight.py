@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from pybroker.broker.app import database, eventloop, security_files, wiring
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_tls
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import has_data_files, layout
+from pybroker.broker.app.listeners import is_tls
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.security.anonymous import AnonymousPolicy

@@ -49,7 +49,7 @@ def _summarise(node: Node) -> None:
     largest = [f"{name} {used / 2**20:.1f} MB" for name, used in node.largest(_LARGEST_SHOWN)]
     _log.info(
         "SIGUSR1: %s; %s, %s, %s waiting, %d in flight, %d scheduled, %.1f of %.1f MB of memory, %.1f MB spooled, "
-        "loop lag %.0f ms%s%s%s%s",
+        "loop lag %.0f ms%s%s%s%s%s",
         state,
         counted(held.connections, "connection"),
         counted(held.destinations, "destination"),
@@ -61,6 +61,7 @@ def _summarise(node: Node) -> None:
         held.spool_bytes / 2**20,
         held.loop_lag_seconds * 1000,
         f" ({held.loop_lag_cause})" if held.loop_lag_cause else "",
+        f"; {counted(held.refused, 'connection')} refused" if held.refused else "",
         "; the store is FULL" if held.is_full else "",
         "; the spool is FULL" if held.is_spool_full else "",
         f"; most memory: {', '.join(largest)}" if largest else "",

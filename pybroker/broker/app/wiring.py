@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from pybroker import __version__
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_in_database, is_tls, plain
+from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_in_database
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
+from pybroker.broker.app.listeners import is_tls, plain
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.session_names import session_name
@@ -49,6 +50,7 @@ from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.store.spool import FileSpool, SpoolThread
+from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
@@ -363,7 +365,9 @@ def make_broker(
         store=store,
         clock=machine.clock,
         limits=Limits(
-            destinations_max=config.destinations_max, memory_bytes_max=config.memory_limit or default_limit()
+            destinations_max=config.destinations_max,
+            memory_bytes_max=config.memory_limit or default_limit(),
+            connections_per_user=config.connections_per_user,
         ),
         policies=_policies(config, defaults),
         definitions=definitions_of(config),
@@ -380,6 +384,16 @@ def make_broker(
             "JdbcStore", store
         ).on_readable = broker.remove_expired  # which dispatches messages that wait for their bodies
     return broker
+
+
+def admission_limits(config: Config) -> AdmissionLimits:
+    """Return the limits to connections."""
+    return AdmissionLimits.of(
+        config.connections_max,
+        reserved=config.connections_reserved,
+        unconnected=config.unconnected_max,
+        per_address=config.connections_per_address,
+    )
 
 
 def make_frame_memory(broker: BrokerCore) -> FrameMemory:
@@ -556,7 +570,9 @@ def make_protocols(
             protocols[setting] = ListenerProtocol(name=transport.tls_scheme, session=transport.session, tls=tls)
         else:
             protocols[setting] = ListenerProtocol(
-                name=transport.scheme, session=transport.session, refusal=transport.refusal
+                name=transport.scheme,
+                session=transport.session,
+                refusal=transport.refusal,
             )
     return protocols
 
@@ -624,8 +640,8 @@ def _stomp(config: Config, broker: BrokerCore, machine: Machine, authenticator: 
         )
 
     text = (
-        f"This broker has its {config.connections_max} connections already, or too many of your address that have sent "
-        "no CONNECT yet; try again later."
+        f"This broker has its {config.connections_max} connections already, or too many of your address; try again "
+        "later."
     )
     headers = {"message": text, "content-type": "text/plain"}
     refusal = encode_frame("ERROR", headers, text.encode(), Version.V1_0)

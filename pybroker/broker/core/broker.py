@@ -40,6 +40,7 @@ from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import UNCHECKED_BYTES, BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
+from pybroker.broker.core.user_connections import UserConnections
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Copies, Definition
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.admin import Admin
@@ -68,11 +69,13 @@ class Limits:
         unwritten_bytes_max: bytes waiting for the disk above which producers are slowed down: four journal batches.
         destinations_max: number of queues and topics that clients may create.
         memory_bytes_max: memory of all messages above which producers are slowed down; 0 for no limit.
+        connections_per_user: number of connections of one user who has logged in; 0 for no limit.
     """
 
     unwritten_bytes_max: int = 16 << 20
     destinations_max: int = 100_000
     memory_bytes_max: int = 0
+    connections_per_user: int = 0
 
 
 class BrokerCore(Host):
@@ -137,7 +140,7 @@ class BrokerCore(Host):
         self._authorization = Authorization(rules)
         self._transaction_count = 0
         self._clients: dict[str, BrokerConnection] = {}
-        self._connection_ids: set[str] = set()
+        self._connection_ids, self.users = set[str](), UserConnections(self.limits.connections_per_user)
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
@@ -293,6 +296,7 @@ class BrokerCore(Host):
             raise InvalidClientId(f"Broker: {self.name} - Connection: {connection_id} already connected")
         rights = self._authorization.rights(user)
         self.durables.check_user(client_id, user, rights)
+        self.users.add(user)
         connection = BrokerConnection(self, connection_id, client_id, throttle, user, rights)
         self._clients[client_id] = connection
         self._connection_ids.add(connection_id)
@@ -321,7 +325,8 @@ class BrokerCore(Host):
 
         The client may connect again at once; its commands wait until the former connection has left all it owned.
         """
-        self._clients.pop(owner.client_id, None)
+        if self._clients.pop(owner.client_id, None) is not None:
+            self.users.remove(owner.user)
         self._connection_ids.discard(owner.connection_id)
         work = self.begin_work(chain(steps, self._leaving(owner)))
         if not work.is_done:

@@ -27,6 +27,7 @@ class Totals:
         spool_bytes: disk space that spooled messages take.
         spool_bytes_max: limit of that space; 0: there is no spool.
         is_spool_full: True while the spool takes no more messages.
+        refused: number of connections that limits have refused or closed, since this member became master.
         scheduled: number of scheduled messages.
         loop_lag_seconds: the longest turn of the event loop in the last minute: the wait that it added for all clients.
         loop_lag_cause: what that turn did.
@@ -42,6 +43,7 @@ class Totals:
     spool_bytes: int
     spool_bytes_max: int
     is_spool_full: bool
+    refused: int = 0
     scheduled: int = 0
     loop_lag_seconds: float = 0.0
     loop_lag_cause: str = ""

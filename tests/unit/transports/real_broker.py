@@ -36,6 +36,7 @@ from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.memory import MemoryStore
 from pybroker.store.scheduler.memory import MemoryJobStore
+from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.server import ListenerProtocol, Server, Tls, bind
@@ -175,7 +176,7 @@ class World:
     def __init__(self, certificates: Certificates) -> None:
         self.numbers = itertools.count(1)
         self.faults: list[dict[str, object]] = []
-        self.server = Server(connections_max=10)
+        self.server = Server(limits=AdmissionLimits.of(10))
         self.broker = BrokerCore(
             "b1",
             store=MemoryStore(),

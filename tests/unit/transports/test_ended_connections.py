@@ -35,6 +35,7 @@ from pybroker.broker.domain.openwire.commands import (
     TransactionType,
 )
 from pybroker.broker.domain.transaction import XATransactionId
+from pybroker.transports.admission import AdmissionLimits
 from tests.unit.transports.certificates import Certificates
 from tests.unit.transports.real_broker import (
     CONNECT,
@@ -279,13 +280,13 @@ async def detected(world: World) -> None:
 
 
 async def too_many(world: World) -> None:
-    world.server.connections_max = 0
+    world.server.admission.limits = AdmissionLimits.of(0)
     try:
         async with world.peer("stomp") as peer:
             await peer.until(b"ERROR")
             await peer.end()
     finally:
-        world.server.connections_max = 10
+        world.server.admission.limits = AdmissionLimits.of(10)
 
 
 async def aborted(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.connection import SocketConnection
 from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
@@ -118,7 +119,7 @@ class World:
         self.loop = loop
         self.clock = Clock()
         self.frame_seconds = 0.0006
-        self.server = Server(connections_max=10, turn=Turn(loop, self.clock))
+        self.server = Server(limits=AdmissionLimits.of(10), turn=Turn(loop, self.clock))
         self.faults: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: self.faults.append(context))
 

@@ -19,7 +19,7 @@ from pybroker.transports import handshakes
 from pybroker.transports.server import Tls
 from pybroker.transports.tls import TlsChannel, server_context
 from tests.unit.transports.certificates import Certificates
-from tests.unit.transports.world import SECONDS, Session, World
+from tests.unit.transports.world import SECONDS, Session, World, counted_pauses
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Scenario = Callable[[World], Awaitable[None]]
@@ -479,7 +479,7 @@ def test_failed_handshake_is_freed_at_once(certificates: Certificates) -> None:
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        computed = handshakes.Handshakes(loop, limit=1)
+        computed = handshakes.Handshakes(loop)
         channel = TlsChannel(server_context(certificates.both))
         failed = loop.create_future()
         computed.step(channel, bytes(100), lambda outcome: failed.set_result(isinstance(outcome, ssl.SSLError)))
@@ -588,12 +588,14 @@ def test_an_error_of_ours_in_a_handshake_is_logged(
     assert line.endswith("TLS handshake failed unexpectedly")
 
 
-def test_clients_wait_while_handshakes_are_at_their_limit(place: Place) -> None:
+def test_clients_wait_while_handshakes_are_at_their_limit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = counted_pauses(monkeypatch)
+
     async def scenario(world: World) -> None:
         silent = world.connect()
         await world.until(lambda: len(world.server.connections) == 1)  # though its handshake is not over
         patient = asyncio.ensure_future(place.meet(world))
-        await world.until(lambda: world.server._handshakes._waiting)
+        await world.until(lambda: pauses)
         assert len(world.server.connections) == 1
         silent.close()
         (_, writer), _ = await patient

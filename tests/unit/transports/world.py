@@ -5,7 +5,10 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from pybroker.broker.domain.errors import BrokerError
+from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.server import ListenerProtocol, Server, Tls, bind
 from pybroker.transports.session import Link
 
@@ -60,9 +63,9 @@ class Session:
 class World:
     """A server, its sessions in order, and the clients."""
 
-    def __init__(self, connections_max: int, tls: Tls | None = None) -> None:
+    def __init__(self, limits: AdmissionLimits, tls: Tls | None = None, denied: str = "") -> None:
         self.tls = tls
-        self.server = Server(connections_max=connections_max)
+        self.server = Server(limits=limits, is_welcome=lambda host: host != denied)
         self.sessions: list[Session] = []
         self.clients: list[socket.socket] = []
         self.faults: list[dict[str, object]] = []
@@ -73,7 +76,8 @@ class World:
         bound = bind("127.0.0.1", 0, "stomp")
         self.port = bound.getsockname()[1]
         self.server.listen(
-            ListenerProtocol(name="test", session=self.session, refusal=b"too many", tls=self.tls), bound
+            ListenerProtocol(name="test", session=self.session, refusal=b"too many", tls=self.tls),
+            bound,
         )
 
     def session(self, link: Link) -> Session:
@@ -110,17 +114,32 @@ class World:
         return b""
 
 
+def counted_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list that gets the seconds of each pause in accepting."""
+    pauses: list[float] = []
+    pause = Server._pause
+
+    def counted(server: Server, bound: socket.socket, seconds: float) -> None:
+        pauses.append(seconds)
+        pause(server, bound, seconds)
+
+    monkeypatch.setattr(Server, "_pause", counted)
+    return pauses
+
+
 def run_on(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
     scenario: Callable[[World], Awaitable[None]],
     *,
     connections_max: int = 100,
+    limits: AdmissionLimits | None = None,
     tls: Tls | None = None,
+    denied: str = "",
 ) -> None:
     """Run a scenario; no callback may have failed, and nothing is left."""
 
     async def main() -> None:
-        world = World(connections_max, tls)
+        world = World(limits or AdmissionLimits.of(connections_max), tls, denied)
         await world.open()
         try:
             await scenario(world)
