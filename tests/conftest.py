@@ -88,6 +88,10 @@ def _missing_valgrind() -> str:
     return "" if shutil.which("valgrind") else "no valgrind on the PATH; install valgrind (Debian, Ubuntu)"
 
 
+def _missing_haproxy() -> str:
+    return "" if shutil.which("haproxy") else "no haproxy on the PATH; install haproxy (Debian, Ubuntu)"
+
+
 def _missing_jar(jars: Sequence[str], packages: str) -> str:
     absent = [jar for jar in jars if not (JAR_DIRECTORY / jar).is_file()]
     return f"no {absent[0]} in {JAR_DIRECTORY}; install {packages} (Debian, Ubuntu)" if absent else ""
@@ -98,6 +102,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "activemq": cache(_missing_activemq),
     "activemq-jdbc": cache(_missing_activemq_jdbc),
     "chromium": cache(_missing_chromium),
+    "haproxy": cache(_missing_haproxy),
     "valgrind": cache(_missing_valgrind),
 }
 """Per component: what is missing and how to get it, or an empty string."""

@@ -19,6 +19,7 @@ from pybroker.transports.connection import MakeSession, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.output_memory import OutputMemory
+from pybroker.transports.proxied import Proxies, ProxyHeaderReader
 from pybroker.transports.tls_connection import TlsConnection
 from pybroker.transports.turn import Turn
 from pybroker.transports.work_thread import WorkThread
@@ -43,6 +44,9 @@ _WAIT_SECONDS = 0.05
 
 _REFUSED_MAX = 100
 """The limit to refused connections that linger; more are aborted, because the journal needs descriptors too."""
+
+_HEADERS_MAX = 50
+"""The limit to connections whose proxy has not sent the header yet; they may come beyond `connections_max`."""
 
 _REFUSALS = {
     Refusal.CONNECTIONS: "refused %s: %d connections are open already, raise connections_max if that is too few "
@@ -92,12 +96,14 @@ class ListenerProtocol:
         session: makes the session of a new connection.
         refusal: sent to a client when there are too many connections; may be empty. Not sent over TLS.
         tls: None without encryption.
+        proxies: the proxies that it is for, which announce the addresses of clients; None: it is for clients.
     """
 
     name: str
     session: MakeSession
     refusal: bytes = b""
     tls: Tls | None = None
+    proxies: Proxies | None = None
 
 
 class Server:
@@ -125,6 +131,7 @@ class Server:
         self._is_closed = False
         self._arriving: dict[socket.socket, None] = {}  # accepted, and without a transport yet
         self._arrivals: set[asyncio.Task[None]] = set()
+        self._announcing: dict[ProxyHeaderReader, None] = {}  # without the address of their client yet
         self._handshakes = Handshakes(self._loop)
         self.admission = Admission[SocketConnection](limits)
         self._refused: dict[SocketConnection, None] = {}  # and those that made way for others
@@ -154,6 +161,8 @@ class Server:
         for arriving in self._arriving:
             arriving.close()
         self._arriving.clear()
+        for reader in list(self._announcing):
+            reader.abort()
 
     def abort(self) -> None:
         """Close the listeners and abort every connection at once, without its unsent bytes."""
@@ -209,6 +218,16 @@ class Server:
             self.admission.remove(connection)
         self._refused.pop(connection, None)
 
+    def begin_header(self, reader: ProxyHeaderReader) -> bool:
+        """Add the reader of a proxy's header; False if it came after the listeners were closed."""
+        if not self._is_closed:
+            self._announcing[reader] = None
+        return not self._is_closed
+
+    def end_header(self, reader: ProxyHeaderReader) -> None:
+        """Remove a reader, if it is still there."""
+        self._announcing.pop(reader, None)
+
     def _dismiss(self, connection: SocketConnection, close: Callable[[], None]) -> None:
         """Close a connection that does not count any more; it lingers, so that its peer gets the answer."""
         if len(self._refused) < _REFUSED_MAX:
@@ -239,22 +258,42 @@ class Server:
                 _log.error("no connection can be accepted at the moment: %s", error.strerror)
                 self._pause(bound, _ACCEPT_RETRY_SECONDS)
                 return
-            if not self._allows(address[0]):
+            receiver = self._receiver(protocol, *address[:2])
+            if receiver is None:
                 accepted.close()
                 continue
-            connection = self._connection(protocol, *address[:2])
             self._arriving[accepted] = None
-            arrival = self._loop.create_task(self._arrive(accepted, connection))
+            arrival = self._loop.create_task(self._arrive(accepted, receiver))
             self._arrivals.add(arrival)
             arrival.add_done_callback(self._arrivals.discard)
 
     def _must_wait(self, protocol: ListenerProtocol) -> bool:
         """Return True while the kernel should keep the connections that wait at a listener."""
-        return self.admission.must_wait(self._loop.time(), len(self._arrivals), has_handshake=protocol.tls is not None)
+        if protocol.proxies is not None and len(self._announcing) >= _HEADERS_MAX:
+            return True
+        arriving = len(self._arrivals) + len(self._announcing)
+        return self.admission.must_wait(self._loop.time(), arriving, has_handshake=protocol.tls is not None)
 
     def _pause(self, bound: socket.socket, seconds: float) -> None:
         self._loop.remove_reader(bound)
         self._loop.call_later(seconds, self._accept_from, bound)
+
+    def _receiver(
+        self, protocol: ListenerProtocol, host: str, port: int
+    ) -> SocketConnection | ProxyHeaderReader | None:
+        """Return what gets the first bytes of a peer; None if it may not connect."""
+        if protocol.proxies is None:
+            return self._connection(protocol, host, port) if self._allows(host) else None
+        if not protocol.proxies.are_trusted(host):
+            self.refused_count += 1
+            _log.warning("refused %s: this port serves proxies only, those of proxy_networks", host)
+            return None
+        make = partial(self._proxied, protocol)
+        return ProxyHeaderReader(self, (host, port), protocol.proxies.header_seconds, make)
+
+    def _proxied(self, protocol: ListenerProtocol, host: str, port: int, *, is_proxy: bool) -> SocketConnection | None:
+        """Return the connection of a proxy's client, or of the proxy itself; None if it may not connect."""
+        return self._connection(protocol, host, port) if is_proxy or self._allows(host) else None
 
     def _allows(self, host: str) -> bool:
         """Return True if an address may connect."""
@@ -278,8 +317,8 @@ class Server:
             handshakes=self._handshakes,
         )
 
-    async def _arrive(self, accepted: socket.socket, connection: SocketConnection) -> None:
-        """Attach a connection to an accepted socket."""
+    async def _arrive(self, accepted: socket.socket, receiver: SocketConnection | ProxyHeaderReader) -> None:
+        """Attach the receiver to an accepted socket."""
         if accepted not in self._arriving:
             return  # the listeners were closed, and the socket with them
         del self._arriving[accepted]
@@ -287,9 +326,9 @@ class Server:
             accepted.setblocking(False)
             for option in _KEEPALIVE:
                 accepted.setsockopt(*option)
-            await self._loop.connect_accepted_socket(lambda: connection, accepted)
+            await self._loop.connect_accepted_socket(lambda: receiver, accepted)
         except OSError as error:
-            _log.debug("%s: gone as soon as accepted: %s", connection.peer, error)
+            _log.debug("a connection was gone as soon as accepted: %s", error)
             accepted.close()
 
 

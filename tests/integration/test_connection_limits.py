@@ -6,6 +6,7 @@ import re
 import resource
 import signal
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -215,3 +216,25 @@ def test_connections_of_one_user_have_a_limit(start: Start, users: Path) -> None
                 break
             except ClientError:
                 assert time.monotonic() < deadline
+
+
+# ---------------------------------------------------------------- proxies
+
+
+def test_address_of_a_proxys_header_is_in_the_audit(start: Start, users: Path) -> None:
+    broker = start(
+        f"--users-file={users}", "--proxy-protocol=stomp", "--proxy-networks=127.0.0.1", store="memory:"
+    )  # fmt: skip
+    broker.wait_for("listening on")
+    addresses = socket.inet_aton("192.0.2.7") + socket.inet_aton("192.0.2.1") + struct.pack(">HH", 50312, 61613)
+    header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11" + struct.pack(">H", len(addresses)) + addresses
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=SECONDS) as client:
+        client.sendall(header + CONNECT)
+        assert client.recv(1000).startswith(b"CONNECTED")
+        broker.wait_for("'alice' logged in from 192.0.2.7")
+        client.sendall(b"SEND\ndestination:/queue/x\nreceipt:1\n\n\0")
+        assert client.recv(1000).startswith(b"RECEIPT")
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=SECONDS) as client:
+        client.sendall(header + CONNECT.replace(b"sesame", b"wrong"))
+        assert client.recv(1000).startswith(b"ERROR")
+    broker.wait_for("login of 'alice' from 192.0.2.7 refused: wrong password")

@@ -21,6 +21,7 @@ from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.client import Connection, DestinationRefused, FrameTooLarge, NoRoom, Refused, SelectorRefused
 from pybroker.store.jdbc import limits as database_limits
 from pybroker.testing import Broker
+from pybroker.transports import proxy_protocol
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.connection import UNREAD_BYTES_MAX
 from pybroker.transports.openwire import client as openwire_client
@@ -39,6 +40,7 @@ FIGURES = {
     "connections of one address without CONNECT or ConnectionInfo": Config().connections_max // 2,
     "connections without CONNECT or ConnectionInfo, of all addresses": AdmissionLimits.of(1000).newcomers,
     "connections in a TLS handshake": AdmissionLimits.of(1000).handshakes,
+    "a header of the PROXY protocol": proxy_protocol.BYTES_MAX,
     "a frame before CONNECT or ConnectionInfo": STOMP.unconnected_body_bytes,
     "OpenWire frames before ConnectionInfo, KeepAliveInfo not counted": UNCONNECTED_FRAMES_MAX,
     "a frame, and so a message": Config().frame_max,

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
-from pybroker.broker.app.listeners import PORTS, is_tls, networks_of
+from pybroker.broker.app.listeners import PORTS, is_tls, networks_of, proxied_of
 from pybroker.broker.app.setting import (
     Read,
     Setting,
@@ -335,6 +335,15 @@ class Config:
         description="Most connections of one address at a time that have not sent their CONNECT or ConnectionInfo yet; "
         "`0`: half of `connections_max`.",
     )
+    proxy_protocol: str = _declared(
+        text,
+        "",
+        description="Comma list of listeners, such as `openwire, stomp_ssl`, that serve proxies only: each "
+        "connection begins with a header of the PROXY protocol, version 2 (`send-proxy-v2`), whose address counts.",
+    )
+    proxy_networks: str | None = _declared(
+        text, None, description="The networks of the proxies that may connect to these listeners."
+    )
     users_file: Path | None = _declared(
         path,
         None,
@@ -641,6 +650,7 @@ class Config:
                 raise ValueError(f"{name} needs a certificate: set tls_certificate")
         for name in ("allow", "deny"):
             networks_of(name, getattr(self, name))
+        proxied_of(self.proxy_protocol, self.proxy_networks, self.ports())
         if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
             raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
 
@@ -650,6 +660,11 @@ class Config:
         if self.allow is None and self.deny is None:
             return None
         return Networks(allow=networks_of("allow", self.allow), deny=networks_of("deny", self.deny))
+
+    @property
+    def proxied(self) -> frozenset[str]:
+        """The ports that serve proxies only, by setting."""
+        return proxied_of(self.proxy_protocol, self.proxy_networks, self.ports())
 
     @property
     def is_in_directory(self) -> bool:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pybroker import __version__
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_in_database
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
-from pybroker.broker.app.listeners import is_tls, plain
+from pybroker.broker.app.listeners import is_tls, networks_of, plain
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.session_names import session_name
@@ -39,6 +39,7 @@ from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.locks.postgres.timing import Timing
 from pybroker.security.accounts import Accounts
 from pybroker.security.logins import Logins
+from pybroker.security.networks import Networks
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
@@ -57,6 +58,7 @@ from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.output_memory import OutputMemory
+from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
@@ -563,16 +565,21 @@ def make_protocols(
     transports["auto"] = _auto(config, transports)
     certificates = certificates or make_certificates(config)
     tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
+    trusted = Networks(allow=networks_of("proxy_networks", config.proxy_networks), deny=())
+    proxies = dict.fromkeys(config.proxied, Proxies(are_trusted=trusted.allows, header_seconds=config.connect_timeout))
     protocols: dict[str, ListenerProtocol] = {}
     for setting in ports:
         transport = transports[plain(setting)]
         if is_tls(setting):
-            protocols[setting] = ListenerProtocol(name=transport.tls_scheme, session=transport.session, tls=tls)
+            protocols[setting] = ListenerProtocol(
+                name=transport.tls_scheme, session=transport.session, tls=tls, proxies=proxies.get(setting)
+            )
         else:
             protocols[setting] = ListenerProtocol(
                 name=transport.scheme,
                 session=transport.session,
                 refusal=transport.refusal,
+                proxies=proxies.get(setting),
             )
     return protocols
 

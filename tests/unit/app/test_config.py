@@ -66,6 +66,22 @@ def test_other_listeners_are_off_without_a_port():
         ({"tls_key": "k.pem"}, "tls_key, .* go with a tls_certificate"),
         ({"connections_reserved": 1000}, "connections_reserved must be less than connections_max"),
         ({"connections_per_user": 5}, "connections_per_user goes with a users_file"),
+        ({"proxy_protocol": "stomp"}, "proxy_protocol and proxy_networks go together"),
+        ({"proxy_networks": "10.0.0.1"}, "proxy_protocol and proxy_networks go together"),
+        ({"proxy_protocol": "stomp, mqtt", "proxy_networks": "10.0.0.1"}, "proxy_protocol: 'mqtt' is not an open port"),
+        ({"proxy_protocol": "auto", "proxy_networks": "10.0.0.1"}, "'auto' is not an open port; open are stomp, openw"),
+        ({"proxy_protocol": "stomp", "proxy_networks": "balancer"}, "proxy_networks: 'balancer' .* write for example"),
+        ({"event_loop": "trio"}, "--event-loop: .*'auto', 'asyncio' or 'uvloop'"),
+        ({"openwire_max_inactivity": "-1s"}, "--openwire-max-inactivity: '-1s' is not a duration"),
+        ({"sync": "sometimes"}, "--sync: .*'always', 'periodic' or 'never'"),
+        ({"journal_file_max": "64xb"}, "--journal-file-max: '64xb' is not a size"),
+        ({"journal_file_max": "1kb"}, "--journal-file-max: it must be at least 1mb and at most 1gb"),
+        ({"lock_check": "1y"}, "--lock-check: '1y' is not a duration"),
+        ({"name": "../x"}, "--name: a name has"),
+        ({"store": "redis://x"}, "--store: redis:// is not a store of this version"),
+        ({"store": ""}, "--store: write a directory"),
+        ({"max_redeliveries": "-2"}, "--max-redeliveries: it must be at least -1 and at most 1000000; given was '-2'"),
+        ({"journal_batch_max": "2mb", "journal_file_max": "1mb"}, "journal_batch_max must not be larger"),
     ],
 )
 def test_an_error_names_the_flag_and_the_remedy(flags, message):
@@ -166,3 +182,9 @@ def test_what_does_not_go_with_a_database_is_refused(settings, message):
 def test_the_grace_ends_before_another_may_have_the_lock(settings, seconds):
     config = load(None, {"store": DATABASE} | settings, {})
     assert wiring.grace_seconds(config) == pytest.approx(seconds)
+
+
+def test_listeners_for_proxies_are_a_list():
+    config = load(None, {"proxy_protocol": "stomp , openwire,", "proxy_networks": "10.0.0.0/24"}, {})
+    assert config.proxied == {"stomp", "openwire"}
+    assert load(None, {}, {}).proxied == frozenset()

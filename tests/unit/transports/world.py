@@ -9,6 +9,7 @@ import pytest
 
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.transports.admission import AdmissionLimits
+from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Server, Tls, bind
 from pybroker.transports.session import Link
 
@@ -63,8 +64,11 @@ class Session:
 class World:
     """A server, its sessions in order, and the clients."""
 
-    def __init__(self, limits: AdmissionLimits, tls: Tls | None = None, denied: str = "") -> None:
+    def __init__(
+        self, limits: AdmissionLimits, tls: Tls | None = None, proxies: Proxies | None = None, denied: str = ""
+    ) -> None:
         self.tls = tls
+        self.proxies = proxies
         self.server = Server(limits=limits, is_welcome=lambda host: host != denied)
         self.sessions: list[Session] = []
         self.clients: list[socket.socket] = []
@@ -76,7 +80,9 @@ class World:
         bound = bind("127.0.0.1", 0, "stomp")
         self.port = bound.getsockname()[1]
         self.server.listen(
-            ListenerProtocol(name="test", session=self.session, refusal=b"too many", tls=self.tls),
+            ListenerProtocol(
+                name="test", session=self.session, refusal=b"too many", tls=self.tls, proxies=self.proxies
+            ),
             bound,
         )
 
@@ -134,12 +140,13 @@ def run_on(
     connections_max: int = 100,
     limits: AdmissionLimits | None = None,
     tls: Tls | None = None,
+    proxies: Proxies | None = None,
     denied: str = "",
 ) -> None:
     """Run a scenario; no callback may have failed, and nothing is left."""
 
     async def main() -> None:
-        world = World(limits or AdmissionLimits.of(connections_max), tls, denied)
+        world = World(limits or AdmissionLimits.of(connections_max), tls, proxies, denied)
         await world.open()
         try:
             await scenario(world)
