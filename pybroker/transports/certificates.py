@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.transports.tls import server_context
+from pybroker.transports.tls import TlsRules, server_context
 
 _log = logging.getLogger(__name__)
 
@@ -63,13 +63,14 @@ Stamp = tuple[tuple[int, int, int, int] | None, ...]
 class Certificates:
     """The TLS context of the newest files that could be used."""
 
-    def __init__(self, files: CertificateFiles) -> None:
+    def __init__(self, files: CertificateFiles, rules: TlsRules = TlsRules()) -> None:  # noqa: B008 - a frozen value
         """Read the files.
 
         Raises:
-            ConfigError: one of them cannot be used; names the setting.
+            ConfigError: one of them, or the ciphers, cannot be used; names the setting.
         """
         self._files = files
+        self._rules = rules
         self._used = self._seen = self._stamp()
         self._context = self._read()
         self._warned_at = 0.0
@@ -118,6 +119,7 @@ class Certificates:
         files = self._files
         return server_context(
             files.certificate,
+            rules=self._rules,
             key=files.key,
             key_password_file=files.key_password_file,
             client_ca=files.client_ca,

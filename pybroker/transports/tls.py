@@ -1,10 +1,12 @@
 """TLS 1.2 and later, sans-I/O: the server's side, and its certificates and keys in PEM."""
 
 import logging
+import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import Final, NoReturn, cast
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.errors import PybrokerError
@@ -82,9 +84,30 @@ class TlsChannel:
 # ---------------------------------------------------------------- certificates
 
 
+TLS_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+"""The versions that may be set as the lowest. Earlier ones are not safe (RFC 8996)."""
+
+_PREFIXES: Final = ("!", "-", "+", "@")
+"""Marks of what takes ciphers off OpenSSL's list, orders it or sets its security level; such a part selects none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsRules:
+    """The versions and ciphers of TLS that clients may use.
+
+    Attributes:
+        version_min: the lowest version.
+        ciphers: those of TLS 1.2, as OpenSSL writes them; None: Python's choice.
+    """
+
+    version_min: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    ciphers: str | None = None
+
+
 def server_context(
     certificate: Path,
     *,
+    rules: TlsRules = TlsRules(),
     key: Path | None = None,
     key_password_file: Path | None = None,
     client_ca: Path | None = None,
@@ -94,18 +117,21 @@ def server_context(
 
     Args:
         certificate: the server's certificate, followed by those between it and its authority.
+        rules: versions and ciphers.
         key: its private key; by default in the same file.
         key_password_file: holds the key's password, if it has one.
         client_ca: certificates of authorities. When given, every client must present a certificate of one of them.
         needs_client: with `client_ca`; False: a client may also present none.
 
     Raises:
-        ConfigError: a file cannot be used; names the setting.
+        ConfigError: a file or the ciphers cannot be used; names the setting.
     """
     _require(certificate, "CERTIFICATE-----", "tls_certificate")
     _require(key or certificate, "PRIVATE KEY-----", "tls_key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = rules.version_min
+    if rules.ciphers is not None:
+        _set_ciphers(context, rules.ciphers)
     context.options |= ssl.OP_NO_RENEGOTIATION  # so that reading never waits for writing
     try:
         context.load_cert_chain(certificate, key, _password(key_password_file))
@@ -121,6 +147,42 @@ def server_context(
             ) from error
         context.verify_mode = ssl.CERT_REQUIRED if needs_client else ssl.CERT_OPTIONAL
     return context
+
+
+def _set_ciphers(context: ssl.SSLContext, ciphers: str) -> None:
+    """Select the ciphers of TLS 1.2.
+
+    OpenSSL ignores a part that it does not know, if another one selects a cipher: a misspelt list would be another one.
+    """
+    parts = [part for part in re.split("[:, ]+", ciphers) if part and not part.startswith(_PREFIXES)]
+    unknown = [part for part in parts if not _selects(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), part)]
+    if unknown or not _selects(context, ciphers):
+        raise ConfigError(
+            f"OpenSSL has no such ciphers of TLS 1.2: {', '.join(unknown) or repr(ciphers)}",
+            setting="tls_ciphers",
+            hint="write names that `openssl ciphers -s -tls1_2` lists, separated by colons",
+        )
+    opened = [each["name"] for each in context.get_ciphers() if _is_open(each)]
+    if opened:
+        raise ConfigError(
+            f"ciphers without encryption or without the server's certificate: {', '.join(opened)}",
+            setting="tls_ciphers",
+            hint="append :!aNULL:!eNULL",
+        )
+
+
+def _is_open(cipher: Mapping[str, object]) -> bool:
+    """Return True for a cipher that does not encrypt, or does not prove who the server is."""
+    return cipher["auth"] == "auth-null" or cipher["strength_bits"] == 0
+
+
+def _selects(context: ssl.SSLContext, ciphers: str) -> bool:
+    """Return True if OpenSSL finds a cipher, which is selected in the context."""
+    try:
+        context.set_ciphers(ciphers)
+    except (ssl.SSLError, ValueError):
+        return False
+    return True
 
 
 _PEM_HINT = "it must hold PEM, text between BEGIN and END lines"

@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -189,3 +190,48 @@ def test_a_wrong_key_is_found_before_anything_is_touched(tmp_path, pem):
     assert done.returncode == 2
     assert re.fullmatch(r"pybroker: tls_key: the key in .* does not belong to .*server\.pem\n", done.stderr)
     assert not store.exists()
+
+
+CIPHER = "ECDHE-ECDSA-AES128-GCM-SHA256"
+
+
+def spoken(port: int, pem, version: ssl.TLSVersion, ciphers: str = "ALL:@SECLEVEL=0") -> str | None:
+    """Return the cipher that a client of one version gets; None if it is refused."""
+    context = ssl.create_default_context(cafile=pem / "authority.pem")
+    context.set_ciphers(ciphers)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        context.minimum_version = context.maximum_version = version
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as encrypted:
+                cipher = encrypted.cipher()
+        except ssl.SSLError:
+            return None
+    assert cipher is not None
+    return cipher[0]
+
+
+def test_versions_and_ciphers_are_those_of_the_settings_also_after_sighup(start_tls, pem):
+    broker, port = start_tls("--tls-ciphers", CIPHER)
+    _, newer = start_tls("--tls-version-min", "1.3")
+    versions = ssl.TLSVersion
+    for _ in range(2):
+        assert [spoken(port, pem, each) for each in (versions.TLSv1, versions.TLSv1_1)] == [None, None]
+        assert spoken(port, pem, versions.TLSv1_2) == CIPHER
+        assert spoken(port, pem, versions.TLSv1_2, "ECDHE-ECDSA-AES256-GCM-SHA384") is None
+        assert str(spoken(port, pem, versions.TLSv1_3)).startswith("TLS_")
+        assert spoken(newer, pem, versions.TLSv1_2) is None
+        assert str(spoken(newer, pem, versions.TLSv1_3)).startswith("TLS_")
+        broker.process.send_signal(signal.SIGHUP)
+        broker.wait_for("certificates read again")
+
+
+def test_ciphers_that_do_not_exist_end_the_start(start, pem):
+    broker = start(
+        "--stomp-ssl", str(free_port()), "--tls-certificate", str(pem / "server.pem"), "--tls-key",
+        str(pem / "server-key.pem"), "--tls-ciphers", "ECDHE-RSA-AES256-GMC-SHA384", store="memory:",
+    )  # fmt: skip
+    assert broker.join() == 2
+    assert any(
+        "tls_ciphers: OpenSSL has no such ciphers of TLS 1.2: ECDHE-RSA-AES256-GMC" in line for line in broker.lines
+    )

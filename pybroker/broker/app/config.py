@@ -172,6 +172,15 @@ class Config:
         description="With `tls_client_ca`: TLS clients must present a certificate (`need`), or may come without one "
         "(`want`).",
     )
+    tls_version_min: str = _declared(
+        choice("1.2", "1.3"), "1.2", description="The lowest version of TLS that clients may use, `1.2` or `1.3`."
+    )
+    tls_ciphers: str | None = _declared(
+        text,
+        None,
+        description="The ciphers of TLS 1.2, as OpenSSL writes them (`openssl ciphers`); by default Python's choice. "
+        "Those of TLS 1.3 have no setting.",
+    )
     openwire_url: str | None = _declared(
         text,
         None,
@@ -653,6 +662,8 @@ class Config:
         proxied_of(self.proxy_protocol, self.proxy_networks, self.ports())
         if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
             raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
+        if self.tls_ciphers is not None and (self.tls_certificate is None or self.tls_version_min != "1.2"):
+            raise ValueError("tls_ciphers goes with a tls_certificate and tls_version_min = 1.2: it is for TLS 1.2")
 
     @property
     def networks(self) -> Networks | None:

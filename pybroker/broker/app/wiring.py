@@ -62,6 +62,7 @@ from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
+from pybroker.transports.tls import TLS_VERSIONS, TlsRules
 from pybroker.transports.turn import Turn
 
 if TYPE_CHECKING:  # the driver is an extra
@@ -599,7 +600,8 @@ def make_certificates(config: Config) -> Certificates | None:
             key_password_file=config.tls_key_password_file,
             client_ca=config.tls_client_ca,
             needs_client=config.tls_client_auth == "need",
-        )
+        ),
+        TlsRules(version_min=TLS_VERSIONS[config.tls_version_min], ciphers=config.tls_ciphers),
     )
 
 

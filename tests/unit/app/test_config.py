@@ -64,6 +64,12 @@ def test_other_listeners_are_off_without_a_port():
         ({"stomp_ssl": "61612"}, "stomp_ssl needs a certificate: set tls_certificate"),
         ({"auto_ssl": "0"}, "auto_ssl needs a certificate: set tls_certificate"),
         ({"tls_key": "k.pem"}, "tls_key, .* go with a tls_certificate"),
+        ({"tls_ciphers": "HIGH"}, "tls_ciphers goes with a tls_certificate"),
+        (
+            {"tls_ciphers": "HIGH", "tls_certificate": "c.pem", "tls_version_min": "1.3"},
+            "tls_ciphers goes with .* tls_version_min = 1.2",
+        ),
+        ({"tls_version_min": "1.1"}, "it must be '1.2' or '1.3'"),
         ({"connections_reserved": 1000}, "connections_reserved must be less than connections_max"),
         ({"connections_per_user": 5}, "connections_per_user goes with a users_file"),
         ({"proxy_protocol": "stomp"}, "proxy_protocol and proxy_networks go together"),

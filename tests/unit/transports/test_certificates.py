@@ -15,6 +15,7 @@ import trustme
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports.certificates import CertificateFiles, Certificates, expiries
+from pybroker.transports.tls import TlsRules
 from tests.unit.transports.certificates import Certificates as Pem
 
 DAY = 86_400
@@ -132,6 +133,21 @@ def test_a_reload_on_request_needs_no_second_look(files: CertificateFiles) -> No
     replace(files)
     certificates.reload()
     assert served(certificates) == der(files.certificate)
+
+
+def test_versions_and_ciphers_stay_when_files_are_replaced(files: CertificateFiles) -> None:
+    rules = TlsRules(version_min=ssl.TLSVersion.TLSv1_2, ciphers="ECDHE-ECDSA-AES256-GCM-SHA384")
+    certificates = Certificates(files, rules)
+    before = certificates.context()
+    replace(files)
+    certificates.reload()
+    after = certificates.context()
+    assert after is not before
+    assert after.get_ciphers() == before.get_ciphers()
+    assert len([each for each in after.get_ciphers() if each["protocol"] == "TLSv1.2"]) == 1
+    certificates = Certificates(files, TlsRules(version_min=ssl.TLSVersion.TLSv1_3))
+    certificates.reload()
+    assert certificates.context().minimum_version == ssl.TLSVersion.TLSv1_3
 
 
 def test_files_of_no_use_at_the_start_are_refused(files: CertificateFiles) -> None:

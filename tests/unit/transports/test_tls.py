@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.transports.tls import TlsChannel, server_context
+from pybroker.transports.tls import TLS_VERSIONS, TlsChannel, TlsRules, server_context
 from tests.unit.transports.certificates import PASSWORD, Certificates
 
 # ---------------------------------------------------------------- channel
@@ -137,3 +137,91 @@ def test_an_error_names_setting_and_file(certificates: Certificates, tmp_path, s
         server_context(certificate, **files)
     assert "secret" not in str(caught.value)
     assert PASSWORD.decode() not in str(caught.value)
+
+
+# ---------------------------------------------------------------- versions and ciphers
+
+
+def agreed(rules: TlsRules, certificates: Certificates, client: ssl.SSLContext) -> tuple[str | None, str]:
+    """Return version and cipher on which a client and a server with these rules agree.
+
+    Raises:
+        ssl.SSLError: there are none.
+    """
+    channel = TlsChannel(server_context(certificates.both, rules=rules))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    for _ in range(3):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+        channel.decrypt(outgoing.read())
+        incoming.write(channel.output())
+    cipher = tls.cipher()
+    assert cipher is not None
+    return tls.version(), cipher[0]
+
+
+def client_of(certificates: Certificates, version: str, ciphers: str | None = None) -> ssl.SSLContext:
+    """Return a client of one version of TLS."""
+    context = certificates.client_context()
+    context.minimum_version = context.maximum_version = TLS_VERSIONS[version]
+    if ciphers is not None:
+        context.set_ciphers(ciphers)
+    return context
+
+
+@pytest.mark.parametrize("version", TLS_VERSIONS)
+def test_both_versions_are_spoken_by_default(certificates: Certificates, version: str) -> None:
+    assert agreed(TlsRules(), certificates, client_of(certificates, version))[0] == f"TLSv{version}"
+
+
+def test_lowest_version_can_be_raised(certificates: Certificates) -> None:
+    rules = TlsRules(version_min=ssl.TLSVersion.TLSv1_3)
+    assert agreed(rules, certificates, client_of(certificates, "1.3"))[0] == "TLSv1.3"
+    with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):
+        agreed(rules, certificates, client_of(certificates, "1.2"))
+
+
+def test_ciphers_are_those_of_tls_1_2(certificates: Certificates) -> None:
+    offered = certificates.client_context().get_ciphers()
+    [wanted] = [each["name"] for each in offered if each["name"].startswith("ECDHE-ECDSA-AES128-GCM")]
+    rules = TlsRules(ciphers=f"{wanted}:!aNULL")
+    assert agreed(rules, certificates, client_of(certificates, "1.2")) == ("TLSv1.2", wanted)
+    assert agreed(rules, certificates, client_of(certificates, "1.3"))[0] == "TLSv1.3"
+    with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
+        agreed(rules, certificates, client_of(certificates, "1.2", "ECDHE-ECDSA-AES256-GCM-SHA384"))
+
+
+@pytest.mark.parametrize(
+    "ciphers",
+    [
+        "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL:!MD5:!RC4",
+        "ECDHE-RSA-AES256-GCM-SHA384, ECDHE-ECDSA-AES256-GCM-SHA384",
+        "HIGH:!aNULL:@STRENGTH",
+        "HIGH:!aNULL:@SECLEVEL=2",
+        "DEFAULT",
+    ],
+)
+def test_lists_of_ciphers_that_operators_write(certificates: Certificates, ciphers: str) -> None:
+    server_context(certificates.both, rules=TlsRules(ciphers=ciphers))
+
+
+@pytest.mark.parametrize(
+    ("ciphers", "message"),
+    [
+        ("NONSENSE", "OpenSSL has no such ciphers of TLS 1.2: NONSENSE; write names that"),
+        ("ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GMC-SHA384", "1.2: ECDHE-RSA-AES256-GMC-SHA384;"),
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "1.2: TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384;"),
+        ("HIGH:TLS_AES_128_GCM_SHA256", "1.2: TLS_AES_128_GCM_SHA256;"),
+        ("", "1.2: '';"),
+        ("!aNULL", "1.2: '!aNULL';"),
+        ("HIGH\0", "no such ciphers"),
+        ("HIGH", "without the server's certificate: ADH-.*; append :!aNULL:!eNULL"),
+        ("ALL:aNULL:@SECLEVEL=0", "without encryption or without the server's certificate: .*ADH-.*!aNULL:!eNULL"),
+        ("HIGH:eNULL@SECLEVEL=0", "without encryption or without the server's certificate: .*NULL-SHA"),
+    ],
+)
+def test_ciphers_that_cannot_be_used_are_refused(certificates: Certificates, ciphers: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        server_context(certificates.both, rules=TlsRules(ciphers=ciphers))
+    assert caught.value.setting == "tls_ciphers"
