@@ -40,7 +40,7 @@ _ACCEPT_RETRY_SECONDS = 1.0
 """The pause in accepting after the kernel had no descriptor or memory."""
 
 _WAIT_SECONDS = 0.05
-"""The pause in accepting while newcomers have all their places, and none is idle."""
+"""The pause in accepting while newcomers have all their places and none is idle, or too many headers are awaited."""
 
 _REFUSED_MAX = 100
 """The limit to refused connections that linger; more are aborted, because the journal needs descriptors too."""

@@ -114,6 +114,13 @@ def test_storm_from_one_address_gets_through_by_trying_again(start: Start, users
     asyncio.run(storm(broker.port, ["127.0.0.1"]))
 
 
+def test_storm_from_one_address_is_not_refused_with_a_higher_limit(start: Start, users: Path, many_files: None) -> None:
+    broker = start("--users-file", str(users), "--unconnected-max", str(CLIENTS), store="memory:")
+    broker.wait_for("listening on")
+    assert asyncio.run(storm(broker.port, ["127.0.0.1"])) == 0
+    assert refused_count(broker) == 0
+
+
 # ---------------------------------------------------------------- floods
 
 
