@@ -25,7 +25,7 @@ class UserConnections:
         Raises:
             ResourceLimit: the user has all that one may have.
         """
-        if user != ANONYMOUS and 0 < self._limit <= self._counts[user.name]:
+        if user.is_certain and user != ANONYMOUS and 0 < self._limit <= self._counts[user.name]:
             self.refused_count += 1
             raise ResourceLimit(
                 f"User {user.name} has {self._counts[user.name]} connections already: close some, or raise "
