@@ -298,7 +298,7 @@ class BrokerTransaction:
             if self._unkept:
                 store.require_fence()
             applying = store.commit_steps(self.id)
-            if self.state is _PREPARED:  # a prepared transaction accepts nothing; the store skips what it already has
+            if self.state is _PREPARED and self._unkept:  # it accepts nothing; the store skips what it already has
                 carry_out(applying)
                 self._keep_late(None)
             for gate in gates:
