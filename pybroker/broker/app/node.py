@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from pybroker.broker.app import log_limits, logs, schedulers, wiring
+from pybroker.broker.app.authentication import Authentication
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
@@ -32,11 +33,6 @@ from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, L
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.rules import Rules
-from pybroker.broker.domain.security import Authenticator
-from pybroker.security.accounts import Accounts
-from pybroker.security.anonymous import Reception
-from pybroker.security.certificate_users import NO_CERTIFICATE, CertificateLogins
-from pybroker.security.logins import Logins
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed
 from pybroker.transports.certificates import Certificates
@@ -71,7 +67,7 @@ class _Term:
     server: Server
     tasks: list[asyncio.Task[None]]
     spool: MessageSpool | None = None
-    logins: Logins | None = None
+    authentication: Authentication | None = None
     alarm: asyncio.TimerHandle | None = None
 
 
@@ -275,7 +271,9 @@ class Node:
             tasks=[],
         )
         self._term = term
-        authenticator = self._make_authenticator(term)
+        term.authentication = Authentication(self._config, self._security, broker, turn, machine)
+        if self._security.rules is not None:
+            self._security.rules.changed = broker.use_rules
         with contextlib.ExitStack() as unused:
             bound = {
                 setting: unused.enter_context(await self._bind(setting, port))
@@ -283,7 +281,7 @@ class Node:
             }
             ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
             protocols = wiring.make_protocols(
-                self._config, term.broker, ports, self._certificates, machine, authenticator
+                self._config, term.broker, ports, self._certificates, machine, term.authentication.authenticator
             )
             with _without_garbage_collection():
                 recovery = await asyncio.to_thread(store.recover)
@@ -350,30 +348,10 @@ class Node:
             _log.exception("a periodic task failed")
             self._store_failed(error)
 
-    def _make_authenticator(self, term: _Term) -> Authenticator:
-        """Return what decides who clients are, and have changes of users and rules take effect."""
-        users, rules = self._security.users, self._security.rules
-        if users is not None:
-            users.changed = self._users_changed
-            term.logins = wiring.make_logins(users.content, term.server.turn, self._machine)
-        if rules is not None:
-            rules.changed = term.broker.use_rules
-        certificates, policy = self._security.certificates, self._config.anonymous_policy
-        if certificates is None:
-            return Reception(policy, term.logins)
-        by_certificate = CertificateLogins(certificates.content, Reception(policy, term.logins, NO_CERTIFICATE))
-        certificates.changed = lambda content: term.broker.cut_off(by_certificate.replace(content))
-        return by_certificate
-
     @property
     def _rules(self) -> Rules | None:
         """The rules of the file as they are now."""
         return None if self._security.rules is None else self._security.rules.content
-
-    def _users_changed(self, accounts: Accounts) -> None:
-        """Use other accounts, and disconnect the users who are not the same."""
-        if self._term is not None and self._term.logins is not None:
-            self._term.broker.cut_off(self._term.logins.replace(accounts))
 
     def _set_alarm(self, when: int | None) -> None:
         """Call the scheduler at a time, in milliseconds since the epoch, which replaces an earlier one."""
@@ -460,8 +438,8 @@ class Node:
         if self._term is not None:
             for task in self._term.tasks:
                 task.cancel()
-            if self._term.logins is not None:
-                self._term.logins.close()
+            if self._term.authentication is not None:
+                self._term.authentication.close()
             self._security.stop_telling()
 
 

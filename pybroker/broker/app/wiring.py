@@ -37,8 +37,7 @@ from pybroker.locks import file
 from pybroker.locks.file import FileLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.locks.postgres.timing import Timing
-from pybroker.security.accounts import Accounts
-from pybroker.security.logins import Logins
+from pybroker.security.logins import Logins, SourceT
 from pybroker.security.networks import Networks
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
 from pybroker.store.journal.files import JournalFiles
@@ -531,10 +530,10 @@ def open_scheduler(
     broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=connection_id, jobs_max=config.jobs_max)
 
 
-def make_logins(accounts: Accounts, turn: Turn, machine: Machine = MACHINE) -> Logins:
+def make_logins(source: SourceT, turn: Turn, machine: Machine = MACHINE) -> Logins[SourceT]:
     """Return what verifies the logins of users."""
     return Logins(
-        accounts,
+        source,
         post=turn.post,
         call_later=asyncio.get_running_loop().call_later,
         monotonic=machine.monotonic,

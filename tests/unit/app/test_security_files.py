@@ -11,6 +11,7 @@ from pybroker.broker.app import security_files
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.security_files import SecurityFiles, WatchedFiles
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.security import User
 from pybroker.security import users_properties
 from pybroker.security.accounts import Accounts
 from pybroker.security.anonymous import AnonymousPolicy
@@ -126,7 +127,7 @@ def test_encrypted_passwords(config: Config, tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ConfigError, match="another master password"):
         users_of(config)
     monkeypatch.setenv("ACTIVEMQ_ENCRYPTION_PASSWORD", "activemq")
-    assert users_of(config).content.by_name["system"].verify("manager")
+    assert isinstance(users_of(config).content.by_name["system"].verify("manager"), User)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,23 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
 from pybroker.broker.domain.security import Credentials, NotAuthenticated, User
 from pybroker.security import hashes, logins
-from pybroker.security.accounts import Account, Accounts
-from pybroker.security.logins import LAST_SECONDS, REMEMBERED_SECONDS, THREADS, THROTTLED_SECONDS, Logins
+from pybroker.security.accounts import Account, Accounts, Refusal
+from pybroker.security.logins import (
+    LAST_SECONDS,
+    REMEMBERED_SECONDS,
+    THREADS,
+    THROTTLED_SECONDS,
+    Logins,
+)
 from pybroker.security.throttle import ADDRESS_FAILURES, USER_FAILURES
 
 Outcome = User | NotAuthenticated
@@ -31,9 +39,10 @@ class Desk:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.outcomes: list[Outcome] = []
         self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.logins = Logins(
+        self.post = self._posted.put
+        self.logins: Logins[Any] = Logins(
             accounts,
-            post=self._posted.put,
+            post=self.post,
             call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
             monotonic=lambda: self.now,
         )
@@ -260,11 +269,12 @@ def test_a_client_that_fails_costs_no_other_its_answer(desk: Desk, caplog: pytes
 
 
 class TestChangedUsers:
-    def test_the_names_of_those_who_are_not_the_same(self, desk: Desk) -> None:
-        assert desk.logins.replace(accounts_of("u", "v")) == frozenset()
-        assert desk.logins.replace(accounts_of("u", "w")) == {"v"}
-        assert desk.logins.replace(accounts_of("u", "w", password="other")) == {"u", "w"}
-        assert desk.logins.replace(accounts_of("u", "w", password="other", groups="h")) == {"u", "w"}
+    def test_the_names_of_those_who_are_not_the_same(self) -> None:
+        accounts = accounts_of("u", "v")
+        assert accounts.differing(accounts_of("u", "v")) == frozenset()
+        assert accounts.differing(accounts_of("u", "w")) == {"v"}
+        assert accounts.differing(accounts_of("u", "v", password="other")) == {"u", "v"}
+        assert accounts.differing(accounts_of("u", "v", groups="h")) == {"u", "v"}
 
     def test_a_removed_user_is_refused_although_remembered(self, desk: Desk) -> None:
         desk.outcome_of("u", "right")
@@ -291,6 +301,80 @@ class TestChangedUsers:
         desk.run_until(2)
         users = [each for each in desk.outcomes if isinstance(each, User)]
         assert users == [User("u", frozenset("g"))]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """An account whose outcome is known elsewhere."""
+
+    name: str
+    source: "RemoteSource"
+    secret: str = ""
+
+    def verify(self, password: str) -> User | Refusal:
+        self.source.asked.append(self.name)
+        return self.source.outcome
+
+
+class RemoteSource:
+    """Users of a directory that a test changes."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.outcome: User | Refusal = User("u", frozenset("g"))
+
+    def account(self, name: str) -> Remote:
+        return Remote(name, self)
+
+    def throttled(self, name: str) -> str:
+        return name.strip().lower()
+
+
+class TestUsersFoundElsewhere:
+    @pytest.fixture
+    def source(self, desk: Desk) -> RemoteSource:
+        source = RemoteSource()
+        desk.logins.source = source
+        return source
+
+    def test_the_user_is_what_the_source_returns_and_is_remembered(self, desk: Desk, source: RemoteSource) -> None:
+        assert desk.outcome_of("u", "right") == User("u", frozenset("g"))
+        source.outcome = User("u", frozenset("h"))
+        assert desk.outcome_of("u", "right") == User("u", frozenset("g"))
+        assert source.asked == ["u"]
+        assert desk.logins.remembered() == {User("u", frozenset("g"))}
+        desk.now += REMEMBERED_SECONDS
+        assert desk.logins.remembered() == frozenset()
+
+    def test_a_user_that_was_forgotten_is_verified_again(self, desk: Desk, source: RemoteSource) -> None:
+        desk.outcome_of("u", "right")
+        source.outcome = User("u", frozenset("h"))
+        desk.logins.forget({"other"})
+        assert desk.outcome_of("u", "right") == User("u", frozenset("g"))
+        desk.logins.forget({"u"})
+        assert desk.outcome_of("u", "right") == User("u", frozenset("h"))
+
+    def test_a_login_that_cannot_be_verified_is_no_failed_one(
+        self, desk: Desk, source: RemoteSource, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO", "pybroker.audit")
+        source.outcome = Refusal("no server", is_failure=False)
+        for _ in range(USER_FAILURES + 1):
+            assert isinstance(desk.outcome_of("u", "right"), NotAuthenticated)
+        assert "login of 'u' from 10.0.0.1 refused: no server" in caplog.text
+        source.outcome = User("u")
+        assert desk.outcome_of("u", "right") == User("u"), "neither remembered nor throttled"
+
+    def test_spellings_that_a_directory_takes_for_one_name_are_throttled_as_one(
+        self, desk: Desk, source: RemoteSource
+    ) -> None:
+        source.outcome = Refusal("wrong password")
+        for name in ("alice", "Alice", "ALICE", " alice", "alice "):
+            desk.outcome_of(name, "x")
+        desk.log_in("aLICE", "x")
+        assert len(desk.timers) == 1
+        assert len(source.asked) == USER_FAILURES
+        assert isinstance(desk.outcome_of("bob", "x"), NotAuthenticated)
 
 
 def test_a_hash_that_cannot_be_verified_refuses_and_is_logged(

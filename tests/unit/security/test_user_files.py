@@ -8,7 +8,7 @@ import pytest
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import User
 from pybroker.security import files, hashes, users_properties, users_toml
-from pybroker.security.accounts import Account, Accounts
+from pybroker.security.accounts import Account, Accounts, Refusal
 
 _HASH = "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$bmMTsjxEFqRQzCsmKGWL2GIWIuj5W2tsrzhk2hOVGHU"
 
@@ -74,11 +74,11 @@ class TestProperties:
         assert [account.user for account in accounts.by_name.values()] == [
             User("a", frozenset("g")), User("b", frozenset("gh")), User("c"),
         ]  # fmt: skip
-        assert accounts.by_name["a"].verify("secret")
-        assert accounts.by_name["b"].verify("secret")
-        assert accounts.by_name["c"].verify("x ")
-        assert not accounts.by_name["c"].verify("x")
-        assert not accounts.by_name["c"].verify("")
+        assert accounts.by_name["a"].verify("secret") == User("a", frozenset("g"))
+        assert accounts.by_name["b"].verify("secret") == User("b", frozenset("gh"))
+        assert accounts.by_name["c"].verify("x ") == User("c")
+        assert accounts.by_name["c"].verify("x") == Refusal("wrong password")
+        assert accounts.by_name["c"].verify("") == Refusal("wrong password")
         assert "secret" not in repr(accounts)
 
     def test_members_are_not_trimmed_and_that_is_told(self, tmp_path: Path) -> None:
@@ -144,4 +144,4 @@ class TestPermissions:
 
 
 def test_hashes_of_the_file_are_those_that_are_verified() -> None:
-    assert Account(User("a"), hashes.DUMMY).verify("x") is False
+    assert Account(User("a"), hashes.DUMMY).verify("x") == Refusal("wrong password")
