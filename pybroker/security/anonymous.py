@@ -1,20 +1,23 @@
 """Anonymous access: from which addresses clients may connect without a login, and as which user.
 
-Source: `anonymousAccessAllowed` of ActiveMQ's `simpleAuthenticationPlugin`; security.md, sections 2 and 5.
+Source: `anonymousAccessAllowed` of ActiveMQ's `simpleAuthenticationPlugin`, and its `GuestLoginModule`; security.md,
+sections 2 and 5.
 """
 
 import enum
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.security import (
     ANONYMOUS,
-    WITHOUT_LOGINS,
     Authenticator,
     Credentials,
     Decided,
     NotAuthenticated,
+    User,
 )
 
 NO_USERS: Final = (
@@ -36,19 +39,31 @@ class AnonymousPolicy(enum.Enum):
 
 
 class Reception(Authenticator):
-    """Takes in clients without a login, and passes the others on to those who know the users."""
+    """Takes in clients without a login as guests, and passes the others on to those who know the users."""
 
-    def __init__(self, policy: AnonymousPolicy, logins: Authenticator | None, refusal: str = NO_USERS) -> None:
+    def __init__(
+        self,
+        policy: AnonymousPolicy,
+        logins: Authenticator | None,
+        refusal: str = NO_USERS,
+        *,
+        guest: User = ANONYMOUS,
+        takes_refused: bool = False,
+    ) -> None:
         """Receive clients.
 
         Args:
             policy: where clients may be without a login.
             logins: knows the users; None: there are none, and no client has to prove a name.
             refusal: the answer to other clients if there are no users.
+            guest: the user that clients without a login are.
+            takes_refused: take clients whose login is refused as if they had given none.
         """
         self._refusal = refusal
         self._policy = policy
         self._logins = logins
+        self._guest = guest
+        self._takes_refused = takes_refused
 
     def authenticate(self, credentials: Credentials, decided: Decided) -> None:
         """Call back with the user or the refusal; see `Authenticator`."""
@@ -57,9 +72,20 @@ class Reception(Authenticator):
             audit.login_refused(credentials.user, credentials.address, "there are no users")
             decided(NotAuthenticated(self._refusal))
         elif self._logins is None:
-            WITHOUT_LOGINS.authenticate(credentials, decided)
+            decided(replace(self._guest, name=credentials.user or self._guest.name, is_certain=False))
         elif credentials.is_anonymous and is_allowed:
-            audit.logged_in(ANONYMOUS.name, credentials.address)
-            decided(ANONYMOUS)
+            self._take_in(credentials, decided)
+        elif self._takes_refused and is_allowed:
+            self._logins.authenticate(credentials, partial(self._decide, credentials, decided))
         else:
             self._logins.authenticate(credentials, decided)
+
+    def _decide(self, credentials: Credentials, decided: Decided, outcome: User | NotAuthenticated) -> None:
+        if isinstance(outcome, User):
+            decided(outcome)
+        else:
+            self._take_in(credentials, decided)
+
+    def _take_in(self, credentials: Credentials, decided: Decided) -> None:
+        audit.logged_in(self._guest.name, credentials.address)
+        decided(self._guest)

@@ -174,3 +174,27 @@ def test_networks_that_may_connect(start: Start) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
             assert client.recv(1) == b""
     broker.wait_for("refused 127.0.0.1: its network is not one that may connect")
+
+
+def test_guests(start: Start, users: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rules]]\nqueue = "NEWS"\nwrite = ["readers"]\nadmin = ["readers"]\n')
+    broker = start(
+        "--users-file", str(users), "--rules-file", str(rules), "--anonymous", "loopback", "--anonymous-user", "guest",
+        "--anonymous-groups", "readers", "--anonymous-if-refused", store="memory:",
+    )  # fmt: skip
+    broker.wait_for("listening on")
+    url = f"stomp://127.0.0.1:{broker.port}"
+    for user, password in ((None, None), ("alice", "wrong"), ("missing", "x")):
+        with pybroker.connect(url, user=user, password=password) as guest:
+            guest.send("NEWS", "hello")
+            with pytest.raises(NotAuthorized, match="User guest is not authorized to write to: queue://OTHER"):
+                guest.send("OTHER", "hello")
+    with (
+        pybroker.connect(url, user="alice", password="sesame") as alice,
+        pytest.raises(NotAuthorized, match="User alice is not authorized to write to: queue://NEWS"),
+    ):
+        alice.send("NEWS", "hello")
+    broker.wait_for("login of 'alice' from 127.0.0.1 refused: wrong password")
+    broker.wait_for("'guest' logged in from 127.0.0.1")
+    assert not any("no user belongs" in line for line in broker.lines)

@@ -44,7 +44,13 @@ class Authentication:
     def _without_certificates(self) -> Authenticator:
         config = self._config
         refusal = NO_USERS if config.certificate_users_file is None else NO_CERTIFICATE
-        return Reception(config.anonymous_policy, self._users, refusal)
+        return Reception(
+            config.anonymous_policy,
+            self._users,
+            refusal,
+            guest=config.guest,
+            takes_refused=config.anonymous_if_refused,
+        )
 
     def _users_changed(self, accounts: Accounts) -> None:
         """Use other accounts, and disconnect the users who are not the same."""

@@ -15,18 +15,24 @@ from pybroker.broker.app.listeners import PORTS, is_tls, networks_of, proxied_of
 from pybroker.broker.app.setting import (
     Read,
     Setting,
+    broker_name,
     choice,
+    header_value,
+    member_name,
     nearest,
     path,
     port,
     read_values,
     text,
+    user_name,
+    user_names,
     whole,
     yes_or_no,
 )
 from pybroker.broker.app.units import parse_duration as duration
 from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN, Timing
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.jasypt import ALGORITHMS
@@ -42,9 +48,6 @@ MEMORY_STORE = "memory:"
 _OTHER_VARIABLES = ("PYBROKER_URL", "PYBROKER_USER", "PYBROKER_PASSWORD", "PYBROKER_KEY_PASSWORD", "PYBROKER_TEST_")
 """Prefixes of the variables that belong to other commands and to the tests."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_BROKER_NAME = re.compile(r"[A-Za-z0-9._:-]{1,100}")
-
 
 TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues")
 """The settings that are TOML tables, and neither flags nor variables."""
@@ -56,27 +59,6 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(?=/|$)")
 
 _declared = cast("Callable[..., Any]", Setting)
 """Declares a setting, whose attribute of `Config` has the type that its reader returns."""
-
-
-def _name(value: object) -> str:
-    name = text(value)
-    if not _NAME.fullmatch(name):
-        raise ValueError("a name has 1 to 100 letters, digits, `.`, `_` or `-`, and begins with a letter or digit")
-    return name
-
-
-def _broker_name(value: object) -> str:
-    name = text(value)
-    if not _BROKER_NAME.fullmatch(name):
-        raise ValueError("a broker's name has 1 to 100 letters, digits, `.`, `_`, `-` or `:`, as in ActiveMQ")
-    return name
-
-
-def _header(value: object) -> str:
-    header = text(value)
-    if not header.strip() or not header.isprintable():
-        raise ValueError("a header has at least one character, and neither line ends nor other control characters")
-    return header
 
 
 def _store(value: object) -> str:
@@ -124,12 +106,12 @@ class Config:
         "`postgresql://USER@HOST:5432/DATABASE`, which then holds the lock too; or `memory:` for none.",
     )
     name: str | None = _declared(
-        _name,
+        member_name,
         None,
         description="This member's name in status and logs; by default the host's name, with a number if taken.",
     )
     broker_name: str = _declared(
-        _broker_name,
+        broker_name,
         "localhost",
         description="The broker's name to clients and to bridges of other brokers, the same for all members: what "
         "ActiveMQ calls `brokerName`, with ActiveMQ's default. In a network of brokers give each pair another one.",
@@ -194,7 +176,7 @@ class Config:
         "their own URIs.",
     )
     stomp_server: str | None = _declared(
-        _header,
+        header_value,
         None,
         description="The `server` header of STOMP's CONNECTED, by which some clients choose their features; by "
         "default `ActiveMQ/5.17.2 pybroker/VERSION`, so that they choose those of ActiveMQ.",
@@ -394,6 +376,18 @@ class Config:
         "auto",
         description="The addresses from which clients may connect without a login: none, those of this host, or all; "
         "`auto` is `refused` with a `users_file` or `certificate_users_file`, and `loopback` without one.",
+    )
+    anonymous_user: str = _declared(
+        user_name, ANONYMOUS.name, description="The name of clients without a login, which is that of no other user."
+    )
+    anonymous_groups: str = _declared(
+        user_names, ",".join(ANONYMOUS.groups), description="Comma list of the groups of clients without a login."
+    )
+    anonymous_if_refused: bool = _declared(
+        yes_or_no,
+        False,
+        description="Take clients whose login is refused as clients without a login, as ActiveMQ's "
+        "`GuestLoginModule` without `credentialsInvalidate` does.",
     )
     login_needs_tls: bool = _declared(
         yes_or_no,
@@ -625,13 +619,15 @@ class Config:
         if self.users_file is None:
             if self.groups_file is not None:
                 raise ValueError("groups_file goes with a users_file")
-            if self.anonymous == AnonymousPolicy.REFUSED.value and self.certificate_users_file is None:
+            if self.anonymous == AnonymousPolicy.REFUSED.value and not self.has_users:
                 raise ValueError("anonymous = refused goes with a users_file: without one no client could connect")
         elif self.users_file.suffix not in (".toml", ".properties"):
             raise ValueError(f"users_file {self.users_file} must end in .toml or .properties, which tells its format")
         elif self.groups_file is not None and self.users_file.suffix == ".toml":
             raise ValueError("groups_file goes with a users.properties: a users.toml has the groups itself")
 
+        if self.anonymous_if_refused and (not self.has_users or self.anonymous_policy is AnonymousPolicy.REFUSED):
+            raise ValueError("anonymous_if_refused goes with users, and with anonymous = loopback or everywhere")
         if self.certificate_users_file is not None and self.tls_client_ca is None:
             raise ValueError("certificate_users_file goes with tls_client_ca, which vouches for the certificates")
         if self.certificate_users_file is None and self.certificate_groups_file is not None:
@@ -641,6 +637,11 @@ class Config:
     def has_users(self) -> bool:
         """True if clients log in, or are known by their certificates."""
         return self.users_file is not None or self.certificate_users_file is not None
+
+    @property
+    def guest(self) -> User:
+        """The user that clients without a login are."""
+        return User(self.anonymous_user, frozenset(filter(None, self.anonymous_groups.split(","))))
 
     @property
     def anonymous_policy(self) -> AnonymousPolicy:

@@ -11,7 +11,6 @@ from typing import Final, Generic, Protocol, TypeVar
 from pybroker.broker.app.config import Config
 from pybroker.broker.domain.errors import ConfigError, RequirementMissing
 from pybroker.broker.domain.rules import Rules
-from pybroker.broker.domain.security import ANONYMOUS
 from pybroker.security import certificate_users, files, jasypt, rules_toml, users_properties, users_toml
 from pybroker.security.accounts import Accounts
 from pybroker.security.certificate_users import CertificateUsers
@@ -220,7 +219,7 @@ class SecurityFiles:
     def _read_rules(self, config: Config) -> Rules:
         """Read the rules, and log the groups in them that no user belongs to: most likely they are misspelt."""
         rules = read_rules(config)
-        known = set(ANONYMOUS.groups)
+        known = set(config.guest.groups)
         if self.users is not None:
             known.update(*(account.user.groups for account in self.users.content.by_name.values()))
         if self.certificates is not None:

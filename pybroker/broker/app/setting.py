@@ -14,6 +14,7 @@ from pybroker.broker.app.units import parse_duration as duration
 from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.destination import Destination, DestinationType, checked
 from pybroker.broker.domain.errors import ConfigError, InvalidDestination, InvalidSelector
+from pybroker.security.accounts import NAME_MAX
 
 Read = Callable[[object], Any]
 """Returns a setting's value.
@@ -22,6 +23,8 @@ Raises:
     ValueError: the value is not valid.
 """
 
+_MEMBER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BROKER_NAME = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _PORT_MAX = 65_535
 _YES, _NO = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
@@ -220,6 +223,43 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not text: write it in quotes")
     return value
+
+
+def member_name(value: object) -> str:
+    """Return the name of a member."""
+    name = text(value)
+    if not _MEMBER_NAME.fullmatch(name):
+        raise ValueError("a name has 1 to 100 letters, digits, `.`, `_` or `-`, and begins with a letter or digit")
+    return name
+
+
+def broker_name(value: object) -> str:
+    """Return the name of a broker."""
+    name = text(value)
+    if not _BROKER_NAME.fullmatch(name):
+        raise ValueError("a broker's name has 1 to 100 letters, digits, `.`, `_`, `-` or `:`, as in ActiveMQ")
+    return name
+
+
+def header_value(value: object) -> str:
+    """Return the value of a STOMP header."""
+    header = text(value)
+    if not header.strip() or not header.isprintable():
+        raise ValueError("a header has at least one character, and neither line ends nor other control characters")
+    return header
+
+
+def user_name(value: object) -> str:
+    """Return the name of a user or a group."""
+    name = text(value)
+    if not name or len(name) > NAME_MAX or not name.isprintable() or name != name.strip():
+        raise ValueError(f"a name has 1 to {NAME_MAX} characters, no control characters, and no blanks around it")
+    return name
+
+
+def user_names(value: object) -> str:
+    """Return a comma list of names of users or groups, without blanks around them."""
+    return ",".join([user_name(each.strip()) for each in text(value).split(",") if each.strip()])
 
 
 def path(value: object) -> Path:

@@ -3,7 +3,7 @@
 import pytest
 
 from pybroker.broker.app import wiring
-from pybroker.broker.app.config import SETTINGS, load, unknown_variables
+from pybroker.broker.app.config import SETTINGS, Config, load, unknown_variables
 from pybroker.broker.domain.errors import ConfigError
 
 
@@ -194,3 +194,21 @@ def test_listeners_for_proxies_are_a_list():
     config = load(None, {"proxy_protocol": "stomp , openwire,", "proxy_networks": "10.0.0.0/24"}, {})
     assert config.proxied == {"stomp", "openwire"}
     assert load(None, {}, {}).proxied == frozenset()
+
+
+@pytest.mark.parametrize(("name", "value"), [("anonymous_user", " x"), ("anonymous_groups", "a,b\a")])
+def test_names_of_guests_are_checked(name, value):
+    with pytest.raises(ConfigError, match=f"{name}: a name has 1 to 256 characters"):
+        Config(**{name: value})
+
+
+def test_the_groups_of_guests():
+    assert Config(anonymous_groups="a, b,").guest.groups == {"a", "b"}
+    assert Config(anonymous_groups="").guest.groups == frozenset()
+
+
+@pytest.mark.parametrize("settings", [{}, {"users_file": "u.toml"}, {"users_file": "u.toml", "anonymous": "refused"}])
+def test_refused_clients_may_be_guests_only_where_guests_may_be(settings):
+    with pytest.raises(ConfigError, match="anonymous_if_refused goes with"):
+        Config(anonymous_if_refused=True, **settings)
+    assert Config(anonymous_if_refused=True, users_file="u.toml", anonymous="loopback").anonymous_if_refused
