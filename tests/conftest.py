@@ -34,6 +34,9 @@ STRICT = os.environ.get("PYBROKER_TEST_STRICT") == "1"
 PERMITTED_SKIPS = ("this machine", "this kernel", "PYBROKER_", "a double")
 """Prefixes of reasons to skip: what hardware, kernel or privileges lack, what is requested, what cannot be compiled."""
 
+SLAPD = shutil.which("slapd", path="/usr/sbin:/usr/local/sbin") or shutil.which("slapd")
+"""OpenLDAP's server, which is not on every user's PATH."""
+
 JAR_DIRECTORY = Path("/usr/share/java")
 """Directory of the jars of Debian's libactivemq-java and its dependencies."""
 
@@ -92,6 +95,12 @@ def _missing_haproxy() -> str:
     return "" if shutil.which("haproxy") else "no haproxy on the PATH; install haproxy (Debian, Ubuntu)"
 
 
+def _missing_slapd() -> str:
+    if SLAPD and shutil.which("ldapmodify"):
+        return ""
+    return "no slapd or no ldapmodify; install slapd and ldap-utils (Debian, Ubuntu)"
+
+
 def _missing_jar(jars: Sequence[str], packages: str) -> str:
     absent = [jar for jar in jars if not (JAR_DIRECTORY / jar).is_file()]
     return f"no {absent[0]} in {JAR_DIRECTORY}; install {packages} (Debian, Ubuntu)" if absent else ""
@@ -103,6 +112,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "activemq-jdbc": cache(_missing_activemq_jdbc),
     "chromium": cache(_missing_chromium),
     "haproxy": cache(_missing_haproxy),
+    "slapd": cache(_missing_slapd),
     "valgrind": cache(_missing_valgrind),
 }
 """Per component: what is missing and how to get it, or an empty string."""

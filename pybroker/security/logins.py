@@ -3,7 +3,7 @@
 ```text
 authenticate --> verified lately? --------------------------------> user
              --> same login being verified? wait for that ---------> user or refusal
-             --> threads: hash of the password ---------------------> user or refusal
+             --> threads: hash of the password, or LDAP server ----> user or refusal
 ```
 
 A verification takes milliseconds or more, and after a failover all clients log in at a time. So what was verified is
@@ -28,7 +28,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.security import Authenticator, Credentials, Decided, User, shown
 from pybroker.security import hashes
-from pybroker.security.accounts import NAME_MAX, AccountSource, Refusal, Verifiable
+from pybroker.security.accounts import NAME_MAX, Accounts, AccountSource, Refusal, Verifiable
 from pybroker.security.throttle import LoginThrottle, Standing
 
 THREADS: Final = 2
@@ -279,6 +279,22 @@ class Logins(Authenticator, Generic[SourceT]):
     def _refuse_later(self, waiter: _Waiter, reason: str) -> None:
         """Refuse a login that is not verified: not at once, which would invite the next."""
         self._call_later(THROTTLED_SECONDS, partial(_refuse, waiter, reason))
+
+
+class FileThenDirectory(Authenticator):
+    """Verifies users of the file by the file alone, and all others by a directory, as modules of a JAAS login do.
+
+    So a name has one password, and those in the file can log in while no LDAP server answers.
+    """
+
+    def __init__(self, file: Logins[Accounts], directory: Authenticator) -> None:
+        self._file = file
+        self._directory = directory
+
+    def authenticate(self, credentials: Credentials, decided: Decided) -> None:
+        """Call back with the user or the refusal; see `Authenticator`."""
+        is_in_file = credentials.user in self._file.source.by_name
+        (self._file if is_in_file else self._directory).authenticate(credentials, decided)
 
 
 def _refuse(waiter: _Waiter, reason: str) -> None:

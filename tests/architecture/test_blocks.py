@@ -62,6 +62,7 @@ RUN: dict[str, dict[str, str]] = {
         "$ pybroker user add": f"{USERS}::test_add_passwd_list_and_del",
         "users_file": "tests/integration/test_logins.py::test_the_files_of_an_activemq",
         "proxy_protocol": f"{PAGES}::test_settings_in_pages_start_a_broker",
+        "[ldap]": f"{PAGES}::test_settings_in_pages_start_a_broker",
         "[[rules]]": "tests/integration/test_pages.py::test_security_page_has_rules_that_can_be_used",
         "$ pybroker user import": f"{USERS}::test_users_of_an_activemq_are_imported_with_hashes",
     },

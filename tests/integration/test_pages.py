@@ -204,8 +204,11 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     issued = authority.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(directory / "server-key.pem")
     issued.cert_chain_pems[0].write_to_path(directory / "server.pem")
-    authority.cert_pem.write_to_path(directory / "clients.pem")
-    (directory / "password").write_text("not needed\n")
+    for name in ("clients.pem", "ldap-ca.pem"):
+        authority.cert_pem.write_to_path(directory / name)
+    for name in ("password", "ldap-password"):
+        (directory / name).write_text("not needed\n")
+        (directory / name).chmod(0o600)
     (directory / "users.toml").write_text("[users]\n")
     for name in ("users.properties", "groups.properties"):
         (directory / name).write_text("system=manager\n")

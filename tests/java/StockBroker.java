@@ -18,6 +18,7 @@ import org.apache.activemq.security.AuthenticationUser;
 import org.apache.activemq.security.AuthorizationEntry;
 import org.apache.activemq.security.AuthorizationPlugin;
 import org.apache.activemq.security.DefaultAuthorizationMap;
+import org.apache.activemq.security.JaasAuthenticationPlugin;
 import org.apache.activemq.security.SimpleAuthenticationPlugin;
 import org.apache.activemq.security.TempDestinationAuthorizationEntry;
 import org.apache.activemq.store.SharedFileLocker;
@@ -36,12 +37,14 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  *
  * An argument "login=USER:PASSWORD:GROUPS" is no policy but a user: with any, only users may log in. With any
  * "rule=queue|topic:PATTERN:READ:WRITE:ADMIN" they may do only what the rules allow; "temporary=READ:WRITE:ADMIN" is the
- * rule for temporary destinations. With "populateJMSXUserID" messages get the name of the user who sends them.
+ * rule for temporary destinations. "jaas=FILE" has users log in by the modules of section "test" of that login.config.
+ * With "populateJMSXUserID" messages get the name of the user who sends them.
  */
 public final class StockBroker {
 
     private static final long LOCK_POLL_MILLIS = 50;
     private static final String LOGIN = "login=";
+    private static final String JAAS = "jaas=";
     private static final String RULE = "rule=";
     private static final String TEMPORARY = "temporary=";
     private static final String POPULATE = "populateJMSXUserID";
@@ -74,7 +77,7 @@ public final class StockBroker {
     }
 
     private static boolean isOfSecurity(String text) {
-        return text.startsWith(LOGIN) || text.startsWith(RULE) || text.startsWith(TEMPORARY)
+        return text.startsWith(LOGIN) || text.startsWith(JAAS) || text.startsWith(RULE) || text.startsWith(TEMPORARY)
                 || text.equals(POPULATE);
     }
 
@@ -86,6 +89,13 @@ public final class StockBroker {
         }
         List<DestinationMapEntry> entries = new ArrayList<>();
         for (String text : texts) {
+            if (text.startsWith(JAAS)) {
+                System.setProperty("java.security.auth.login.config", text.substring(JAAS.length()));
+                var plugin = new JaasAuthenticationPlugin();
+                plugin.setConfiguration("test");
+                plugin.setDiscoverLoginConfig(false);
+                plugins.add(plugin);
+            }
             if (text.startsWith(RULE)) {
                 entries.add(rule(text.substring(RULE.length()).split(":", -1)));
             }

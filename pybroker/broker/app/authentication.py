@@ -1,5 +1,9 @@
 """What decides who clients are during a term of mastership, and what has changes of users take effect."""
 
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
 from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.machine import MACHINE, Machine
@@ -9,12 +13,17 @@ from pybroker.broker.domain.security import Authenticator
 from pybroker.security.accounts import Accounts
 from pybroker.security.anonymous import NO_USERS, Reception
 from pybroker.security.certificate_users import NO_CERTIFICATE, CertificateLogins, CertificateUsers
-from pybroker.security.logins import Logins
+from pybroker.security.logins import FileThenDirectory, Logins
 from pybroker.transports.turn import Turn
+
+if TYPE_CHECKING:  # with ldap3, which is an extra
+    from pybroker.security.ldap import Directory
+
+_log = logging.getLogger(__name__)
 
 
 class Authentication:
-    """Asks in this order: certificates of TLS clients, the file of users; and who may come without.
+    """Asks in this order: certificates of TLS clients, the file of users, the directory; and who may come without.
 
     Attributes:
         authenticator: decides who clients are.
@@ -23,13 +32,24 @@ class Authentication:
     def __init__(
         self, config: Config, security: SecurityFiles, broker: BrokerCore, turn: Turn, machine: Machine = MACHINE
     ) -> None:
-        """Prepare for logins."""
+        """Prepare for logins.
+
+        Raises:
+            ConfigError: the directory's settings cannot be used.
+        """
         self._config = config
         self._broker = broker
         self._users: Logins[Accounts] | None = None
+        self._directory: Logins[Directory] | None = None
         if security.users is not None:
             self._users = wiring.make_logins(security.users.content, turn, machine)
             security.users.changed = self._users_changed
+        if config.ldap is not None:
+            directory = wiring.make_directory(config.ldap, machine)
+            from pybroker.security.ldap import THREADS  # which is there now
+
+            _log.info("logins: the LDAP directory at %s", ", ".join(map(str, config.ldap.connection_url)))
+            self._directory = wiring.make_logins(directory, turn, machine, THREADS)
         self.authenticator = self._without_certificates()
         if security.certificates is not None:
             self._certificates = CertificateLogins(security.certificates.content, self.authenticator)
@@ -40,14 +60,40 @@ class Authentication:
         """Verify nothing more."""
         if self._users is not None:
             self._users.close()
+        if self._directory is not None:
+            self._directory.close()
+            self._directory.source.close()
+
+    async def refresh(self) -> None:
+        """Look for changes of the directory's users who are connected, until cancelled, and disconnect those.
+
+        The first look is at once: that a server cannot be used is to be in the log before clients meet it.
+        """
+        if self._config.ldap is None or self._directory is None:
+            return
+        from pybroker.security.ldap import LdapUser
+        from pybroker.security.ldap_connection import LdapUnavailable
+
+        while True:
+            users = {each for each in self._broker.users() | self._directory.remembered() if isinstance(each, LdapUser)}
+            try:
+                changed = {each.name for each in await asyncio.to_thread(self._directory.source.changed, users)}
+                self._directory.forget(changed)
+                self._broker.cut_off(changed)
+            except LdapUnavailable as error:
+                _log.warning("changes in the LDAP directory are not seen: %s", error)
+            except Exception:  # the next change is to be seen all the same
+                _log.exception("changes in the LDAP directory are not seen")
+            await asyncio.sleep(self._config.ldap.refresh)
 
     def _without_certificates(self) -> Authenticator:
         config = self._config
-        refusal = NO_USERS if config.certificate_users_file is None else NO_CERTIFICATE
         return Reception(
             config.anonymous_policy,
-            self._users,
-            refusal,
+            FileThenDirectory(self._users, self._directory)
+            if self._users is not None and self._directory is not None
+            else self._users or self._directory,
+            refusal=NO_USERS if config.certificate_users_file is None else NO_CERTIFICATE,
             guest=config.guest,
             takes_refused=config.anonymous_if_refused,
         )

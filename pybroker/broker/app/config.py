@@ -41,15 +41,23 @@ from pybroker.security.networks import Networks
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.policies import Policy
     from pybroker.broker.core.virtual import CompositeDestination, MirroredQueues, VirtualTopic
+    from pybroker.security.ldap_settings import LdapSettings
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
 MEMORY_STORE = "memory:"
 
-_OTHER_VARIABLES = ("PYBROKER_URL", "PYBROKER_USER", "PYBROKER_PASSWORD", "PYBROKER_KEY_PASSWORD", "PYBROKER_TEST_")
+_OTHER_VARIABLES = (
+    "PYBROKER_URL",
+    "PYBROKER_USER",
+    "PYBROKER_PASSWORD",
+    "PYBROKER_KEY_PASSWORD",
+    "PYBROKER_LDAP_PASSWORD",
+    "PYBROKER_TEST_",
+)
 """Prefixes of the variables that belong to other commands and to the tests."""
 
 
-TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues")
+TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues", "ldap")
 """The settings that are TOML tables, and neither flags nor variables."""
 
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
@@ -82,9 +90,9 @@ def _tables(name: str) -> Read:
     """Return the reader of a setting that is made of tables, which is imported with the core when it is needed."""
 
     def read(value: object) -> Any:
-        from pybroker.broker.app import policies, virtual
+        from pybroker.broker.app import directory, policies, virtual
 
-        return {"policies": policies.read_policies, **virtual.READERS}[name](value)
+        return {"policies": policies.read_policies, "ldap": directory.LDAP.read, **virtual.READERS}[name](value)
 
     return read
 
@@ -375,7 +383,7 @@ class Config:
         choice("auto", *(each.value for each in AnonymousPolicy)),
         "auto",
         description="The addresses from which clients may connect without a login: none, those of this host, or all; "
-        "`auto` is `refused` with a `users_file` or `certificate_users_file`, and `loopback` without one.",
+        "`auto` is `refused` with a `users_file`, `certificate_users_file` or `ldap`, and `loopback` without one.",
     )
     anonymous_user: str = _declared(
         user_name, ANONYMOUS.name, description="The name of clients without a login, which is that of no other user."
@@ -392,8 +400,8 @@ class Config:
     login_needs_tls: bool = _declared(
         yes_or_no,
         False,
-        description="Refuse to start with a `users_file` and listeners without TLS that other machines can reach; "
-        "otherwise that is a warning.",
+        description="Refuse to start with a `users_file` or `ldap`, and listeners without TLS that other machines can "
+        "reach; otherwise that is a warning.",
     )
     connect_timeout: float = _declared(
         duration,
@@ -448,6 +456,9 @@ class Config:
     )
     policies: "tuple[Policy, ...]" = _declared(
         _tables("policies"), (), description="Rules per destination or wildcard."
+    )
+    ldap: "LdapSettings | None" = _declared(
+        _tables("ldap"), None, description="The LDAP directory that has users and groups: see [logins](security.md)."
     )
     virtual_topics: "tuple[VirtualTopic, ...] | None" = _declared(
         _tables("virtual_topics"),
@@ -636,7 +647,12 @@ class Config:
     @property
     def has_users(self) -> bool:
         """True if clients log in, or are known by their certificates."""
-        return self.users_file is not None or self.certificate_users_file is not None
+        return self.has_passwords or self.certificate_users_file is not None
+
+    @property
+    def has_passwords(self) -> bool:
+        """True if clients log in with a password."""
+        return self.users_file is not None or self.ldap is not None
 
     @property
     def guest(self) -> User:

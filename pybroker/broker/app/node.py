@@ -330,6 +330,8 @@ class Node:
             tasks.append(asyncio.to_thread(schedulers.warn, config))  # an ActiveMQ may have been the last master
         if term.jobs is not None:
             tasks.append(self._every(config.cleanup_interval, term.jobs.cleanup))
+        if term.authentication is not None:
+            tasks.append(term.authentication.refresh())
         term.tasks.extend(map(asyncio.create_task, tasks))
 
     async def _every(self, seconds: float, task: Callable[[], None], first: float = math.inf) -> None:

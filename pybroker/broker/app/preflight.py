@@ -7,11 +7,13 @@ from pathlib import Path
 
 from pybroker.broker.app import database, eventloop, security_files, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
+from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.app.listeners import is_tls
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.security.anonymous import AnonymousPolicy
+from pybroker.security.ldap_settings import LdapSettings
 from pybroker.store.journal.replay import inspect
 from pybroker.transports.server import bind
 
@@ -38,6 +40,9 @@ def _check_all(config: Config) -> None:
     wiring.make_certificates(config)
     if config.users_file is not None:
         security_files.read_users(config)
+    if config.ldap is not None:
+        _check_ldap(config.ldap)
+    if config.has_passwords:
         _check_clear_passwords(config)
     if config.certificate_users_file is not None:
         security_files.read_certificate_users(config)
@@ -78,6 +83,14 @@ def _check_all(config: Config) -> None:
     check_other_locks(config)
     if not wiring.is_locked(wiring.lock_name(config)):
         _check_ports(config)
+
+
+def _check_ldap(settings: LdapSettings) -> None:
+    """Check all but the servers, which may be away for now; warn of passwords that go to them in clear."""
+    wiring.make_directory(settings)
+    read_password(settings.connection_password_file)
+    if in_clear := ", ".join([str(url) for url in settings.clear_urls if not is_loopback(url.host)]):
+        _log.warning("passwords cross the network in clear to %s: set start_tls, or write ldaps://", in_clear)
 
 
 def _check_clear_passwords(config: Config) -> None:

@@ -219,6 +219,8 @@ class SecurityFiles:
     def _read_rules(self, config: Config) -> Rules:
         """Read the rules, and log the groups in them that no user belongs to: most likely they are misspelt."""
         rules = read_rules(config)
+        if config.ldap is not None:  # which groups there are, the directory alone knows
+            return rules
         known = set(config.guest.groups)
         if self.users is not None:
             known.update(*(account.user.groups for account in self.users.content.by_name.values()))

@@ -8,13 +8,14 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from pybroker import __version__
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_in_database
+from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
 from pybroker.broker.app.listeners import is_tls, networks_of, plain
 from pybroker.broker.app.machine import MACHINE, Machine
@@ -37,7 +38,8 @@ from pybroker.locks import file
 from pybroker.locks.file import FileLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.locks.postgres.timing import Timing
-from pybroker.security.logins import Logins, SourceT
+from pybroker.security.ldap_settings import LdapSettings
+from pybroker.security.logins import THREADS, Logins, SourceT
 from pybroker.security.networks import Networks
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
 from pybroker.store.journal.files import JournalFiles
@@ -64,8 +66,9 @@ from pybroker.transports.stomp.session import SERVER, StompSession
 from pybroker.transports.tls import TLS_VERSIONS, TlsRules
 from pybroker.transports.turn import Turn
 
-if TYPE_CHECKING:  # the driver is an extra
+if TYPE_CHECKING:  # the libraries are extras
     from pybroker.locks.postgres.provider import Database, PostgresLock
+    from pybroker.security.ldap import Directory
     from pybroker.store.jdbc.jobs import JdbcJobStore
     from pybroker.store.jdbc.store import JdbcStore
 
@@ -147,13 +150,19 @@ def needs_driver(what: str, setting: str) -> Generator[None]:
     Raises:
         ConfigError: it is not installed.
     """
+    with _needs_extra(what, setting, module="psycopg2", package="psycopg2-binary", extra="postgres"):
+        yield
+
+
+@contextlib.contextmanager
+def _needs_extra(what: str, setting: str, *, module: str, package: str, extra: str) -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "psycopg2":
+        if error.name is None or error.name.partition(".")[0] != module:
             raise
-        hint = "pip install psycopg2-binary, which is the extra `postgres` of pybroker"
-        raise ConfigError(f"{what} needs psycopg2, which is not installed", setting=setting, hint=hint) from error
+        hint = f"pip install {package}, which is the extra `{extra}` of pybroker"
+        raise ConfigError(f"{what} needs {module}, which is not installed", setting=setting, hint=hint) from error
 
 
 def database_url(url: str, member: str | None, part: str = "") -> str:
@@ -530,14 +539,26 @@ def open_scheduler(
     broker.open_scheduler(jobs, recovered, wake_at=wake_at, connection_id=connection_id, jobs_max=config.jobs_max)
 
 
-def make_logins(source: SourceT, turn: Turn, machine: Machine = MACHINE) -> Logins[SourceT]:
+def make_logins(source: SourceT, turn: Turn, machine: Machine = MACHINE, threads: int = THREADS) -> Logins[SourceT]:
     """Return what verifies the logins of users."""
     return Logins(
         source,
         post=turn.post,
         call_later=asyncio.get_running_loop().call_later,
         monotonic=machine.monotonic,
+        threads=threads,
     )
+
+
+def make_directory(settings: LdapSettings, machine: Machine = MACHINE) -> "Directory":
+    """Return the users of an LDAP directory, without a connection yet.
+
+    Raises:
+        ConfigError: the settings cannot be used, or ldap3 is not installed.
+    """
+    with _needs_extra("an LDAP directory", "ldap", module="ldap3", package="ldap3", extra="ldap"):
+        from pybroker.security.ldap import Directory
+    return Directory(settings, partial(read_password, settings.connection_password_file), machine.monotonic)
 
 
 def make_protocols(

@@ -313,6 +313,10 @@ class BrokerCore(Host):
             if connection.user.name in names:
                 connection.cut_off()
 
+    def users(self) -> set[User]:
+        """Return the users who are connected."""
+        return {connection.user for connection in self._clients.values()}
+
     def use_rules(self, rules: Rules) -> None:
         """Put other rules in force; connections whose consumers they concern are closed, and may subscribe again."""
         self._authorization.replace(rules)

@@ -17,6 +17,7 @@ from pybroker.security.logins import (
     REMEMBERED_SECONDS,
     THREADS,
     THROTTLED_SECONDS,
+    FileThenDirectory,
     Logins,
 )
 from pybroker.security.throttle import ADDRESS_FAILURES, USER_FAILURES
@@ -375,6 +376,16 @@ class TestUsersFoundElsewhere:
         assert len(desk.timers) == 1
         assert len(source.asked) == USER_FAILURES
         assert isinstance(desk.outcome_of("bob", "x"), NotAuthenticated)
+
+    def test_users_of_the_file_are_not_looked_for_elsewhere(self, desk: Desk, source: RemoteSource) -> None:
+        file = Logins(accounts_of("u"), post=desk.post, call_later=lambda *_: None, monotonic=lambda: desk.now)
+        both = FileThenDirectory(file, desk.logins)
+        for credentials in (Credentials("u", "wrong"), Credentials("v", "any"), Credentials(None, None)):
+            both.authenticate(credentials, desk.outcomes.append)
+        desk.run_until(3)
+        assert sum(isinstance(each, User) for each in desk.outcomes) == 1
+        assert source.asked == ["v"]
+        file.close()
 
 
 def test_a_hash_that_cannot_be_verified_refuses_and_is_logged(
