@@ -26,8 +26,8 @@ from pybroker.broker.domain.addresses import host_of, is_loopback, network
 from pybroker.transports.newcomers import Newcomer, Newcomers, NewcomerT
 
 
-class Refusal(enum.Enum):
-    """The limit for which a connection is refused."""
+class ReachedLimit(enum.Enum):
+    """The limit for which a connection is refused or makes way."""
 
     CONNECTIONS = "all connections"
     PER_ADDRESS = "connections of one address"
@@ -67,13 +67,13 @@ class AdmissionLimits:
             per_address=per_address,
         )
 
-    def of_refusal(self, refusal: Refusal) -> int:
+    def of_refusal(self, refusal: ReachedLimit) -> int:
         """Return the limit that a refusal is for."""
         return {
-            Refusal.CONNECTIONS: self.connections,
-            Refusal.PER_ADDRESS: self.per_address,
-            Refusal.UNCONNECTED: self.unconnected,
-            Refusal.NEWCOMERS: self.newcomers,
+            ReachedLimit.CONNECTIONS: self.connections,
+            ReachedLimit.PER_ADDRESS: self.per_address,
+            ReachedLimit.UNCONNECTED: self.unconnected,
+            ReachedLimit.NEWCOMERS: self.newcomers,
         }[refusal]
 
 
@@ -113,7 +113,7 @@ class Admission(Generic[NewcomerT]):
             for group, limit in self._groups(has_handshake=has_handshake)
         )
 
-    def add(self, connection: NewcomerT, now: float) -> Refusal | NewcomerT | None:
+    def add(self, connection: NewcomerT, now: float) -> ReachedLimit | NewcomerT | None:
         """Add a connection, unless it is refused.
 
         Returns:
@@ -122,14 +122,14 @@ class Admission(Generic[NewcomerT]):
         limits, key = self.limits, _key(connection)
         address = self._addresses.get(key) or _Address(Newcomers[NewcomerT](_is_connected))
         if 0 < limits.per_address <= address.count and not is_loopback(host_of(connection.peer)):
-            return Refusal.PER_ADDRESS
+            return ReachedLimit.PER_ADDRESS
         leaving: NewcomerT | None = None
         if not address.newcomers.has_space(limits.unconnected, now):
-            leaving, refusal = address.newcomers.oldest_idle(now), Refusal.UNCONNECTED
+            leaving, refusal = address.newcomers.oldest_idle(now), ReachedLimit.UNCONNECTED
         elif (full := self._full_group(connection, now)) is not None:
-            leaving, refusal = full.oldest_idle(now), Refusal.NEWCOMERS
+            leaving, refusal = full.oldest_idle(now), ReachedLimit.NEWCOMERS
             if self._count >= limits.connections:
-                refusal = Refusal.CONNECTIONS
+                refusal = ReachedLimit.CONNECTIONS
         else:
             refusal = None
         if leaving is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pybroker.broker.domain.errors import ConfigError, ResourceLimit
-from pybroker.transports.admission import Admission, AdmissionLimits, Refusal
+from pybroker.transports.admission import Admission, AdmissionLimits, ReachedLimit
 from pybroker.transports.connection import MakeSession, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.handshakes import Handshakes
@@ -49,13 +49,13 @@ _HEADERS_MAX = 50
 """The limit to connections whose proxy has not sent the header yet; they may come beyond `connections_max`."""
 
 _REFUSALS = {
-    Refusal.CONNECTIONS: "refused %s: %d connections are open already, raise connections_max if that is too few "
+    ReachedLimit.CONNECTIONS: "refused %s: %d connections are open already, raise connections_max if that is too few "
     "(%d refused so far)",
-    Refusal.PER_ADDRESS: "refused %s: %d connections of its address are open already, raise connections_per_address if "
-    "that is too few (%d refused so far)",
-    Refusal.UNCONNECTED: "refused %s: %d connections of its address have not sent a CONNECT or ConnectionInfo yet, "
-    "raise unconnected_max if that is too few (%d refused so far)",
-    Refusal.NEWCOMERS: "refused %s: %d connections have not sent a CONNECT or ConnectionInfo yet, raise "
+    ReachedLimit.PER_ADDRESS: "refused %s: %d connections of its address are open already, raise connections_per_address "
+    "if that is too few (%d refused so far)",
+    ReachedLimit.UNCONNECTED: "refused %s: %d connections of its address have not sent a CONNECT or ConnectionInfo "
+    "yet, raise unconnected_max if that is too few (%d refused so far)",
+    ReachedLimit.NEWCOMERS: "refused %s: %d connections have not sent a CONNECT or ConnectionInfo yet, raise "
     "connections_max if that is too few (%d refused so far)",
 }
 """The line of the log for each cause: peer, limit, number of refused ones."""
@@ -198,7 +198,7 @@ class Server:
             connection.abort()
             return False
         outcome = self.admission.add(connection, self._loop.time())
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, ReachedLimit):
             self.refused_count += 1
             limit = self.admission.limits.of_refusal(outcome)
             _log.warning(_REFUSALS[outcome], connection.peer, limit, self.refused_count)

@@ -19,6 +19,7 @@ from pybroker.broker.app.journal_cli import journal
 from pybroker.broker.app.listeners import PORTS
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.user_cli import user
+from pybroker.broker.app.variables import unknown_variables
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 
 _log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ def start(config_file: Path | None, **flags: Any) -> None:
     argv.hide_passwords()
     config = settings.load(config_file, flags)
     logs.configure(config.log_level, connections=config.log_connections, as_json=config.log_format == "json")
-    for hint in settings.unknown_variables():  # not an error: Kubernetes sets such variables for a service of this name
+    for hint in unknown_variables():  # not an error: Kubernetes sets such variables for a service of this name
         _log.warning("an environment variable has no effect: %s", hint)
     gc.disable()  # loading makes no garbage, and collections would take a tenth of the time
     from pybroker.broker.app.serve import serve

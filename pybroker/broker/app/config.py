@@ -46,16 +46,6 @@ if TYPE_CHECKING:  # imported when a file has tables
 ENVIRONMENT_PREFIX = "PYBROKER_"
 MEMORY_STORE = "memory:"
 
-_OTHER_VARIABLES = (
-    "PYBROKER_URL",
-    "PYBROKER_USER",
-    "PYBROKER_PASSWORD",
-    "PYBROKER_KEY_PASSWORD",
-    "PYBROKER_LDAP_PASSWORD",
-    "PYBROKER_TEST_",
-)
-"""Prefixes of the variables that belong to other commands and to the tests."""
-
 
 TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues", "ldap")
 """The settings that are TOML tables, and neither flags nor variables."""
@@ -731,26 +721,6 @@ def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, 
         return Config(**values)
     except ConfigError as error:
         raise ConfigError(error.reason, setting=origin.get(error.setting, error.setting) or "settings") from error
-
-
-def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return a hint for each environment variable with the prefix of settings that has no effect."""
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in SETTINGS if not is_table(name)}
-    return [
-        f"{variable}: {_variable_remedy(variable)}"
-        for variable in sorted(environment)
-        if variable.startswith(ENVIRONMENT_PREFIX)
-        and variable not in known
-        and not variable.startswith(_OTHER_VARIABLES)
-    ]
-
-
-def _variable_remedy(variable: str) -> str:
-    name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-    if name in TABLES:
-        return "only a file can have it, see --config"
-    near = nearest(name, SETTINGS)
-    return f"did you mean {ENVIRONMENT_PREFIX}{near.upper()}?" if near else "there is no such setting"
 
 
 def _unknown(name: str) -> str:

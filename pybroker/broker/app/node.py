@@ -144,7 +144,7 @@ class Node:
             return None
         lag = term.server.turn.longest()
         totals = term.broker.admin.totals()
-        refused = term.broker.users.refused_count + term.server.refused_count
+        refused = term.broker.per_user.refused_count + term.server.refused_count
         return replace(totals, refused=refused, loop_lag_seconds=lag.seconds, loop_lag_cause=lag.cause)
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:

@@ -139,8 +139,8 @@ class BrokerCore(Host):
         self.durables, self._plain = self.destinations.durables, self.destinations.plain
         self._authorization = Authorization(rules)
         self._transaction_count = 0
-        self._clients: dict[str, BrokerConnection] = {}
-        self._connection_ids, self.users = set[str](), UserConnections(self.limits.connections_per_user)
+        self._clients, self._connection_ids = dict[str, BrokerConnection](), set[str]()
+        self.per_user = UserConnections(self.limits.connections_per_user)
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
@@ -296,7 +296,7 @@ class BrokerCore(Host):
             raise InvalidClientId(f"Broker: {self.name} - Connection: {connection_id} already connected")
         rights = self._authorization.rights(user)
         self.durables.check_user(client_id, user, rights)
-        self.users.add(user)
+        self.per_user.add(user)
         connection = BrokerConnection(self, connection_id, client_id, throttle, user, rights)
         self._clients[client_id] = connection
         self._connection_ids.add(connection_id)
@@ -330,7 +330,7 @@ class BrokerCore(Host):
         The client may connect again at once; its commands wait until the former connection has left all it owned.
         """
         if self._clients.pop(owner.client_id, None) is not None:
-            self.users.remove(owner.user)
+            self.per_user.remove(owner.user)
         self._connection_ids.discard(owner.connection_id)
         work = self.begin_work(chain(steps, self._leaving(owner)))
         if not work.is_done:

@@ -3,7 +3,8 @@
 import pytest
 
 from pybroker.broker.app import wiring
-from pybroker.broker.app.config import SETTINGS, Config, load, unknown_variables
+from pybroker.broker.app.config import SETTINGS, Config, load
+from pybroker.broker.app.variables import unknown_variables
 from pybroker.broker.domain.errors import ConfigError
 
 

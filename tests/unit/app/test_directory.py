@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.app import preflight, wiring
-from pybroker.broker.app.config import Config, load, unknown_variables
+from pybroker.broker.app.config import Config, load
 from pybroker.broker.app.directory import PASSWORD_VARIABLE, read_password
+from pybroker.broker.app.variables import unknown_variables
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.ldap_settings import LdapSettings, LdapUrl

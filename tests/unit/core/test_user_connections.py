@@ -21,7 +21,7 @@ def test_user_with_all_its_connections_is_refused_another(broker: BrokerCore) ->
     broker.connect("2", "2", Throttle(), User("alice"))  # whose groups have changed
     with pytest.raises(ResourceLimit, match=r"User alice has 2 connections already.*connections_per_user"):
         broker.connect("3", "3", Throttle(), ALICE)
-    assert broker.users.refused_count == 1
+    assert broker.per_user.refused_count == 1
     broker.connect("4", "4", Throttle(), BOB)
     first.close()
     broker.connect("3", "3", Throttle(), ALICE)
@@ -51,7 +51,7 @@ def test_clients_without_a_login_have_no_such_limit(broker: BrokerCore) -> None:
 
 def test_nothing_is_kept_of_users_who_left(broker: BrokerCore) -> None:
     broker.connect("1", "1", Throttle(), ALICE).close()
-    assert broker.users._counts == {}
+    assert broker.per_user._counts == {}
 
 
 def test_without_a_limit_all_are_taken() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pybroker.broker.domain.errors import BrokerError, ResourceLimit
 from pybroker.transports import newcomers as newcomers_module
-from pybroker.transports.admission import Admission, AdmissionLimits, Refusal
+from pybroker.transports.admission import Admission, AdmissionLimits, ReachedLimit
 from pybroker.transports.newcomers import YOUNG_SECONDS
 from tests.unit.transports.world import Session, World, counted_pauses
 
@@ -60,7 +60,7 @@ def test_newcomers_cannot_fill_the_broker() -> None:
     held = admission(10, reserved=3)
     waiting = fill(held, 7)
     newest = Connection("10.9.9.9:1")
-    assert held.add(newest, 0.0) is Refusal.NEWCOMERS
+    assert held.add(newest, 0.0) is ReachedLimit.NEWCOMERS
     assert held.add(newest, OLD) is waiting[0]
     assert held.add(Connection("10.9.9.8:1"), OLD) is waiting[1]
 
@@ -71,7 +71,7 @@ def test_clients_have_the_places_that_newcomers_cannot_have() -> None:
         each.is_connected = True
     for each in fill(held, 3, OLD):
         each.is_connected = True
-    assert held.add(Connection("10.9.9.9:1"), 2 * OLD) is Refusal.CONNECTIONS
+    assert held.add(Connection("10.9.9.9:1"), 2 * OLD) is ReachedLimit.CONNECTIONS
 
 
 def test_full_broker_takes_a_client_in_place_of_an_idle_newcomer() -> None:
@@ -160,7 +160,7 @@ def test_address_at_the_limit_of_newcomers_is_refused_and_others_are_not() -> No
     held = admission(100, unconnected=3)
     own = [Connection(f"10.0.0.1:{port}") for port in range(3)]
     assert [held.add(each, 0.0) for each in own] == [None] * 3
-    assert held.add(Connection("10.0.0.1:9"), 0.0) is Refusal.UNCONNECTED
+    assert held.add(Connection("10.0.0.1:9"), 0.0) is ReachedLimit.UNCONNECTED
     assert held.add(Connection("10.0.0.2:9"), 0.0) is None
     assert held.add(Connection("[::1]:9"), 0.0) is None
     assert held.add(Connection("10.0.0.1:9"), OLD) is own[0]
@@ -170,7 +170,7 @@ def test_an_ipv6_host_has_one_limit() -> None:
     held = admission(100, unconnected=2)
     assert held.add(Connection("[fd00::1]:1"), 0.0) is None
     assert held.add(Connection("[fd00::2]:1"), 0.0) is None
-    assert held.add(Connection("[fd00::3]:1"), 0.0) is Refusal.UNCONNECTED
+    assert held.add(Connection("[fd00::3]:1"), 0.0) is ReachedLimit.UNCONNECTED
     assert held.add(Connection("[fd00:0:0:1::1]:1"), 0.0) is None
 
 
@@ -187,7 +187,7 @@ def test_connections_of_an_address_have_a_limit() -> None:
     first = Connection("10.0.0.1:1", is_connected=True)
     assert held.add(first, 0.0) is None
     assert held.add(Connection("[::ffff:10.0.0.1]:2", is_connected=True), 0.0) is None
-    assert held.add(Connection("10.0.0.1:3"), OLD) is Refusal.PER_ADDRESS
+    assert held.add(Connection("10.0.0.1:3"), OLD) is ReachedLimit.PER_ADDRESS
     held.remove(first)
     assert held.add(Connection("10.0.0.1:3"), OLD) is None
 
