@@ -51,8 +51,8 @@ _HEADERS_MAX = 50
 _REFUSALS = {
     ReachedLimit.CONNECTIONS: "refused %s: %d connections are open already, raise connections_max if that is too few "
     "(%d refused so far)",
-    ReachedLimit.PER_ADDRESS: "refused %s: %d connections of its address are open already, raise connections_per_address "
-    "if that is too few (%d refused so far)",
+    ReachedLimit.PER_ADDRESS: "refused %s: %d connections of its address are open already, raise "
+    "connections_per_address if that is too few (%d refused so far)",
     ReachedLimit.UNCONNECTED: "refused %s: %d connections of its address have not sent a CONNECT or ConnectionInfo "
     "yet, raise unconnected_max if that is too few (%d refused so far)",
     ReachedLimit.NEWCOMERS: "refused %s: %d connections have not sent a CONNECT or ConnectionInfo yet, raise "
