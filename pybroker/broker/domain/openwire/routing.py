@@ -6,6 +6,7 @@ It runs once per message at recovery and on a standby, so it works on offsets an
 Source: OpenWire v11, `Message` (drawn in `message`).
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from struct import error as StructError
 from typing import Final
@@ -62,16 +63,21 @@ _sequences_at: Final = SEQUENCES.unpack_from
 _broker_flags_at: Final = BROKER_FLAGS.unpack_from
 
 
-def routing(data: bytes) -> Message:
+def routing(data: bytes, decode_rest: Callable[[bytes], object] | None = None) -> Message:
     """Return the message in stored bytes (from the data type on), having looked only at what routing needs.
 
     Of the other fields only their lengths are checked: together they must come to the message's end.
 
+    Args:
+        data: the message.
+        decode_rest: called with a message of which another field than content and properties may not decode: an
+            ActiveMQ that loads such a message from a store shuts itself down. None: fields are taken as they are.
+
     Raises:
-        MalformedOpenWire: it is no message, or one without destination or message id.
+        MalformedOpenWire: it is no message, or one without destination or message id; or raised by `decode_rest`.
     """
     try:
-        return _route(data)
+        return _route(data, decode_rest)
     except (IndexError, KeyError, StructError) as error:
         raise MalformedOpenWire(f"a message that cannot be routed: {error!r}") from error
 
@@ -81,7 +87,7 @@ def clamped_priority(priority: int) -> int:
     return min(max(priority, 0), PRIORITY_MAX)
 
 
-def _route(data: bytes) -> Message:
+def _route(data: bytes, decode_rest: Callable[[bytes], object] | None) -> Message:
     # One straight walk: cut into smaller functions it reads no better and takes half as long again.
     if not _FIRST_TYPE <= data[0] <= _BLOB:
         raise MalformedOpenWire(f"data type {data[0]} where a message belongs")
@@ -112,14 +118,22 @@ def _route(data: bytes) -> Message:
         group, group_sequence, offset = _group(data, offset)
     else:
         offset += _NO_GROUP_BYTES
+    texts_at = offset
     offset += 3 + _short_at(data, offset + 1)[0] if data[offset] else 1
     persistent, expiration, priority, has_reply_to = _DELIVERY.unpack_from(data, offset)
-    offset += _DELIVERY_BYTES
+    reply_to_at = offset = offset + _DELIVERY_BYTES
     if has_reply_to:
         offset = _after_reply_to(data, offset)
     # Timestamp and type.
     offset += _TIMESTAMP_BYTES
+    type_at = offset
     offset += 3 + _short_at(data, offset + 1)[0] if data[offset] else 1
+    if decode_rest is not None and not (
+        data[texts_at : reply_to_at - _DELIVERY_BYTES].isascii()
+        and data[type_at:offset].isascii()
+        and (not has_reply_to or _is_plain(data[reply_to_at : type_at - _TIMESTAMP_BYTES]))
+    ):
+        decode_rest(data)
     content_bytes, offset = _byte_sequence(data, offset)
     property_bytes, offset = _byte_sequence(data, offset)
     if (
@@ -127,7 +141,10 @@ def _route(data: bytes) -> Message:
         or data[0] == _BLOB
         or _broker_flags_at(data, offset) != _NO_BROKER_FIELDS
     ):
-        _check_tail(data, offset)
+        if decode_rest is None:
+            _check_tail(data, offset)
+        else:
+            decode_rest(data)
     return Message(
         message_id=message_id,
         destination=destination,
@@ -189,6 +206,11 @@ def _after_transaction(data: bytes, offset: int) -> int:
 def _after_reply_to(data: bytes, offset: int) -> int:
     # Behind the flag for a present value: data type, flag, length, name.
     return offset + 4 + _short_at(data, offset + 2)[0] if data[offset + 1] else offset + 2
+
+
+def _is_plain(destination: bytes) -> bool:
+    """Return True if a destination, from its data type on, surely decodes."""
+    return destination[0] in ids.DESTINATION_TYPES and destination[1] == 1 and destination.isascii()
 
 
 def _check_tail(data: bytes, offset: int) -> None:

@@ -43,7 +43,7 @@ from pybroker.store.journal.tools.findings import (
 )
 from pybroker.store.journal.tools.journal_snapshot import DataFile, JournalSnapshot, Progress
 from pybroker.store.journal.tools.observed_replay import SCHEDULER_COMMANDS, ObservedReplay, read_jobs
-from pybroker.store.journal.tools.scan import Gap, Record, Scan, flaw
+from pybroker.store.journal.tools.scan import Gap, Record, Scan, flaws
 from pybroker.store.scheduler.state import JobState
 
 INDEXES: Final = ("db.data", "scheduleDB.data")
@@ -124,6 +124,7 @@ class _Check(ObservedReplay):
         self._in_use = in_use
         self._has_index = any((snapshot.directory / name).exists() for name in INDEXES)
         self._unchecked_count = 0
+        self._property_flaw: str | None = None
         self._record_count = 0
         self._behind: list[tuple[Gap, int]] = []
         self._gaps_in_file: list[tuple[Gap, int]] = []
@@ -138,12 +139,24 @@ class _Check(ObservedReplay):
 
     def examined(self, command: Command) -> str | None:
         """Return the flaw of the object in a command, if it has one."""
-        return flaw(command)
+        reason, self._property_flaw = flaws(command)
+        return reason
 
     def met(self, record: Record, command: Command) -> None:
         """Record the facts that later records, or the end, may contradict."""
         self._record_count += 1
         file_id = record.location.file_id
+        if self._property_flaw is not None:
+            self._find(
+                Level.NOTICE,
+                "unreadable properties",
+                record.location,
+                record.size,
+                f"a message's properties do not decode: {self._property_flaw}; the batch is as it was written",
+                "delivers the message",
+                "delivers the message; to its selectors and to STOMP clients it is unreadable",
+                "find out which client sent it",
+            )
         match command:
             case AddMessage() | UpdateMessage():
                 self._adding_files.add(file_id)

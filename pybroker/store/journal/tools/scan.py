@@ -178,14 +178,27 @@ class Scan:
 
 def flaw(command: Command) -> str | None:
     """Return the flaw of the OpenWire object in a command, which the command's encoding does not show."""
+    return flaws(command)[0]
+
+
+def flaws(command: Command) -> tuple[str | None, str | None]:
+    """Return the flaw of the object in a command, and that of its properties, which a client may have sent so."""
     try:
         match command:
             case AddMessage(data=data) | UpdateMessage(message=AddMessage(data=data)) | AddScheduledJob(payload=data):
-                _ = openwire.decode(data).properties
+                return None, _property_flaw(openwire.decode(data, with_content=False))
             case Subscribe(info=info):
                 decode_subscription_info(info)
             case _:
                 pass
+    except MalformedOpenWire as error:
+        return str(error), None
+    return None, None
+
+
+def _property_flaw(message: openwire.OpenWireMessage) -> str | None:
+    try:
+        _ = message.properties
     except MalformedOpenWire as error:
         return str(error)
     return None
@@ -288,7 +301,7 @@ def _is_credible(payload: bytes) -> bool:
         command = decode(payload)
     except MalformedRecord:
         return False
-    if flaw(command) is not None:
+    if flaws(command) != (None, None):
         return False
     if isinstance(command, UpdateMessage):
         command = command.message

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.domain.openwire import message as openwire
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal.commands import (
     AddMessage,
@@ -161,6 +162,15 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path, in_use: bool, kind: str) -> No
 def test_a_message_that_does_not_decode_is_damage(tmp_path: Path) -> None:
     write(tmp_path, [add(1), AddMessage(QUEUE, "ID:x", b"\x1c\x00"), b"\x01\x02\x03\x04"], [add(2)])
     assert found(tmp_path) == [("damage", "damaged record")] * 2
+
+
+def test_properties_that_do_not_decode_are_a_clients(tmp_path: Path) -> None:
+    command = add(1)
+    assert isinstance(command, AddMessage)
+    message = openwire.decode(command.data)
+    message.marshalled_properties = b"\0\0"
+    write(tmp_path, [command._replace(data=openwire.encode(message))], [add(2)])
+    assert found(tmp_path) == [("notice", "unreadable properties")]
 
 
 def test_a_record_of_a_newer_version_is_reported_and_skipped(tmp_path: Path) -> None:

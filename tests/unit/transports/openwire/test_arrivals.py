@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import (
     AckType,
     ActiveMQTextMessage,
+    BrokerId,
     ConsumerId,
     MessageAck,
     OpenWireMessageId,
@@ -150,6 +152,28 @@ def test_lengths_that_cannot_be_are_malformed(field: str, length: int) -> None:
     frame[at : at + 4] = length.to_bytes(4, signed=True)
     with pytest.raises(MalformedOpenWire):
         read(new_arrivals(), bytes(frame))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"correlation_id": "~~~~"},
+        {"jms_type": "~~~~"},
+        {"reply_to": queue("~~~~")},
+        {"user_id": "~~~~"},
+        {"group_id": "~~~~"},
+        {"cluster": (BrokerId("~~~~"),)},
+    ],
+)
+def test_texts_that_do_not_decode_are_malformed(fields: dict[str, Any]) -> None:
+    """An ActiveMQ that loads such a message from a store shuts itself down, so none may come into one."""
+    reader = new_arrivals()
+    assert from_store(read(reader, encoded(**fields).replace(b"~~~~", "éé".encode())).data)
+    for warm in (False, True):
+        if warm:
+            read(reader, encoded())
+        with pytest.raises(MalformedOpenWire, match="not UTF-8"):
+            read(reader, encoded(**fields).replace(b"~~~~", b"\xff\xfe\xff\xfe"))
 
 
 def test_negative_length_at_the_end_is_malformed() -> None:
