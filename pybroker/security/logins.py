@@ -110,8 +110,8 @@ class Logins(Authenticator, Generic[SourceT]):
         self._last: deque[tuple[_Key, Verifiable]] = deque()
         """Those that wait until no other does."""
         self._running = 0
-        self._last_at = 0.0
-        """The time at which the next of those may begin; infinite while one is being verified."""
+        self._last_is_held = False
+        """True while one of those is being verified, and for `LAST_SECONDS` after it."""
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self._is_closed = False
@@ -190,10 +190,10 @@ class Logins(Authenticator, Generic[SourceT]):
                 key, account = self._waiting.popleft()
                 if self._still_verified(key, account, may_come_last=True):
                     self._submit(key, account, is_last=False)
-            elif self._last and self._monotonic() >= self._last_at:
+            elif self._last and not self._last_is_held:
                 key, account = self._last.popleft()
                 if self._still_verified(key, account, may_come_last=False):
-                    self._last_at = float("inf")
+                    self._last_is_held = True
                     self._submit(key, account, is_last=True)
             else:
                 return
@@ -244,8 +244,8 @@ class Logins(Authenticator, Generic[SourceT]):
         self._running -= 1
         now = self._monotonic()
         if is_last:
-            self._last_at = now + LAST_SECONDS
-            self._call_later(LAST_SECONDS, self._verify_next)
+            # By the timer alone, not by its time: an event loop's timers may be early.
+            self._call_later(LAST_SECONDS, self._release_last)
         is_current = self.source.account(key.name) == account
         if isinstance(outcome, User) and is_current:
             self._remember(key, account, outcome, now)
@@ -254,6 +254,10 @@ class Logins(Authenticator, Generic[SourceT]):
                 self._decide(waiter, key, outcome, is_current=is_current)
             except Exception:  # one client is not answered; the others are
                 _log.exception("a login of %s failed", shown(key.name))
+        self._verify_next()
+
+    def _release_last(self) -> None:
+        self._last_is_held = False
         self._verify_next()
 
     def _decide(self, waiter: _Waiter, key: _Key, outcome: User | Refusal, *, is_current: bool) -> None:

@@ -222,7 +222,7 @@ def test_logins_of_an_address_that_guesses_are_verified_last_and_one_in_a_while(
     assert desk.passwords() == ["other", "right", "y"], "of those that come last one had begun"
     for count in (4, 5):
         assert desk.timers[-1][0] == LAST_SECONDS
-        desk.now += LAST_SECONDS
+        desk.now += LAST_SECONDS - 0.001  # the timers of an event loop may be early
         desk.timers.pop()[1]()
         desk.run_until(count)
     assert desk.passwords() == ["other", "right", "y", "y", "y"]
