@@ -19,6 +19,11 @@ class BrokerError(PybrokerError):
     """Base of every error the broker raises on purpose."""
 
 
+def unexpected(error: Exception) -> Exception | None:
+    """Return an error that the broker does not raise on purpose, for the traceback in the log; None for another."""
+    return None if isinstance(error, BrokerError) else error
+
+
 class ProtocolError(BrokerError):
     """A violation of the protocol by the peer; it gets an error, and the connection closes."""
 

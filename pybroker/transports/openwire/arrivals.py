@@ -82,7 +82,7 @@ _COPY_BYTES_MIN: Final = 16 << 10
 
 _BLOB: Final = BLOB_TYPE
 
-_decode_rest: Final = partial(decode, with_content=False)
+decode_rest: Final = partial(decode, with_content=False)
 """Refuses a message that cannot be decoded later, as ActiveMQ does, which decodes each."""
 
 
@@ -221,7 +221,7 @@ class Arrivals:
             original_transaction or group or correlation or reply_to or jms_type or not content
             or length < 0 or not 0 <= priority <= 9 or data[0] == _BLOB or end >= len(data)
         ):  # fmt: skip
-            return routing(data, _decode_rest), head.producer_id, sequence, head.transaction
+            return routing(data, decode_rest), head.producer_id, sequence, head.transaction
         size = SIZE_OVERHEAD + length
         if data[end]:
             if end + 5 > len(data):
@@ -232,7 +232,7 @@ class Arrivals:
             size += property_bytes
             end += 4 + property_bytes
         if end + 1 + _BROKER_FIELDS_BYTES != len(data) or _broker_flags_at(data, end + 1) != _NO_BROKER_FIELDS:
-            return routing(data, _decode_rest), head.producer_id, sequence, head.transaction
+            return routing(data, decode_rest), head.producer_id, sequence, head.transaction
         message = Message(
             message_id=head.id_prefix + str(sequence),
             destination=head.destination,
@@ -247,7 +247,7 @@ class Arrivals:
 
     def _irregular(self, head: Head, data: bytes, at: int) -> Arrival:
         """Return a message whose head is not cached, or has options behind its destination."""
-        message = routing(data, _decode_rest)
+        message = routing(data, decode_rest)
         if message.destination != head.destination:
             message = Rerouting(message).copy(head.destination)
         return message, head.producer_id, LONG.unpack_from(data, at)[0], head.transaction

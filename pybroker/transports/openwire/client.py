@@ -14,7 +14,13 @@ from typing import Any, Final
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, checked, parts, parts_to_consume
-from pybroker.broker.domain.errors import InvalidDestination, RequestError, ResourceLimit, UnknownTransaction
+from pybroker.broker.domain.errors import (
+    InvalidDestination,
+    RequestError,
+    ResourceLimit,
+    UnknownTransaction,
+    unexpected,
+)
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.commands import (
     AckType,
@@ -59,6 +65,7 @@ from pybroker.transports.openwire.arrivals import (
     Acknowledgements,
     Arrival,
     Arrivals,
+    decode_rest,
 )
 from pybroker.transports.openwire.consumers import OpenWireConsumer
 from pybroker.transports.openwire.faults import MissingDestination, UnmatchedAck, WrongState
@@ -388,7 +395,8 @@ class OpenWireClient:
             if message_id.producer_id != producer_id and not self._is_bridge:
                 raise ForeignMessageId(f"{message_id} is not an id of its producer {producer_id}", transaction)
             command.destination = _checked(command.destination)
-            arrival = routing(stored(command)), producer_id, message_id.producer_sequence_id, transaction
+            message = routing(stored(command), decode_rest)
+            arrival = message, producer_id, message_id.producer_sequence_id, transaction
             self._send(arrival, command_id, response_required)
         except RequestError as error:
             self._refuse(error, command_id if response_required else None, transaction)
@@ -449,11 +457,11 @@ class OpenWireClient:
         consumer.start()
         return None
 
-    def _report_unencodable(self, consumer: OpenWireConsumer, delivery: Delivery, reason: str) -> None:
+    def _report_unencodable(self, consumer: OpenWireConsumer, delivery: Delivery, error: Exception) -> None:
         """Report a message that cannot be encoded; it is rejected later, not during the dispatch."""
         message = delivery.message
-        cause = f"message {message.message_id} of {message.destination} cannot be sent in this format: {reason}"
-        _log.error("%s: %s", consumer.consumer_id, cause)
+        cause = f"message {message.message_id} of {message.destination} cannot be sent in this format: {error}"
+        _log.error("%s: %s", consumer.consumer_id, cause, exc_info=unexpected(error))
         self._unencodable.append((consumer, delivery, cause))
         self._peer.send_connection_error(RequestError(cause))
 

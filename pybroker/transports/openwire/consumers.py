@@ -59,8 +59,8 @@ _HEADS_MAX: Final = 128
 _HEAD_BYTES_MAX: Final = 200
 """The limit to the bytes that are cached for one: names may have a thousand characters, and consumers be hundreds."""
 
-OnUnencodable = Callable[["OpenWireConsumer", Delivery, str], None]
-"""Called with a delivery that cannot be encoded for the peer, and the reason."""
+OnUnencodable = Callable[["OpenWireConsumer", Delivery, Exception], None]
+"""Called with a delivery that cannot be encoded for the peer, and the error."""
 
 
 class OpenWireConsumer:
@@ -296,7 +296,7 @@ class OpenWireConsumer:
             )
             self._peer.send(dispatch)
         except Exception as error:  # of any kind, it concerns this message: the link only queues bytes
-            self._on_unencodable(self, delivery, str(error))
+            self._on_unencodable(self, delivery, error)
         else:
             self._pulling = False
             self.pull_deadline = None

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.errors import RequestError
+from pybroker.broker.domain.errors import RequestError, unexpected
 from pybroker.broker.domain.ports import Clock, ConnectionPort
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.errors import StompRequestError
@@ -518,7 +518,13 @@ class StompClient:
     def _report_unwritable(self, subscription: StompSubscription, delivery: Delivery, error: Exception) -> None:
         """Send an ERROR for a message that cannot be rendered; it is rejected later, not during the dispatch."""
         message = delivery.message
-        _log.error("message %s of %s cannot be rendered: %s", message.message_id, message.destination, error)
+        _log.error(
+            "message %s of %s cannot be rendered: %s",
+            message.message_id,
+            message.destination,
+            error,
+            exc_info=unexpected(error),
+        )
         cause = f"the message cannot be rendered for a STOMP client: {error}"
         self._unwritable.append((subscription, delivery, cause))
         headers = {"message": f"{message.message_id}: {cause}", "content-type": "text/plain"}

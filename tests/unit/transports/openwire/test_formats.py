@@ -10,6 +10,7 @@ from pybroker.broker.domain.openwire.commands import (
     AckType,
     ActiveMQBlobMessage,
     ActiveMQMessage,
+    BrokerId,
     ConnectionErrorCommand,
     ConsumerControl,
     MessagePull,
@@ -201,3 +202,11 @@ def test_message_that_does_not_decode_affects_no_other(world: World, kind: dict[
     old.receive()
     assert not old.link.closed
     assert not sender.link.closed
+
+
+def test_message_of_an_old_client_that_the_store_could_not_read_is_refused(world: World) -> None:
+    old = world.client("old", offer=Offer(version=5))
+    old.session.receive(old.wire.encode_frame(old.message(ORDERS, broker_path=(BrokerId(None),))))
+    assert [type(each) for each in old.receive()] == [ConnectionErrorCommand]
+    assert old.link.closed
+    assert not world.broker.queues

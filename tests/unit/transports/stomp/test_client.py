@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.errors import MalformedData
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.transports.stomp.mapping import MessageWriter
+from tests.compiled import interpreted
 
 RECEIPT = "RECEIPT\nreceipt-id:r\n\n"
 
@@ -360,6 +363,27 @@ def test_unrenderable_message_is_rejected_after_the_dispatch(connect: Any, broke
         assert mode not in dict(broker.rejected)
         peer.session.written()
         assert "cannot be rendered" in dict(broker.rejected)[mode]
+
+
+@interpreted
+@pytest.mark.parametrize(("error", "has_traceback"), [(KeyError("x"), True), (MalformedData("x"), False)])
+def test_unexpected_error_of_rendering_has_a_traceback(
+    connect: Any,
+    broker: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    has_traceback: bool,
+) -> None:
+    def write(*_: object) -> None:
+        raise error
+
+    peer = connect()
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/q\n\n^")
+    monkeypatch.setattr(MessageWriter, "write", write)
+    broker.route(unwritable("q", "m"))
+    (record,) = [each for each in caplog.records if "cannot be rendered" in each.message]
+    assert (record.exc_info is not None) is has_traceback
 
 
 def unwritable(name: str, message_id: str) -> Message:
