@@ -23,7 +23,7 @@ IN_MEMORY := --in-memory --override-ini=tmp_path_retention_policy=failed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo start broker quick test test-together test-alone check compiled compiled-smoke compiled-tests nightly wheel kills fences hostile long-run models simulation format lock setup clean
+.PHONY: help demo start broker quick test test-together test-alone check compiled compiled-smoke compiled-tests nightly wheel kills fences fuzz hostile long-run models simulation format lock setup clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,10 @@ kills: .venv/.complete ## Kill masters under load, 200 times for STOMP and Java,
 # Of the measured processes the attacker and the bystander share the last core; the broker has the others.
 hostile: .venv/.complete ## Attack a broker: how long does an unrelated client wait? ATTACK=name, ARGS='--activemq --json FILE'
 	$(BIN)/python -m benchmarks.hostile $(addprefix --attack=,$(ATTACK)) $(ARGS)
+
+# A run that was interrupted goes on; a finding names the command that plays it again, from a file in build/fuzz.
+fuzz: .venv/.complete ## Send brokers and decoders a million mutated frames of each protocol, for hours. ARGS='--seed 7 --protocol stomp'
+	$(BIN)/python -m benchmarks.fuzz --state build/fuzz/state.json $(ARGS)
 
 long-run: .venv/.complete ## A day's connections and messages in minutes: the broker's memory must stay flat. ARGS='--cycles 40000'
 	$(BIN)/python -m benchmarks.long_run $(ARGS)

@@ -75,7 +75,7 @@ class Record:
 class OpenWireBystander:
     """One connection with a producer and a consumer."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, user: str | None, password: str | None, *, exclusive: bool) -> None:
         self._socket = _connect(port)
         self._stream = self._socket.makefile("rb")
         self._number = self._sequence = 0
@@ -86,10 +86,17 @@ class OpenWireBystander:
         self._consumer = wire.ConsumerId(self._id, 1, 1)
         self._queue = queue(f"{QUEUE}.OPENWIRE")
         self._socket.sendall(encode_offer(Offer(max_inactivity_ms=0)))
-        self._request(wire.ConnectionInfo(connection_id=wire.ConnectionId(self._id), client_id=self._id))
+        identity = wire.ConnectionId(self._id)
+        self._request(
+            wire.ConnectionInfo(connection_id=identity, client_id=self._id, user_name=user, password=password)
+        )
         self._request(wire.SessionInfo(session_id=wire.SessionId(self._id, 1)))
         self._request(wire.ProducerInfo(producer_id=self._producer))
-        self._request(wire.ConsumerInfo(consumer_id=self._consumer, destination=self._queue, prefetch_size=10))
+        self._request(
+            wire.ConsumerInfo(
+                consumer_id=self._consumer, destination=self._queue, prefetch_size=10, exclusive=exclusive
+            )
+        )
 
     def round(self, record: Record) -> None:
         """Do one round."""
@@ -162,13 +169,15 @@ class OpenWireBystander:
 class StompBystander:
     """One connection with a subscription, and others that only connect."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, user: str | None, password: str | None, *, exclusive: bool) -> None:
         self._port = port
+        self._login = f"login:{user}\npasscode:{password}\n" if user else ""
         self._rounds = 0
         self._socket = self._connected()
         self._rest = b""
         destination = f"/queue/{QUEUE}.STOMP"
-        self._socket.sendall(f"SUBSCRIBE\nid:1\nack:auto\ndestination:{destination}\nreceipt:s\n\n\0".encode())
+        head = f"id:1\nack:auto\ndestination:{destination}\nreceipt:s\nactivemq.exclusive:{str(exclusive).lower()}"
+        self._socket.sendall(f"SUBSCRIBE\n{head}\n\n\0".encode())
         self._expect(b"RECEIPT")
         self._send = f"SEND\ndestination:{destination}\npersistent:true\nreceipt:r\n\nbystander\0".encode()
 
@@ -190,7 +199,7 @@ class StompBystander:
     def _connected(self) -> socket.socket:
         made = _connect(self._port)
         made.settimeout(_CONNECT_SECONDS)
-        made.sendall(b"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n\n\0")
+        made.sendall(f"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n{self._login}\n\0".encode())
         answer = b""
         while b"\0" not in answer:
             chunk = made.recv(1 << 16)
@@ -250,9 +259,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--openwire", type=int, required=True)
     parser.add_argument("--stomp", type=int, required=True)
+    parser.add_argument("--user", help="of a broker with logins")
+    parser.add_argument("--password")
+    parser.add_argument("--exclusive", action="store_true", help="share messages with no consumer of a pattern")
     options = parser.parse_args()
     record = Record()
-    clients = (OpenWireBystander(options.openwire), StompBystander(options.stomp))
+    login = options.user, options.password
+    clients = (
+        OpenWireBystander(options.openwire, *login, exclusive=options.exclusive),
+        StompBystander(options.stomp, *login, exclusive=options.exclusive),
+    )
     for client in clients:
         client.round(Record())
         threading.Thread(target=_rounds(client, record), daemon=True).start()
