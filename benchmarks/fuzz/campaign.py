@@ -132,8 +132,7 @@ class Campaign:
     def clean(self, made: Round) -> None:
         """Remove what a round has left, and judge what remains."""
         victim = self._victim
-        clients = {f"fuzz-{number}" for number, _, _ in made.spans} | {"c", "fuzz", ""}
-        victim.sweep(clients)
+        victim.sweep()
         sockets = victim.sockets(self._sockets)
         if sockets > self._sockets:
             what = f"{sockets} sockets are open, {self._sockets} were at the start"

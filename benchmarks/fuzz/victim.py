@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +21,12 @@ from benchmarks.hostile.processes import certificate
 from benchmarks.hostile.target import FORMAT, Target, message, topic
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire import commands as wire
+from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.security import User
 from pybroker.security import hashes, users_toml
 from pybroker.security.accounts import Account
+from pybroker.store.journal.replay import replay
+from pybroker.store.journal.state import StoreState
 
 ADMIN: Final = "admin"
 BYSTANDER: Final = "bystander"
@@ -96,7 +99,7 @@ class Victim:
         try:
             self.ports = self._listening()
             if logins:
-                self.sweep(())  # a user who has logged in once is not refused for the failures of others
+                self.sweep()  # a user who has logged in once is not refused for the failures of others
         except BaseException:
             self.kill()
             raise
@@ -129,13 +132,9 @@ class Victim:
         ports = ["--openwire", str(self.ports["openwire"]), "--stomp", str(self.ports["stomp"]), "--exclusive"]
         return [*ports, "--user", BYSTANDER, "--password", PASSWORD] if self.logins else ports
 
-    def sweep(self, clients: Iterable[str]) -> None:
-        """Remove what cases have left: jobs, prepared branches, durable subscriptions, destinations and messages.
-
-        Args:
-            clients: client ids whose durable subscriptions go.
-        """
-        asyncio.run(asyncio.wait_for(self._sweep(clients), _SWEEP_SECONDS))
+    def sweep(self) -> None:
+        """Remove what cases have left: jobs, prepared branches, durable subscriptions, destinations and messages."""
+        asyncio.run(asyncio.wait_for(self._sweep(), _SWEEP_SECONDS))
 
     def stop(self) -> int:
         """Request an orderly end, and return the exit code."""
@@ -162,7 +161,7 @@ class Victim:
                 count += str(each.readlink()).startswith("socket:")
         return count
 
-    async def _sweep(self, clients: Iterable[str]) -> None:
+    async def _sweep(self) -> None:
         target = Target(openwire_port=self.ports["openwire"], stomp_port=0, tls_port=0, quick=True)
         login = {"user_name": ADMIN, "password": PASSWORD} if self.logins else {}
         client = await target.openwire(**login)
@@ -178,8 +177,11 @@ class Victim:
         )
         branches = [client.transaction(wire.TransactionType.ROLLBACK, each) for each in recovered.data or ()]
         await client.requests(branches)
+        state = StoreState()
+        replay(self.store / "kahadb", state)
         await client.requests(
-            wire.RemoveSubscriptionInfo(connection_id=name, client_id=each, subscription_name="s") for each in clients
+            wire.RemoveSubscriptionInfo(connection_id=name, client_id=info.client_id, subscription_name=info.name)
+            for info in (decode_subscription_info(each.info) for _, _, each in state.subscriptions())
         )
         await client.consume(topic("ActiveMQ.Advisory.Queue,ActiveMQ.Advisory.Topic"), prefetch=32_000)
         await client.settle()
