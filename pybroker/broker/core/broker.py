@@ -51,7 +51,7 @@ from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
-from pybroker.broker.domain.openwire.message import view
+from pybroker.broker.domain.openwire.message import outline
 from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
@@ -498,7 +498,7 @@ class BrokerCore(Host):
             AccessDenied: its user may not.
         """
         owner.require(Right.WRITE, topic(MANAGEMENT))
-        reply_to = view(message).reply_to
+        reply_to = outline(message).reply_to
         for part in () if reply_to is None else parts(reply_to):
             owner.require(Right.WRITE, part)
             if not part.is_temporary and self.destinations.existing(part) is None:

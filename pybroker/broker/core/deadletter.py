@@ -40,7 +40,7 @@ from pybroker.broker.core.policy import (
 from pybroker.broker.domain.destination import Destination, queue
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.message import to_message, view
+from pybroker.broker.domain.openwire.message import outline, to_message
 from pybroker.broker.domain.openwire.rerouting import unread
 from pybroker.broker.domain.openwire.values import Long, Value, encode_map
 from pybroker.broker.domain.ports import Clock
@@ -237,7 +237,7 @@ def dead_letter_copy(message: Message, place: Destination, cause: str, expiratio
     Raises:
         MalformedOpenWire: the message does not decode.
     """
-    original = view(message)
+    original = outline(message)
     properties: dict[str, Value] = dict(original.properties)
     if not expiration:
         properties.setdefault(EXPIRATION_PROPERTY, Long(original.expiration))

@@ -25,7 +25,7 @@ from pybroker.broker.core.policy import (
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.message import OpenWireMessage, fields_of, to_message
+from pybroker.broker.domain.openwire.message import OpenWireMessage, outline, to_message
 from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.openwire.values import Value, encode_map
 from pybroker.broker.domain.ports import Clock
@@ -171,7 +171,7 @@ class RetainedHistory:
 
     def _without_retain(self, message: Message) -> Message:
         try:
-            fields = fields_of(message)
+            fields = outline(message)
             properties = dict(fields.properties)
         except MalformedOpenWire:
             return message  # without properties it cannot be a message to retain

@@ -27,7 +27,7 @@ from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.heads import place
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.loose import Reader, UnencodableOpenWire
-from pybroker.broker.domain.openwire.message import OpenWireMessage, decode, encode, to_message, view
+from pybroker.broker.domain.openwire.message import OpenWireMessage, encode, outline, outline_of, to_message
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.openwire.values import Value, encode_map, with_entry
@@ -123,7 +123,7 @@ def outside_transaction(message: Message) -> bytes:
 
     An ActiveMQ that takes over the job would otherwise store the message in that transaction, and lose it.
     """
-    fields = view(message)
+    fields = outline(message)
     if fields.transaction_id is None and fields.original_transaction_id is None:
         return message.data
     return encode(replace(fields, transaction_id=None, original_transaction_id=None))
@@ -140,7 +140,7 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId, *, i
         MalformedOpenWire: the job's message does not decode.
         RequestError: a required field is missing.
     """
-    fields = decode(data)
+    fields = outline_of(data)
     asked = fields.properties
     properties = {name: value for name, value in asked.items() if name not in (DELAY, PERIOD, REPEAT, CRON)}
     properties[JOB_ID] = job.job_id
@@ -182,7 +182,7 @@ def described(job: Job, data: bytes, reply_to: Destination, producer_id: Produce
         MalformedOpenWire: the job's message does not decode.
         RequestError: a required field is missing.
     """
-    fields = decode(data)
+    fields = outline_of(data)
     properties = fields.marshalled_properties or b""
     if JOB_ID.encode() in properties:  # an ActiveMQ's job
         properties = encode_map({**fields.properties, JOB_ID: job.job_id})

@@ -63,7 +63,7 @@ from pybroker.broker.domain.jobs import TIME_MAX, InvalidSchedule, Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.message import routing, view
+from pybroker.broker.domain.openwire.message import outline, routing
 from pybroker.broker.domain.ports import Clock
 
 MANAGEMENT: Final = "ActiveMQ.Scheduler.Management"
@@ -227,7 +227,7 @@ class Scheduler:
             ResourceLimit: there are too many jobs, or browses.
         """
         try:
-            properties = view(message).properties
+            properties = outline(message).properties
         except MalformedOpenWire as error:
             raise InvalidSchedule(f"the message's properties do not decode: {error}") from error
         if is_management(message):
@@ -247,7 +247,7 @@ class Scheduler:
     def is_for(self, message: Message) -> bool:
         """Return True if a message is for the scheduler, without regard to limits; False if it is invalid."""
         try:
-            return is_management(message) or timetable(view(message).properties) is not None
+            return is_management(message) or timetable(outline(message).properties) is not None
         except (MalformedOpenWire, InvalidSchedule):
             return False
 
@@ -271,7 +271,7 @@ class Scheduler:
         if is_management(message):
             self._manage(message, worker)
             return True
-        wanted = timetable(view(message).properties)
+        wanted = timetable(outline(message).properties)
         if wanted is None:
             raise InvalidSchedule("the message has no timetable")
         job_id = self._free_id(message)
@@ -458,7 +458,7 @@ class Scheduler:
     # ------------------------------------------------------------ management
 
     def _manage(self, message: Message, worker: PiecewiseWorker | None) -> None:
-        fields = view(message)
+        fields = outline(message)
         action, job_id = fields.properties.get(ACTION), fields.properties.get(JOB_ID)
         start, end = _window(message)
         if action == BROWSE and fields.reply_to is not None:
@@ -667,6 +667,6 @@ _MANAGEMENT_LOWER = MANAGEMENT.lower()
 
 def _window(message: Message) -> tuple[int, int]:
     """Return the range of times of a scheduler command. Raises `InvalidSchedule` if it is not a range."""
-    properties = view(message).properties
+    properties = outline(message).properties
     start, end = number(properties, ACTION_START), number(properties, ACTION_END)
     return (0, TIME_MAX) if start is None or end is None else (start, end)

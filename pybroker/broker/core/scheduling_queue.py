@@ -31,7 +31,7 @@ from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.jobs import JobStore
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.message import to_message, view
+from pybroker.broker.domain.openwire.message import outline, to_message
 from pybroker.broker.domain.ports import MessageStore, RemovalReason
 
 SCHEDULING_QUEUE: Final = queue("PYBROKER.Scheduled")
@@ -142,7 +142,7 @@ class SchedulingQueue:
 
 def to_scheduling_queue(message: Message) -> Message:
     """Return a copy of a message that is addressed to the scheduling queue."""
-    fields = view(message)
+    fields = outline(message)
     return to_message(replace(fields, destination=SCHEDULING_QUEUE, original_destination=fields.destination))
 
 
@@ -153,5 +153,5 @@ def _from_scheduling_queue(message: Message) -> Message:
         MalformedOpenWire: the message does not decode.
         RequestError: it has no original destination, because a client of an ActiveMQ sent it to this queue.
     """
-    fields = view(message)
+    fields = outline(message)
     return to_message(replace(fields, destination=fields.original_destination, original_destination=None))

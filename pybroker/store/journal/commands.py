@@ -332,6 +332,13 @@ def encode_remove_record(
     return _record_head(_REMOVE_MESSAGE, len(body)) + body
 
 
+def encode_job_pieces(job: AddScheduledJob) -> tuple[bytes, bytes, bytes]:
+    """Return the whole user record of an `AddScheduledJob`, with the message's bytes as they are."""
+    before, data, after = _scheduled_job_parts(job)
+    head = _record_head(CommandType.ADD_SCHEDULED_JOB, len(before) + len(data) + len(after))
+    return head + before, data, after
+
+
 def encode(command: Command) -> bytes:
     """Return a command's payload, as ActiveMQ would write it."""
     kind, body = _body(command)
@@ -381,7 +388,7 @@ def _body(command: Command) -> tuple[CommandType, bytes]:
             body = number_field(0x08, source_file_id) + number_field(0x10, rewrite_type)
             return CommandType.REWRITTEN_DATA_FILE, body if skip else body + number_field(0x18, False)
         case AddScheduledJob():
-            return CommandType.ADD_SCHEDULED_JOB, _scheduled_job_body(command)
+            return CommandType.ADD_SCHEDULED_JOB, b"".join(_scheduled_job_parts(command))
         case RescheduleJob(scheduler, job_id, execution, next_execution, count):
             times = number_field(0x18, execution) + number_field(0x20, next_execution) + number_field(0x28, count)
             return CommandType.RESCHEDULE_JOB, text_field(0x0A, scheduler) + text_field(0x12, job_id) + times
@@ -444,20 +451,20 @@ def _subscription_prefix(destination: Destination, subscription_key: str) -> byt
     return bytes_field(0x0A, _destination(destination)) + text_field(0x12, subscription_key)
 
 
-def _scheduled_job_body(job: AddScheduledJob) -> bytes:
-    return b"".join(
-        (
-            text_field(0x0A, job.scheduler),
-            text_field(0x12, job.job_id),
-            number_field(0x18, job.start_time),
-            text_field(0x22, job.cron_entry),
-            number_field(0x28, job.delay),
-            number_field(0x30, job.period),
-            number_field(0x38, job.repeat),
-            bytes_field(0x42, sized(job.payload)),
-            number_field(0x48, job.next_execution_time),
-        )
+def _scheduled_job_parts(job: AddScheduledJob) -> tuple[bytes, bytes, bytes]:
+    """Return the fields before the payload's bytes, those, and the fields after them."""
+    size = len(job.payload)
+    before = (
+        text_field(0x0A, job.scheduler),
+        text_field(0x12, job.job_id),
+        number_field(0x18, job.start_time),
+        text_field(0x22, job.cron_entry),
+        number_field(0x28, job.delay),
+        number_field(0x30, job.period),
+        number_field(0x38, job.repeat),
+        b"\x42" + varint(SIZE_PREFIX.size + size) + SIZE_PREFIX.pack(size),
     )
+    return b"".join(before), job.payload, number_field(0x48, job.next_execution_time)
 
 
 @lru_cache(CACHED_DESTINATIONS)

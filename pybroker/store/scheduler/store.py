@@ -27,7 +27,7 @@ from pybroker import __version__
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.store import regular
-from pybroker.store.journal.appender import JournalSettings
+from pybroker.store.journal.appender import PIECE_BYTES_MIN, JournalSettings
 from pybroker.store.journal.cleanup import TRACE_ENTRIES_MAX
 from pybroker.store.journal.commands import (
     AddScheduledJob,
@@ -37,6 +37,7 @@ from pybroker.store.journal.commands import (
     Trace,
     decode,
     encode,
+    encode_job_pieces,
 )
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location, encode_record
@@ -176,8 +177,13 @@ class JournalJobStore:
             StoreUnavailable: the store has stopped.
         """
         for job in jobs:
-            record = _making(job, self.load(job))
-            self._made(job, self._writer.append(record), len(record))
+            pieces = encode_job_pieces(add_command(job, self.load(job)))
+            size = sum(map(len, pieces))
+            if size < PIECE_BYTES_MIN:
+                location = self._writer.append(b"".join(pieces))
+            else:
+                location = self._writer.append_pieces(pieces)
+            self._made(job, location, size)
 
     def load(self, job: Job) -> bytes:
         """Return a job's message. Reads it from disk if it is not in memory.
@@ -395,7 +401,7 @@ class JournalJobStore:
 
 def _making(job: Job, data: bytes, scheduler: str = SCHEDULER) -> bytes:
     """Return the record that adds a job as it is now."""
-    return encode_record(encode(add_command(job, data, scheduler)))
+    return b"".join(encode_job_pieces(add_command(job, data, scheduler)))
 
 
 def _ending(job: Job) -> bytes:

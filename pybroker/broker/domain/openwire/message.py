@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import error as StructError
+from typing import Final, cast
 
 from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.destination import Destination
@@ -33,7 +34,7 @@ from pybroker.broker.domain.openwire.body import (
     inflate,
     inflate_bytes_message,
 )
-from pybroker.broker.domain.openwire.decoded_cache import keep
+from pybroker.broker.domain.openwire.decoded_cache import ENTRY_BYTES_MAX, keep
 from pybroker.broker.domain.openwire.ids import ConsumerId as ConsumerId
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId as OpenWireMessageId
 from pybroker.broker.domain.openwire.ids import ProducerId as ProducerId
@@ -329,9 +330,10 @@ def _header(fields: OpenWireMessage) -> tuple[bytes, ...]:
 
 
 def _payload(fields: OpenWireMessage) -> tuple[bytes, ...]:
-    structure = fields.data_structure
+    structure, content = fields.data_structure, fields.content
     return (
-        byte_sequence(fields.content),
+        NULL if content is None else PRESENT + INT.pack(len(content)),
+        content or b"",
         byte_sequence(fields.marshalled_properties),
         NULL if structure is None else PRESENT + structure,
     )
@@ -356,6 +358,9 @@ def _blob_fields(fields: OpenWireMessage) -> bytes:
 
 
 # ---------------------------------------------------------------- messages as the broker carries them
+
+_LARGE_BYTES: Final = ENTRY_BYTES_MAX
+"""The length above which decoded fields are not kept, and copying the content takes a millisecond or more."""
 
 
 def to_message(fields: OpenWireMessage) -> Message:
@@ -396,7 +401,26 @@ def view(message: Message) -> OpenWireMessage:
     return fields
 
 
-def fields_of(message: Message) -> OpenWireMessage:
-    """Return a message's fields as `view` does, but keep none for the next."""
-    fields = message.decoded
-    return fields if isinstance(fields, OpenWireMessage) else decode(message.data)
+def outline(message: Message) -> OpenWireMessage:
+    """Return a message's fields as `view` does, to read headers and properties, or to make another message of them.
+
+    The content of a large message is not copied, and cannot be read.
+
+    Raises:
+        MalformedOpenWire: the message's data do not decode.
+    """
+    return view(message) if len(message.data) <= _LARGE_BYTES else outline_of(message.data)
+
+
+def outline_of(data: bytes) -> OpenWireMessage:
+    """Return the fields in a message's data, as `outline` does.
+
+    Raises:
+        MalformedOpenWire: the data do not decode.
+    """
+    if len(data) <= _LARGE_BYTES:
+        return decode(data)
+    fields, start, stop = decode_around_content(data)
+    if stop:
+        fields.content = cast("bytes", memoryview(data)[start:stop])
+    return fields
