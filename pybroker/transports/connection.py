@@ -45,7 +45,7 @@ _FLUSH_BYTES = 256 << 10
 _CHUNK_BYTES: Final = 256 << 10
 """The most output that is handed to the transport at a time. So it keeps no more that the kernel has not taken."""
 
-_FLUSHED_BYTES: Final = 2 << 20
+_FLUSHED_BYTES: Final = 512 << 10
 """The limit to the output of one connection in one turn: the peer may read it as fast as it is written."""
 
 _JOINED_BYTES_MAX = 4 << 10

@@ -254,8 +254,10 @@ public final class Rights extends Area {
         owner.close();
         ActiveMQConnection other = created("u");
         other.setClientID(named("id"));
-        other.start();
-        return described(() -> auto(other).unsubscribe("d"));
+        return described(() -> {
+            other.start();
+            auto(other).unsubscribe("d");
+        });
     }
 
     // ------------------------------------------------------------ advisories

@@ -186,6 +186,8 @@ class Scheduler:
         """The jobs that runs of cron jobs have started since the first of them began."""
         self._loaded_bytes = 0
         """Bytes of the messages loaded in this turn."""
+        self._loaded: tuple[Job, bytes] | None = None
+        """A large message that was read, and its job, which is sent in the next turn."""
         self._browse_at = 0
         self._armed: int | None = None
         self._is_stopped = False
@@ -355,10 +357,21 @@ class Scheduler:
         return self._deliver(job, data, message, now)
 
     def _load(self, job: Job, now: int) -> bytes | None:
-        """Return a job's message; None if it cannot be read, which affects this job only."""
+        """Return a job's message; None if it cannot be read now, which affects this job only.
+
+        A large message that is read from disk is sent in the next turn, as each takes a long time for its size.
+        """
+        if self._loaded is not None and self._loaded[0] is job:
+            data, self._loaded = self._loaded[1], None
+            self._loaded_bytes += len(data)
+            return data
         try:
             data = self._jobs.load(job)
             self._loaded_bytes += len(data)
+            if job.data is None and len(data) > FIRED_BYTES_MAX and self._loaded is None:
+                self._loaded = job, data
+                self._job_queue.push(job, 0)  # before all others
+                return None
             return data
         except NotReadYet as error:
             _log.debug("scheduled message %s has to wait: %s", job.job_id, error)
@@ -474,6 +487,8 @@ class Scheduler:
         self._arm()
 
     def _cancel(self, job: Job) -> None:
+        if self._loaded is not None and self._loaded[0] is job:
+            self._loaded = None
         self._jobs.remove(job)
         self._job_queue.discard(job)
 

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from mmap import mmap
 from struct import Struct
+from struct import error as StructError
 from typing import NamedTuple, assert_never
 
 from pybroker.broker.domain.destination import Destination, DestinationType
@@ -337,6 +338,32 @@ def encode_job_pieces(job: AddScheduledJob) -> tuple[bytes, bytes, bytes]:
     before, data, after = _scheduled_job_parts(job)
     head = _record_head(CommandType.ADD_SCHEDULED_JOB, len(before) + len(data) + len(after))
     return head + before, data, after
+
+
+def find_payload(record: bytes) -> tuple[str, int, int]:
+    """Return the job id of an `AddScheduledJob`, and offset and size of its message, in the beginning of its record.
+
+    Raises:
+        MalformedRecord: it is no such record, or the message begins later.
+    """
+    try:
+        if record[RECORD_HEADER_BYTES] == CommandType.ADD_SCHEDULED_JOB:
+            _, position = read_varint(record, RECORD_HEADER_BYTES + 1)
+            job_id = ""
+            while True:
+                tag, (value, position) = record[position], read_varint(record, position + 1)
+                if tag == 0x42:
+                    (size,) = _size_at(record, position)
+                    if size == value - SIZE_PREFIX.size:
+                        return job_id, position + SIZE_PREFIX.size, size
+                    break
+                if tag & 7:  # delimited; the others are numbers
+                    if tag == 0x12:
+                        job_id = record[position : position + value].decode()
+                    position += value
+    except (IndexError, StructError, UnicodeDecodeError) as error:
+        raise MalformedRecord(f"a job does not begin as one: {error}") from error
+    raise MalformedRecord("another record where a job should be")
 
 
 def encode(command: Command) -> bytes:

@@ -30,17 +30,16 @@ from pybroker.store import regular
 from pybroker.store.journal.appender import PIECE_BYTES_MIN, JournalSettings
 from pybroker.store.journal.cleanup import TRACE_ENTRIES_MAX
 from pybroker.store.journal.commands import (
-    AddScheduledJob,
     Command,
     RemoveScheduledJob,
     RescheduleJob,
     Trace,
-    decode,
     encode,
     encode_job_pieces,
+    find_payload,
 )
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import RECORD_HEADER_BYTES, Location, encode_record
+from pybroker.store.journal.format import Location, encode_record
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import Damage, data_files, unavailable
 from pybroker.store.journal.reserve import BorrowedReserve
@@ -50,6 +49,9 @@ from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.recovery import CLEAN_STOP, INDEX_FILES, JobReading
 from pybroker.store.scheduler.state import SCHEDULER, JobState, add_command, place, removable, renewable
+
+_FIRST_READ_BYTES: Final = 256 << 10
+"""The bytes of a record that are read at once; the head of a job has no more."""
 
 HELD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Limit on the messages kept in memory."""
@@ -199,14 +201,18 @@ class JournalJobStore:
         try:
             with open(path, "rb", buffering=0, opener=regular.opener) as file:
                 file.seek(where.location.offset)
-                record = file.read(where.size)
+                record = file.read(min(where.size, _FIRST_READ_BYTES))
+                job_id, offset, size = find_payload(record)
+                if offset + size <= len(record):
+                    data = record[offset : offset + size]
+                else:  # a large message is read without a copy
+                    file.seek(where.location.offset + offset)
+                    data = file.read(size)
+            if job_id == job.job_id and len(data) == size:
+                return data
+            reason = "another record where a job should be"
         except OSError as error:
             raise unavailable(path, error) from error
-        try:
-            command = decode(record[RECORD_HEADER_BYTES:])
-            if isinstance(command, AddScheduledJob) and command.job_id == job.job_id:
-                return command.payload
-            reason = "another record where a job should be"
         except MalformedRecord as error:
             reason = f"a job does not decode: {error}"
         hint = "the file was changed by someone else, or the disk is failing: check it, and restore a copy"

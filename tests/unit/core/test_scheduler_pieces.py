@@ -10,9 +10,11 @@ from pybroker.broker.core.piecewise import PiecewiseWorker, carry_out
 from pybroker.broker.core.scheduler import FIRED_BYTES_MAX, FOUND_MAX
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import ResourceLimit
+from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId
 from pybroker.broker.domain.openwire.values import Value
+from pybroker.store.scheduler.memory import MemoryJobStore
 from tests.compiled import interpreted
 from tests.unit.core.test_scheduler import MANAGEMENT, PRODUCER, START, World, message, scheduled_at
 
@@ -50,6 +52,42 @@ def test_large_messages_that_are_due_are_few_in_a_turn(world: World) -> None:
         assert len(world.drain()) == expected
         world.sync()
         world.run_to(world.now)
+
+
+class OnDisk(MemoryJobStore):
+    """Reads each message from disk, as the journal does with large ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: dict[str, bytes] = {}
+        self.read: list[str] = []
+
+    def add(self, *jobs: Job) -> None:
+        super().add(*jobs)
+        for job in jobs:
+            self.data[job.job_id], job.data = job.data or b"", None
+
+    def load(self, job: Job) -> bytes:
+        self.read.append(job.job_id)
+        return self.data[job.job_id]
+
+
+def test_large_message_that_was_read_from_disk_is_sent_in_the_next_turn() -> None:
+    jobs = OnDisk()
+    world = World(jobs=jobs)
+    for name in "ab":
+        world.send(name + "x" * FIRED_BYTES_MAX, properties={"AMQ_SCHEDULED_DELAY": 1000})
+    cancelled = world.send("c" + "x" * FIRED_BYTES_MAX, properties={"AMQ_SCHEDULED_DELAY": 1000})
+    world.now = START + 1000
+    counts = []
+    for _ in range(5):
+        world.scheduler.fire(world.now)
+        counts.append((len(jobs.read), len(world.sent)))
+    assert counts == [(1, 0), (1, 1), (2, 1), (2, 2), (3, 2)]
+    world.order("REMOVE", scheduledJobId=cancelled.message_id)
+    world.scheduler.fire(world.now)
+    assert (len(world.sent), world.job_count) == (2, 0)
+    assert world.scheduler._loaded is None
 
 
 class Worker(PiecewiseWorker):

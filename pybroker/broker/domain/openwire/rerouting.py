@@ -21,6 +21,8 @@ from pybroker.broker.domain.openwire.layout import BODY_AT, MESSAGE, packed
 from pybroker.broker.domain.openwire.loose import Reader
 from pybroker.broker.domain.openwire.shapes import skip_fields
 
+_LARGE_BYTES = 64 << 10
+
 _BETWEEN_ID_AND_DELIVERY = MESSAGE.shape("original_transaction_id", "correlation_id")
 _PERSISTENT_EXPIRATION = packed(MESSAGE.run("persistent", "expiration"))
 
@@ -47,7 +49,8 @@ class Rerouting:
         start = reader.offset
         ids.read_destination(reader)
         self._original = data[start : reader.offset]
-        self._tail = data[reader.offset :]
+        # Of a large message the copies alone take milliseconds, for small ones a view costs more than it saves.
+        self._tail: bytes | memoryview = (memoryview(data) if len(data) > _LARGE_BYTES else data)[reader.offset :]
         self._message = message
 
     def copy(self, destination: Destination, original: Destination | None = None) -> Message:
