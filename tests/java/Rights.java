@@ -253,8 +253,8 @@ public final class Rights extends Area {
         auto(owner).createDurableSubscriber(new ActiveMQTopic("S.secret"), "d").close();
         owner.close();
         ActiveMQConnection other = created("u");
-        other.setClientID(named("id"));
         return described(() -> {
+            other.setClientID(named("id"));
             other.start();
             auto(other).unsubscribe("d");
         });
