@@ -197,3 +197,51 @@ async def topic_ack_all(target: Target) -> str:
         await client.request(ack)
         await client.request(client.transaction(wire.TransactionType.ROLLBACK, transaction))
     return f"{client.messages:,} received; {common(client.errors)}"
+
+
+async def _wide_window(target: Target, count: int) -> tuple[OpenWire, OpenWire, wire.ConsumerId]:
+    """Return a producer, and the client and consumer that hold so many messages."""
+    producer, client = await target.openwire(), await target.openwire()
+    for _ in range(0, count, 2000):
+        await producer.write(producer.messages_to(_QUEUE, 2000, text="x", persistent=True))
+        await producer.settle(60)
+    consumer = await client.consume(_QUEUE, prefetch=1_000_000)
+    await client.messages_reach(count, 40)
+    return producer, client, consumer
+
+
+@attack("last-delivered", seconds_max=100)
+async def last_delivered(target: Target) -> str:
+    """A consumer that holds 90,000 messages closes, and says that it has received one that is none of them."""
+    await target.begin()
+    _, client, consumer = await _wide_window(target, target.sized(90_000, 4000))
+    await client.request(wire.RemoveInfo(object_id=consumer, last_delivered_sequence_id=0))
+    return f"{client.messages:,} held; {common(client.errors)}"
+
+
+@attack("rollback-newest", seconds_max=100)
+async def rollback_newest(target: Target) -> str:
+    """A window of 90,000 messages; 50 transactions acknowledge the newest, and roll back."""
+    await target.begin()
+    count = target.sized(90_000, 4000)
+    producer, client, consumer = await _wide_window(target, count)
+    failures = []
+    for number in range(1, 51):
+        local = LocalTransactionId(client.id, number)
+        ack = _ack(consumer, producer, wire.AckType.INDIVIDUAL, last=count, count=1)
+        ack.transaction_id = local
+        kinds = wire.TransactionType.BEGIN, wire.TransactionType.ROLLBACK
+        failures += await client.requests(
+            [client.transaction(kinds[0], local), ack, client.transaction(kinds[1], local)]
+        )
+    return f"{client.messages:,} held; {common(failures)}"
+
+
+@attack("ack-range-unmatched", seconds_max=100)
+async def ack_range_unmatched(target: Target) -> str:
+    """A window of 90,000 messages, and for 4 s ranges that end at a message which is not there."""
+    await target.begin()
+    producer, client, consumer = await _wide_window(target, target.sized(90_000, 4000))
+    ack = _ack(consumer, producer, wire.AckType.STANDARD, last=9_999_999, count=9_999_999)
+    sent = await client.flood(FORMAT.encode_frame(ack) * 200, target.sized(4, 1))
+    return f"{client.messages:,} held; {sent:,} frames"
