@@ -5,14 +5,14 @@ mistake in the code.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from pybroker.broker.core.consumer import BrokerConsumer as CoreConsumer
-from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.scheduler import Scheduler
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles
@@ -100,8 +100,11 @@ def _no_catching_up(self: Follower, progress: Any = None) -> None:
     """Serve what was followed so far."""
 
 
-def _seen_by_no_one(self: CoreConsumer, references: Iterable[Reference]) -> tuple[list[Reference], list[Reference]]:
-    return [], list(references)
+_giving_back = CoreConsumer._giving_back
+
+
+def _seen_by_no_one(self: CoreConsumer, seen_to: int) -> Steps:
+    return _giving_back(self, 0)
 
 
 def _forgetful(self: JournalStore, producer_id: str) -> int:
@@ -192,7 +195,7 @@ VARIANTS: dict[str, Variant] = {
     "commits-in-parts": Variant("cluster", "sends before the commit", JournalStore, "add", _add_at_once),
     "consumed-in-memory": Variant("cluster", "does not write acknowledgements", JournalStore, "remove", _no_remove),
     "redelivered-unmarked": Variant(
-        "cluster", "gives out again as if for the first time", CoreConsumer, "split", _seen_by_no_one
+        "cluster", "gives out again as if for the first time", CoreConsumer, "_giving_back", _seen_by_no_one
     ),
     "producers-forgotten": Variant(
         "cluster", "stores again what was consumed", JournalStore, "last_sequence", _forgetful
