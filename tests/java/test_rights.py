@@ -83,7 +83,9 @@ EXPECTED: dict[str, Any] = {
     "temporaryQueue": u("create: temp-queue://ID"),
     "temporaryQueueOfAnAdmin": "m",
     "userOnAMessage": "u",
-    "unsubscribe": "javax.jms.InvalidClientIDException: The client id Rights.unsubscribe.id belongs to another user <- nothing",
+    "unsubscribe": (
+        "javax.jms.InvalidClientIDException: The client id Rights.unsubscribe.id belongs to another user <- nothing"
+    ),
     "virtualTopic": "m",
     "wildcardAcrossRules": {"first": "readable", "silent": True},
     "wildcardAcrossRulesOfTopics": ["readable"],
