@@ -29,7 +29,7 @@ class Refusal(NamedTuple):
 
 
 class Verifiable(Protocol):
-    """What a password for some name is compared with. Equal ones have the same outcome."""
+    """An account, or a stand-in for an unknown user, that verifies a password. Equal ones return the same result."""
 
     @property
     def secret(self) -> str:

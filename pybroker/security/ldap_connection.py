@@ -28,7 +28,7 @@ SIZE_LIMIT_EXCEEDED: Final = 4
 INVALID_CREDENTIALS: Final = 49
 
 _REPR: Final = re.compile(r"""^[('"]+|(?:['"],\))+$""")
-"""What is around the text of an error that the library has made of another one."""
+"""Quotes and brackets around an error text of ldap3, which puts the `repr` of another exception into it."""
 
 
 class LdapUnavailable(BrokerError):

@@ -38,7 +38,7 @@ _FAMILIES: Final = {0x11: (socket.AF_INET, 4, 8), 0x21: (socket.AF_INET6, 16, 32
 
 
 class ProxyHeaderError(ProtocolError):
-    """What came is no header of version 2."""
+    """The received bytes are not a PROXY protocol header of version 2."""
 
 
 @dataclass(frozen=True, slots=True)

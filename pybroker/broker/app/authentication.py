@@ -1,4 +1,4 @@
-"""What decides who clients are during a term of mastership, and what has changes of users take effect."""
+"""Authentication while the broker is master: verifies logins, and applies changes of users and groups."""
 
 import asyncio
 import logging
@@ -23,7 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 class Authentication:
-    """Asks in this order: certificates of TLS clients, the file of users, the directory; and who may come without.
+    """Verifies a login by, in this order, the client certificate, the users file, and the LDAP directory.
+
+    Where `anonymous` allows it, clients without a login are admitted.
 
     Attributes:
         authenticator: decides who clients are.

@@ -236,7 +236,7 @@ class BrokerConsumer:
         self.match_count = 0
         self._granted: int = 0
         self._index: DeliveryIndex | None = None
-        """For a client that settles far from the order of delivery; None for others."""
+        """The outstanding deliveries by message id, once an acknowledgement is not for one of the oldest; else None."""
         self._pulled: int = 0
         self._matches = matcher(request.selector)
         self.is_selective = self._matches is not None or request.no_local

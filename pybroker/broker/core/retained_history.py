@@ -39,7 +39,7 @@ TIMED_BYTES_MAX = 64 << 20
 _RETAIN: Final = RETAIN.encode()
 
 RETAINED_PART: Final = 8
-"""What all topics keep for retroactive consumers may take this part of the broker's memory."""
+"""The messages that all topics keep for retroactive consumers may take this part of `memory_limit`: an eighth."""
 
 _log = logging.getLogger(__name__)
 
