@@ -627,8 +627,8 @@ class SocketConnection(asyncio.Protocol):
 
 
 def _is_large(piece: Piece) -> bool:
-    """Return True if other connections may write the same piece."""
-    return len(piece) >= LARGE_BYTES
+    """Return True if other connections may write the same piece, of which a part may have left here."""
+    return len(_whole(piece)) >= LARGE_BYTES
 
 
 def _whole(piece: Piece) -> bytes:

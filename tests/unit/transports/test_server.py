@@ -534,6 +534,19 @@ def test_output_that_the_peer_leaves_unread_is_counted(run: Run) -> None:
     run(scenario)
 
 
+def test_end_of_a_long_piece_is_counted_as_the_piece_that_others_share(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        world.server.unread = unread = OutputMemory(1 << 30)
+        piece = bytes((512 << 10) + 1000)  # of which 1,000 bytes are left for another turn
+        sessions = [(await world.meet())[1] for _ in range(3)]
+        for session in sessions:  # all within one turn
+            session.link.write(piece)
+            assert session.link.unsent_bytes >= 1000
+        assert unread.total <= 2 * len(piece)
+
+    run(scenario)
+
+
 def test_peer_is_not_read_once_the_share_of_unread_output_is_used(run: Run) -> None:
     async def scenario(world: World) -> None:
         world.server.unread = OutputMemory(1000)
