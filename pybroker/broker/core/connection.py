@@ -619,9 +619,12 @@ class BrokerConnection(Owner):
             self._dispatch_to_all()
 
     def _dispatch_to_all(self) -> None:
-        """Deliver to all consumers, those first that the last such round has left out."""
+        """Deliver to all consumers, those first that the last such round has left out.
+
+        Each gets capacity when its turn comes: before, the search for another one would offer it messages that are
+        newer than those that it has not examined yet.
+        """
         for consumer in self.consumers:
-            consumer.resize()
             consumer.begin_round()
         self._undispatched = OrderedDict.fromkeys([*self._undispatched, *self.consumers])
         if not self._is_dispatching:
@@ -647,6 +650,7 @@ class BrokerConnection(Owner):
         while self._undispatched and not self.is_held:
             consumer, _ = self._undispatched.popitem(last=False)
             if not consumer.closed:
+                consumer.resize()
                 attempt(consumer.continue_round, "delivering in pieces")
             if paging.monotonic() >= ends_at and paging.defer(self._dispatch_piece):
                 return

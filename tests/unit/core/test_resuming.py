@@ -144,3 +144,19 @@ def test_failing_delivery_does_not_end_the_round(loop: Loop, client: Client, cap
     assert loop.counts() == [0, 1, 1, 1, 1]
     assert "delivering in pieces" in caplog.text
     loop.inboxes[0].consumer.sources[0] = source
+
+
+def test_consumer_with_a_selector_gets_its_oldest_message_first() -> None:
+    world = World(MemoryStore())
+    client, sender = world.client(), world.client()
+    blue = client.subscribe("queue://Q", selector="color = 'blue'")
+    red = client.subscribe("queue://Q", selector="color = 'red'", prefetch=2)
+    sender.send("queue://Q", "blue", properties={"color": "blue"})
+    sender.send("queue://Q", "1", "2", "3", properties={"color": "red"})
+    blue.ack()  # it searches what waits, and does not look at that again
+    client.connection.pause()
+    red.ack()
+    sender.send("queue://Q", "4", properties={"color": "red"})
+    client.connection.resume()
+    red.consumer.acknowledge_all(red.deliveries[1:])
+    assert red.ids == ["1", "2", "3", "4"]
