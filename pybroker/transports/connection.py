@@ -546,7 +546,7 @@ class SocketConnection(asyncio.Protocol):
         while self._output and not self._write_paused:
             if left <= 0:
                 self.pause_writing()
-                self._registry.turn.output(self.resume_writing)
+                self._registry.turn.output(self._end_turn)
                 return False
             size = self._output_bytes
             if size <= _CHUNK_BYTES:
@@ -562,6 +562,11 @@ class SocketConnection(asyncio.Protocol):
             else:
                 self._put(b"".join(output))
         return not self._write_paused
+
+    def _end_turn(self) -> None:
+        """End a wait for another turn, unless the kernel takes no more meanwhile."""
+        if not self._transport.get_write_buffer_size():
+            self.resume_writing()
 
     def _next_chunk(self) -> list[Piece]:
         """Remove a chunk from the output, of which there is more."""

@@ -192,6 +192,28 @@ def test_much_output_is_handed_over_in_chunks(run: Run, monkeypatch: pytest.Monk
     run(scenario)
 
 
+def test_wait_for_a_turn_does_not_end_that_for_the_kernel(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        session.link.write(bytes(600_000))
+        assert session.is_slow, "the rest waits for the next turn"
+        transport = session.link._transport
+        transport.write(bytes(16 << 20))  # as TLS answers a KeyUpdate
+        held = transport.get_write_buffer_size()
+        assert held
+        for _ in range(5):
+            await asyncio.sleep(0)
+            assert session.is_slow
+            assert transport.get_write_buffer_size() <= held
+        reading = asyncio.ensure_future(world.read_to_end(client))
+        await world.until(lambda: not session.is_slow)
+        assert session.link.unsent_bytes == 0
+        session.link.close()
+        assert len(await reading) == 600_000 + (16 << 20)
+
+    run(scenario)
+
+
 def test_what_is_left_at_the_close_is_sent_in_later_turns(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
