@@ -555,6 +555,9 @@ class SocketConnection(asyncio.Protocol):
                 output, size = self._next_chunk(), _CHUNK_BYTES
             self._output_bytes -= size
             left -= size
+            first = output[0]
+            if isinstance(first, memoryview) and not (self._output and _whole(self._output[0]) is first.obj):
+                output[0] = bytes(first)  # the end of a long piece, which the transport would keep as a whole
             if len(output) == 1:
                 self._put(output[0])
             elif self._gathers and size > _JOINED_BYTES_MAX * len(output):

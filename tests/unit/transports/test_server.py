@@ -8,6 +8,7 @@ import resource
 import socket
 import struct
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -565,6 +566,57 @@ def test_end_of_a_long_piece_is_counted_as_the_piece_that_others_share(run: Run)
             session.link.write(piece)
             assert session.link.unsent_bytes >= 1000
         assert unread.total <= 2 * len(piece)
+
+    run(scenario)
+
+
+class FullTransport:
+    """A transport whose kernel takes nothing more before the protocol resumes."""
+
+    def __init__(self, link: SocketConnection) -> None:
+        self._link = link
+        self._transport = link._transport
+        self.pieces: list[bytes | memoryview] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+    @property
+    def kept(self) -> int:
+        """The bytes of the objects that the pieces keep in memory."""
+        return sum([memoryview(piece.obj if isinstance(piece, memoryview) else piece).nbytes for piece in self.pieces])
+
+    def write(self, piece: bytes | memoryview) -> None:
+        self.writelines([piece])
+
+    def writelines(self, pieces: list[bytes | memoryview]) -> None:
+        self.pieces = pieces
+        self._link.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.pieces))
+
+
+@pytest.mark.parametrize("others", [(), (b"o" * 20_000,), (bytes(400_000),)])
+@pytest.mark.parametrize("size", [1_000_000, 1 << 20, 3_000_000])
+def test_long_piece_of_which_the_transport_has_the_end_is_counted(
+    run: Run, size: int, others: tuple[bytes, ...]
+) -> None:
+    async def scenario(world: World) -> None:
+        world.server.unread = unread = OutputMemory(1 << 30)
+        _, session = await world.meet()
+        link = cast("SocketConnection", session.link)
+        full = FullTransport(link)
+        link._transport = cast("asyncio.Transport", full)
+        for piece in (bytes(size), *others):
+            link.write(piece)
+        while link._output:
+            assert unread.total >= full.kept - (256 << 10)
+            full.pieces = []
+            link.resume_writing()
+            await asyncio.sleep(0)
+        assert unread.total >= full.kept - (256 << 10)
+        link._transport = full._transport
 
     run(scenario)
 
