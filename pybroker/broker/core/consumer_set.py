@@ -110,6 +110,7 @@ class ConsumerSet:
 
     __slots__ = (
         "_are_equal",
+        "_chosen",
         "_closing",
         "_is_exclusive_default",
         "_next_number",
@@ -135,6 +136,8 @@ class ConsumerSet:
         """The consumers that close, and have not yet given back all of their outstanding messages."""
         self.on_parked: Callable[[Sequence[BrokerConsumer]], None] | None = None
         self.exclusive: BrokerConsumer | None = None
+        self._chosen: BrokerConsumer | None = None
+        """The exclusive consumer, without regard to those that close."""
         self.groups: MessageGroups | None = None
         self.accepts_any = True
         self._takes_turns = not policy.strict_order_dispatch
@@ -158,16 +161,15 @@ class ConsumerSet:
         elif len(self.all) > PARKING_MIN:
             self._numbers = {each: number for number, each in enumerate(self._turns)}
             self._next_number = len(self.all)
-        if self._wants_all(consumer) and not self._closing:
+        if self._wants_all(consumer):
             priority = consumer.request.priority
-            if self.exclusive is None or priority >= _PRIORITY_MAX or priority > self.exclusive.request.priority:
-                self.exclusive = consumer
+            if self._chosen is None or priority >= _PRIORITY_MAX or priority > self._chosen.request.priority:
+                self._chosen = consumer
         self._recompute()
 
     def hold(self, consumer: BrokerConsumer) -> None:
         """Make a consumer that closes, and so gets no messages, the exclusive one, until it is removed."""
         self._closing[consumer] = None
-        self.exclusive = consumer
         self._recompute()
 
     def remove(self, consumer: BrokerConsumer) -> bool:
@@ -188,8 +190,8 @@ class ConsumerSet:
         if not self.all:
             self._are_equal = True
         frees = consumer is self.exclusive
-        if frees:
-            self.exclusive = self._first_exclusive()
+        if consumer is self._chosen:
+            self._chosen = self._first_exclusive()
         if self.groups is not None:
             self.groups.leave(consumer)
             frees |= self.groups.reopened is not None
@@ -353,15 +355,13 @@ class ConsumerSet:
         return consumer.request.exclusive or self._is_exclusive_default
 
     def _first_exclusive(self) -> BrokerConsumer | None:
-        """Return a consumer that closes, or else the first one in the order that is exclusive, parked ones included."""
-        if self._closing:
-            return next(iter(self._closing))
+        """Return the first consumer in the order that is exclusive, parked ones included."""
         if not self.parked:
             return next((each for each in self._turns if self._wants_all(each)), None)
         return min((each for each in self.all if self._wants_all(each)), key=self._place, default=None)
 
     def _recompute(self) -> None:
-        exclusive = self.exclusive
+        exclusive = self.exclusive = next(iter(self._closing), self._chosen)
         self.eligible = self._turns if exclusive is None else [exclusive]
         is_selective = self._selective_count > 0 if exclusive is None else exclusive.is_selective
         self.accepts_any = self.groups is None and not is_selective

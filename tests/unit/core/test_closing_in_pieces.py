@@ -100,6 +100,14 @@ def test_exclusive_consumer_that_comes_meanwhile_gets_all(world: LoopWorld) -> N
     assert (exclusive.ids, plain.ids) == (NAMES, [])
 
 
+def test_exclusive_consumer_stays_the_same_after_another_has_closed(world: LoopWorld) -> None:
+    inbox = holder(world, 1)
+    last = [world.client().subscribe("queue://Q", prefetch=MANY, exclusive=True, priority=127) for _ in range(2)][-1]
+    inbox.consumer.close()
+    world.client().send("queue://Q", "new")
+    assert last.ids == [NAMES[0], "new"]
+
+
 def test_selective_consumer_finds_what_came_meanwhile(world: LoopWorld) -> None:
     inbox = holder(world)
     selective = world.client().subscribe("queue://Q", prefetch=MANY, selector="a = 1")
