@@ -652,11 +652,13 @@ class BrokerCore(Host):
         Raises:
             InvalidDestination: there is no subscription of that name.
             AccessDenied: the owner may not read its topic.
+            InvalidClientId: the client id belongs to another user.
             SubscriptionInUse: the subscription is active.
         """
         durable = self.durables.get(f"{client_id}:{subscription_name}")
         if owner is not None and durable is not None:
             self.durables.check_reader(durable, owner)
+            self.durables.check_user(client_id, owner.user, owner.rights)  # it need not be the connection's own
         self.durables.unsubscribe(client_id, subscription_name)
         if owner is not None:
             audit.unsubscribed(owner.user.name, owner.peer, f"{client_id}:{subscription_name}")

@@ -3,7 +3,7 @@
 import pytest
 
 from pybroker.broker.domain.destination import parse
-from pybroker.broker.domain.errors import InvalidClientId
+from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.store.memory import MemoryStore
@@ -84,3 +84,15 @@ def test_first_user_that_comes_gets_one_that_has_none(name: str) -> None:
     for _ in range(2):
         assert_refused(there, PEER)
         there.start()
+
+
+def test_the_subscription_of_another_client_id_is_deleted_by_its_user_alone() -> None:
+    """The command names a client id, which need not be the connection's own."""
+    there = World(MemoryStore())
+    subscribed(there)
+    for user in (PEER, ANONYMOUS):
+        with pytest.raises(InvalidClientId, match="The client id laptop belongs to another user"):
+            there.client(user=user).connection.unsubscribe("laptop", "s")
+    there.client(user=ANN).connection.unsubscribe("laptop", "s")
+    with pytest.raises(InvalidDestination, match="No durable subscription exists"):
+        there.client(user=PEER).connection.unsubscribe("laptop", "s")
