@@ -470,7 +470,8 @@ class BrokerConnection(Owner):
         """Create a destination; a temporary one lives as long as this connection."""
         if destination.is_temporary and destination not in self.temporaries:
             self.require(Right.CREATE, destination)
-            if self.rights is not None and not destination.name.startswith(f"{self.connection_id}:"):
+            # Not a prefix: one connection's id may begin with that of another, and a colon.
+            if self.rights is not None and destination.name.rpartition(":")[0] != self.connection_id:
                 raise InvalidDestination(f"{destination} is no name for a temporary destination of this connection")
             size = size_of_destination(destination)
             self.objects.acquire(size, "temporary destination")

@@ -584,10 +584,13 @@ def test_a_queue_that_is_named_like_an_advisory_is_a_queue() -> None:
     )
 
 
-def test_a_temporary_destination_has_the_name_of_its_connection() -> None:
-    made = world()
+@pytest.mark.parametrize("name", ["other:1", "c1", "c11:1", "c1:1:1"])
+def test_a_temporary_destination_has_the_name_of_its_connection(name: str) -> None:
+    """`c1:1:1` is one of a connection called `c1:1`."""
+    connection = world().client(user=ANN).connection
     with pytest.raises(InvalidDestination, match="no name for a temporary destination of this connection"):
-        made.client(user=ANN).connection.add_destination(parse("temp-queue://other:1"))
+        connection.add_destination(parse(f"temp-queue://{name}"))
+    connection.add_destination(parse(f"temp-queue://{connection.connection_id}:1"))
 
 
 def test_each_part_of_a_composite_name_is_created_by_a_right() -> None:
