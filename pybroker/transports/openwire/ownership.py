@@ -58,9 +58,9 @@ def is_returning_bridge(info: ConnectionInfo) -> bool:
 class ConnectionOwners:
     """The client of each connection id, for as long as the broker remembers it.
 
-    A client keeps its connection id and its client id when it reconnects. Another client that comes with the connection
-    id, which it may have seen in the id of a message, has another client id. The hashes of both are kept, because their
-    length is a peer's choice.
+    A client keeps its connection id, its client id and its user when it reconnects. Another client that comes with the
+    connection id, which it may have seen in the id of a message, has another client id, or another user: client ids are
+    no secrets either. The hashes are kept, because the lengths are a peer's choice.
     """
 
     __slots__ = ("_older", "_recent")
@@ -69,13 +69,13 @@ class ConnectionOwners:
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
 
-    def claim(self, connection_id: str, client_id: str) -> None:
+    def claim(self, connection_id: str, client_id: str, user: str) -> None:
         """Record the client of a connection id.
 
         Raises:
             InvalidClientId: the connection id belongs to another client.
         """
-        key, client = hash(connection_id), hash(client_id)
+        key, client = hash(connection_id), hash((client_id, user))
         owner = self._recent.get(key)
         if owner is None:
             owner = self._older.pop(key, client)

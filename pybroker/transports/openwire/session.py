@@ -447,7 +447,7 @@ class OpenWireSession(Session):
         if not info.client_id:
             raise InvalidClientId("No clientID specified for connection request")
         assert self._peer is not None, "commands come after the format was agreed"
-        self._sessions.owners.claim(connection_id, info.client_id)
+        self._sessions.owners.claim(connection_id, info.client_id, user.name)
         former = self._sessions.by_id.get(connection_id)
         if former is not None:
             # Also if its owner is no longer remembered; and no user may take the connection of another.

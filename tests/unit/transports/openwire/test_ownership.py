@@ -237,6 +237,15 @@ def test_connection_id_stays_its_clients_while_it_is_away(world: World) -> None:
     assert world.client("owner", failover_reconnect=True).session.client_id == "owner"
 
 
+def test_connection_id_stays_its_users_while_it_is_away(world: World) -> None:
+    """Its client id is as well known."""
+    for name, is_welcome in (("alice", True), ("bob", False), ("alice", True)):
+        [answer] = connect(world, "owner", user_name=name)
+        assert isinstance(answer, ExceptionResponse) != is_welcome
+        for session in list(world.sessions.by_id.values()):
+            session.lost()
+
+
 def test_live_connection_keeps_its_id_when_owners_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ownership, "OWNERS_MAX", 2)
     owner = world.client("owner")
@@ -263,15 +272,15 @@ def test_connection_id_is_free_after_its_connection(world: World) -> None:
 def test_owners_are_forgotten_in_the_order_of_their_last_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ownership, "OWNERS_MAX", 10)
     owners = ConnectionOwners()
-    owners.claim("kept", "a")
+    owners.claim("kept", "a", "u")
     for number in range(100):
-        owners.claim(f"ID:{number}", "a")
-        owners.claim("kept", "a")
+        owners.claim(f"ID:{number}", "a", "u")
+        owners.claim("kept", "a", "u")
     with pytest.raises(InvalidClientId, match="Connection kept belongs to another client"):
-        owners.claim("kept", "b")
-    owners.claim("ID:0", "b")
+        owners.claim("kept", "b", "u")
+    owners.claim("ID:0", "b", "u")
     with pytest.raises(InvalidClientId):
-        owners.claim("ID:0", "a")
+        owners.claim("ID:0", "a", "u")
     assert len(owners._recent) + len(owners._older) <= 20
 
 
