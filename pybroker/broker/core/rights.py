@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from pybroker.broker.core.destination_map import PatternMap
-from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, is_advisory, parts, queue, topic
-from pybroker.broker.domain.rules import EVERY_USER, Grants, Rules
+from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, covers, is_advisory, parts, queue, topic
+from pybroker.broker.domain.rules import EVERY_USER, Grants, Rule, Rules
 from pybroker.broker.domain.security import AccessDenied, User
 
 REMEMBERED_MAX: Final = 10_000
@@ -55,18 +55,23 @@ class _RuleIndex:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._by_pattern: PatternMap[Grants] = PatternMap()
+        self._by_pattern: PatternMap[Rule] = PatternMap()
         for rule in rules.rules:
-            self._by_pattern.add(rule.pattern, rule.grants)
+            self._by_pattern.add(rule.pattern, rule)
 
     def groups(self, right: Right, destination: Destination) -> list[frozenset[str]]:
-        """Return the groups that have a right to one destination, as one set for each rule."""
+        """Return the groups that have a right to one destination, as one set for each rule.
+
+        If its name is a pattern, such as that of a queue for several virtual topics, the rules count that cover all
+        names which it covers: `A.*` covers no destination called `A.>`.
+        """
         rules = self._rules
         if destination.is_temporary:
-            found = [] if rules.temporary is None else [rules.temporary]
-        else:
-            found = [*self._by_pattern.covering(destination), rules.default]
-        return [_granted(each, right) for each in found]
+            return [] if rules.temporary is None else [_granted(rules.temporary, right)]
+        found = self._by_pattern.covering(destination)
+        if destination.is_pattern:
+            found = [rule for rule in found if covers(rule.pattern.name, destination.name)]
+        return [_granted(grants, right) for grants in (*[rule.grants for rule in found], rules.default)]
 
     @property
     def are_temporaries_free(self) -> bool:

@@ -320,6 +320,29 @@ def test_copies_of_a_virtual_topic_need_a_right_to_the_topic_only() -> None:
 # ---------------------------------------------------------------- temporary destinations
 
 
+@pytest.mark.parametrize(
+    ("name", "rule_name"),
+    [
+        ("queue://>", "queue://*"),
+        ("queue://Consumer.a.>", "queue://Consumer.a.*"),
+        ("queue://Consumer.a.VirtualTopic.>", "queue://Consumer.a.VirtualTopic.*"),
+        ("queue://Consumer.a.VirtualTopic.>", "queue://Consumer.a.VirtualTopic.*.>"),
+    ],
+)
+def test_a_queue_for_several_virtual_topics_needs_a_rule_that_covers_them_all(name: str, rule_name: str) -> None:
+    made = world(Rules((*EVERYTHING, rule(rule_name, "users", "users", "users"))))
+    client = made.client(user=ANN)
+    inbox = client.subscribe(name)
+    made.client(user=ADMIN).send("topic://VirtualTopic.deep.secret", "1")
+    assert inbox.ids == []
+    denied(lambda: client.send(name, "2"), f"ann is not authorized to write to: {name}")
+    client.connection.close()
+    made.broker.use_rules(Rules((*EVERYTHING, rule(name, "users", "users", "users"))))
+    inbox = made.client(user=ANN).subscribe(name)
+    made.client(user=ADMIN).send("topic://VirtualTopic.deep.secret", "3")
+    assert inbox.ids == ["3"]
+
+
 def test_temporary_destinations_are_free_without_a_rule() -> None:
     made = world()
     ann, bob = made.client(user=ANN), made.client(user=BOB)
