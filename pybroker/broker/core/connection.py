@@ -594,7 +594,12 @@ class BrokerConnection(Owner):
 
         The store does not keep the user: after a failover each user may end the transactions in doubt.
         """
-        return branch.user is None or branch.user == self.user.name or self.allows(Right.REMOVE, _EVERY_QUEUE)
+        return branch.user is None or branch.user == self.user.name or self.is_administrator
+
+    @property
+    def is_administrator(self) -> bool:
+        """True if the user has the right `admin` to all queues, or there are no rules."""
+        return self.allows(Right.REMOVE, _EVERY_QUEUE)
 
     def _forget(self, ending: BrokerTransaction) -> None:
         """Remove a transaction that has ended, from the connection that began it and from the broker."""

@@ -542,6 +542,11 @@ class ConnectionPort(Protocol):
     connection_id: str
     client_id: str
 
+    @property
+    def is_administrator(self) -> bool:
+        """True if the user has the right `admin` to all queues, or there are no rules."""
+        ...
+
     def send(self, message: Message, transaction: TransactionId | None = None, *, answered: bool = False) -> bool:
         """Route a message: store it if it is persistent, and dispatch it. Durable only after `when_durable`.
 

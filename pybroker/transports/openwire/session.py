@@ -457,6 +457,15 @@ class OpenWireSession(Session):
         connection = self._broker.connect(connection_id, info.client_id, self._link, user)
         self._connection_id, self.client_id, self.user = connection_id, info.client_id, user
         self._sessions.by_id[connection_id] = self
+        is_bridge = self._is_bridge or is_returning_bridge(info)
+        if is_bridge and not connection.is_administrator:
+            is_bridge = False  # by ids of others it could make their messages pass for repetitions
+            _log.warning(
+                "%s from %s is no bridge to this broker, as user %s has no right admin to all queues",
+                connection_id,
+                self._link.peer,
+                user.name,
+            )
         protocol = f"OpenWire {self._peer.wire.version}"
         self._client_log.connected(connection_id, info.client_id, self._link.peer, protocol)
         return OpenWireClient(
@@ -464,7 +473,7 @@ class OpenWireSession(Session):
             self._peer,
             next_sequence=self._broker.next_sequence,
             reconnected=info.failover_reconnect,
-            is_bridge=self._is_bridge or is_returning_bridge(info),
+            is_bridge=is_bridge,
         )
 
     def close_superseded(self) -> None:

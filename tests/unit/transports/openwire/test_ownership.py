@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.destination import Destination, DestinationType
+from pybroker.broker.domain.destination import Destination, DestinationType, queue
 from pybroker.broker.domain.errors import InvalidClientId
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
@@ -26,6 +26,7 @@ from pybroker.broker.domain.openwire.commands import (
     TransactionInfo,
     TransactionType,
 )
+from pybroker.broker.domain.rules import Grants, Rule, Rules
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.openwire import ownership
 from pybroker.transports.openwire.ownership import ConnectionOwners
@@ -125,6 +126,19 @@ def test_bridge_forwards_messages_with_their_ids(world: World) -> None:
     assert isinstance(dispatch, MessageDispatch)
     assert dispatch.message is not None
     assert str(dispatch.message.message_id) == "ID:elsewhere:1:1:7"
+
+
+@pytest.mark.parametrize(("group", "is_taken"), [("anonymous", True), ("bridges", False)])
+def test_bridge_needs_the_right_to_administer_all_queues(world: World, group: str, is_taken: bool) -> None:
+    every = frozenset("*")
+    admins = Rule(queue(">"), Grants(every, every, frozenset((group,))))
+    world.broker.use_rules(Rules((admins, Rule(queue("*"), Grants(every, every, every)))))
+    foreign = OpenWireMessageId(None, ProducerId("ID:elsewhere", 1, 1), 7)
+    again = world.client("again", client_id="NC_b2_outbound", failover_reconnect=True)
+    for client in (bridge_of(world), again):
+        refused = of_kind(client.send(ORDERS, "forwarded", message_id=foreign), ExceptionResponse)
+        assert is_taken == (not refused)
+        assert of_kind(client.send(ORDERS, "own"), ExceptionResponse) == []
 
 
 def test_bridge_has_producers_of_its_own_alone(world: World) -> None:
