@@ -45,7 +45,6 @@ class Reception(Authenticator):
         self,
         policy: AnonymousPolicy,
         logins: Authenticator | None,
-        refusal: str = NO_USERS,
         *,
         guest: User = ANONYMOUS,
         takes_refused: bool = False,
@@ -55,11 +54,9 @@ class Reception(Authenticator):
         Args:
             policy: where clients may be without a login.
             logins: knows the users; None: there are none, and no client has to prove a name.
-            refusal: the answer to other clients if there are no users.
             guest: the user that clients without a login are.
             takes_refused: take clients whose login is refused as if they had given none.
         """
-        self._refusal = refusal
         self._policy = policy
         self._logins = logins
         self._guest = guest
@@ -70,7 +67,7 @@ class Reception(Authenticator):
         is_allowed = self._policy.allows(credentials.address)
         if self._logins is None and not is_allowed:
             audit.login_refused(credentials.user, credentials.address, "there are no users")
-            decided(NotAuthenticated(self._refusal))
+            decided(NotAuthenticated(NO_USERS))
         elif self._logins is None:
             decided(replace(self._guest, name=credentials.user or self._guest.name, is_certain=False))
         elif credentials.is_anonymous and is_allowed:

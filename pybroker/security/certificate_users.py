@@ -136,6 +136,15 @@ class CertificateLogins(Authenticator):
         decided(NotAuthenticated(text))
 
 
+class NoPasswords(Authenticator):
+    """Refuses clients without TLS, where users have certificates and none has a password: a name proves nothing."""
+
+    def authenticate(self, credentials: Credentials, decided: Decided) -> None:
+        """Call back with the refusal."""
+        audit.login_refused(credentials.user, credentials.address, "no user has a password")
+        decided(NotAuthenticated(NO_CERTIFICATE))
+
+
 _SHOWN_MAX: Final = 200
 
 

@@ -166,6 +166,23 @@ def test_clients_with_certificates(start: Start, pem: Path) -> None:
     broker.wait_for(r"login of no user from 127.0.0.1 refused: no user has the certificate 'CN=other, OU=test, O=x'")
 
 
+def test_no_client_takes_the_name_of_a_user_with_a_certificate(start: Start, pem: Path) -> None:
+    users = pem / "users.properties"
+    users.write_text("client1=CN=client, OU=test, O=x\n")
+    options = {
+        "stomp-ssl": free_port(), "tls-certificate": pem / "127.0.0.1.pem", "tls-client-ca": pem / "authority.pem",
+        "certificate-users-file": users, "anonymous": "loopback",
+    }  # fmt: skip
+    broker = start(*(f"--{name}={value}" for name, value in options.items()), store="memory:")
+    broker.wait_for("listening on")
+    with closing(StompClient(broker.port, is_connected=False)) as plain:
+        plain.send("CONNECT", accept_version="1.2", host="h", login="client1", passcode="any")
+        assert plain.read().headers["message"] == "Unable to authenticate transport without SSL certificate."
+    broker.wait_for("login of 'client1' from 127.0.0.1 refused: no user has a password")
+    with closing(StompClient(broker.port)):
+        broker.wait_for("'anonymous' logged in from 127.0.0.1")
+
+
 def test_networks_that_may_connect(start: Start) -> None:
     openwire = free_port()
     broker = start("--deny", "127.0.0.0/8", "--openwire", str(openwire), store="memory:")

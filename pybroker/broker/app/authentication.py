@@ -11,8 +11,8 @@ from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.security import Authenticator
 from pybroker.security.accounts import Accounts
-from pybroker.security.anonymous import NO_USERS, Reception
-from pybroker.security.certificate_users import NO_CERTIFICATE, CertificateLogins, CertificateUsers
+from pybroker.security.anonymous import Reception
+from pybroker.security.certificate_users import CertificateLogins, CertificateUsers, NoPasswords
 from pybroker.security.logins import FileThenDirectory, Logins
 from pybroker.transports.turn import Turn
 
@@ -90,12 +90,14 @@ class Authentication:
 
     def _without_certificates(self) -> Authenticator:
         config = self._config
+        logins: Authenticator | None = self._users or self._directory
+        if self._users is not None and self._directory is not None:
+            logins = FileThenDirectory(self._users, self._directory)
+        if logins is None and config.has_users:
+            logins = NoPasswords()
         return Reception(
             config.anonymous_policy,
-            FileThenDirectory(self._users, self._directory)
-            if self._users is not None and self._directory is not None
-            else self._users or self._directory,
-            refusal=NO_USERS if config.certificate_users_file is None else NO_CERTIFICATE,
+            logins,
             guest=config.guest,
             takes_refused=config.anonymous_if_refused,
         )
