@@ -647,7 +647,7 @@ class Config:
     @property
     def guest(self) -> User:
         """The user that clients without a login are."""
-        return User(self.anonymous_user, frozenset(filter(None, self.anonymous_groups.split(","))))
+        return User(self.anonymous_user, frozenset(filter(None, self.anonymous_groups.split(","))), is_guest=True)
 
     @property
     def anonymous_policy(self) -> AnonymousPolicy:

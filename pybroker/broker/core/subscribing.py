@@ -18,7 +18,6 @@ from pybroker.broker.domain.destination import DestinationType, is_advisory
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidDestination, RequestError
 from pybroker.broker.domain.ports import Deliver
-from pybroker.broker.domain.security import ANONYMOUS
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 
 _FEW_QUEUES: Final = 100
@@ -189,7 +188,7 @@ class Subscribing:
             subscribed_destination=destination,
             selector=request.selector,
             no_local=request.no_local,
-            user=owner.user.name if owner.user.is_certain and owner.user != ANONYMOUS else None,
+            user=owner.user.name if owner.user.is_certain and not owner.user.is_guest else None,
         )
         owner.require_durable(destination)
         self._destinations.durables.check_inactive(info)

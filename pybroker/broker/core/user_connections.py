@@ -3,7 +3,7 @@
 from collections import Counter
 
 from pybroker.broker.domain.errors import ResourceLimit
-from pybroker.broker.domain.security import ANONYMOUS, User
+from pybroker.broker.domain.security import User
 
 
 class UserConnections:
@@ -25,7 +25,7 @@ class UserConnections:
         Raises:
             ResourceLimit: the user has all that one may have.
         """
-        if user.is_certain and user != ANONYMOUS and 0 < self._limit <= self._counts[user.name]:
+        if user.is_certain and not user.is_guest and 0 < self._limit <= self._counts[user.name]:
             self.refused_count += 1
             raise ResourceLimit(
                 f"User {user.name} has {self._counts[user.name]} connections already: close some, or raise "

@@ -29,14 +29,16 @@ class User:
         name: its name.
         groups: the groups it belongs to, which rights are given to.
         is_certain: False where there are no logins, and a client may give any name.
+        is_guest: the client gave no login, so that others are this user too.
     """
 
     name: str
     groups: frozenset[str] = frozenset()
     is_certain: bool = True
+    is_guest: bool = False
 
 
-ANONYMOUS: Final = User("anonymous", frozenset(("anonymous",)))
+ANONYMOUS: Final = User("anonymous", frozenset(("anonymous",)), is_guest=True)
 """A client that has not logged in, where it need not; ActiveMQ's `anonymousUser` and `anonymousGroup`."""
 
 

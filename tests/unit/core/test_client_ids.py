@@ -2,6 +2,7 @@
 
 import pytest
 
+from pybroker.broker.app.config import Config
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination
 from pybroker.broker.domain.rules import Rules
@@ -73,6 +74,14 @@ def test_names_that_clients_give_without_logins_mean_nothing() -> None:
     subscribed(there, UNCERTAIN, "topic://U.b")
     there.start()
     there.client("laptop", PEER)
+
+
+@pytest.mark.parametrize("guest", [ANONYMOUS, Config(anonymous_user="guest").guest])
+def test_client_id_of_a_guest_is_anyones(guest: User) -> None:
+    there = World(MemoryStore())
+    subscribed(there, guest)
+    subscribed(there, PEER)
+    assert_refused(there, guest)
 
 
 @pytest.mark.parametrize("name", ["topic://U.a", "topic://U.>", "topic://U.none.>"])

@@ -50,7 +50,7 @@ class TestWelcome:
         for name in (None, "u"):
             made = outcome(policy, name, address, users=False)
             if is_welcome:
-                assert made == User(name or "anonymous", ANONYMOUS.groups, is_certain=False)
+                assert made == replace(ANONYMOUS, name=name or "anonymous", is_certain=False)
             else:
                 assert "set users_file" in str(made)
 
