@@ -78,20 +78,20 @@ class PatternMap(Generic[ValueT]):
         """Return True if a destination, or a pattern that covers its name, has a value."""
         return any(self._covering(destination))
 
-    def overlaps(self, pattern: Destination) -> bool:
-        """Return True if there is a name that both a pattern here and this one cover."""
+    def overlapping(self, pattern: Destination) -> Iterator[ValueT]:
+        """Yield the values of the patterns that cover a name which this one covers too; a value may come repeatedly."""
         root = self._roots.get(pattern.type)
         if root is None:
-            return False
+            return
         names, is_open = pattern_levels(pattern.name)
         found = [(root, 0)]
         while found:
             node, depth = found.pop()
-            if node.open:
-                return True
+            yield from node.open
             if depth == len(names):
-                if node.exact or (is_open and node.children):
-                    return True
+                yield from node.exact
+                if is_open:
+                    found.extend([(child, depth) for child in node.children.values()])
             elif names[depth] == "*":
                 found.extend([(child, depth + 1) for child in node.children.values()])
             else:
@@ -99,7 +99,6 @@ class PatternMap(Generic[ValueT]):
                     child = node.children.get(name)
                     if child is not None:
                         found.append((child, depth + 1))
-        return False
 
     def _covering(self, destination: Destination) -> Iterator[dict[ValueT, int]]:
         """Yield the values of the patterns that cover a name, with their numbers; some have none."""

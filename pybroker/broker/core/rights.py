@@ -14,7 +14,16 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from pybroker.broker.core.destination_map import PatternMap
-from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, covers, is_advisory, parts, queue, topic
+from pybroker.broker.domain.destination import (
+    ADVISORY_PREFIX,
+    Destination,
+    covers,
+    is_advisory,
+    parts,
+    patterns_overlap,
+    queue,
+    topic,
+)
 from pybroker.broker.domain.rules import EVERY_USER, Grants, Rule, Rules
 from pybroker.broker.domain.security import AccessDenied, User
 
@@ -27,6 +36,9 @@ READABLE_TO_ALL: Final = frozenset((topic(ADVISORY_PREFIX + "TempQueue"), topic(
 
 NAME_MAX: Final = 1024
 """The characters of a name that is remembered; clients can choose longer ones, which are refused later."""
+
+
+_NOBODY: Final = frozenset[str]()
 
 
 class Right(enum.Enum):
@@ -51,13 +63,26 @@ def refusal(user: User, right: Right, destinations: Sequence[Destination]) -> Ac
 
 
 class _RuleIndex:
-    """Rules, prepared for look-ups."""
+    """Rules, prepared for look-ups.
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
+    Attributes:
+        rules: the rules.
+    """
+
+    def __init__(self, rules: Rules, former: Rules | None = None) -> None:
+        """Prepare rules; `former` are those that were in force before."""
+        self.rules = rules
         self._by_pattern: PatternMap[Rule] = PatternMap()
         for rule in rules.rules:
             self._by_pattern.add(rule.pattern, rule)
+        self._changes: PatternMap[tuple[frozenset[str], frozenset[str]]] = PatternMap()
+        """The groups that may read a pattern: before and now, if that is not the same."""
+        if former is not None:
+            before, now = _readers(former), _readers(rules)
+            for pattern in before.keys() | now.keys():
+                change = before.get(pattern, _NOBODY), now.get(pattern, _NOBODY)
+                if change[0] != change[1]:
+                    self._changes.add(pattern, change)
 
     def groups(self, right: Right, destination: Destination) -> list[frozenset[str]]:
         """Return the groups that have a right to one destination, as one set for each rule.
@@ -65,7 +90,7 @@ class _RuleIndex:
         If its name is a pattern, such as that of a queue for several virtual topics, the rules count that cover all
         names which it covers: `A.*` covers no destination called `A.>`.
         """
-        rules = self._rules
+        rules = self.rules
         if destination.is_temporary:
             return [] if rules.temporary is None else [_granted(rules.temporary, right)]
         found = self._by_pattern.covering(destination)
@@ -73,17 +98,18 @@ class _RuleIndex:
             found = [rule for rule in found if covers(rule.pattern.name, destination.name)]
         return [_granted(grants, right) for grants in (*[rule.grants for rule in found], rules.default)]
 
-    @property
-    def are_temporaries_free(self) -> bool:
-        """True if every user has all rights to temporary destinations."""
-        return self._rules.temporary is None
+    def allow_reading_some(self, pattern: Destination, groups: Collection[str]) -> bool:
+        """Return True if these groups may read a destination that a pattern covers, or could cover."""
+        return _includes(self.rules.default.read, groups) or any(
+            _includes(rule.grants.read, groups) for rule in self._by_pattern.overlapping(pattern)
+        )
 
-    def readers(self, groups: Collection[str]) -> frozenset[Destination]:
-        """Return the patterns of the rules by which these groups may read."""
-        found = {rule.pattern for rule in self._rules.rules if _includes(rule.grants.read, groups)}
-        if _includes(self._rules.default.read, groups):
-            found.update((queue(">"), topic(">")))
-        return frozenset(found)
+    def have_changed(self, pattern: Destination, groups: Collection[str]) -> bool:
+        """Return True if these groups may now read what they could not before, or the reverse, and a pattern covers."""
+        return any(
+            _includes(before, groups) is not _includes(now, groups)
+            for before, now in self._changes.overlapping(pattern)
+        )
 
 
 class Rights:
@@ -98,17 +124,10 @@ class Rights:
         self._groups = groups
         self._rules = rules
         self._readable: dict[Destination, bool] = {}
-        self._readers: frozenset[Destination] | None = None
-        """The patterns that they may read; None until they are looked up."""
-        self._reader_map: PatternMap[bool] = PatternMap()
-        self._changed: PatternMap[bool] = PatternMap()
-        """The patterns that they may read since the last `renew`, or may not since."""
 
     def renew(self, rules: _RuleIndex) -> None:
         """Put other rules in force."""
-        former, self._rules = self._find_readers(), rules
-        self._readers = None
-        self._changed = _map_of(former ^ self._find_readers())
+        self._rules = rules
         self.writable.clear()
         self._readable.clear()
 
@@ -150,33 +169,29 @@ class Rights:
             pattern: the pattern.
             advisories: the topics that all may read count too.
         """
-        if advisories and _READABLE_TO_ALL_MAP.overlaps(pattern):
+        if (
+            advisories
+            and pattern.is_topic
+            and any([patterns_overlap(pattern.name, each.name) for each in READABLE_TO_ALL])
+        ):
             return True
-        self._find_readers()
-        return self._reader_map.overlaps(pattern)
+        return self._rules.allow_reading_some(pattern, self._groups)
 
     def has_changed_for(self, reader: Destination) -> bool:
         """Return True if a consumer of a destination or pattern has to subscribe again after the last `renew`."""
-        return self._changed.overlaps(reader) if reader.is_pattern else not self.may_read(reader)
-
-    def _find_readers(self) -> frozenset[Destination]:
-        readers = self._readers
-        if readers is None:
-            readers = self._readers = self._rules.readers(self._groups)
-            self._reader_map = _map_of(readers)
-        return readers
+        return self._rules.have_changed(reader, self._groups) if reader.is_pattern else not self.may_read(reader)
 
     def _allows(self, right: Right, destination: Destination) -> bool:
-        rules = self._rules
+        index = self._rules
         if destination.is_temporary and right is Right.REMOVE:
             return False  # its owner may, and needs no rule
-        if destination.is_temporary and rules.are_temporaries_free:
-            return True
+        if destination.is_temporary and index.rules.temporary is None:
+            return True  # every user has all rights to them
         if right is Right.READ and destination in READABLE_TO_ALL:
             return True
         if right is Right.WRITE and destination.is_topic and is_advisory(destination):
             return False  # a part of a composite name: advisories are the broker's
-        return any([_includes(each, self._groups) for each in rules.groups(right, destination)])
+        return any([_includes(each, self._groups) for each in index.groups(right, destination)])
 
 
 class Authorization:
@@ -198,7 +213,7 @@ class Authorization:
 
     def replace(self, rules: Rules) -> None:
         """Put other rules in force, also for users who are connected."""
-        self._rules = _RuleIndex(rules)
+        self._rules = _RuleIndex(rules, former=None if self._rules is None else self._rules.rules)
         for rights in self._by_groups.values():
             rights.renew(self._rules)
 
@@ -213,11 +228,10 @@ def _includes(granted: frozenset[str], groups: Collection[str]) -> bool:
     return EVERY_USER in granted or not granted.isdisjoint(groups)
 
 
-def _map_of(patterns: Collection[Destination]) -> PatternMap[bool]:
-    made: PatternMap[bool] = PatternMap()
-    for pattern in patterns:
-        made.add(pattern, True)
-    return made
-
-
-_READABLE_TO_ALL_MAP: Final = _map_of(READABLE_TO_ALL)
+def _readers(rules: Rules) -> dict[Destination, frozenset[str]]:
+    """Return the groups that may read, by pattern."""
+    found: dict[Destination, frozenset[str]] = {}
+    every = (*rules.rules, Rule(queue(">"), rules.default), Rule(topic(">"), rules.default))
+    for rule in every:
+        found[rule.pattern] = found.get(rule.pattern, _NOBODY) | rule.grants.read
+    return found

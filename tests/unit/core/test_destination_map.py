@@ -39,11 +39,11 @@ def test_values_of_a_pattern_are_those_of_the_names_it_covers(names, removed, pa
 
 @given(patterns=st.lists(DESTINATIONS, max_size=5), wanted=DESTINATIONS)
 def test_patterns_overlap_as_each_with_each(patterns, wanted):
-    found: PatternMap[bool] = PatternMap()
+    found: PatternMap[Destination] = PatternMap()
     for pattern in patterns:
-        found.add(pattern, True)
-    expected = any(each.type is wanted.type and patterns_overlap(each.name, wanted.name) for each in patterns)
-    assert found.overlaps(wanted) is expected
+        found.add(pattern, pattern)
+    expected = {each for each in patterns if each.type is wanted.type and patterns_overlap(each.name, wanted.name)}
+    assert set(found.overlapping(wanted)) == expected
 
 
 def test_value_of_several_patterns_is_found_once_at_its_first_place():

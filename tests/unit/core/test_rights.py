@@ -1,12 +1,14 @@
 """Rights: what users may do by the rules in force, and what happens when these change."""
 
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from pybroker.broker.core.policy import DestinationPolicy, FixedCountRecovery
+from pybroker.broker.core.rights import Authorization
 from pybroker.broker.core.virtual import CompositeDestination, Forward
 from pybroker.broker.domain.destination import Destination, parse, parts_to_consume, queue, topic
 from pybroker.broker.domain.errors import InvalidDestination, TransactionError, UnknownTransaction
@@ -424,6 +426,24 @@ def test_a_destination_is_looked_up_anew_under_other_rules() -> None:
     denied(lambda: client.subscribe("queue://S.secret"), "ann is not authorized to read from: queue://S.secret")
     use(made, default=grants("users"))
     client.subscribe("queue://S.secret")
+
+
+def test_other_rules_take_little_time_however_many_users_have_groups_of_their_own() -> None:
+    """They are put in force in one piece; 2,000 rules are `rules_toml.RULES_MAX`."""
+
+    def rules(level: str) -> Rules:
+        return Rules(tuple(rule(f"queue://{number}.{level}.>", f"users {number}") for number in range(2_000)))
+
+    authorization = Authorization(rules("a"))
+    users = [User(f"{number}", frozenset(("users", f"{number}"))) for number in range(300)]
+    known = [rights for user in users if (rights := authorization.rights(user)) is not None]
+    assert all(rights.may_read_some(queue("1.a.>")) for rights in known)
+    others = rules("b")
+    began = time.thread_time()
+    authorization.replace(others)
+    assert time.thread_time() - began < 1.0
+    assert len(known) == len([each for each in known if each.has_changed_for(queue("1.>"))]) == 300
+    assert not [each for each in known if each.has_changed_for(queue("1.c.>"))]
 
 
 def test_without_rules_every_user_may_do_everything() -> None:
