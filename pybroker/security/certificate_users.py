@@ -14,7 +14,6 @@ Source: `TextFileCertificateLoginModule` of ActiveMQ 5.17; security.md, section 
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from pybroker.broker.domain import audit
@@ -127,8 +126,7 @@ class CertificateLogins(Authenticator):
             decided(user)
             return
         if subject:
-            refusal = replace(credentials, user=None).refusal
-            text = f"{refusal} No user for client certificate: {subject}"
+            text = f"{credentials.refusal} No user for client certificate: {subject}"
             reason = f"no user has the certificate {subject[:_SHOWN_MAX]!r}"
         else:
             text, reason = NO_CERTIFICATE, "no certificate"

@@ -2,6 +2,7 @@
 """A bare STOMP 1.2 client over a blocking socket: small, exact, and it shows every frame as it came."""
 
 import socket
+import ssl
 from dataclasses import dataclass
 
 TIMEOUT_SECONDS = 20.0
@@ -23,9 +24,13 @@ class Disconnected(Exception):
 class StompClient:
     """One connection. Every failure of the socket is `Disconnected`."""
 
-    def __init__(self, port: int, *, is_connected: bool = True, **headers: str) -> None:
+    def __init__(
+        self, port: int, *, is_connected: bool = True, tls: ssl.SSLContext | None = None, **headers: str
+    ) -> None:
         try:
             self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         except OSError as error:
             raise Disconnected(str(error)) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

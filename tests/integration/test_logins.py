@@ -147,7 +147,7 @@ def test_clients_with_certificates(start: Start, pem: Path) -> None:
     broker.wait_for("listening on")
     assert stomp_answer(stomp, pem, "client")["session"]
     assert stomp_answer(stomp, pem, "other")["message"] == (
-        "User name [null] or password is invalid. No user for client certificate: CN=other, OU=test, O=x"
+        "User name [system] or password is invalid. No user for client certificate: CN=other, OU=test, O=x"
     )
     assert stomp_answer(stomp, pem, None)["message"] == "Unable to authenticate transport without SSL certificate."
     with closing(StompClient(broker.port, is_connected=False)) as plain:

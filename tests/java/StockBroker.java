@@ -19,6 +19,8 @@ import org.apache.activemq.security.AuthorizationEntry;
 import org.apache.activemq.security.AuthorizationPlugin;
 import org.apache.activemq.security.DefaultAuthorizationMap;
 import org.apache.activemq.security.JaasAuthenticationPlugin;
+import org.apache.activemq.security.JaasCertificateAuthenticationPlugin;
+import org.apache.activemq.security.JaasDualAuthenticationPlugin;
 import org.apache.activemq.security.SimpleAuthenticationPlugin;
 import org.apache.activemq.security.TempDestinationAuthorizationEntry;
 import org.apache.activemq.store.SharedFileLocker;
@@ -38,16 +40,26 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * An argument "login=USER:PASSWORD:GROUPS" is no policy but a user: with any, only users may log in. With any
  * "rule=queue|topic:PATTERN:READ:WRITE:ADMIN" they may do only what the rules allow; "temporary=READ:WRITE:ADMIN" is the
  * rule for temporary destinations. "jaas=FILE" has users log in by the modules of section "test" of that login.config.
- * With "populateJMSXUserID" messages get the name of the user who sends them.
+ * "certificates=FILE" has them known by certificate, by the modules of section "certificates"; "dual=FILE" by certificate
+ * with TLS, and by password without. "ssl=OPENWIRE-PORT:STOMP-PORT:want|need:DIRECTORY" opens listeners with TLS, with
+ * server.p12 and trust.p12 of that directory.
+ * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
+ * "useAuthenticatedPrincipal" who has logged in.
  */
 public final class StockBroker {
 
     private static final long LOCK_POLL_MILLIS = 50;
     private static final String LOGIN = "login=";
     private static final String JAAS = "jaas=";
+    private static final String CERTIFICATES = "certificates=";
+    private static final String DUAL = "dual=";
+    private static final String SSL = "ssl=";
     private static final String RULE = "rule=";
     private static final String TEMPORARY = "temporary=";
     private static final String POPULATE = "populateJMSXUserID";
+    private static final String PRINCIPAL = "useAuthenticatedPrincipal";
+    private static final List<String> OF_SECURITY =
+            List.of(LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, PRINCIPAL);
 
     public static void main(String[] arguments) throws Exception {
         File directory = new File(arguments[0]);
@@ -63,8 +75,14 @@ public final class StockBroker {
         broker.setDestinationPolicy(policies(rest.stream().filter(each -> !isOfSecurity(each)).toList()));
         broker.setPlugins(plugins(rest));
         broker.setPopulateJMSXUserID(rest.contains(POPULATE));
+        broker.setUseAuthenticatedPrincipalForJMSXUserID(rest.contains(PRINCIPAL));
         broker.addConnector("tcp://127.0.0.1:" + arguments[1] + "?maximumConnections=1000&wireFormat.maxFrameSize=104857600");
         broker.addConnector("stomp://127.0.0.1:" + arguments[2]);
+        for (String text : rest) {
+            if (text.startsWith(SSL)) {
+                listenWithTls(broker, text.substring(SSL.length()).split(":", 4));
+            }
+        }
         broker.start();
         broker.waitUntilStarted();
         System.out.println("listening");
@@ -77,8 +95,7 @@ public final class StockBroker {
     }
 
     private static boolean isOfSecurity(String text) {
-        return text.startsWith(LOGIN) || text.startsWith(JAAS) || text.startsWith(RULE) || text.startsWith(TEMPORARY)
-                || text.equals(POPULATE);
+        return OF_SECURITY.stream().anyMatch(text::startsWith);
     }
 
     private static BrokerPlugin[] plugins(List<String> texts) throws Exception {
@@ -89,12 +106,8 @@ public final class StockBroker {
         }
         List<DestinationMapEntry> entries = new ArrayList<>();
         for (String text : texts) {
-            if (text.startsWith(JAAS)) {
-                System.setProperty("java.security.auth.login.config", text.substring(JAAS.length()));
-                var plugin = new JaasAuthenticationPlugin();
-                plugin.setConfiguration("test");
-                plugin.setDiscoverLoginConfig(false);
-                plugins.add(plugin);
+            if (text.startsWith(JAAS) || text.startsWith(CERTIFICATES) || text.startsWith(DUAL)) {
+                plugins.add(jaas(text.substring(0, text.indexOf('=') + 1), text.substring(text.indexOf('=') + 1)));
             }
             if (text.startsWith(RULE)) {
                 entries.add(rule(text.substring(RULE.length()).split(":", -1)));
@@ -112,6 +125,33 @@ public final class StockBroker {
             plugins.add(new AuthorizationPlugin(map));
         }
         return plugins.toArray(BrokerPlugin[]::new);
+    }
+
+    private static BrokerPlugin jaas(String kind, String file) {
+        System.setProperty("java.security.auth.login.config", file);
+        JaasAuthenticationPlugin plugin;
+        if (kind.equals(DUAL)) {
+            var dual = new JaasDualAuthenticationPlugin();
+            dual.setSslConfiguration("certificates");
+            plugin = dual;
+        } else {
+            plugin = kind.equals(CERTIFICATES) ? new JaasCertificateAuthenticationPlugin() : new JaasAuthenticationPlugin();
+        }
+        plugin.setConfiguration(kind.equals(CERTIFICATES) ? "certificates" : "test");
+        plugin.setDiscoverLoginConfig(false);
+        return plugin;
+    }
+
+    private static void listenWithTls(BrokerService broker, String[] parts) throws Exception {
+        for (String store : List.of("keyStore", "trustStore")) {
+            String file = store.equals("keyStore") ? "server.p12" : "trust.p12";
+            System.setProperty("javax.net.ssl." + store, parts[3] + "/" + file);
+            System.setProperty("javax.net.ssl." + store + "Password", "password");
+            System.setProperty("javax.net.ssl." + store + "Type", "PKCS12");
+        }
+        String options = "?transport." + parts[2] + "ClientAuth=true";
+        broker.addConnector("ssl://127.0.0.1:" + parts[0] + options);
+        broker.addConnector("stomp+ssl://127.0.0.1:" + parts[1] + options);
     }
 
     private static AuthorizationEntry rule(String[] parts) throws Exception {

@@ -30,6 +30,7 @@ _CODES = "Exceptions say what is wrong"
 _SELECTORS = "Selectors follow JMS"
 _UTF8 = "STOMP is UTF-8"
 _RIGHTS = "Rights without holes"
+_CERTIFICATES = "A user has one name, with a certificate too"
 _SCHEDULED = "Scheduled messages belong to their transaction"
 _NO_ADVISORIES = (
     "javax.jms.JMSSecurityException: User lone is not authorized to read from: "
@@ -155,5 +156,11 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
             "javax.transaction.xa.XAException",
             "nothing arrived": True,
         },
+    ),
+    ("Certificates", "textOfADenial"): Difference(
+        title=_CERTIFICATES,
+        reason="the name is that of the log and of JMSXUserID",
+        activemq="javax.jms.JMSSecurityException: User CN=client one, OU=test, O=x, C=US is not authorized to "
+        "write to: queue://OTHERS.a <- java.lang.SecurityException",
     ),
 }

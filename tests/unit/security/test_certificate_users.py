@@ -80,7 +80,7 @@ def test_a_listener_with_tls_looks_at_the_certificate_alone() -> None:
     assert login(logins, "") == "Unable to authenticate transport without SSL certificate."
     assert (
         login(logins, "CN=other, O=x")
-        == "User name [null] or password is invalid. No user for client certificate: CN=other, O=x"
+        == "User name [u] or password is invalid. No user for client certificate: CN=other, O=x"
     )
 
 
