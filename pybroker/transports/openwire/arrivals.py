@@ -41,6 +41,7 @@ from pybroker.broker.domain.openwire.loose import NULL, MalformedOpenWire, Reade
 from pybroker.broker.domain.openwire.message import decode
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
+from pybroker.broker.domain.openwire.sender import USER_PROPERTY, without_user
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.openwire.faults import MissingDestination
 from pybroker.transports.openwire.ownership import ForeignMessageId
@@ -81,6 +82,7 @@ _COPY_BYTES_MIN: Final = 16 << 10
 """Above this size a memoryview saves a copy, below it costs more than one."""
 
 _BLOB: Final = BLOB_TYPE
+_USER_PROPERTY: Final = USER_PROPERTY
 
 decode_rest: Final = partial(decode, with_content=False)
 """Refuses a message that cannot be decoded later, as ActiveMQ does, which decodes each."""
@@ -136,15 +138,19 @@ class Acknowledgement(NamedTuple):
 class Arrivals:
     """Reads the messages of one connection."""
 
-    __slots__ = ("_heads", "_last", "_next_sequence", "_takes_foreign_ids")
+    __slots__ = ("_heads", "_last", "_next_sequence", "_removes_user", "_takes_foreign_ids")
 
-    def __init__(self, next_sequence: Callable[[], int], *, takes_foreign_ids: bool = False) -> None:
+    def __init__(
+        self, next_sequence: Callable[[], int], *, takes_foreign_ids: bool = False, removes_user: bool = False
+    ) -> None:
         """Begin without heads.
 
         Args:
             next_sequence: numbers the messages.
             takes_foreign_ids: a message may have an id of another producer.
+            removes_user: the client does not determine the user of its messages.
         """
+        self._removes_user = removes_user
         self._takes_foreign_ids = takes_foreign_ids
         self._next_sequence = next_sequence
         self._last: Head | None = None
@@ -221,7 +227,7 @@ class Arrivals:
             original_transaction or group or correlation or reply_to or jms_type or not content
             or length < 0 or not 0 <= priority <= 9 or data[0] == _BLOB or end >= len(data)
         ):  # fmt: skip
-            return routing(data, decode_rest), head.producer_id, sequence, head.transaction
+            return self._routed(data), head.producer_id, sequence, head.transaction
         size = SIZE_OVERHEAD + length
         if data[end]:
             if end + 5 > len(data):
@@ -230,9 +236,12 @@ class Arrivals:
             if property_bytes < 0:
                 raise MalformedOpenWire(f"a byte sequence of {property_bytes} bytes")
             size += property_bytes
+            properties_at = end + 5
             end += 4 + property_bytes
+            if self._removes_user and data.find(_USER_PROPERTY, properties_at, end + 1) >= 0:
+                return self._routed(data), head.producer_id, sequence, head.transaction
         if end + 1 + _BROKER_FIELDS_BYTES != len(data) or _broker_flags_at(data, end + 1) != _NO_BROKER_FIELDS:
-            return routing(data, decode_rest), head.producer_id, sequence, head.transaction
+            return self._routed(data), head.producer_id, sequence, head.transaction
         message = Message(
             message_id=head.id_prefix + str(sequence),
             destination=head.destination,
@@ -245,9 +254,14 @@ class Arrivals:
         )
         return message, head.producer_id, sequence, head.transaction
 
+    def _routed(self, data: bytes) -> Message:
+        """Return a message that may have any field."""
+        message = routing(data, decode_rest)
+        return without_user(message) if self._removes_user else message
+
     def _irregular(self, head: Head, data: bytes, at: int) -> Arrival:
         """Return a message whose head is not cached, or has options behind its destination."""
-        message = routing(data, decode_rest)
+        message = self._routed(data)
         if message.destination != head.destination:
             message = Rerouting(message).copy(head.destination)
         return message, head.producer_id, LONG.unpack_from(data, at)[0], head.transaction

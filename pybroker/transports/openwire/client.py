@@ -158,6 +158,7 @@ class OpenWireClient:
         next_sequence: Callable[[], int],
         reconnected: bool,
         is_bridge: bool = False,
+        has_login: bool = False,
     ) -> None:
         """Serve a connection that the broker has admitted.
 
@@ -167,6 +168,7 @@ class OpenWireClient:
             next_sequence: numbers received messages.
             reconnected: it was connected before, and repeats what got no response.
             is_bridge: it forwards messages, which keep the ids of their producers.
+            has_login: its user is certain, so that it may not name one in its messages.
         """
         self.consumers: dict[ConsumerId, OpenWireConsumer] = {}
         self.pulling: dict[ConsumerId, OpenWireConsumer] = {}
@@ -181,7 +183,7 @@ class OpenWireClient:
         self._sessions: set[int] = {IMPLICIT_SESSION}
         self._producers: dict[ProducerId, OpenWireProducer] = {}
         self._next_sequence = next_sequence
-        self._arrivals = Arrivals(next_sequence, takes_foreign_ids=is_bridge)
+        self._arrivals = Arrivals(next_sequence, takes_foreign_ids=is_bridge, removes_user=has_login)
         self._acknowledgements = Acknowledgements()
         self._unencodable: list[tuple[OpenWireConsumer, Delivery, str]] = []
         """Deliveries that cannot be encoded for the peer; rejected after the present dispatch."""

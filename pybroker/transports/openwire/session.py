@@ -474,6 +474,7 @@ class OpenWireSession(Session):
             next_sequence=self._broker.next_sequence,
             reconnected=info.failover_reconnect,
             is_bridge=is_bridge,
+            has_login=user.is_certain,
         )
 
     def close_superseded(self) -> None:

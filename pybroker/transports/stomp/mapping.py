@@ -575,6 +575,8 @@ class MessageWriter:
             headers["redelivered"] = "true"
         headers |= {**optional_headers, **self._own_headers(fields)}
         headers |= {name: java_text(value) for name, value in properties.items()}
+        if fields.user_id is not None:  # unlike ActiveMQ: a property could name another user
+            headers["JMSXUserID"] = fields.user_id
         headers |= added
         if "content-length" in headers:
             headers["content-length"] = str(size)

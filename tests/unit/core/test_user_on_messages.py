@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.message import decode, view
-from pybroker.broker.domain.openwire.sender import with_user
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
+from pybroker.broker.domain.openwire.message import decode, to_message, view
+from pybroker.broker.domain.openwire.sender import with_user, without_user
+from pybroker.broker.domain.openwire.values import Value, encode_map
 from pybroker.broker.domain.security import User
 from tests.unit.core.conftest import World, make_message
 
@@ -25,6 +27,36 @@ def test_all_else_stays_as_it_was(user: str, again: str, color: str, text: str) 
         message.destination,
         message.persistent,
     )
+
+
+@pytest.mark.parametrize("has_field", [True, False])
+@pytest.mark.parametrize("has_property", [True, False])
+@pytest.mark.parametrize("properties", [{}, {"color": "red", "JMSXUserIDs": 1}])
+@pytest.mark.parametrize("text", ["", "m", "JMSXUserID"])
+def test_what_a_client_says_of_the_user_is_removed(
+    has_field: bool, has_property: bool, properties: dict[str, Value], text: str
+) -> None:
+    clean = make_message(text, "queue://A", properties={**properties} or None)
+    forged = {**properties, "JMSXUserID": "boss"} if has_property else properties
+    fields = decode(clean.data)
+    fields.marshalled_properties = encode_map(forged) if forged else None
+    fields.user_id = "boss" if has_field else None
+    message = to_message(fields)
+    removed = without_user(message)
+    assert decode(removed.data).properties == properties
+    assert removed.payload_size == view(removed).payload_size
+    if has_property and not properties:
+        assert view(removed).marshalled_properties == encode_map({})
+    else:
+        assert removed.data == clean.data
+    assert (removed is message) is not (has_field or has_property)
+
+
+def test_properties_that_do_not_decode_may_not_name_a_user() -> None:
+    fields = decode(make_message("m", "queue://A").data)
+    fields.marshalled_properties = b"\0\0\0\1\0\x0aJMSXUserID\x09\0\x04boss and more"
+    with pytest.raises(MalformedOpenWire):
+        without_user(to_message(fields))
 
 
 @pytest.mark.parametrize("populates", [True, False])

@@ -358,6 +358,12 @@ def test_properties_override_only_optional_headers(
     assert (headers["subscription"], headers["ack"], headers["persistent"]) == ("x", "y", "true")
 
 
+def test_a_property_does_not_replace_the_user(names: DestinationNames) -> None:
+    fields = replace(PLAIN, marshalled_properties=encode_map({"JMSXUserID": "boss"}))
+    assert written(names, fields)[0]["JMSXUserID"] == "boss"
+    assert written(names, replace(fields, user_id="u"))[0]["JMSXUserID"] == "u"
+
+
 def test_bytes_have_a_length_and_other_bodies_are_empty(names: DestinationNames) -> None:
     assert written(names, replace(PLAIN, type=MessageType.BYTES, content=b"a\0b"))[0]["content-length"] == "3"
     for kind in (MessageType.STREAM, MessageType.MESSAGE, MessageType.TEXT):
