@@ -10,6 +10,7 @@ dc=example,dc=org
 An unauthenticated bind succeeds, as with many servers: it is the broker that must not take it for a login.
 """
 
+import secrets
 import socket
 import subprocess
 import time
@@ -23,7 +24,7 @@ from tests.integration.cluster import free_port
 
 BASE = "dc=example,dc=org"
 SERVICE = f"cn=pybroker,ou=services,{BASE}"
-SERVICE_PASSWORD = "service secret"
+SERVICE_PASSWORD = f"service {secrets.token_hex(16)}"
 _ROOT, _ROOT_PASSWORD = f"cn=root,{BASE}", "root secret"
 _START_SECONDS = 20.0
 

@@ -50,6 +50,8 @@ def serve(config: Config) -> None:
     """
     preflight.check(config)
     _allow_files(config.connections_max + _SPARE_FILES)
+    if config.has_passwords:
+        _write_no_core()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     name, make_loop = eventloop.choose(config.event_loop)
     _log.info("event loop: %s", name)
@@ -223,6 +225,12 @@ def _free_former_term() -> None:
 
 def _publish_nothing(role: Role, listeners: list[str], epoch: int) -> None:
     """Publish nothing, for a store without other members."""
+
+
+def _write_no_core() -> None:
+    """Have a crash leave no core file, which could have passwords that clients have sent."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 def _allow_files(needed: int) -> None:

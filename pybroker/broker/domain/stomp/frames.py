@@ -54,6 +54,10 @@ class Frame(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
+    def __repr__(self) -> str:
+        """Return the frame without values, one of which may be a password, and without its body."""
+        return f"Frame({self.command!r}, {list(self.headers)}, {len(self.body)} bytes)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StompLimits:
