@@ -13,9 +13,8 @@ from pybroker.broker.app.config import SETTINGS, Config
 from pybroker.broker.core import broker as core_broker
 from pybroker.broker.core import connection as core_connection
 from pybroker.broker.core import cron, object_memory, scheduled, scheduler, transaction
-from pybroker.broker.core.destinations import NAME_MAX
 from pybroker.broker.core.selector import comparison, like, parser, quota, selector
-from pybroker.broker.domain.destination import PARTS_MAX
+from pybroker.broker.domain.destination import NAME_MAX, PARTS_MAX
 from pybroker.broker.domain.openwire.values import NESTING_MAX, PROPERTY_VALUES_MAX
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.client import Connection, DestinationRefused, FrameTooLarge, NoRoom, Refused, SelectorRefused

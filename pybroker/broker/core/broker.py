@@ -19,7 +19,7 @@ from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
+from pybroker.broker.core.destinations import Destinations, check_name
 from pybroker.broker.core.host import Host, is_long
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.object_memory import ObjectMemory
@@ -44,7 +44,7 @@ from pybroker.broker.core.user_connections import UserConnections
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Copies, Definition
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.admin import Admin
-from pybroker.broker.domain.destination import Destination, parts, topic
+from pybroker.broker.domain.destination import NAME_MAX, Destination, parts, topic
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit, TransactionError
 from pybroker.broker.domain.jobs import Job, JobStore

@@ -20,16 +20,12 @@ from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
-from pybroker.broker.domain.destination import Destination, is_advisory
+from pybroker.broker.domain.destination import NAME_MAX, Destination, is_advisory
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
 from pybroker.broker.domain.subscription import ConsumerRequest
 
 _Kind = TypeVar("_Kind", Queue, Topic)
 
-
-NAME_MAX: Final = 1024
-"""The characters of a name that a client may choose: of a destination, a client id, a subscription. ActiveMQ has no
-limit, and a hundred thousand names of 32 kB take 10 GB."""
 
 _ADVISORY_MAX: Final = NAME_MAX + 64
 """The characters of an advisory topic's name, which ends with the name of the destination that it is about."""

@@ -16,6 +16,7 @@ from typing import Final
 from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.domain.destination import (
     ADVISORY_PREFIX,
+    NAME_MAX,
     Destination,
     covers,
     is_advisory,
@@ -28,14 +29,11 @@ from pybroker.broker.domain.rules import EVERY_USER, Grants, Rule, Rules
 from pybroker.broker.domain.security import AccessDenied, User
 
 REMEMBERED_MAX: Final = 10_000
-"""The results of look-ups that are kept for each set of groups; clients can choose any number of names."""
+"""The results of look-ups that are kept for each set of groups; clients can choose any number of names. Those of names
+above `NAME_MAX`, which are refused later, are not kept."""
 
 READABLE_TO_ALL: Final = frozenset((topic(ADVISORY_PREFIX + "TempQueue"), topic(ADVISORY_PREFIX + "TempTopic")))
 """The topics that each client of Java, .NET and C++ subscribes to: without them it cannot start its connection."""
-
-
-NAME_MAX: Final = 1024
-"""The characters of a name that is remembered; clients can choose longer ones, which are refused later."""
 
 
 _NOBODY: Final = frozenset[str]()

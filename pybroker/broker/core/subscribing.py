@@ -8,13 +8,13 @@ from pybroker.broker.core.advisory import PENDING_MAX, Advisories
 from pybroker.broker.core.browser import BrowserSnapshot
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.counting_consumer import CountingConsumer
-from pybroker.broker.core.destinations import NAME_MAX, Destinations, check_name
+from pybroker.broker.core.destinations import Destinations, check_name
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Right
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
-from pybroker.broker.domain.destination import DestinationType, is_advisory
+from pybroker.broker.domain.destination import NAME_MAX, DestinationType, is_advisory
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidDestination, RequestError
 from pybroker.broker.domain.ports import Deliver

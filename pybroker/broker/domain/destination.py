@@ -5,9 +5,13 @@ composite).
 """
 
 import enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pybroker.broker.domain.errors import InvalidDestination
+
+NAME_MAX: Final = 1024
+"""The characters of a name that a client may choose: of a destination, a client id, a subscription. ActiveMQ has no
+limit, and a hundred thousand names of 32 kB take 10 GB."""
 
 
 class DestinationType(enum.IntEnum):

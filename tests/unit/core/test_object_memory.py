@@ -8,7 +8,6 @@ import pytest
 
 from pybroker.broker.core.broker import Limits
 from pybroker.broker.core.connection import _USUAL_TRANSACTIONS
-from pybroker.broker.core.destinations import NAME_MAX
 from pybroker.broker.core.object_memory import (
     CHARACTER_BYTES,
     CONSUMER_BYTES,
@@ -27,7 +26,7 @@ from pybroker.broker.core.object_memory import (
     ObjectAccount,
     ObjectMemory,
 )
-from pybroker.broker.domain.destination import DestinationType, parse
+from pybroker.broker.domain.destination import NAME_MAX, DestinationType, parse
 from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, RequestError, ResourceLimit
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.transaction import LocalTransactionId
