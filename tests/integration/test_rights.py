@@ -54,7 +54,9 @@ def test_what_users_may_do(start: Start, options: list[str], protocol: str) -> N
             message = billing.consumer("ORDERS.>").receive(timeout=20)
             assert message is not None
             assert message.body == "order"
-    broker.wait_for("User shop is not authorized to write to: queue://OTHER")
+    assert broker.terminate() == 0
+    assert len([line for line in broker.lines if "OTHER" in line]) == 1, "the line of the audit log"
+    broker.wait_for("audit: 'shop' from .* may not write to: queue://OTHER")
 
 
 def test_other_rules_take_effect_without_a_restart(

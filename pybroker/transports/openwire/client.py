@@ -52,6 +52,7 @@ from pybroker.broker.domain.openwire.marshal.transcode import stored
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import PAYLOAD_SIZE_UNCHECKED, check_properties
 from pybroker.broker.domain.ports import ConnectionPort
+from pybroker.broker.domain.security import AccessDenied
 from pybroker.broker.domain.subscription import (
     BROWSER_PREFETCH,
     DURABLE_PREFETCH,
@@ -406,7 +407,8 @@ class OpenWireClient:
     def _refuse(
         self, error: RequestError, command_id: int | None, transaction: TransactionId | None, *, xa: bool = False
     ) -> None:
-        _log.info("%s: refused: %s", self._connection.connection_id, error)
+        if not isinstance(error, AccessDenied):  # which has a line in the audit log
+            _log.info("%s: refused: %s", self._connection.connection_id, error)
         if command_id is not None:
             self._peer.refuse(command_id, error, xa=xa)
             return

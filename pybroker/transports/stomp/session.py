@@ -15,7 +15,7 @@ from pybroker import __version__
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, RequestError
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
-from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator, NotAuthenticated, User
+from pybroker.broker.domain.security import WITHOUT_LOGINS, AccessDenied, Authenticator, NotAuthenticated, User
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
 from pybroker.broker.domain.stomp.errors import StompProtocolError, StompRequestError, describe
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
@@ -249,7 +249,8 @@ class StompSession(Session):
                 raise _unknown(frame.command)
             handler(frame)
         except RequestError as error:
-            _log.info("%s: %s refused: %s", self._connection_id, frame.command, error)
+            if not isinstance(error, AccessDenied):  # which has a line in the audit log
+                _log.info("%s: %s refused: %s", self._connection_id, frame.command, error)
             self._write_error(error, frame.headers.get("receipt"))
         except BrokerError as error:
             self._close_with_error(error, frame.headers.get("receipt"))
