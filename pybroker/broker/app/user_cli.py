@@ -60,6 +60,9 @@ def add(name: str, groups: tuple[str, ...], path: Path) -> None:
     accounts = _read(path, may_be_missing=True)
     if name in accounts:
         raise click.ClickException(f"{path} has user {name} already: change it with `pybroker user passwd {name}`")
+    for group in groups:
+        if "," in group:
+            raise click.ClickException(f"{group}: a group has no comma in its name; write --group for each group")
     for each in (name, *groups):
         users_toml.check_name(each, path, repr(each))
     accounts[name] = Account(User(name, frozenset(groups)), _hashed(name))

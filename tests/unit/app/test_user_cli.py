@@ -60,6 +60,7 @@ def test_add_passwd_list_and_del(path: Path) -> None:
         (("add", "alice"), "x\n", "has user alice already"),
         (("add", "bob"), "\n", "a password has at least one character"),
         (("add", "bob"), "", "a password has at least one character"),
+        (("add", "bob", "--group", "g,h"), "x\n", "g,h: a group has no comma in its name; write --group for each"),
         (("passwd", "bob"), "x\n", "has no user bob"),
         (("del", "bob"), "", "has no user bob"),
     ],
