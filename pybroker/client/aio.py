@@ -74,6 +74,8 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
 
         Raises:
             UnusableURI: the URI is not valid.
+            TypeError: user, password or client id is no text.
+            ValueError: it has more than 10,000 characters.
 
         The statement raises:
             BrokerMissing: no broker answered in all attempts that the URI allows.

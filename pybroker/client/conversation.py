@@ -23,6 +23,10 @@ from pybroker.client.messages import Message, Outgoing
 FIRST_NUMBER: Final = 10
 """The first number of a request; a conversation uses smaller numbers for its own commands."""
 
+LOGIN_CHARS_MAX: Final = 10_000
+"""The characters of a client id, user name or password, each of which takes at most six of the 65,535 bytes of a string
+in OpenWire."""
+
 # ---------------------------------------------------------------- requests
 
 
@@ -37,6 +41,10 @@ class Login:
         password: the password; None for none.
         is_failover: the client connects to another broker when this one is lost.
         is_again: the client was connected before, and restores its state.
+
+    Raises:
+        TypeError: client id, user or password is no str.
+        ValueError: it is too long.
     """
 
     connection_id: str
@@ -45,6 +53,15 @@ class Login:
     password: str | None = None
     is_failover: bool = False
     is_again: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what the application gives."""
+        for name in ("client_id", "user", "password"):
+            value: object = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"{name} is a str, not {type(value).__name__}")
+            if value is not None and len(value) > LOGIN_CHARS_MAX:
+                raise ValueError(f"{name} has at most {LOGIN_CHARS_MAX} characters")
 
     def __repr__(self) -> str:
         """Return the login without its password."""

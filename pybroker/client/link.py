@@ -269,7 +269,11 @@ class ClientLink:
             return error
         opened = self._opened = asyncio.get_running_loop().create_future()
         try:
-            await self._log_in(wire)
+            try:
+                await self._log_in(wire)
+            except LoginRefused as error:  # it has no form in the protocol
+                reconnector.failed(error, is_final=True)
+                return error
             await asyncio.wait({opened, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
             if not opened.done():
                 reason = untrusted(wire.lost.result(), str(address)) or wire.lost.result()

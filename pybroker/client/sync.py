@@ -64,6 +64,8 @@ def connect(
 
     Raises:
         UnusableURI: the URI is not valid.
+        TypeError: user, password or client id is no text.
+        ValueError: it has more than 10,000 characters.
         BrokerMissing: no broker answered in all attempts that the URI allows.
         LoginRefused, UntrustedBroker, ProtocolViolation: another attempt does not help.
         Timeout: it took too long.
