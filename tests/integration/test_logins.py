@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -65,14 +66,17 @@ def test_only_users_may_log_in(start: Start, users: Path) -> None:
 @pytest.mark.parametrize("name", ["user", "password", "client_id"])
 def test_a_login_that_no_broker_can_be_given_fails_at_once(broker: BrokerProcess, name: str) -> None:
     url = f"stomp://127.0.0.1:{broker.port}"
+    number: Any = {name: 5}
+    long: Any = {name: "x" * 10_001}
+    formless: Any = {name: "a\0b"}
     for scheme in ("tcp", "stomp"):
         with pytest.raises(TypeError, match=f"{name} is a str, not int"):
-            pybroker.connect(f"{scheme}://127.0.0.1:1", **{name: 5})
+            pybroker.connect(f"{scheme}://127.0.0.1:1", **number)
         with pytest.raises(ValueError, match=f"{name} has at most 10000 characters"):
-            pybroker.connect(f"{scheme}://127.0.0.1:1", **{name: "x" * 10_001})
+            pybroker.connect(f"{scheme}://127.0.0.1:1", **long)
     for uri in (url, f"failover:({url})"):
         with pytest.raises(LoginRefused, match="has a line end or a NUL, for which STOMP has no form"):
-            pybroker.connect(uri, **{name: "a\0b"})
+            pybroker.connect(uri, **formless)
 
 
 def test_changes_of_the_file_take_effect_without_a_restart(start: Start, users: Path, connect: Connect) -> None:
