@@ -21,6 +21,7 @@ THEMES: Final = (
     "multipliers",
     "crowds",
     "combinations",
+    "large",
 )
 """Modules of this package that declare attacks."""
 

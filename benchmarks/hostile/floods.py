@@ -246,7 +246,8 @@ async def connections(target: Target) -> str:
     return f"{len(made):,} opened, {refused:,} refused"
 
 
-def _tls_context() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
+    """Return the context of a client that trusts every certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -255,7 +256,7 @@ def _tls_context() -> ssl.SSLContext:
 @attack("tls-handshakes", tls=True)
 async def tls_handshakes(target: Target) -> str:
     """TLS connections that come and go, 100 at a time, for 4 s."""
-    context = _tls_context()
+    context = tls_context()
     await target.begin()
     until, count = time.monotonic() + target.sized(_SECONDS, 1), 0
 
@@ -277,7 +278,7 @@ async def tls_handshakes(target: Target) -> str:
 async def tls_records(target: Target) -> str:
     """A TLS connection that sends a record for each byte, for 4 s."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = _tls_context().wrap_bio(incoming, outgoing)
+    tls = tls_context().wrap_bio(incoming, outgoing)
     reader, writer = await asyncio.open_connection("127.0.0.1", target.tls_port)
     while True:
         try:
@@ -309,7 +310,7 @@ _RECORD_HEAD = b"\x16\x03\x01\x02\x00"
 @attack("tls-half-open-hellos", tls=True, extra=("--connections-max", "4000"))
 async def tls_half_open_hellos(target: Target) -> str:
     """1,500 connections to the TLS port that send a ClientHello, all at the same moment, and read no answer."""
-    tls = _tls_context().wrap_bio(ssl.MemoryBIO(), outgoing := ssl.MemoryBIO())
+    tls = tls_context().wrap_bio(ssl.MemoryBIO(), outgoing := ssl.MemoryBIO())
     with contextlib.suppress(ssl.SSLWantReadError):
         tls.do_handshake()
     hello = outgoing.read()
