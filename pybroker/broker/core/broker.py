@@ -25,7 +25,15 @@ from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.paging import Paging
-from pybroker.broker.core.piecewise import PiecewiseWork, PiecewiseWorker, Steps, WorkQueue, carry_out, copy_cost
+from pybroker.broker.core.piecewise import (
+    PORTION_COST,
+    PiecewiseWork,
+    PiecewiseWorker,
+    Steps,
+    WorkQueue,
+    carry_out,
+    copy_cost,
+)
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Authorization, Right
@@ -398,7 +406,7 @@ class BrokerCore(Host):
             if len(routed) > 1:
                 if worker is not None and is_long(len(routed), message):
                     routed.check()
-                    worker.work_off(self._sending(routed, is_together=message.persistent))
+                    worker.work_off(self._sending(routed.in_steps(), is_together=message.persistent))
                     return True
                 if message.persistent:
                     carry_out(self._sending(list(routed), is_together=True))
@@ -427,7 +435,7 @@ class BrokerCore(Host):
         """Call back once the messages of jobs that are due are sent and durable."""
         self._due_work.when_done(partial(self.store.when_durable, callback))
 
-    def _sending(self, routed: Iterable[tuple[Queue | Topic, Message]], *, is_together: bool) -> Steps:
+    def _sending(self, routed: Iterable[tuple[Queue | Topic, Message] | None], *, is_together: bool) -> Steps:
         """Send the copies of one message; together: in a transaction, so that a crash leaves all or none of them."""
         transaction: BrokerTransaction | None = None
         if is_together:
@@ -436,7 +444,11 @@ class BrokerCore(Host):
                 LocalTransactionId(self.run_id, self._transaction_count), self.store, commits=self.destinations.commits
             )
         try:
-            for target, copy in routed:
+            for each in routed:
+                if each is None:
+                    yield PORTION_COST
+                    continue
+                target, copy = each
                 if copy.is_expired(self.clock()):
                     self.dead_letters.expire(copy)
                 elif transaction is not None:

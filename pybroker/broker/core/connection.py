@@ -24,7 +24,7 @@ from pybroker.broker.core.object_memory import (
     size_of_name,
 )
 from pybroker.broker.core.paging import PIECE_SECONDS
-from pybroker.broker.core.piecewise import PiecewiseWork, Steps, copy_cost
+from pybroker.broker.core.piecewise import PORTION_COST, PiecewiseWork, Steps, copy_cost
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.rights import Right, Rights
 from pybroker.broker.core.scheduler import is_management
@@ -351,9 +351,13 @@ class BrokerConnection(Owner):
     def _adding(self, transaction: BrokerTransaction, routed: Routed) -> Steps:
         """Add many or large copies of a message to a transaction, which must not commit without all of them."""
         try:
-            for target, copy in routed:
+            for each in routed.in_steps():
                 if not transaction.is_open:  # the connection has closed, and rolled it back
                     return
+                if each is None:
+                    yield PORTION_COST
+                    continue
+                target, copy = each
                 transaction.add_send(target, copy)
                 yield copy_cost(copy.size)
         except RequestError as error:

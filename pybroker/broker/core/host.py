@@ -40,6 +40,10 @@ class Routed(Protocol):
         """Yield each target with its copy."""
         ...
 
+    def in_steps(self) -> Iterator[tuple[SendTarget, Message] | None]:
+        """Yield the same, and None between the steps in which a large copy is made."""
+        ...
+
 
 def is_long(count: int, message: Message) -> bool:
     """Return True if so many copies of a message take too long to be made at once."""

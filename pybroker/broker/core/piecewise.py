@@ -24,6 +24,7 @@ from typing import Final
 
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
+from pybroker.broker.domain.openwire.portions import PORTION_BYTES
 
 COST_PER_CLOCK: Final = 16
 """The cost after which the clock is read again."""
@@ -33,6 +34,9 @@ COPY_COST: Final = 10
 
 STEP_BYTES: Final = 4096
 """The bytes of messages that cost as much as one usual operation."""
+
+PORTION_COST: Final = PORTION_BYTES // STEP_BYTES
+"""The cost of a step in which a large copy is made."""
 
 Steps = Iterator[int]
 """Steps that are carried out when they are taken; each is the cost of what was done."""

@@ -423,6 +423,15 @@ class Copies(Generic[TargetT]):
             else:
                 yield target, self._rerouting.copy(destination, origin)
 
+    def in_steps(self) -> Iterator[tuple[TargetT, Message] | None]:
+        """Yield the same, and None between the steps in which a large copy is made."""
+        for target, destination, origin in self._targets:
+            if self._rerouting is None or self._is_for(destination, origin):
+                yield target, self._message
+            else:
+                copy = yield from self._rerouting.copying(destination, origin)
+                yield target, copy
+
     def check(self) -> None:
         """Check that all copies can be made, before the first one is sent.
 

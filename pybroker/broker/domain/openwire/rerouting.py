@@ -11,6 +11,7 @@ data type … producer id | destination | transaction id | original destination 
 ```
 """
 
+from collections.abc import Generator
 from dataclasses import replace
 
 from pybroker.broker.domain.destination import Destination
@@ -19,6 +20,7 @@ from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.heads import place
 from pybroker.broker.domain.openwire.layout import BODY_AT, MESSAGE, packed
 from pybroker.broker.domain.openwire.loose import Reader
+from pybroker.broker.domain.openwire.portions import joining
 from pybroker.broker.domain.openwire.shapes import skip_fields
 
 _LARGE_BYTES = 64 << 10
@@ -63,15 +65,23 @@ class Rerouting:
         Raises:
             UnencodableOpenWire: a name is too long.
         """
-        data = b"".join(
-            (
-                self._head,
-                ids.destination(destination),
-                self._between,
-                self._original if original is None else ids.destination(original),
-                self._tail,
-            )
+        return self._with(destination, b"".join(self._parts(destination, original)))
+
+    def copying(self, destination: Destination, original: Destination | None = None) -> Generator[None, None, Message]:
+        """Return what `copy` does, in the steps of `joining`. Raises as `copy`, before the first step."""
+        data = yield from joining(self._parts(destination, original))
+        return self._with(destination, data)
+
+    def _parts(self, destination: Destination, original: Destination | None) -> tuple[bytes | memoryview, ...]:
+        return (
+            self._head,
+            ids.destination(destination),
+            self._between,
+            self._original if original is None else ids.destination(original),
+            self._tail,
         )
+
+    def _with(self, destination: Destination, data: bytes) -> Message:
         return replace(self._message, destination=destination, data=data, decoded=None)
 
 

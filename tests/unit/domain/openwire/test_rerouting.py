@@ -8,6 +8,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType, que
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode, to_message
+from pybroker.broker.domain.openwire.portions import PORTION_BYTES
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.values import encode_map
@@ -90,3 +91,19 @@ def test_a_message_that_ends_too_soon_is_malformed() -> None:
         message.data = whole[:length]
         with pytest.raises(MalformedOpenWire):
             Rerouting(message)
+
+
+@pytest.mark.parametrize("size", [0, 100, PORTION_BYTES, 3 * PORTION_BYTES + 1])
+def test_copy_in_steps_is_the_same_copy(size: int) -> None:
+    message = to_message(replace(RICH, content=bytes(range(256)) * (size // 256) + b"x" * (size % 256)))
+    steps = Rerouting(message).copying(queue("B"), queue("A"))
+    count = 1
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            copy = end.value
+            break
+        count += 1
+    assert copy.data == Rerouting(message).copy(queue("B"), queue("A")).data
+    assert count == -(-len(copy.data) // PORTION_BYTES), "no step copies more than a portion"
