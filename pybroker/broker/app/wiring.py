@@ -390,10 +390,9 @@ def make_broker(
     )
     broker.populates_user = config.populate_jmsx_user_id
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none
-    if is_database(config.store):
-        cast(
-            "JdbcStore", store
-        ).on_readable = broker.remove_expired  # which dispatches messages that wait for their bodies
+    if isinstance(store, JournalStore) or is_database(config.store):
+        # Which dispatches messages that wait for their bodies.
+        cast("JournalStore | JdbcStore", store).on_readable = broker.remove_expired
     return broker
 
 

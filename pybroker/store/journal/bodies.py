@@ -34,12 +34,19 @@ from pybroker.store.journal.protobuf import SIZE_PREFIX, varint
 from pybroker.store.journal.reader import Damage, unavailable
 from pybroker.store.journal.state import StoreState
 
+Place = tuple[str, int, int, int]
+"""Where a message is: its id, data file, offset and size."""
+
 OPEN_FILES_MAX = 16
 """Most data files kept open: dispatch order goes through them one after another, per priority class."""
 READ_AHEAD_BYTES = 256 * 1024
 """Bytes fetched by one read: some hundred messages of a kilobyte for one seek."""
 
+EXACT_BYTES_MIN = 1 << 20
+"""The length from which a message is read into memory of its own: cut out of what was read ahead it would be copied."""
+
 _ADD_MESSAGE = int(CommandType.ADD_MESSAGE)
+_AFTER_MESSAGE_BYTES = 4
 _header_at = RECORD_HEADER.unpack_from
 _size_at = SIZE_PREFIX.unpack_from
 
@@ -87,7 +94,7 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         """
         return self.page((each.message_id, each.location.file_id, each.location.offset, each.size) for each in entries)
 
-    def page(self, places: Iterable[tuple[str, int, int, int]]) -> Iterator[Message]:
+    def page(self, places: Iterable[Place]) -> Iterator[Message]:
         """Yield messages as `bodies` does, by id, file id, offset and size: this runs for every message paged in.
 
         Raises:
@@ -122,14 +129,31 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         return self
 
     def _message(self, message_id: str, file_id: int, offset: int, size: int) -> Message:
-        start, end = self._record(file_id, offset)
+        data = self._exact_data(message_id, file_id, offset, size) if size >= EXACT_BYTES_MIN else None
         try:
-            data = _usual_data(self._window, start, end, message_id.encode(), size)
             if data is None:
-                data = self._unusual_data(start, end, message_id, Location(file_id, offset))
+                start, end = self._record(file_id, offset)
+                data = _usual_data(self._window, start, end, message_id.encode(), size)
+                if data is None:
+                    data = self._unusual_data(start, end, message_id, Location(file_id, offset))
             return self._prefix_cache.route(data, message_id)
         except MalformedData as error:
             raise self._corrupt(f"a message does not decode: {error}", Location(file_id, offset)) from error
+
+    def _exact_data(self, message_id: str, file_id: int, offset: int, size: int) -> bytes | None:
+        """Return a large message's marshalled bytes, read from an `AddMessage` of the usual shape; else None."""
+        head = self._read(Location(file_id, offset), self._read_ahead)
+        if len(head) < RECORD_HEADER_BYTES:
+            return None
+        length, kind = _header_at(head, 0)
+        begin = length - _AFTER_MESSAGE_BYTES - size
+        if kind != USER_RECORD or not _has_usual_head(head, 0, begin, message_id.encode(), size):
+            return None
+        end = self._read(Location(file_id, offset + begin + size), _AFTER_MESSAGE_BYTES, read_ahead=0)
+        if not _has_usual_end(end, 0):
+            return None
+        data = self._read(Location(file_id, offset + begin), size, read_ahead=0)
+        return data if len(data) == size else None
 
     def _unusual_data(self, start: int, end: int, message_id: str, location: Location) -> bytes:
         """Return a message's marshalled bytes from its record in the window."""
@@ -161,13 +185,14 @@ class BodyReader(AbstractContextManager["BodyReader"]):
         self._window_file_id, self._window_offset = location
         return 0, self._window
 
-    def _read(self, location: Location, length: int) -> bytes:
+    def _read(self, location: Location, length: int, *, read_ahead: int | None = None) -> bytes:
         """Read ahead from a location on; only the bytes needed if the disk cannot read further ones."""
+        ahead = self._read_ahead if read_ahead is None else read_ahead
         path = self._directory / data_file_name(location.file_id)
         try:
             descriptor = self._descriptor(location.file_id, path)
             try:
-                return os.pread(descriptor, max(length, self._read_ahead), location.offset)
+                return os.pread(descriptor, max(length, ahead), location.offset)
             except OSError as error:
                 if error.errno not in _LOST:
                     raise
@@ -204,20 +229,29 @@ def _usual_data(window: bytes, start: int, end: int, message_id: bytes, size: in
                                                      `- 4 -'`- size -'`---------- 4 -----------'
     ```
     """
-    stop = end - 4
+    stop = end - _AFTER_MESSAGE_BYTES
     begin = stop - size
+    if _has_usual_head(window, start, begin, message_id, size) and _has_usual_end(window, stop):
+        return window[begin:stop]
+    return None
+
+
+def _has_usual_end(window: bytes, stop: int) -> bool:
+    """Return True if an `AddMessage` ends in the usual shape behind its message."""
+    return len(window) > stop + 2 and window[stop] == 0x28 and window[stop + 2] == 0x30
+
+
+def _has_usual_head(window: bytes, start: int, begin: int, message_id: bytes, size: int) -> bool:
+    """Return True if an `AddMessage` from `start` on is in the usual shape up to its message, which begins there."""
     length = size + SIZE_PREFIX.size
     id_end = begin - SIZE_PREFIX.size - 1 - (2 if 0x80 <= length < 0x4000 else len(varint(length)))
     id_start = id_end - len(message_id)
-    if (
+    return (
         id_start - 2 > start + RECORD_HEADER_BYTES
+        and begin <= len(window)
         and window[start + RECORD_HEADER_BYTES] == _ADD_MESSAGE
-        and window[stop] == 0x28
-        and window[stop + 2] == 0x30
         and window[id_end] == 0x22
         and window[id_start - 2] == 0x1A
         and window[id_start:id_end] == message_id
         and _size_at(window, begin - SIZE_PREFIX.size)[0] == size
-    ):
-        return window[begin:stop]
-    return None
+    )

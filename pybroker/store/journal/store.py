@@ -29,7 +29,7 @@ from pybroker.broker.domain.ports import Page, Recovery, RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.journal.appender import PIECE_BYTES_MIN, JournalSettings, SyncStrategy
-from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader
+from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader, Place
 from pybroker.store.journal.clean_stop import INDEX_FILES, clean_stop
 from pybroker.store.journal.collector import GarbageCollector
 from pybroker.store.journal.commands import (
@@ -52,6 +52,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import Location, encode_record
 from pybroker.store.journal.identity import keep_identity
+from pybroker.store.journal.large_bodies import LARGE_BODY_BYTES, LargeBodies
 from pybroker.store.journal.limit import StoreLimit
 from pybroker.store.journal.marks import TimeMarks
 from pybroker.store.journal.reader import Damage, data_files
@@ -118,6 +119,8 @@ class JournalStore:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
         """Damage found by the recovery, apart from a torn tail: lost, and logged record by record."""
+        self.on_readable: Callable[[], None] = _ignore
+        """Called once a large message may be read that `read_page` could not return yet."""
         self._epoch = 0
         """Number of the data file that this promotion began. It only grows from master to master."""
         self._runtime = runtime
@@ -144,6 +147,7 @@ class JournalStore:
         self._collector: GarbageCollector | None = None
         self._writer = self._new_writer(1)
         self._elision: WriteElisionBuffer | None = None
+        self._large: LargeBodies | None = None
 
     # ------------------------------------------------------------ opening
 
@@ -205,6 +209,9 @@ class JournalStore:
             self._state.apply(command, location)
         if self._runtime.call_later is not None and self._settings.sync is SyncStrategy.ALWAYS:
             self._elision = WriteElisionBuffer(self, self._writer, self._runtime)
+        if self._runtime.call_later is not None:
+            self._large = LargeBodies(self.directory, self._runtime, self._runtime.call_later)
+            self._large.on_readable = lambda: self.on_readable()
         self._is_open = True
 
     def _new_writer(self, file_id: int) -> JournalWriter:
@@ -240,7 +247,7 @@ class JournalStore:
         contents = self._state.destinations.get(destination)
         held = {} if contents is None else contents.messages
         places = [
-            (message_id, packed >> FILE_SHIFT, packed >> OFFSET_SHIFT & _MASK_31, packed >> SIZE_SHIFT & _MASK_31)
+            _place(message_id, packed)
             for message_id, packed in zip(message_ids, map(held.get, message_ids), strict=True)
             if packed is not None
         ]
@@ -251,20 +258,36 @@ class JournalStore:
         span = sum([place[3] for place in places]) + _RECORD_REST_BYTES * len(places)
         with BodyReader(self.directory, read_ahead=min(span, READ_AHEAD_BYTES)) as reader:
             messages = list(reader.page(places))
-        for damage in reader.damages:
+        return self._report(destination, messages, reader.damages)
+
+    def _report(
+        self, destination: Destination, messages: Sequence[Message], damages: Sequence[Damage]
+    ) -> list[Message]:
+        """Return the messages that were read, and report those that are damaged."""
+        for damage in damages:
             self.damages = [*self.damages, damage]
             logger.error("%s: damaged: %s. A message on %s is not delivered.", self.directory, damage, destination)
-        return messages
+        return list(messages)
 
     def read_page(self, destination: Destination, message_ids: Sequence[str], bytes_max: int) -> Page:
-        """Return messages as `read` does, up to the one that reaches `bytes_max` bytes.
+        """Return messages as `read` does, up to the one that reaches `bytes_max` bytes, or before a large one.
+
+        A large message is a page of its own, and read in a thread; without an event loop it is read at once.
 
         Raises:
+            NotReadYet: a large message is being read; see `on_readable`.
             StoreUnavailable: a data file cannot be opened.
         """
         contents = self._state.destinations.get(destination)
         held = {} if contents is None else contents.messages
         count = page_count((held.get(each, 0) >> SIZE_SHIFT & _MASK_31 for each in message_ids), bytes_max)
+        if self._large is not None and count:
+            last_id = message_ids[count - 1]
+            last = held.get(last_id, 0)
+            if last >> SIZE_SHIFT & _MASK_31 >= LARGE_BODY_BYTES:
+                if count == 1:
+                    return Page(self._report(destination, *self._large.read(_place(last_id, last))), 1)
+                count -= 1
         return Page(self.read(destination, message_ids[:count]), count)
 
     @property
@@ -634,3 +657,11 @@ class JournalStore:
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._runtime.clock() / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _place(message_id: str, packed: int) -> Place:
+    return message_id, packed >> FILE_SHIFT, packed >> OFFSET_SHIFT & _MASK_31, packed >> SIZE_SHIFT & _MASK_31
+
+
+def _ignore() -> None:
+    """Do nothing: no core is there yet."""
