@@ -22,7 +22,8 @@ A batch of a large message is written in portions, each of which begins its way 
 page cache: the sync at the end finds little to do, and the file's pages are used again instead of new ones, which cost
 a virtual machine several times the write. Other batches wait for this one: with 90 MB that was 0.3 to 0.5 seconds, and
 is 0.1; with a load of 9 on two processors it was 1 to 2 seconds, and is 0.2 to 0.7. The batch's header comes last.
-Until then the previous batch's EOF marker ends the file.
+Until then the previous batch's EOF marker ends the file. So the checksum in the header is computed meanwhile, by
+another thread and without the interpreter lock (GIL): it takes as long as the writes.
 
 The files show if the journal is still this master's, so this module checks it: `require_own`, decision 030. The
 records' locations come from the writer.
@@ -34,6 +35,7 @@ import enum
 import os
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,8 +71,7 @@ LARGE_BATCH_BYTES = 8 << 20
 """The length from which a batch is written in portions: only one with a large message is longer than 4 MB."""
 
 PORTION_BYTES = 2 << 20
-"""The length of a portion: the checksum leaves it in the processor's cache for the write. With shorter ones the thread
-waits for the interpreter too often on a busy machine."""
+"""The length of a portion. With shorter ones the thread waits for the interpreter too often on a busy machine."""
 
 PORTIONS_CACHED = 3
 """The portions that have the time of so many others to reach the disk, before they leave the page cache."""
@@ -184,10 +185,8 @@ class Appender:
             if end >= self._ahead and self._syncs_each_batch and is_short and offset > 0:
                 self._fill_ahead(end + len(EOF_MARKER))
             if length < LARGE_BATCH_BYTES:
-                checksum = _ADLER_BEGIN
-                for piece in body if self._settings.checksum else ():
-                    checksum = zlib.adler32(piece, checksum)  # which releases the interpreter lock
-                self._files.write(self._descriptor, (self._header(length, checksum), *body, EOF_MARKER), offset)
+                header = batch_header(length, self._checksum(body))
+                self._files.write(self._descriptor, (header, *body, EOF_MARKER), offset)
             else:
                 self._write_large(body, offset, length)
         except OSError as error:
@@ -200,23 +199,28 @@ class Appender:
     def _write_large(self, body: Sequence[bytes], offset: int, length: int) -> None:
         """Write a long batch in portions, its EOF marker behind them, and then its header."""
         files, descriptor = self._files, self._descriptor
-        checksum, at = _ADLER_BEGIN, offset + BATCH_HEADER_BYTES
-        begin = at
-        for piece in body:
-            view = memoryview(piece)
-            for start in range(0, len(view), PORTION_BYTES):
-                portion = view[start : start + PORTION_BYTES]
-                if self._settings.checksum:
-                    checksum = zlib.adler32(portion, checksum)
-                files.write(descriptor, (portion,), at)
-                at += len(portion)
-                recent = max(begin, at - (PORTIONS_CACHED + 1) * PORTION_BYTES)
-                files.write_back(descriptor, recent, at - recent)
-        files.write(descriptor, (EOF_MARKER,), at)
-        files.write(descriptor, (self._header(length, checksum),), offset)
+        begin = at = offset + BATCH_HEADER_BYTES
+        with ThreadPoolExecutor(1, "journal-checksum") as thread:
+            checksum = thread.submit(self._checksum, body)
+            for piece in body:
+                view = memoryview(piece)
+                for start in range(0, len(view), PORTION_BYTES):
+                    portion = view[start : start + PORTION_BYTES]
+                    files.write(descriptor, (portion,), at)
+                    at += len(portion)
+                    recent = max(begin, at - (PORTIONS_CACHED + 1) * PORTION_BYTES)
+                    files.write_back(descriptor, recent, at - recent)
+            files.write(descriptor, (EOF_MARKER,), at)
+            files.write(descriptor, (batch_header(length, checksum.result()),), offset)
 
-    def _header(self, length: int, checksum: int) -> bytes:
-        return batch_header(length, checksum if self._settings.checksum else 0)
+    def _checksum(self, body: Sequence[bytes]) -> int:
+        """Return the checksum of a batch; 0 if it has none."""
+        if not self._settings.checksum:
+            return 0
+        checksum = _ADLER_BEGIN
+        for piece in body:
+            checksum = zlib.adler32(piece, checksum)  # which releases the interpreter lock
+        return checksum
 
     def _fill_ahead(self, start: int) -> None:
         """Fill a piece of the hole from an offset on, at most up to the last marker.

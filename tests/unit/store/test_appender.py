@@ -3,7 +3,9 @@
 import errno
 import os
 import resource
+import threading
 import tracemalloc
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -251,6 +253,29 @@ def test_a_large_batch_is_the_same_bytes_with_its_header_last(tmp_path: Path, ch
     assert files.written[-1] == (start, BATCH_HEADER_BYTES), "until then the former marker ends the file"
     assert all(offset > start for offset, _ in files.written[:-1])
     assert max(count for _, count in files.written) == PORTION_BYTES
+
+
+def test_a_large_batch_is_written_while_its_checksum_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, files, pieces = large_batch(tmp_path)
+    adler32, write, is_written = zlib.adler32, files.write, threading.Event()
+
+    def computing(piece: bytes, value: int) -> int:
+        assert is_written.wait(20), "no portion waits for the checksum"
+        return adler32(piece, value)
+
+    def writing(descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        write(descriptor, buffers, offset)
+        if buffers == (EOF_MARKER,):
+            is_written.set()
+
+    monkeypatch.setattr(zlib, "adler32", computing)
+    monkeypatch.setattr(files, "write", writing)
+    start = journal.end
+    journal.appender.write(journal.file_id, start, pieces, is_in_pieces=True)
+    monkeypatch.undo()
+    assert journal.content[start:].startswith(encode_batch(pieces) + EOF_MARKER)
 
 
 def test_each_portion_of_a_large_batch_is_written_back(tmp_path: Path) -> None:
