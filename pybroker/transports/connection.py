@@ -202,7 +202,7 @@ class SocketConnection(asyncio.Protocol):
         """True if no input waits, nor is held, as during a login."""
         return not self._is_waiting
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Piece) -> None:
         """Queue bytes."""
         if self._state is not _OPEN:
             return

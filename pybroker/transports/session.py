@@ -37,7 +37,7 @@ class Link(Throttle, Protocol):
         """A description of how the connection ended; empty before, and if the session closed it."""
         ...
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Queue bytes; they leave in one write at the end of the loop's turn, or sooner if there are many."""
         ...
 

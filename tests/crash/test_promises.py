@@ -64,7 +64,7 @@ class Peer:
         self.session.receive(frame.encode())
         self.session.written()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.output += data
 
     def close(self) -> None:

@@ -153,7 +153,7 @@ class FakeLink:
         self.closed = False
         self.is_input_waiting = False
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.output += data
 
     def close(self) -> None:

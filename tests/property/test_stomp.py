@@ -117,7 +117,7 @@ class Link:
         self.reading_since = 0.0
         self.is_input_waiting = False
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         assert not self.closed
         self.output += data
 

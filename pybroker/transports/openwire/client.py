@@ -48,7 +48,7 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.ids import ConsumerId, ProducerId
 from pybroker.broker.domain.openwire.layout import HEAD
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
-from pybroker.broker.domain.openwire.marshal.transcode import stored
+from pybroker.broker.domain.openwire.marshal.transcode import stored, stored_in_place
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import PAYLOAD_SIZE_UNCHECKED, check_properties
 from pybroker.broker.domain.ports import ConnectionPort
@@ -387,8 +387,14 @@ class OpenWireClient:
             answer.correlation_id = command_id
             self._connection.when_durable(partial(self._peer.send, answer))
 
-    def _transcode(self, command: ActiveMQMessage) -> None:
-        """Send a message that arrived in another encoding than the store's."""
+    def foreign_message(self, frame: BytesIO) -> None:
+        """Send a large message that arrived in another encoding than the store's; its frame is not copied."""
+        command, start = self._peer.wire.decode_large(frame)
+        assert isinstance(command, ActiveMQMessage), "its data type is a message's"
+        self._transcode(command, stored if start < 0 else partial(stored_in_place, frame=frame, start=start))
+
+    def _transcode(self, command: ActiveMQMessage, encode: Callable[[ActiveMQMessage], bytes] = stored) -> None:
+        """Send a message that arrived in another encoding than the store's, by a function that returns the latter."""
         message_id, producer_id, transaction = command.message_id, command.producer_id, command.transaction_id
         if message_id is None or producer_id is None:
             raise MalformedOpenWire("a message without producer or id")
@@ -398,7 +404,7 @@ class OpenWireClient:
             if message_id.producer_id != producer_id and not self._is_bridge:
                 raise ForeignMessageId(f"{message_id} is not an id of its producer {producer_id}", transaction)
             command.destination = _checked(command.destination)
-            message = routing(stored(command), decode_rest)
+            message = routing(encode(command), decode_rest)
             arrival = message, producer_id, message_id.producer_sequence_id, transaction
             self._send(arrival, command_id, response_required)
         except RequestError as error:

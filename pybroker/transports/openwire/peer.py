@@ -41,7 +41,8 @@ class Peer:
 
     def send(self, command: DataStructure) -> None:
         """Send one command."""
-        self.write(self.wire.encode_frame(command))
+        for piece in self.wire.encode_frame_pieces(command):
+            self.write(piece)
 
     def respond(self, command_ids: Sequence[int]) -> None:
         """Send a plain Response to each command."""

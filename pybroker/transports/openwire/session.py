@@ -314,8 +314,11 @@ class OpenWireSession(Session):
         self._frames.whole = None
         client = self._verbatim
         try:
-            if client is not None and _MESSAGE_MIN <= whole.getbuffer()[0] <= _MESSAGE_MAX:
+            is_message = _MESSAGE_MIN <= whole.getbuffer()[0] <= _MESSAGE_MAX
+            if client is not None and is_message:
                 client.whole_message(whole)
+            elif self._client is not None and is_message:
+                self._client.foreign_message(whole)
             else:
                 data = whole.getvalue()
                 self._frame(data, 0, len(data))

@@ -1,6 +1,9 @@
 """Messages between clients of any version and the store: what passes as it is, and what is written again."""
 
 import json
+import tracemalloc
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,13 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.broker.domain.openwire.marshal.sources import VIEW_BYTES_MIN
 from pybroker.broker.domain.openwire.marshal.transcode import (
     from_store,
     is_verbatim,
     layout_class,
     stored,
+    stored_in_place,
 )
 from pybroker.broker.domain.transaction import LocalTransactionId
 
@@ -99,6 +104,57 @@ def test_dispatch_equals_a_fresh_encoding_for_every_peer() -> None:
     for wire in wires():
         fresh = WireFormat(wire.version, tight=wire.tight, cache_size=wire.cache_size, reuse=wire.cache_size > 0)
         assert wire.encode(dispatch(from_store(data))) == fresh.encode(dispatch(TEXT))
+
+
+def large(content: int = 4 * VIEW_BYTES_MIN, properties: int = 10) -> ActiveMQTextMessage:
+    return replace(TEXT, content=b"c" * content, marshalled_properties=b"p" * properties)
+
+
+@pytest.mark.parametrize("properties", [10, VIEW_BYTES_MIN])
+@pytest.mark.parametrize("content", [10, VIEW_BYTES_MIN - 1, 4 * VIEW_BYTES_MIN])
+def test_large_message_from_any_peer_is_stored_in_the_same_bytes(content: int, properties: int) -> None:
+    wanted = stored(large(content, properties))
+    for wire in wires():
+        frame = BytesIO(wire.encode(large(content, properties)))
+        message, start = wire.decode_large(frame)
+        assert isinstance(message, ActiveMQMessage)
+        assert (start >= 0) is ((content >= VIEW_BYTES_MIN) != (properties >= VIEW_BYTES_MIN))
+        assert (stored(message) if start < 0 else stored_in_place(message, frame, start)) == wanted
+
+
+def test_large_message_from_a_peer_is_stored_without_a_copy() -> None:
+    wire = WireFormat(5)
+    encoded = wire.encode(large())
+    tracemalloc.start()
+    try:
+        frame = BytesIO()
+        frame.write(encoded)
+        before, _ = tracemalloc.get_traced_memory()
+        message, start = wire.decode_large(frame)
+        assert isinstance(message, ActiveMQMessage)
+        stored_in_place(message, frame, start)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < VIEW_BYTES_MIN, "the frame's memory may have grown by an eighth"
+
+
+def test_large_message_is_dispatched_without_a_copy() -> None:
+    data = stored(large())
+    for wire in wires():
+        pieces = wire.encode_frame_pieces(dispatch(from_store(data)))
+        fresh = WireFormat(wire.version, tight=wire.tight, cache_size=wire.cache_size, reuse=wire.cache_size > 0)
+        assert b"".join(pieces) == fresh.encode_frame(dispatch(large()))
+        assert [each.obj is data for each in pieces if isinstance(each, memoryview)] == [True]
+        assert sum(len(each) for each in pieces if isinstance(each, bytes)) < 1000
+
+
+def test_large_content_that_is_cut_short_is_malformed() -> None:
+    for wire in wires():
+        if not wire.tight:
+            frame = BytesIO(wire.encode(large())[:-VIEW_BYTES_MIN])
+            with pytest.raises(MalformedOpenWire):
+                wire.decode_large(frame)
 
 
 def test_only_messages_are_stored() -> None:

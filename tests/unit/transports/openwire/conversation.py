@@ -112,7 +112,7 @@ class FakeLink:
         self.is_input_waiting = False
         self.session: Session | None = None
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if not self.closed:
             self.output += data
 

@@ -22,6 +22,7 @@ from pybroker.broker.domain.openwire.commands import (
     SessionInfo,
     Throwable,
 )
+from pybroker.broker.domain.openwire.marshal.framing import WHOLE_BYTES_MIN
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, broker_offer
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.values import encode_map
@@ -77,6 +78,19 @@ def test_every_format_sends_and_consumes(world: World, offer: Offer, ours: Offer
     peer.ack(of_kind([back], type(back)), AckType.STANDARD)  # type: ignore[arg-type]
     peer.session.lost()
     assert world.waiting(ORDERS) == []
+
+
+@pytest.mark.parametrize(("offer", "ours"), FORMATS)
+def test_every_format_sends_and_consumes_large_messages(world: World, offer: Offer, ours: Offer | None) -> None:
+    text = "x" * 3 * WHOLE_BYTES_MIN
+    peer = client_of(world, offer, ours)
+    peer.send(ORDERS, text)
+    dispatches = peer.consume(ORDERS)
+    assert texts(dispatches) == [text]
+    peer.ack(dispatches)
+    world.client("modern").send(ORDERS, text)
+    (back,) = peer.receive()
+    assert texts([back]) == [text]
 
 
 @pytest.mark.parametrize(("offer", "ours"), FORMATS)

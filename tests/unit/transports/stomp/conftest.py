@@ -49,7 +49,7 @@ class FakeLink:
         self.is_input_waiting = False
         self.session: StompSession
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         assert not self.closed, "written after close"
         self.output += data
         if self.write_paused_beyond is not None and len(self.output) > self.write_paused_beyond:

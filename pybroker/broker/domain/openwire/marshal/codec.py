@@ -3,6 +3,7 @@
 Source: OpenWire, framing; loose and tight encoding; value caching.
 """
 
+from io import BytesIO
 from struct import error as StructError
 
 from pybroker.broker.domain.big_endian import INT
@@ -75,16 +76,39 @@ class WireFormat:
         self._readers = readers(version, tight=tight, caching=caching, stack_traces=stack_traces)
         self._writers = writers(version, tight=tight, caching=caching, stack_traces=stack_traces)
 
-    def decode(self, frame: bytes | memoryview) -> DataStructure:
+    def decode(self, frame: bytes | memoryview, *, with_views: bool = False) -> DataStructure:
         """Decode a frame without its size prefix.
+
+        Args:
+            frame: the frame.
+            with_views: byte sequences of `VIEW_BYTES_MIN` are views of the frame, which `encode_pieces` does not copy.
 
         Raises:
             MalformedOpenWire: it is no structure of this version, is cut short, or bytes are left over.
         """
         source = self._source(frame)
+        if with_views:
+            source.views = []
         value = self._decode(source)
         source.end()
         return value
+
+    def decode_large(self, frame: BytesIO) -> tuple[DataStructure, int]:
+        """Decode a frame, whose longest byte sequence is not copied.
+
+        Returns:
+            The structure, and where in the frame that sequence begins, of which the structure has a view; -1: there is
+            none of `VIEW_BYTES_MIN`, or there are several.
+
+        Raises:
+            MalformedOpenWire: as `decode`.
+        """
+        source = self._source(frame.getvalue())
+        views: list[int] = []
+        source.views = views
+        value = self._decode(source)
+        source.end()
+        return value, views[0] if len(views) == 1 else -1
 
     def decode_first(self, data: bytes) -> tuple[DataStructure, int]:
         """Decode a structure that more bytes may follow; return it and the offset at which they begin.
@@ -109,7 +133,11 @@ class WireFormat:
         return value
 
     def encode(self, value: DataStructure) -> bytes:
-        """Encode a frame without its size prefix.
+        """Encode a frame without its size prefix. Raises `UnencodableOpenWire` as `encode_pieces` does."""
+        return b"".join(self.encode_pieces(value))  # one piece is returned as it is
+
+    def encode_pieces(self, value: DataStructure) -> list[bytes | memoryview]:
+        """Encode a frame without its size prefix, in pieces: byte sequences that are views stay so.
 
         Raises:
             UnencodableOpenWire: the version does not have the structure, a string or array is too long, or a number
@@ -130,14 +158,18 @@ class WireFormat:
             raise
 
     def encode_frame(self, value: DataStructure) -> bytes:
-        """Encode a frame with its size prefix. Raises `UnencodableOpenWire` as `encode` does."""
-        frame = self.encode(value)
-        return INT.pack(len(frame)) + frame
+        """Encode a frame with its size prefix. Raises `UnencodableOpenWire` as `encode_pieces` does."""
+        return b"".join(self.encode_frame_pieces(value))
+
+    def encode_frame_pieces(self, value: DataStructure) -> list[bytes | memoryview]:
+        """Encode a frame with its size prefix, in pieces. Raises `UnencodableOpenWire` as `encode_pieces` does."""
+        first, *others = self.encode_pieces(value)
+        return [INT.pack(len(first) + sum(map(len, others))) + first, *others]
 
 
-def _written(sink: LooseSink, write: Write, value: DataStructure) -> bytes:
+def _written(sink: LooseSink, write: Write, value: DataStructure) -> list[bytes | memoryview]:
     try:
         write(sink, value)
-        return sink.frame()
+        return sink.pieces()
     except StructError as error:
         raise UnencodableOpenWire(f"a number out of its range: {error}") from error

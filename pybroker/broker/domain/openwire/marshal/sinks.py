@@ -25,12 +25,13 @@ class LooseSink:
     """A frame in loose encoding.
 
     Attributes:
-        out: the bytes written so far.
+        out: the bytes written so far, without the views.
+        views: byte sequences that are views, each with its place in `out`.
         cache: what the peer shall cache; None to let it cache nothing.
         levels: how much deeper structures may nest.
     """
 
-    __slots__ = ("cache", "levels", "out")
+    __slots__ = ("cache", "levels", "out", "views")
 
     INDEX_FIRST = True
     """A cached value gets its index before the values inside it do."""
@@ -38,12 +39,21 @@ class LooseSink:
     def __init__(self, cache: WriteCache | None = None) -> None:
         """Start an empty frame."""
         self.out: bytearray = bytearray()
+        self.views: list[tuple[int, memoryview]] = []
         self.cache = cache
         self.levels = NESTING_MAX
 
-    def frame(self) -> bytes:
-        """Return the frame."""
-        return bytes(self.out)
+    def pieces(self) -> list[bytes | memoryview]:
+        """Return the frame in pieces: the views, and the bytes between them."""
+        return self._pieces_from(0)
+
+    def _pieces_from(self, start: int) -> list[bytes | memoryview]:
+        found: list[bytes | memoryview] = []
+        for place, view in self.views:
+            found += (bytes(self.out[start:place]), view)
+            start = place
+        found.append(bytes(self.out[start:]) if start else bytes(self.out))
+        return found
 
     def deeper(self) -> None:
         """Enter a nested structure."""
@@ -83,12 +93,15 @@ class LooseSink:
         """Put a nullable string."""
         self.out += restored(value)
 
-    def byte_sequence(self, value: bytes | None) -> None:
-        """Put a nullable byte sequence."""
+    def byte_sequence(self, value: bytes | memoryview | None) -> None:
+        """Put a nullable byte sequence; a view is not copied."""
         self.boolean(value is not None)
         if value is not None:
             self.out += INT.pack(len(value))
-            self.out += value
+            if isinstance(value, memoryview):
+                self.views.append((len(self.out), value))
+            else:
+                self.out += value
 
 
 class TightSink(LooseSink):
@@ -103,7 +116,7 @@ class TightSink(LooseSink):
         super().__init__(cache)
         self._booleans = bytearray()
 
-    def frame(self) -> bytes:
+    def pieces(self) -> list[bytes | memoryview]:
         """Return the frame: data type, booleans, data."""
         count = len(self._booleans)
         if count > BOOLEANS_MAX:
@@ -117,7 +130,8 @@ class TightSink(LooseSink):
             head = bytes((self.out[0], 0xC0, size))
         else:
             head = bytes((self.out[0], 0x80)) + SHORT.pack(size)
-        return b"".join((head, bits, memoryview(self.out)[1:]))
+        first, *others = self._pieces_from(1)
+        return [b"".join((head, bits, first)), *others]
 
     def recorded(self) -> Any:
         """Return what was written, for `replay`."""

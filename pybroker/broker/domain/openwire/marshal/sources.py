@@ -14,7 +14,7 @@ string, 2 bits  | not null | only U+0001..U+007F; then data | u16 n | n bytes mo
 Source: OpenWire, loose and tight encoding.
 """
 
-from typing import Final
+from typing import Final, cast
 
 from pybroker.broker.domain.big_endian import LONG, UNSIGNED_INT
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire, Reader
@@ -28,21 +28,27 @@ ELEMENTS_MAX: Final = 40_000
 """Elements of all arrays of one frame. An array has at most 32,767: of brokers, of destinations, of transactions."""
 
 
+VIEW_BYTES_MIN: Final = 1 << 20
+"""The length from which a byte sequence may be read as a view, as a copy takes half a millisecond and more."""
+
+
 class LooseSource(Reader):
     """A frame in loose encoding.
 
     Attributes:
         cache: what the peer has cached; None when caching is off.
+        views: where the byte sequences begin that were read as views; None: all are copied.
         elements_left: how many elements of arrays may still come.
         levels: how much deeper structures may nest.
     """
 
-    __slots__ = ("cache", "elements_left", "levels")
+    __slots__ = ("cache", "elements_left", "levels", "views")
 
     def __init__(self, data: bytes, cache: ReadCache | None = None) -> None:
         """Start at the data type."""
         super().__init__(data)
         self.cache = cache
+        self.views: list[int] | None = None
         self.levels = NESTING_MAX
         self.elements_left = ELEMENTS_MAX
 
@@ -56,6 +62,18 @@ class LooseSource(Reader):
             self.offset = offset + 1
             return None
         return super().string()
+
+    def byte_sequence(self) -> bytes | None:
+        """Read a nullable byte sequence; a long one as a view, where these are wanted."""
+        if not self.boolean():
+            return None
+        size = self.integer()
+        if self.views is None or size < VIEW_BYTES_MIN or size > self.remaining:
+            return self.take(size)
+        start = self.offset
+        self.views.append(start)
+        self.offset = start + size
+        return cast("bytes", memoryview(self.data)[start : self.offset])
 
     def count_max(self) -> int:
         """The maximum number of nullable elements in the bytes left."""

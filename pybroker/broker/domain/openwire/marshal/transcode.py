@@ -7,6 +7,7 @@ encoded here.
 Source: OpenWire, `Message`, wire versions 1 to 12.
 """
 
+from io import SEEK_END, BytesIO
 from typing import Final
 
 from pybroker.broker.domain.openwire.commands import ActiveMQMessage
@@ -42,13 +43,41 @@ def stored(message: ActiveMQMessage) -> bytes:
     return STORE.encode(message)
 
 
+def stored_in_place(message: ActiveMQMessage, frame: BytesIO, start: int) -> bytes:
+    """Return the store's bytes of a large message in the memory of the frame that it was decoded from.
+
+    To move the content by a few bytes takes a tenth of the time of a copy, for which the system clears new memory.
+
+    Args:
+        message: of `WireFormat.decode_large`; its content is None afterwards.
+        frame: its frame, which is of no use afterwards.
+        start: where the content begins in it.
+
+    Raises:
+        UnencodableOpenWire: as `stored`.
+    """
+    head, content, tail = STORE.encode_pieces(message)
+    length, end = len(content), len(head) + len(content)
+    message.content = None
+    del content  # with the last reference to the frame's bytes, which would be copied otherwise
+    frame.seek(0, SEEK_END)
+    if (missing := end + len(tail) - frame.tell()) > 0:
+        frame.write(bytes(missing))
+    with frame.getbuffer() as buffer:
+        buffer[len(head) : end] = buffer[start : start + length]
+        buffer[: len(head)] = head
+        buffer[end : end + len(tail)] = tail
+    frame.truncate(end + len(tail))
+    return frame.getvalue()
+
+
 def from_store(data: bytes) -> ActiveMQMessage:
-    """Return the message that the store's bytes are.
+    """Return the message that the store's bytes are; a large content is a view of them.
 
     Raises:
         MalformedOpenWire: they do not decode, or are no message.
     """
-    return _checked(STORE.decode(data))
+    return _checked(STORE.decode(data, with_views=True))
 
 
 def _checked(value: object) -> ActiveMQMessage:
