@@ -18,7 +18,9 @@ clients see no difference. Maps and objects are read from text, and rendered as 
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakValueDictionary
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, is_advisory
@@ -312,7 +314,8 @@ _LINE_CHARS: Final = 64 << 10
 """Characters of header lines that a thread escapes and encodes at once, while it keeps the interpreter."""
 
 
-class _Rendered(NamedTuple):
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class _Rendered:
     """A message that was rendered in a thread.
 
     Attributes:
@@ -350,9 +353,9 @@ class SlowBody:
         self._error: Exception | None = None
 
     def render(self) -> None:
-        """Render it; in a thread. An error is kept for `rendered`."""
+        """Render it, unless it is there for another subscription; in a thread. An error is kept for `rendered`."""
         try:
-            self._made = self._writer.render_large(self._message, self._fields)
+            self._made = self._writer.render_shared(self._message, self._fields)
         except Exception as error:  # of any kind, it concerns this message
             self._error = error
 
@@ -440,13 +443,14 @@ class MessageWriter:
         Raises:
             MalformedOpenWire: the message's bytes do not decode.
         """
-        fields, headers, overriding, lines, pieces = slow.rendered()
-        if overriding:
-            optional, size = _optional_headers(fields, {}), sum(map(len, pieces))
-            head = self._overridden_head(delivery, fields, ack, overriding, optional, headers, size)
+        made = slow.rendered()
+        fields = made.fields
+        if made.overriding:
+            optional, size = _optional_headers(fields, {}), sum(map(len, made.pieces))
+            head = self._overridden_head(delivery, fields, ack, made.overriding, optional, made.headers, size)
         else:
             head = self._frame_head(delivery, fields, ack, "")
-        return (head, *lines, *pieces, FRAME_END)
+        return (head, *made.lines, *made.pieces, FRAME_END)
 
     def _frame_head(self, delivery: Delivery, fields: OpenWireMessage, ack: str | None, lines: str) -> bytes:
         """Return a frame up to its body, with the lines that are the same for all consumers."""
@@ -621,6 +625,21 @@ class MessageWriter:
                 self._subscription_id, kind.name.lower(), message.destination,
             )  # fmt: skip
         return b"", {}
+
+    def render_shared(self, message: Message, fields: OpenWireMessage | None) -> _Rendered:
+        """Return what `render_large` does; a topic's message is rendered once for all that write it at the same time.
+
+        The message refers to it weakly, where it has its fields otherwise: what no peer is sent takes no memory.
+        """
+        if message.destination.is_queue or fields is not None:
+            return self.render_large(message, fields)
+        shared = message.decoded
+        if not isinstance(shared, WeakValueDictionary):
+            shared = message.decoded = WeakValueDictionary[object, _Rendered]()
+        made: _Rendered | None = shared.get(self._form)
+        if made is None:
+            made = shared[self._form] = self.render_large(message, fields)
+        return made
 
     def render_large(self, message: Message, fields: OpenWireMessage | None) -> _Rendered:
         """Render a message that is long, or becomes long when it is inflated; in a thread.

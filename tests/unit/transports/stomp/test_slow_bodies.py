@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import weakref
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.openwire.body import encode_text
@@ -451,6 +452,34 @@ def test_frame_head_of_long_properties_is_in_pieces() -> None:
     lines = slow.rendered().lines
     assert len(lines) > 40
     assert max(map(len, lines)) < 1 << 19
+
+
+def rendered(each: Message, version: Version = Version.V1_2) -> SlowBody:
+    """Return the body of a message, rendered for another subscription."""
+    names = DestinationNames(None, temporaries_max=0)  # type: ignore[arg-type]
+    slow = SlowBody(MessageWriter(names, version, subscription_id="1", transformation=None), each)
+    slow.render()
+    return slow
+
+
+def test_a_long_text_to_a_topic_is_rendered_once_for_all_subscribers() -> None:
+    each = message(1, encode_text("😀" * LONG))
+    each.destination = topic("t")
+    first, second, other = rendered(each), rendered(each), rendered(each, Version.V1_1)
+    assert first.rendered() is second.rendered()
+    assert other.rendered() is not first.rendered(), "its headers have other escapes"
+    made = weakref.ref(first.rendered())
+    del first
+    assert made() is not None
+    del second
+    assert made() is None, "a message that waits for others does not keep it"
+    assert rendered(each).rendered().pieces == other.rendered().pieces
+
+
+def test_a_long_text_to_a_queue_is_rendered_for_its_consumer_alone() -> None:
+    each = message(1, encode_text("😀" * LONG))
+    assert rendered(each).rendered() is not rendered(each).rendered()
+    assert each.decoded is None
 
 
 def test_a_long_message_that_does_not_decode_is_rejected(connect: Any, broker: Any, thread: Thread) -> None:
