@@ -124,7 +124,7 @@ class Server:
         self._is_welcome = is_welcome
         self._loop = asyncio.get_running_loop()
         self.turn = turn or Turn(self._loop)
-        self.work_thread = WorkThread(self.turn.post)
+        self.work_thread = WorkThread(self.turn.post_spread)
         self.frames = frames or FrameMemory()
         self.unread = unread or OutputMemory()
         self._listeners: dict[socket.socket, ListenerProtocol] = {}

@@ -137,6 +137,10 @@ class Turn:
         """Call back in the loop's thread, from another thread; its output leaves right after."""
         self._loop.call_soon_threadsafe(self._posted, callback)
 
+    def post_spread(self, callback: Callback) -> None:
+        """Call back as `spread` does, from another thread."""
+        self._loop.call_soon_threadsafe(self.spread, callback)
+
     def give_way(self, change: int) -> None:
         """Change the number of threads whose work clients wait for."""
         if not self._working_count:

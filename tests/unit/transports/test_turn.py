@@ -292,6 +292,28 @@ def test_timers_of_thousands_are_spread_over_turns_in_order(loop: Loop) -> None:
     assert log == list(range(1001))
 
 
+def test_what_a_thread_has_done_is_spread_over_turns(loop: Loop) -> None:
+    """60 rendered messages of 3 MB, each written to a client with TLS, come back at the same moment."""
+    clock, log = Clock(), list[int]()
+
+    def write(number: int) -> None:
+        clock.now += SPREAD_SECONDS / 2
+        log.append(number)
+
+    async def live() -> None:
+        turn = Turn(loop, clock)
+        for number in range(60):
+            turn.post_spread(partial(write, number))
+        await asyncio.sleep(0)
+        while len(log) < 60:
+            begun = clock.now
+            await asyncio.sleep(0)
+            assert clock.now - begun <= 1.5 * SPREAD_SECONDS
+
+    loop.run_until_complete(live())
+    assert log == list(range(60))
+
+
 class TestGivingWay:
     """Short turns, each with a piece of 0.1 ms, in which the pauses for a thread are counted."""
 
