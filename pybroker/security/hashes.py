@@ -3,12 +3,17 @@
 ```text
 $argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>       written, and verified
 $scrypt$ln=15,r=8,p=1$<salt>$<hash>                verified
+$sha256$<hash>                                     written, and verified, for generated passwords alone
 ```
 
 19 MiB and two passes are OWASP's floor for argon2id. A verification takes 15 to 110 ms, so it belongs in a thread; both
 libraries release the interpreter lock.
 
-Source: security.md, section 8; RFC 9106; the PHC string format.
+A slow hash protects passwords that people choose, which can be guessed. One of 256 random bits cannot be, so a fast
+hash without salt protects it as well, and is verified in microseconds. A password of another form is never right for
+such a hash: none that can be guessed is protected by it alone.
+
+Source: security.md, section 8; RFC 9106; the PHC string format; NIST SP 800-63B, Look-Up Secret Verifiers.
 """
 
 import base64
@@ -17,6 +22,7 @@ import functools
 import hashlib
 import hmac
 import re
+import secrets
 from typing import TYPE_CHECKING, Final
 
 from pybroker.broker.domain.errors import MalformedData
@@ -31,6 +37,9 @@ DUMMY: Final = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAA
 """The hash of no password that is known, which takes as long to verify as others."""
 
 _SCRYPT: Final = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)")
+_SHA256: Final = re.compile(r"\$sha256\$([A-Za-z0-9+/]{43})")
+_GENERATED_BYTES: Final = 32
+_GENERATED: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _MEMORY_MAX: Final = 1 << 20
 """The limit to the memory of a verification, in KiB: 1 GiB."""
 _PASSES_MAX: Final = 100
@@ -48,6 +57,22 @@ def hashed(password: str) -> str:
         ValueError: it is empty, too long, or has a NUL.
     """
     return _hasher().hash(checked(password))
+
+
+def generated() -> str:
+    """Return a random password, which no one can guess."""
+    return secrets.token_urlsafe(_GENERATED_BYTES)
+
+
+def hashed_generated(password: str) -> str:
+    """Return the fast hash of a password made by `generated`.
+
+    Raises:
+        ValueError: it was not made so.
+    """
+    if _GENERATED.fullmatch(password) is None:
+        raise ValueError("a fast hash is for generated passwords only")
+    return f"$sha256${base64.b64encode(_sha256(password)).decode().rstrip('=')}"
 
 
 def checked(password: str) -> bytes:
@@ -100,6 +125,8 @@ def require_valid(text: str) -> None:
                 f"its verification would take more than {_MEMORY_MAX} KiB, {_PASSES_MAX} passes, or 16 threads"
             )
         return
+    if _SHA256.fullmatch(text) is not None:
+        return
     match = _SCRYPT.fullmatch(text)
     if match is None:
         raise InvalidHash("a hash begins with $argon2id$ or $scrypt$: make one with `pybroker user add`")
@@ -119,6 +146,8 @@ def verify(text: str, password: str) -> bool:
         data = checked(password)
     except ValueError:
         return False
+    if (fast := _SHA256.fullmatch(text)) is not None:
+        return _GENERATED.fullmatch(password) is not None and hmac.compare_digest(_sha256(password), _decoded(fast[1]))
     if not text.startswith(_ARGON2):
         return _verify_scrypt(text, data)
     from argon2.exceptions import InvalidHashError, VerificationError
@@ -133,6 +162,8 @@ def verify(text: str, password: str) -> bool:
 
 def is_weak(text: str) -> bool:
     """Return True if a hash was made with other parameters than `hashed` uses now."""
+    if _SHA256.fullmatch(text) is not None:
+        return False
     return not text.startswith(_ARGON2) or _hasher().check_needs_rehash(text)
 
 
@@ -141,6 +172,10 @@ def _hasher() -> "PasswordHasher":
     from argon2 import PasswordHasher, Type
 
     return PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1, type=Type.ID)
+
+
+def _sha256(password: str) -> bytes:
+    return hashlib.sha256(password.encode()).digest()
 
 
 def _verify_scrypt(text: str, password: bytes) -> bool:

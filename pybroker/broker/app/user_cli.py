@@ -22,6 +22,7 @@ _EXAMPLES = """
 Examples:
   pybroker user add alice --group orders --group admins     asks for a password
   pass show alice | pybroker user passwd alice              reads it from the standard input
+  pybroker user add shop --generate > shop.password         generates one, for a program
   pybroker user list --json
   pybroker user import --users users.properties --groups groups.properties
 
@@ -44,14 +45,18 @@ _file = click.option(
     show_default=True,
     help="The file of users.",
 )
+_generate = click.option(
+    "--generate", is_flag=True, help="Generate the password, and print it: for a program, which logs in faster with it."
+)
 _groups = click.option("--group", "groups", multiple=True, help="A group that the user belongs to; may be repeated.")
 
 
 @user.command()
 @click.argument("name")
 @_groups
+@_generate
 @_file
-def add(name: str, groups: tuple[str, ...], path: Path) -> None:
+def add(name: str, groups: tuple[str, ...], generate: bool, path: Path) -> None:
     """Add a user, whose password comes from the terminal or the standard input."""
     if path.suffix != ".toml":
         raise click.ClickException(f"{path}: the name of a file of pybroker's users ends in .toml")
@@ -65,20 +70,19 @@ def add(name: str, groups: tuple[str, ...], path: Path) -> None:
             raise click.ClickException(f"{group}: a group has no comma in its name; write --group for each group")
     for each in (name, *groups):
         users_toml.check_name(each, path, repr(each))
-    accounts[name] = Account(User(name, frozenset(groups)), _hashed(name))
-    _write(path, accounts)
-    click.echo(f"{path}: added {name}")
+    _store(path, accounts, Account(User(name, frozenset(groups)), ""), generate=generate)
+    click.echo(f"{path}: added {name}", err=generate)
 
 
 @user.command()
 @click.argument("name")
+@_generate
 @_file
-def passwd(name: str, path: Path) -> None:
+def passwd(name: str, generate: bool, path: Path) -> None:
     """Give a user another password."""
     accounts = _read(path)
-    accounts[name] = replace(_existing(path, accounts, name), secret=_hashed(name))
-    _write(path, accounts)
-    click.echo(f"{path}: changed the password of {name}")
+    _store(path, accounts, _existing(path, accounts, name), generate=generate)
+    click.echo(f"{path}: changed the password of {name}", err=generate)
 
 
 @user.command("del")
@@ -141,6 +145,16 @@ def _existing(path: Path, accounts: Mapping[str, Account], name: str) -> Account
     if account is None:
         raise click.ClickException(f"{path} has no user {name}")
     return account
+
+
+def _store(path: Path, accounts: dict[str, Account], account: Account, *, generate: bool) -> None:
+    """Write an account with a new password; print it on the standard output if it is generated."""
+    name, password = account.user.name, hashes.generated() if generate else None
+    secret = _hashed(name) if password is None else hashes.hashed_generated(password)
+    accounts[name] = replace(account, secret=secret)
+    _write(path, accounts)
+    if password is not None:
+        click.echo(password)
 
 
 def _hashed(name: str) -> str:

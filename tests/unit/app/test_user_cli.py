@@ -54,6 +54,19 @@ def test_add_passwd_list_and_del(path: Path) -> None:
     assert accounts(path) == {}, "a file for no users, which the broker accepts"
 
 
+def test_a_generated_password_is_printed_once(path: Path) -> None:
+    added = run(path, "add", "shop", "--group", "a", "--generate")
+    assert added.exit_code == 0, added.output
+    shop = accounts(path)["shop"]
+    assert shop.verify(added.stdout.removesuffix("\n")) == shop.user == User("shop", frozenset("a"))
+    assert added.stderr == f"{path}: added shop\n", "the standard output has the password alone"
+    changed = run(path, "passwd", "shop", "--generate")
+    assert changed.stderr == f"{path}: changed the password of shop\n"
+    assert accounts(path)["shop"].verify(changed.stdout.removesuffix("\n")) == shop.user
+    assert not isinstance(accounts(path)["shop"].verify(added.stdout.removesuffix("\n")), User)
+    assert run(path, "list").output.split() == ["shop", "a"], "its hash is not an old one"
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "message"),
     [

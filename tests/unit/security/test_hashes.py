@@ -70,3 +70,24 @@ def test_a_password_that_cannot_be_one_is_not_hashed(password: str) -> None:
 def test_what_cannot_be_verified_is_refused(text: str) -> None:
     with pytest.raises(hashes.InvalidHash):
         hashes.require_valid(text)
+
+
+def test_a_generated_password_has_a_fast_hash() -> None:
+    password = hashes.generated()
+    text = hashes.hashed_generated(password)
+    hashes.require_valid(text)
+    assert not hashes.is_weak(text)
+    assert hashes.verify(text, password)
+    assert not hashes.verify(text, hashes.generated())
+    assert not hashes.verify(hashes.dummy_like(text), password)
+    hashes.require_valid(hashes.dummy_like(text))
+    assert password not in text
+    assert hashes.generated() != password
+
+
+@pytest.mark.parametrize("password", ["secret", "x" * 42, "x" * 44, "é" + "x" * 42, "x" * 42 + "\n"])
+def test_a_fast_hash_is_for_generated_passwords_only(password: str) -> None:
+    with pytest.raises(ValueError, match="generated passwords only"):
+        hashes.hashed_generated(password)
+    digest = base64.b64encode(hashlib.sha256(password.encode()).digest()).decode().rstrip("=")
+    assert not hashes.verify(f"$sha256${digest}", password), "such a hash made by hand protects no other password"
