@@ -18,7 +18,10 @@ Source: security.md, section 8.
 
 import hashlib
 import logging
+import os
 import secrets
+import sys
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +36,9 @@ from pybroker.security.throttle import LoginThrottle, Standing
 
 THREADS: Final = 2
 """Verifications of hashes at a time: each keeps a processor busy."""
+
+_NICENESS: Final = 5
+"""A third of the weight of other threads, where all processors are busy; all that they leave, where not."""
 
 WAITING_MAX: Final = 2000
 """The limit to logins that wait for a verification; further ones are refused."""
@@ -221,7 +227,9 @@ class Logins(Authenticator, Generic[SourceT]):
     def _submit(self, key: _Key, account: Verifiable, *, is_last: bool) -> None:
         password = self._verifying[key][0][0].password or ""
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="pybroker-login")
+            self._executor = ThreadPoolExecutor(
+                self._threads, thread_name_prefix="pybroker-login", initializer=_lower_priority
+            )
         self._running += 1
         try:
             self._executor.submit(self._verify, key, account, password, is_last)
@@ -299,6 +307,17 @@ class FileThenDirectory(Authenticator):
         """Call back with the user or the refusal; see `Authenticator`."""
         is_in_file = credentials.user in self._file.source.by_name
         (self._file if is_in_file else self._directory).authenticate(credentials, decided)
+
+
+def _lower_priority() -> None:
+    """Have the scheduler of Linux prefer the other threads of this process to the present one.
+
+    Of equals, a thread that computes for long keeps its processor until its time slice is over, which may be
+    milliseconds each time that the event loop or the writer of the journal could go on.
+    """
+    if sys.platform == "linux":  # where a thread has a priority of its own
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS)
 
 
 def _refuse(waiter: _Waiter, reason: str) -> None:

@@ -1,5 +1,7 @@
 """Logins: what is verified, in which order, and what is remembered."""
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -121,6 +123,19 @@ def test_an_unknown_user_is_compared_as_fast_as_others_where_passwords_are_in_cl
 def test_without_users_no_client_may_log_in(desk: Desk) -> None:
     desk.logins.replace(Accounts({}))
     assert isinstance(desk.outcome_of("u", "right"), NotAuthenticated)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+def test_verifications_leave_the_processor_to_other_threads(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def verify(text: str, password: str) -> bool:
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return desk.verify(text, password)
+
+    monkeypatch.setattr(hashes, "verify", verify)
+    desk.outcome_of("u", "right")
+    assert seen[0] > os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) or seen[0] == 19
 
 
 def test_what_was_verified_is_remembered_for_a_while(desk: Desk) -> None:
