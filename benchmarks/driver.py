@@ -13,32 +13,57 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PATIENCE_SECONDS = 60.0
 """Time without progress before a run is aborted."""
 
 RECEIPT = b"RECEIPT\nreceipt-id:r\n\n\0\n"
-_CONNECT = b"CONNECT\naccept-version:1.2\nhost:bench\nheart-beat:0,0\n\n\0"
+USER = PASSWORD = "bench"
+"""Of every client; a broker without users takes any."""
+
+_CONNECT = f"CONNECT\naccept-version:1.2\nhost:bench\nheart-beat:0,0\nlogin:{USER}\npasscode:{PASSWORD}\n\n\0".encode()
 _ACK_ID = re.compile(rb"\nack:([^\n]+)\n")
 _READ_BYTES = 1 << 18
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-_LISTENING = re.compile(r"listening on stomp://127\.0\.0\.1:(\d+), (\d+) ms after")
+_LISTENING = re.compile(r"listening on \w+://127\.0\.0\.1:(\d+), (\d+) ms after")
 
 
 class BrokerProcess:
     """One `pybroker start`, its log in a file."""
 
-    def __init__(self, store: Path, *, name: str, port: int = 0, log: Path) -> None:
-        """Start it; port 0 chooses a free one."""
+    def __init__(
+        self,
+        store: Path,
+        *,
+        name: str,
+        port: int = 0,
+        log: Path,
+        listener: str = "stomp",
+        extra: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            store: the directory of the store.
+            name: its name in a pair.
+            port: of its listener; 0 chooses a free one.
+            log: the file of its log.
+            listener: the setting of the only one, `stomp` or `openwire`.
+            extra: further arguments of `pybroker start`.
+            variables: what its environment has besides.
+        """
         self.name = name
         self._log = log
         command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", str(store), "--name", name]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
+        environment |= variables or {}
+        for each in ("stomp", "openwire"):
+            command += [f"--{each}", str(port) if each == listener else "off"]
         with log.open("wb") as stream:
-            listeners = ("--stomp", str(port), "--openwire", "off")
-            self._process = subprocess.Popen([*command, *listeners], stderr=stream, env=environment)
+            self._process = subprocess.Popen([*command, *extra], stderr=stream, env=environment)
 
     def __enter__(self) -> "BrokerProcess":
         return self

@@ -26,7 +26,7 @@ import org.apache.activemq.command.ActiveMQTopic;
 /**
  * Loads a broker with the stock client; standard input has one line a run:
  *
- *   URI PRODUCERS CONSUMERS WARM COUNT BYTES AHEAD PER_COMMIT PERSISTENT ASYNC TOPIC DESTINATION
+ *   URI PRODUCERS CONSUMERS WARM COUNT BYTES AHEAD PER_COMMIT PERSISTENT ASYNC TOPIC DESTINATION USER PASSWORD
  *
  * It answers `ready` when everything is connected and warm, waits for a line, measures, and answers
  * `result SECONDS P50_MS P99_MS` once all is sent, received, acknowledged and closed; then `drained` when the queue
@@ -68,7 +68,7 @@ public class Load {
         ahead = Integer.parseInt(words[6]);
         perCommit = Integer.parseInt(words[7]);
         persistent = Boolean.parseBoolean(words[8]);
-        factory = new ActiveMQConnectionFactory(uri);
+        factory = new ActiveMQConnectionFactory(words[12], words[13], uri);
         factory.setUseAsyncSend(Boolean.parseBoolean(words[9]));
         topic = Boolean.parseBoolean(words[10]);
         destination = topic ? new ActiveMQTopic(words[11]) : new ActiveMQQueue(words[11]);

@@ -13,6 +13,8 @@ is in the checkout.
 
 A full run writes `benchmarks/results/DATE-side_by_side.json`. `--profile KEY` shows where pybroker spends a row, and
 `--instructions` counts what it executes for a message.
+
+With `--logins` pybroker is measured beside pybroker with users and 100 rules instead, under the same clients.
 """
 
 import argparse
@@ -32,8 +34,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import compiled, report
+from benchmarks.accounts import security_arguments
+from benchmarks.driver import PASSWORD, USER
 from benchmarks.side_by_side import brokers, verdict
-from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, Broker
+from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, WITH_LOGINS, Broker
 from benchmarks.side_by_side.instructions import SCALE, Callgrind
 from benchmarks.side_by_side.openwire import JAVA_OPTIONS, JavaClient
 from benchmarks.side_by_side.rows import QUICK_FACTOR, QUICK_ROWS, Protocol, Row, chosen
@@ -72,12 +76,19 @@ def main() -> None:
             bench.profile(rows[0])
             return
         if options.instructions:
-            print(report.render([bench.instructions(row) for row in rows]))
+            made = report.Report(options)
+            counted: list[report.Row] = []
+            for row in rows:
+                counted.append(bench.instructions(row))
+                print(counted[-1], file=sys.stderr, flush=True)
+            made.table("Instructions", counted)
+            made.finish()
             return
         document = _measure_all(bench, rows, options)
     file = options.json
     if file is None and not (options.quick or options.rows or options.only):
-        file = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-side_by_side.json"
+        kind = "logins-side_by_side" if options.logins else "side_by_side"
+        file = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{kind}.json"
     if file is not None:
         file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         print(f"\nwritten to {file}")
@@ -87,6 +98,7 @@ def _command_line() -> argparse.ArgumentParser:
     made = report.parser(__doc__)
     made.add_argument("--rows", default="", metavar="KEY,…", help="measure these rows only; empty for all")
     made.add_argument("--only", choices=(PYBROKER, ACTIVEMQ), help="measure one broker, for no ratios")
+    made.add_argument("--logins", action="store_true", help="compare pybroker with logins and rules, not ActiveMQ")
     made.add_argument("--repeat", type=int, default=REPETITIONS, metavar="N", help="repetitions; 1 with --quick")
     made.add_argument("--scale", type=float, default=1.0, metavar="F", help="multiplies all counts of messages")
     made.add_argument("--profile", metavar="KEY", help="profile pybroker in a row instead of comparing")
@@ -109,7 +121,9 @@ class Bench:
         self._stack = stack
         self._java: JavaClient | None = None
         self._store_count = 0
-        self.names = (options.only,) if options.only else (PYBROKER, ACTIVEMQ)
+        self.names: Sequence[str] = (PYBROKER, WITH_LOGINS if options.logins else ACTIVEMQ)
+        if options.only:
+            self.names = (options.only,)
         self.repetitions: int = 1 if options.quick else options.repeat
 
     def measure(self, row: Row) -> dict[str, list[Run]]:
@@ -143,8 +157,14 @@ class Bench:
     def instructions(self, row: Row) -> report.Row:
         """Count the instructions of the measured part of a row, with fewer messages."""
         row = row.scaled(SCALE)
-        callgrind = Callgrind(self._directory / f"{row.key}.callgrind")
-        with self._broker(PYBROKER, row, prefix=callgrind.prefix) as broker:
+        counts = {name: self._instructions(row, name) for name in self.names if name != ACTIVEMQ}
+        line: dict[str, report.Cell] = {"row": row.key, "messages": row.count}
+        line["instructions for a message"] = counts[PYBROKER]
+        return line | (verdict.instructions(counts) if WITH_LOGINS in counts else {})
+
+    def _instructions(self, row: Row, name: str) -> int:
+        callgrind = Callgrind(self._directory / f"{row.key}-{name.replace(' ', '-')}.callgrind")
+        with self._broker(name, row, prefix=callgrind.prefix) as broker:
             broker.wait_until_listening()
             client = self._client(row)
             client.prepare(row, broker.ports[row.protocol])
@@ -152,7 +172,7 @@ class Bench:
             client.run()
             total = callgrind.end(broker.pid)
             client.finish()
-        return {"row": row.key, "messages": row.count, "instructions for a message": total // row.count}
+        return total // row.count
 
     @contextmanager
     def _broker(
@@ -168,13 +188,15 @@ class Bench:
             if name == ACTIVEMQ:
                 broker = brokers.start_activemq(directory)
             else:
+                logins = security_arguments(directory, {USER: PASSWORD}) if name == WITH_LOGINS else []
                 broker = brokers.start_pybroker(
                     directory,
                     row.protocol,
+                    name=name,
                     python=self._python,
                     module=module,
                     prefix=prefix,
-                    extra=self._extra,
+                    extra=[*self._extra, *logins],
                     variables=self._variables,
                 )
             with broker:
@@ -221,15 +243,20 @@ def _measure_all(bench: Bench, rows: Sequence[Row], options: argparse.Namespace)
         lists = {name: [asdict(run) for run in each] for name, each in runs.items()}
         details[row.key] = {"title": row.title, "messages": row.count, "runs": lists}
         figures += verdict.figures(row, runs)
-        if len(runs) == len((PYBROKER, ACTIVEMQ)):
+        if WITH_LOGINS in runs:
+            ratios.append(verdict.login_comparison(row, runs))
+        elif len(runs) == len((PYBROKER, ACTIVEMQ)):
             ratios.append(verdict.comparison(row, runs))
+        if len(runs) > 1:
             print(f"    {', '.join(f'{name} {cell}' for name, cell in _rounded(ratios[-1]).items())}", flush=True)
     ceilings: list[report.Row] = [
         {"row": row.key, "messages/s": ceiling(row)} for row in rows if row.protocol is Protocol.STOMP
     ]
     tables = {
         "Medians of each broker": [_rounded(line) for line in figures],
-        "Ratios pybroker / ActiveMQ": [_rounded(line) for line in ratios],
+        "Ratios " + ("with logins / without" if options.logins else "pybroker / ActiveMQ"): [
+            _rounded(line) for line in ratios
+        ],
         "What the STOMP client reaches where receipts cost nothing": [_rounded(line) for line in ceilings],
     }
     for title, table in tables.items():

@@ -20,6 +20,8 @@ from pathlib import Path
 from benchmarks.side_by_side.rows import Protocol
 
 PYBROKER = "pybroker"
+WITH_LOGINS = "with logins"
+"""pybroker with users and rules."""
 ACTIVEMQ = "activemq"
 
 ACTIVEMQ_HOME = Path("/usr/share/activemq")
@@ -46,7 +48,7 @@ class Broker:
     """A running broker.
 
     Attributes:
-        name: `pybroker` or `activemq`.
+        name: `pybroker`, `activemq` or `with logins`.
         ports: by protocol.
     """
 
@@ -157,6 +159,7 @@ def start_pybroker(
     directory: Path,
     protocol: Protocol,
     *,
+    name: str = PYBROKER,
     python: str = sys.executable,
     module: Sequence[str] = ("pybroker.broker.app.cli",),
     prefix: Sequence[str] = (),
@@ -168,6 +171,7 @@ def start_pybroker(
     Args:
         directory: for store and log; must exist.
         protocol: what is measured.
+        name: what the figures call it.
         python: the interpreter.
         module: what runs the command line interface, with its own arguments.
         prefix: a command that runs the interpreter.
@@ -182,7 +186,7 @@ def start_pybroker(
         command += [f"--{each.value}", str(ports.get(each, "off"))]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
     environment |= variables or {}
-    return Broker(PYBROKER, [*command, *extra], ports, log=directory / "log", environment=environment)
+    return Broker(name, [*command, *extra], ports, log=directory / "log", environment=environment)
 
 
 def _free_ports() -> dict[Protocol, int]:

@@ -8,6 +8,7 @@ import select
 import subprocess
 from pathlib import Path
 
+from benchmarks.driver import PASSWORD, USER
 from benchmarks.side_by_side.rows import Row, Timing
 
 JARS = tuple(
@@ -79,6 +80,8 @@ class JavaClient:
             row.asynchronous,
             row.topic,
             "BENCH",
+            USER,
+            PASSWORD,
         ]
         self._send(" ".join(map(str, words)))
         self._expect("ready")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.report import Cell
 from benchmarks.report import Row as TableRow
-from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER
+from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, WITH_LOGINS
 from benchmarks.side_by_side.rows import CPU_RATIO_MAX, PEAK_RATIO_MAX, Row
 
 MEBIBYTE = 1 << 20
@@ -33,6 +33,9 @@ class Run:
     peak_mib: float
 
 
+LOGINS_SHARE = 0.03
+"""What logins and rules may cost of the messages per second, and of the processor time for a message."""
+
 _COLUMNS = {
     "messages_per_second": "messages/s",
     "p50_ms": "send p50 ms",
@@ -48,17 +51,23 @@ Runs = Mapping[str, Sequence[Run]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """pybroker over ActiveMQ: of the medians, and the least and the greatest of runs made side by side."""
+    """One broker over another: of the medians, and the least and the greatest of runs made side by side."""
 
     median: float
     least: float
     greatest: float
 
 
+def compared(names: Sequence[str]) -> tuple[str, str]:
+    """Return the broker whose figures are divided, and the one whose figures they are divided by."""
+    return (WITH_LOGINS, PYBROKER) if WITH_LOGINS in names else (PYBROKER, ACTIVEMQ)
+
+
 def ratio(runs: Runs, figure: Callable[[Run], float]) -> Ratio:
-    """Compare one figure of both brokers. The ratio is infinite if ActiveMQ's figure is too small for the clock."""
-    ours = [figure(run) for run in runs[PYBROKER]]
-    theirs = [figure(run) for run in runs[ACTIVEMQ]]
+    """Compare one figure of both brokers. The ratio is infinite if the other's figure is too small for the clock."""
+    one, other = compared([*runs])
+    ours = [figure(run) for run in runs[one]]
+    theirs = [figure(run) for run in runs[other]]
     pairs = [_divide(one, other) for one, other in zip(ours, theirs, strict=True)]
     return Ratio(
         median=_divide(statistics.median(ours), statistics.median(theirs)), least=min(pairs), greatest=max(pairs)
@@ -85,6 +94,30 @@ def comparison(row: Row, runs: Runs) -> TableRow:
         f"CPU <= {CPU_RATIO_MAX}": _word(reached=cpu.median <= CPU_RATIO_MAX),
         "peak memory ratio": peak.median,
         f"memory <= {PEAK_RATIO_MAX}": _word(reached=peak.median <= PEAK_RATIO_MAX),
+    }
+
+
+def login_comparison(row: Row, runs: Runs) -> TableRow:
+    """Return one line of ratios with logins to those without, and if either is worse by more than `LOGINS_SHARE`."""
+    speed = ratio(runs, lambda run: run.messages_per_second)
+    cpu = ratio(runs, lambda run: run.cpu_seconds_per_1000)
+    return {
+        "row": row.key,
+        "messages/s ratio": speed.median,
+        "min..max": f"{speed.least:.3f}..{speed.greatest:.3f}",
+        f"speed >= {1 - LOGINS_SHARE:g}": _word(reached=speed.median >= 1 - LOGINS_SHARE),
+        "CPU ratio": cpu.median,
+        f"CPU <= {1 + LOGINS_SHARE:g}": _word(reached=cpu.median <= 1 + LOGINS_SHARE),
+    }
+
+
+def instructions(counts: Mapping[str, int]) -> TableRow:
+    """Return the columns that compare the instructions for a message with logins and without."""
+    share = counts[WITH_LOGINS] / counts[PYBROKER]
+    return {
+        "with logins": counts[WITH_LOGINS],
+        "ratio": share,
+        f"<= {1 + LOGINS_SHARE:g}": _word(reached=share <= 1 + LOGINS_SHARE),
     }
 
 

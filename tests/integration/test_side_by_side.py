@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.side_by_side import verdict
-from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER
+from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, WITH_LOGINS
 from benchmarks.side_by_side.rows import ROWS, Row, chosen
 from benchmarks.side_by_side.verdict import Run
 
@@ -61,6 +61,16 @@ def test_one_broker_alone_is_measured_and_compared_with_nothing(tmp_path: Path) 
 
 
 @pytest.mark.component("activemq")
+def test_logins_and_rules_are_compared_with_none(tmp_path: Path) -> None:
+    output, written = figures(tmp_path, "--logins", "--rows", "sync-1,topic-10,stomp-100")
+    assert [line["row"] for line in written["tables"]["Ratios with logins / without"]] == [
+        "sync-1", "topic-10", "stomp-100",
+    ]  # fmt: skip
+    assert all(runs["runs"].keys() == {PYBROKER, WITH_LOGINS} for runs in written["rows"].values())
+    assert "of 6 targets reached" in output
+
+
+@pytest.mark.component("activemq")
 def test_a_row_can_be_profiled() -> None:
     output = run("--quick", "--profile", "stomp-100")
     assert "Ordered by: internal time" in output
@@ -73,6 +83,14 @@ def test_the_instructions_for_a_message_are_counted() -> None:
     counted = re.search(r"\| stomp-100 \| +\d+ \| +([\d,]+) \|", output)
     assert counted is not None
     assert 10_000 < int(counted[1].replace(",", "")) < 10_000_000
+
+
+@pytest.mark.component("valgrind")
+def test_the_instructions_with_logins_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    run("--quick", "--pure", "--rows", "stomp-100", "--instructions", "--logins", "--json", str(file))
+    ((line,),) = json.loads(file.read_text())["tables"].values()
+    assert line["ratio"] == pytest.approx(line["with logins"] / line["instructions for a message"], rel=0.001)
 
 
 def test_a_strange_row_is_refused_with_the_rows_there_are() -> None:
@@ -103,6 +121,16 @@ def test_ratios_are_of_medians_and_their_spread_of_neighbours() -> None:
     assert verdict.ratio(measured, lambda run: run.messages_per_second) == verdict.Ratio(
         median=2.0, least=1.0, greatest=4.0
     )
+
+
+def test_what_logins_cost_is_judged() -> None:
+    (row,) = chosen(["sync-1"], 1)
+    without = runs(100, cpu=1, peak=1)
+    for speed, cpu, words in ((97, 1.03, ["pass", "pass"]), (96.9, 1.031, ["FAIL", "FAIL"])):
+        line = verdict.login_comparison(row, {PYBROKER: without, WITH_LOGINS: runs(speed, cpu=cpu, peak=1)})
+        assert [line["speed >= 0.97"], line["CPU <= 1.03"]] == words
+    assert verdict.instructions({PYBROKER: 100, WITH_LOGINS: 103})["<= 1.03"] == "pass"
+    assert verdict.instructions({PYBROKER: 100, WITH_LOGINS: 104})["<= 1.03"] == "FAIL"
 
 
 @pytest.mark.parametrize(

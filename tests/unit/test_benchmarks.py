@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = {"compiled", "report", "workload", "driver", "fast_fill", "growth", "in_process", "journal_generator"}
+SHARED = {
+    "accounts",
+    "compiled",
+    "report",
+    "workload",
+    "driver",
+    "fast_fill",
+    "growth",
+    "in_process",
+    "journal_generator",
+}
 SCRIPTS = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED)
 
 
