@@ -49,7 +49,9 @@ def decrypt(text: str, master: str, algorithm: str = ALGORITHMS[0]) -> str:
     try:
         plain = _without_padding(cipher(data, master.encode()))
     except ImportError as error:
-        raise RequirementMissing("ENC(…) needs the package cryptography: pip install 'pybroker[security]'") from error
+        raise RequirementMissing(
+            "ENC(…) needs cryptography: pip install cryptography, which is the extra `security` of pybroker"
+        ) from error
     try:
         return plain.decode()
     except UnicodeDecodeError as error:
