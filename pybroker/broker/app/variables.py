@@ -13,9 +13,11 @@ _OTHER_VARIABLES: Final = (
     "PYBROKER_PASSWORD",
     "PYBROKER_KEY_PASSWORD",
     "PYBROKER_LDAP_PASSWORD",
-    "PYBROKER_TEST_",
 )
-"""Prefixes of the variables that belong to other commands and to the tests."""
+"""The variables of other commands, and of passwords that are no settings."""
+
+_TESTS: Final = "PYBROKER_TEST_"
+"""The prefix of the tests' variables."""
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -26,7 +28,8 @@ def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
         for variable in sorted(environment)
         if variable.startswith(ENVIRONMENT_PREFIX)
         and variable not in known
-        and not variable.startswith(_OTHER_VARIABLES)
+        and variable not in _OTHER_VARIABLES
+        and not variable.startswith(_TESTS)
     ]
 
 

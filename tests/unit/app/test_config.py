@@ -23,11 +23,20 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path):
 
 
 def test_unknown_variable_is_logged_with_the_closest_setting():
-    names = ("PYBROKER_STOR", "PYBROKER_POLICIES", "PYBROKER_SERVICE_HOST", "PYBROKER_URL", "PYBROKER_STORE", "HOME")
-    assert unknown_variables(dict.fromkeys(names, "secret")) == [
+    names = (
+        "PYBROKER_STOR",
+        "PYBROKER_POLICIES",
+        "PYBROKER_SERVICE_HOST",
+        "PYBROKER_USER_FILE",
+        "PYBROKER_STORE",
+        "HOME",
+    )
+    others = ("PYBROKER_URL", "PYBROKER_USER", "PYBROKER_PASSWORD", "PYBROKER_LDAP_PASSWORD", "PYBROKER_TEST_SEED")
+    assert unknown_variables(dict.fromkeys((*names, *others), "secret")) == [
         "PYBROKER_POLICIES: only a file can have it, see --config",
         "PYBROKER_SERVICE_HOST: there is no such setting",
         "PYBROKER_STOR: did you mean PYBROKER_STORE?",
+        "PYBROKER_USER_FILE: did you mean PYBROKER_USERS_FILE?",
     ]
 
 
