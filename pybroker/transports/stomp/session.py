@@ -13,7 +13,7 @@ from typing import Final
 
 from pybroker import __version__
 from pybroker.broker.domain.effort import EFFORT
-from pybroker.broker.domain.errors import BrokerError, RequestError
+from pybroker.broker.domain.errors import BrokerError, InvalidClientId, RequestError
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
 from pybroker.broker.domain.security import WITHOUT_LOGINS, AccessDenied, Authenticator, NotAuthenticated, User
 from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_frame
@@ -279,12 +279,12 @@ class StompSession(Session):
         client_id = headers.get("client-id", self._connection_id)
         try:
             self._connection = connection = self._broker.connect(self._connection_id, client_id, self._link, outcome)
-        except RequestError as error:
+        except InvalidClientId as error:
             remedy = "Choose another client-id, or close the other connection first."
             self._close_with_error(StompProtocolError(str(error), remedy), headers.get("receipt"))
             return
         except BrokerError as error:
-            self._close_with_error(error)
+            self._close_with_error(error, headers.get("receipt"))
             return
         self._flow.attach(connection)
         self._client = StompClient(

@@ -17,6 +17,7 @@ from pybroker.broker.domain.errors import (
     InvalidClientId,
     InvalidDestination,
     RequestError,
+    ResourceLimit,
     SubscriptionInUse,
 )
 from pybroker.broker.domain.message import Message
@@ -295,6 +296,8 @@ class FakeBroker:
     def connect(self, connection_id: str, client_id: str, throttle: Throttle, user: User = ANONYMOUS) -> FakeConnection:
         if any(connection.client_id == client_id for connection in self.connections):
             raise InvalidClientId(f"Broker: fake - Client: {client_id} already connected")
+        if client_id == "one too many":
+            raise ResourceLimit("User u has 2 connections already: close some, or raise connections_per_user")
         connection = FakeConnection(self, connection_id, client_id, throttle)
         self.connections.append(connection)
         return connection

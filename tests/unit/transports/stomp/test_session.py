@@ -67,6 +67,15 @@ def test_refused_connect_closes_with_the_reason(
     assert len(broker.connections) == 1
 
 
+def test_refused_connect_of_a_user_who_has_all_its_connections_has_that_remedy_alone(connect: Any, parsed: Any) -> None:
+    peer = connect(None)
+    [answer] = peer.send("CONNECT\nreceipt:1\nclient-id:one too many\n\n^")
+    command, headers, body = parsed(answer)
+    assert (command, headers["message"], headers["receipt-id"]) == ("ERROR", body, "1")
+    assert body == "User u has 2 connections already: close some, or raise connections_per_user"
+    assert peer.link.closed
+
+
 def test_frames_may_follow_connect_at_once_in_the_agreed_version(connect: Any, broker: Any) -> None:
     peer = connect(None)
     answers = peer.send("CONNECT\naccept-version:1.2\n\n^\nSEND\ndestination:/queue/a\nreceipt:x\\cy\n\n^")
