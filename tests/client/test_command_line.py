@@ -324,6 +324,10 @@ class TestAccess:
             refused = run("produce", "--url", f"ssl://127.0.0.1:{port}", "Q", "x", "--timeout", "5s")
             assert refused.returncode == 1
             assert b"certificate verify failed" in refused.stderr
+            assert refused.stderr.endswith(b" (--ca)\n")
+            without = run("produce", *url[:4], "Q", "x", "--timeout", "5s")
+            assert without.returncode == 1
+            assert without.stderr.endswith(b" (--cert and --key)\n")
             missing = run("produce", *url, "--key", str(ca), "Q", "x")
         assert missing.returncode == 2
         assert b"--key: there is no private key in" in missing.stderr

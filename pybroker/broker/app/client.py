@@ -9,6 +9,7 @@ Loaded when such a command runs: a broker that starts needs no client.
 """
 
 import logging
+import re
 import ssl
 import sys
 import time
@@ -33,6 +34,7 @@ from pybroker.client.errors import (
     SelectorRefused,
     Timeout,
     UnreadableMessage,
+    UntrustedBroker,
     UnusableURI,
 )
 from pybroker.client.messages import Kind, Message
@@ -136,7 +138,9 @@ class CommandSession:
         except (BrokerMissing, Timeout) as error:
             raise CommandFailed(f"no broker answers at {access.url}: is a master running there? ({error})") from error
         except LoginRefused as error:
-            raise CommandFailed(f"{error} (--user, and PYBROKER_PASSWORD or --password-file)") from error
+            raise CommandFailed(f"{error} ({_login_hint(str(error))})") from error
+        except UntrustedBroker as error:
+            raise CommandFailed(f"{error}{_trust_hint(str(error))}") from error
         except ClientError as error:
             raise _failed(error) from error
 
@@ -145,6 +149,19 @@ class CommandSession:
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
+
+
+def _login_hint(refusal: str) -> str:
+    """Return the options that matter; the words about certificates are ActiveMQ's."""
+    if "certificate" in refusal:
+        return "--cert and --key; or a user for that certificate, in the broker's certificate_users_file"
+    return "--user, and PYBROKER_PASSWORD or --password-file"
+
+
+def _trust_hint(error: str) -> str:
+    if "does not trust this client" in error:
+        return " (--cert and --key)"
+    return " (--ca)" if re.search("self.signed|issuer", error) else ""
 
 
 def _failed(error: ClientError) -> CommandFailed:
