@@ -12,12 +12,16 @@ Source: `PropertiesLoginModule` of ActiveMQ 5.17; security.md, section 5.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import User
 from pybroker.security.accounts import Account, Accounts
 from pybroker.security.files import Content
 from pybroker.security.java_properties import MalformedProperties, parse
+
+_SHOWN_MAX: Final = 20
+"""The names that a warning shows."""
 
 Decrypt = Callable[[str], str]
 """Decrypts what is within `ENC(…)`; raises `ValueError`."""
@@ -41,6 +45,16 @@ def read(users: Content, groups: Content | None, decrypt: Decrypt) -> Accounts:
             if member not in entries and member.strip() in entries:
                 where = f"{groups.path}, line {line}" if groups is not None else ""
                 warnings.append(f"{where}: {member.strip()!r} is no member of {group}, because of the blank beside it")
+    if groups is not None and (
+        missing := sorted(each for each in groups_of if each.strip() and each.strip() not in entries)
+    ):
+        named = ", ".join(map(repr, missing[:_SHOWN_MAX])) + (", …" if len(missing) > _SHOWN_MAX else "")
+        warnings.append(f"{groups.path} has members who are no users of {users.path}: {named}")
+    warnings += [
+        f"{users.path}, line {line}: the password of {name!r} ends with a blank, which belongs to it"
+        for name, (text, line) in entries.items()
+        if text != text.rstrip() and not _is_encrypted(text)
+    ]
     accounts = {
         name: Account(
             User(name, frozenset(groups_of.get(name, ()))), _secret(users, name, *entry, decrypt), is_plain=True
@@ -64,12 +78,16 @@ def _secret(users: Content, name: str, text: str, line: int, decrypt: Decrypt) -
             setting="users_file",
             hint="give it one, or remove the user",
         )
-    value = text.strip()
-    if value.startswith("ENC(") and value.endswith(")"):
+    if _is_encrypted(text):
         try:
-            return decrypt(value[len("ENC(") : -1])
+            return decrypt(text.strip()[len("ENC(") : -1])
         except ValueError as error:
             raise ConfigError(
                 f"{users.path}, line {line}: the password of {name!r} does not decrypt: {error}", setting="users_file"
             ) from error
     return text
+
+
+def _is_encrypted(text: str) -> bool:
+    value = text.strip()
+    return value.startswith("ENC(") and value.endswith(")")

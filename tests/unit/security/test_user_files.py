@@ -88,6 +88,16 @@ class TestProperties:
             f"{tmp_path}/groups.properties, line 1: 'u' is no member of trim, because of the blank beside it",
         )
 
+    def test_what_is_most_likely_a_slip_is_told(self, tmp_path: Path) -> None:
+        accounts = properties(tmp_path, "u=1 \nv=ENC(c2VjcmV0) ", "g=u,bobb,\nh=v,anna,bobb")
+        assert accounts.warnings == (
+            f"{tmp_path}/groups.properties has members who are no users of {tmp_path}/users.properties: 'anna', 'bobb'",
+            f"{tmp_path}/users.properties, line 1: the password of 'u' ends with a blank, which belongs to it",
+        )
+        assert accounts.by_name["v"].verify("secret") == User("v", frozenset("h"))
+        members = ",".join(f"m{number}" for number in range(30))
+        assert properties(tmp_path, "u=1", f"g={members}").warnings[0].endswith("'m25', 'm26', …")
+
     @pytest.mark.parametrize(
         ("users", "reason"),
         [
