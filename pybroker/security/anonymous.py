@@ -84,5 +84,5 @@ class Reception(Authenticator):
             self._take_in(credentials, decided)
 
     def _take_in(self, credentials: Credentials, decided: Decided) -> None:
-        audit.logged_in(self._guest.name, credentials.address)
+        audit.let_in(self._guest.name, credentials.address)
         decided(self._guest)

@@ -31,8 +31,8 @@ def check(config: Config) -> None:
         StoreError: the journal or the database cannot be used, or is of a newer format.
     """
     _check_all(config)
-    if not config.has_users:
-        _warn_without_users(config)  # last: where nothing can be served, nothing has to be said of that
+    if config.ports() and not is_loopback(config.bind):
+        _warn_of_others(config)  # last: where nothing can be served, nothing has to be said of that
 
 
 def _check_all(config: Config) -> None:
@@ -107,11 +107,12 @@ def _check_clear_passwords(config: Config) -> None:
     _log.warning("%s: %s", message, remedy)
 
 
-def _warn_without_users(config: Config) -> None:
-    """Warn that clients of other machines are refused, or may do everything, as there are no users."""
-    if not config.ports() or is_loopback(config.bind):
-        return
-    if config.anonymous_policy is AnonymousPolicy.EVERYWHERE:
+def _warn_of_others(config: Config) -> None:
+    """Warn that clients of other machines are refused, as there are no users, or may do everything without a login."""
+    if config.has_users:
+        if config.anonymous_policy is AnonymousPolicy.EVERYWHERE and config.rules_file is None:
+            _log.warning("clients without a login may do everything, as there are no rules: set rules_file")
+    elif config.anonymous_policy is AnonymousPolicy.EVERYWHERE:
         _log.warning("every client that reaches this broker may connect, as there are no users: set users_file")
     else:
         _log.warning(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
@@ -13,6 +14,7 @@ from pybroker.broker.domain.errors import ConfigError, RequirementMissing
 from pybroker.broker.domain.rules import Rules
 from pybroker.security import certificate_users, files, jasypt, rules_toml, users_properties, users_toml
 from pybroker.security.accounts import Accounts
+from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.certificate_users import CertificateUsers
 
 POLL_SECONDS: Final = 0.5
@@ -36,6 +38,15 @@ def read_users(config: Config) -> Accounts:
     Raises:
         ConfigError: a file cannot be used; the error names file, line and remedy.
     """
+    accounts = _read_accounts(config)
+    guest = config.guest.name
+    if config.anonymous_policy is AnonymousPolicy.REFUSED or guest not in accounts.by_name:
+        return accounts
+    warning = f"{config.users_file} has a user {guest!r}, as clients without a login are called: set anonymous_user"
+    return replace(accounts, warnings=(*accounts.warnings, warning))
+
+
+def _read_accounts(config: Config) -> Accounts:
     assert config.users_file is not None, "there are users"
     if config.users_file.suffix == ".toml":
         return users_toml.read(files.read(config.users_file, setting="users_file", has_passwords=False))

@@ -318,7 +318,7 @@ class BrokerCore(Host):
     def cut_off(self, names: Collection[str]) -> None:
         """Close the connections of these users, who are no longer what they were when they logged in."""
         for connection in list(self._clients.values()):
-            if connection.user.name in names:
+            if connection.user.name in names and not connection.user.is_guest:
                 connection.cut_off()
 
     def users(self) -> set[User]:

@@ -97,7 +97,8 @@ class Durables(Mapping[str, Durable]):
         if durables is None or not user.is_certain:
             return
         infos = [durable.info for durable in durables.values()]
-        others = [info.subscribed_destination for info in infos if info.user not in (None, user.name)]
+        own = user.name if user.is_verified else None
+        others = [info.subscribed_destination for info in infos if info.user not in (None, own)]
         if others and (rights is None or not rights.allow(Right.REMOVE, others)):
             raise InvalidClientId(f"The client id {client_id} belongs to another user")
 

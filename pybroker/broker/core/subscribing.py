@@ -188,7 +188,7 @@ class Subscribing:
             subscribed_destination=destination,
             selector=request.selector,
             no_local=request.no_local,
-            user=owner.user.name if owner.user.is_certain and not owner.user.is_guest else None,
+            user=owner.user.name if owner.user.is_verified else None,
         )
         owner.require_durable(destination)
         self._destinations.durables.check_inactive(info)

@@ -25,7 +25,9 @@ class UserConnections:
         Raises:
             ResourceLimit: the user has all that one may have.
         """
-        if user.is_certain and not user.is_guest and 0 < self._limit <= self._counts[user.name]:
+        if not user.is_verified:
+            return
+        if 0 < self._limit <= self._counts[user.name]:
             self.refused_count += 1
             raise ResourceLimit(
                 f"User {user.name} has {self._counts[user.name]} connections already: close some, or raise "
@@ -35,6 +37,8 @@ class UserConnections:
 
     def remove(self, user: User) -> None:
         """Count a connection that has ended."""
+        if not user.is_verified:
+            return
         self._counts[user.name] -= 1
         if not self._counts[user.name]:
             del self._counts[user.name]

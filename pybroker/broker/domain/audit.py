@@ -3,7 +3,7 @@
 Its logger is `pybroker.audit`. A line has its parts as fields too, for a log in JSON:
 
 ```text
-event      login, login refused, denied, created, removed, unsubscribed, disconnected
+event      login, guest, login refused, denied, created, removed, unsubscribed, disconnected
 user       the name of the user; of a refused login the one that was given, null for none
 address    the client's address
 object     what it is about: a destination, a subscription
@@ -29,6 +29,11 @@ _log = logging.getLogger(LOGGER)
 def logged_in(user: str, address: str) -> None:
     """Log that a client has logged in."""
     _log.info("%s logged in from %s", shown(user), address, extra=_fields("login", user, address))
+
+
+def let_in(guest: str, address: str) -> None:
+    """Log that a client has connected without a login."""
+    _log.info("%s connected from %s without a login", shown(guest), address, extra=_fields("guest", guest, address))
 
 
 def login_refused(name: str | None, address: str, reason: str) -> None:

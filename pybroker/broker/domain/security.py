@@ -29,13 +29,18 @@ class User:
         name: its name.
         groups: the groups it belongs to, which rights are given to.
         is_certain: False where there are no logins, and a client may give any name.
-        is_guest: the client gave no login, so that others are this user too.
+        is_guest: True of clients without a login. They are not one user: nothing belongs to their name.
     """
 
     name: str
     groups: frozenset[str] = frozenset()
     is_certain: bool = True
     is_guest: bool = False
+
+    @property
+    def is_verified(self) -> bool:
+        """True if the client has proved its name."""
+        return self.is_certain and not self.is_guest
 
 
 ANONYMOUS: Final = User("anonymous", frozenset(("anonymous",)), is_guest=True)

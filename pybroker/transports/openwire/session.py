@@ -454,7 +454,10 @@ class OpenWireSession(Session):
         former = self._sessions.by_id.get(connection_id)
         if former is not None:
             # Also if its owner is no longer remembered; and no user may take the connection of another.
-            if former.client_id != info.client_id or former.user.name != user.name:
+            if former.client_id != info.client_id or (former.user.name, former.user.is_guest) != (
+                user.name,
+                user.is_guest,
+            ):
                 raise InvalidClientId(f"Connection {connection_id} belongs to another client")
             former.close_superseded()
         connection = self._broker.connect(connection_id, info.client_id, self._link, user)

@@ -213,6 +213,7 @@ def test_each_event_is_a_line_of_json(json_log) -> None:
 
 def test_an_audit_line_has_its_parts_in_json(json_log) -> None:
     audit.logged_in("u", "10.0.0.7")
+    audit.let_in("guest", "10.0.0.7")
     audit.login_refused(None, "10.0.0.7", "no certificate")
     audit.login_refused("x" * 100 + "\n", "10.0.0.7", "unknown user")
     audit.denied("u", "10.0.0.7:1", "write to", "queue://A")
@@ -224,6 +225,7 @@ def test_an_audit_line_has_its_parts_in_json(json_log) -> None:
     keys = ("event", "user", "address", "object", "reason")
     assert [tuple(event.get(key, "") for key in keys) for event in events] == [
         ("login", "u", "10.0.0.7", "", ""),
+        ("guest", "guest", "10.0.0.7", "", ""),
         ("login refused", None, "10.0.0.7", "", "no certificate"),
         ("login refused", "x" * 64, "10.0.0.7", "", "unknown user"),
         ("denied", "u", "10.0.0.7:1", "queue://A", "no right to write to it"),
@@ -232,7 +234,7 @@ def test_an_audit_line_has_its_parts_in_json(json_log) -> None:
         ("unsubscribed", "u", "10.0.0.7:1", "id:d", ""),
         ("disconnected", "u", "10.0.0.7:1", "", "its user has changed"),
     ]
-    assert [event["message"] for event in events][3:] == [
+    assert [event["message"] for event in events][4:] == [
         "'u' from 10.0.0.7:1 may not write to: queue://A",
         "'u' from 10.0.0.7:1 created queue://A",
         "'u' from 10.0.0.7:1 removed queue://A",

@@ -147,3 +147,21 @@ def test_a_broker_without_users_says_who_may_connect(
     caplog.set_level(logging.WARNING)
     preflight.check(Config(**{"store": "memory:", "stomp": "0", "openwire": "off", **given}))
     assert [said in line for line in caplog.messages] == [True] * bool(said)
+
+
+def test_clients_without_a_login_and_without_rules_may_do_everything(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users, rules = tmp_path / "users.toml", tmp_path / "rules.toml"
+    users.write_text("[users]")
+    rules.write_text('[default]\nread = ["anonymous"]\n')
+    given = {
+        "store": "memory:", "stomp": "0", "openwire": "off", "bind": "0.0.0.0", "users_file": users,
+        "anonymous": "everywhere",
+    }  # fmt: skip
+    said = "clients without a login may do everything, as there are no rules: set rules_file"
+    preflight.check(Config(**given))
+    assert said in caplog.messages
+    caplog.clear()
+    preflight.check(Config(**given, rules_file=rules))
+    assert said not in caplog.messages

@@ -151,6 +151,18 @@ def test_who_may_come_without_a_login_by_default() -> None:
     assert Config(users_file="users.toml", anonymous="loopback").anonymous_policy is AnonymousPolicy.LOOPBACK
 
 
+def test_a_user_who_is_called_as_clients_without_a_login_are_is_told(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"users_file": config.users_file, "anonymous_user": "a"}
+    SecurityFiles(Config(**given))
+    assert caplog.messages == [], "there are no such clients"
+    SecurityFiles(Config(**given, anonymous="everywhere"))
+    assert caplog.messages == [
+        f"{config.users_file} has a user 'a', as clients without a login are called: set anonymous_user"
+    ]
+
+
 RULES = """
 [[rules]]
 queue = "A.>"

@@ -18,6 +18,10 @@ UNCERTAIN = User("peer", ANONYMOUS.groups, is_certain=False)
 """A client that calls itself so where there are no logins."""
 
 
+GUEST = User(ANN.name, ANN.groups, is_guest=True)
+"""A client without a login, where the operator has given those the name and groups of a user."""
+
+
 def subscribed(there: World, user: User = ANN, name: str = "topic://U.a") -> None:
     """Make a durable subscription, and disconnect."""
     client = there.client("laptop", user)
@@ -37,7 +41,7 @@ def test_client_id_belongs_to_its_user_also_after_a_failover(name: str) -> None:
     there.broker.destinations.ensure(parse("topic://U.b"))
     subscribed(there, name=name)
     for _ in range(2):
-        assert_refused(there, PEER, ANONYMOUS)
+        assert_refused(there, PEER, ANONYMOUS, GUEST)
         client = there.client("laptop", ANN)
         client.subscribe(name, subscription_name="s")
         client.connection.close()
@@ -105,3 +109,11 @@ def test_the_subscription_of_another_client_id_is_deleted_by_its_user_alone() ->
     there.client(user=ANN).connection.unsubscribe("laptop", "s")
     with pytest.raises(InvalidDestination, match="No durable subscription exists"):
         there.client(user=PEER).connection.unsubscribe("laptop", "s")
+
+
+def test_subscriptions_of_clients_without_a_login_belong_to_none() -> None:
+    there = World(MemoryStore())
+    for guest in (ANONYMOUS, GUEST):
+        subscribed(there, guest)
+        there.start()
+        there.client("laptop", PEER).connection.close()

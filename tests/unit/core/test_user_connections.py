@@ -2,7 +2,6 @@
 
 import pytest
 
-from pybroker.broker.app.config import Config
 from pybroker.broker.core.broker import BrokerCore, Limits
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.security import ANONYMOUS, User
@@ -45,10 +44,11 @@ def test_client_id_of_another_is_refused_before_it_counts(broker: BrokerCore) ->
     broker.connect("3", "3", Throttle(), ALICE)
 
 
-@pytest.mark.parametrize("guest", [ANONYMOUS, Config(anonymous_user="guest").guest])
-def test_clients_without_a_login_have_no_such_limit(broker: BrokerCore, guest: User) -> None:
+@pytest.mark.parametrize("guest", [ANONYMOUS, User("alice", frozenset({"guests"}), is_guest=True)])
+def test_clients_without_a_login_have_no_such_limit_and_take_none_of_a_users(broker: BrokerCore, guest: User) -> None:
     for number in range(10):
         broker.connect(str(number), str(number), Throttle(), guest)
+    broker.connect("alice's", "alice's", Throttle(), ALICE)
 
 
 def test_nothing_is_kept_of_users_who_left(broker: BrokerCore) -> None:
