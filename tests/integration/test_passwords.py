@@ -160,6 +160,18 @@ def send_malformed_openwire(port: int, secrets: Secrets) -> None:
         client.close()
 
 
+def make_users(users: Path, secrets: Secrets, alice: str, bob: str) -> Material:
+    """Make a users.toml by commands, of which some are refused; return what they and the file say."""
+    file = f"--file={users}"
+    written = command("user", "add", "alice", "--group", "g", file, typed=secrets.new("replaced") + "\n")
+    written |= command("user", "passwd", "alice", file, typed=alice + "\n")
+    written |= command("user", "add", "bob", file, typed=bob + "\n")
+    written |= command("user", "add", "carol", file, typed=secrets.new("too long") * 100 + "\n")
+    written |= command("user", "add", "dave", file, typed=secrets.new("with a NUL") + "\0\n")
+    written |= command("user", "list", "--json", file)
+    return written | {"users.toml": users.read_bytes()}
+
+
 def test_a_broker_with_users(start: Start, tmp_path: Path, secrets: Secrets, caplog: pytest.LogCaptureFixture) -> None:
     """Logins of all kinds, right, wrong and malformed; a reload that fails; a failover; all at DEBUG, as text."""
     caplog.set_level(logging.DEBUG)
@@ -169,14 +181,7 @@ def test_a_broker_with_users(start: Start, tmp_path: Path, secrets: Secrets, cap
     alice, bob, key_secret = secrets.new("alice"), secrets.new("bob"), secrets.new("the key's")
     key_password.write_text(key_secret + "\n")
     rules.write_text('[[rules]]\nqueue = "A"\nread = ["g"]\nwrite = ["g"]\nadmin = ["g"]\n')
-    file = f"--file={users}"
-    material |= command("user", "add", "alice", "--group", "g", file, typed=secrets.new("replaced") + "\n")
-    material |= command("user", "passwd", "alice", file, typed=alice + "\n")
-    material |= command("user", "add", "bob", file, typed=bob + "\n")
-    material |= command("user", "add", "carol", file, typed=secrets.new("too long") * 100 + "\n")
-    material |= command("user", "add", "dave", file, typed=secrets.new("with a NUL") + "\0\n")
-    material |= command("user", "list", "--json", file)
-    material["users.toml"] = users.read_bytes()
+    material |= make_users(users, secrets, alice, bob)
 
     openwire, stomp, tls = free_port(), free_port(), free_port()
     options: dict[str, object] = {

@@ -31,6 +31,11 @@ public final class Senders extends Area {
         return received("?wireFormat.tightEncodingEnabled=true&wireFormat.cacheEnabled=true", true, false);
     }
 
+    /** The field, in a version whose messages the broker encodes again. */
+    public Object olderField() throws Exception {
+        return received("?wireFormat.version=9", true, false);
+    }
+
     public Object selectedByField() throws Exception {
         return selected(true, false);
     }

@@ -65,6 +65,7 @@ SAID: dict[str, tuple[bool, bool]] = {
     "property": (False, True),
     "both": (True, True),
     "tightField": (True, False),
+    "olderField": (True, False),
 }
 """Whether the sender says that "boss" has sent the message, in the field and as a property."""
 

@@ -227,7 +227,7 @@ class Arrivals:
             original_transaction or group or correlation or reply_to or jms_type or not content
             or length < 0 or not 0 <= priority <= 9 or data[0] == _BLOB or end >= len(data)
         ):  # fmt: skip
-            return self._routed(data), head.producer_id, sequence, head.transaction
+            return self.routed(data), head.producer_id, sequence, head.transaction
         size = SIZE_OVERHEAD + length
         if data[end]:
             if end + 5 > len(data):
@@ -239,9 +239,9 @@ class Arrivals:
             properties_at = end + 5
             end += 4 + property_bytes
             if self._removes_user and data.find(_USER_PROPERTY, properties_at, end + 1) >= 0:
-                return self._routed(data), head.producer_id, sequence, head.transaction
+                return self.routed(data), head.producer_id, sequence, head.transaction
         if end + 1 + _BROKER_FIELDS_BYTES != len(data) or _broker_flags_at(data, end + 1) != _NO_BROKER_FIELDS:
-            return self._routed(data), head.producer_id, sequence, head.transaction
+            return self.routed(data), head.producer_id, sequence, head.transaction
         message = Message(
             message_id=head.id_prefix + str(sequence),
             destination=head.destination,
@@ -254,14 +254,14 @@ class Arrivals:
         )
         return message, head.producer_id, sequence, head.transaction
 
-    def _routed(self, data: bytes) -> Message:
-        """Return a message that may have any field."""
+    def routed(self, data: bytes) -> Message:
+        """Return a message that may have any field. Raises `MalformedOpenWire`."""
         message = routing(data, decode_rest)
         return without_user(message) if self._removes_user else message
 
     def _irregular(self, head: Head, data: bytes, at: int) -> Arrival:
         """Return a message whose head is not cached, or has options behind its destination."""
-        message = self._routed(data)
+        message = self.routed(data)
         if message.destination != head.destination:
             message = Rerouting(message).copy(head.destination)
         return message, head.producer_id, LONG.unpack_from(data, at)[0], head.transaction

@@ -49,7 +49,6 @@ from pybroker.broker.domain.openwire.ids import ConsumerId, ProducerId
 from pybroker.broker.domain.openwire.layout import HEAD
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.transcode import stored, stored_in_place
-from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import PAYLOAD_SIZE_UNCHECKED, check_properties
 from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.broker.domain.security import AccessDenied
@@ -66,7 +65,6 @@ from pybroker.transports.openwire.arrivals import (
     Acknowledgements,
     Arrival,
     Arrivals,
-    decode_rest,
 )
 from pybroker.transports.openwire.consumers import OpenWireConsumer
 from pybroker.transports.openwire.faults import MissingDestination, UnmatchedAck, WrongState
@@ -404,7 +402,7 @@ class OpenWireClient:
             if message_id.producer_id != producer_id and not self._is_bridge:
                 raise ForeignMessageId(f"{message_id} is not an id of its producer {producer_id}", transaction)
             command.destination = _checked(command.destination)
-            message = routing(encode(command), decode_rest)
+            message = self._arrivals.routed(encode(command))
             arrival = message, producer_id, message_id.producer_sequence_id, transaction
             self._send(arrival, command_id, response_required)
         except RequestError as error:

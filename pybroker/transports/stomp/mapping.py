@@ -18,9 +18,7 @@ clients see no difference. Maps and objects are read from text, and rendered as 
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
-from weakref import WeakValueDictionary
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, is_advisory
@@ -44,6 +42,7 @@ from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.destinations import DestinationNames, cache_entry
 from pybroker.transports.stomp.java_text import java_text
+from pybroker.transports.stomp.rendered import Rendered, shared
 from pybroker.transports.stomp.send_fields import FIELDS, JMS_FIELDS, JMS_NAMES, SendFields
 from pybroker.transports.stomp.transformation import bodies
 from pybroker.transports.stomp.transformation.tree import NotTransformable
@@ -314,25 +313,6 @@ _LINE_CHARS: Final = 64 << 10
 """Characters of header lines that a thread escapes and encodes at once, while it keeps the interpreter."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class _Rendered:
-    """A message that was rendered in a thread.
-
-    Attributes:
-        fields: the message, without its content if that is long.
-        headers: those that describe the body's form.
-        overriding: the properties that override standard headers.
-        lines: the last lines of the head, in pieces; those of the other properties only, if some override headers.
-        pieces: the body.
-    """
-
-    fields: OpenWireMessage
-    headers: dict[str, str]
-    overriding: dict[str, Value]
-    lines: Sequence[bytes]
-    pieces: Sequence[bytes]
-
-
 class SlowBody:
     """A message whose body or properties take long to decode and to render."""
 
@@ -349,7 +329,7 @@ class SlowBody:
         self._fields = fields
         self._writer = writer
         self._message = message
-        self._made: _Rendered | None = None
+        self._made: Rendered | None = None
         self._error: Exception | None = None
 
     def render(self) -> None:
@@ -359,7 +339,7 @@ class SlowBody:
         except Exception as error:  # of any kind, it concerns this message
             self._error = error
 
-    def rendered(self) -> _Rendered:
+    def rendered(self) -> Rendered:
         """Return the parts of the frame, after `render`. Raises the error of `render`."""
         if self._error is not None:
             raise self._error
@@ -626,22 +606,13 @@ class MessageWriter:
             )  # fmt: skip
         return b"", {}
 
-    def render_shared(self, message: Message, fields: OpenWireMessage | None) -> _Rendered:
-        """Return what `render_large` does; a topic's message is rendered once for all that write it at the same time.
-
-        The message refers to it weakly, where it has its fields otherwise: what no peer is sent takes no memory.
-        """
+    def render_shared(self, message: Message, fields: OpenWireMessage | None) -> Rendered:
+        """Return what `render_large` does; a topic's message is rendered once for all that write it meanwhile."""
         if message.destination.is_queue or fields is not None:
             return self.render_large(message, fields)
-        shared = message.decoded
-        if not isinstance(shared, WeakValueDictionary):
-            shared = message.decoded = WeakValueDictionary[object, _Rendered]()
-        made: _Rendered | None = shared.get(self._form)
-        if made is None:
-            made = shared[self._form] = self.render_large(message, fields)
-        return made
+        return shared(message, self._form, lambda: self.render_large(message, None))
 
-    def render_large(self, message: Message, fields: OpenWireMessage | None) -> _Rendered:
+    def render_large(self, message: Message, fields: OpenWireMessage | None) -> Rendered:
         """Render a message that is long, or becomes long when it is inflated; in a thread.
 
         Args:
@@ -659,9 +630,9 @@ class MessageWriter:
         overriding = {name: properties[name] for name in properties if name in _STANDARD}
         if overriding:
             others = {name: properties[name] for name in properties if name not in _STANDARD}
-            return _Rendered(fields, headers, overriding, list(self._line_pieces("", others)), pieces)
+            return Rendered(fields, headers, overriding, list(self._line_pieces("", others)), pieces)
         lines = self._standard_lines(message, fields, _optional_headers(fields, dict(headers)))
-        return _Rendered(fields, headers, overriding, list(self._line_pieces(lines, properties)), pieces)
+        return Rendered(fields, headers, overriding, list(self._line_pieces(lines, properties)), pieces)
 
     def _large_body(self, message: Message, fields: OpenWireMessage, start: int, stop: int) -> _LargeBody:
         """Return a long body in pieces, and the headers that describe its form; in a thread.

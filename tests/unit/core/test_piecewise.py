@@ -1,18 +1,16 @@
 """Work that one command multiplies is done in pieces: later commands wait, a crash leaves all of it or nothing."""
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from random import Random
 from typing import Any
 
 import pytest
 
 from pybroker.broker.core.broker import BrokerCore, Limits
-from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
+from pybroker.broker.core.paging import PIECE_MAX, Paging
 from pybroker.broker.core.piecewise import PiecewiseWork
 from pybroker.broker.domain.destination import DestinationType, queue
 from pybroker.broker.domain.errors import CommitFailed, StoreUnavailable
-from pybroker.broker.domain.openwire.portions import PORTION_BYTES
 from pybroker.broker.domain.openwire.values import Long
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.memory import MemoryStore
@@ -266,19 +264,6 @@ def test_large_copies_wait_for_the_journal(store: Disk) -> None:
     store.sync()
     world.settle()
     assert waiting(world, "C.199") == ["m" * 100_000]
-
-
-@pytest.mark.parametrize("transaction", [None, LocalTransactionId("c", 1)])
-def test_large_copy_is_made_in_portions(world: LoopWorld, transaction: LocalTransactionId | None) -> None:
-    client = world.client()
-    if transaction is not None:
-        client.connection.begin(transaction)
-    world.broker.usage.paging.monotonic = count(step=PIECE_SECONDS).__next__  # each reading ends a piece
-    client.send("queue://A,B", "m" * 10 * PORTION_BYTES, transaction=transaction)
-    assert world.settle() > 20, "there are ten portions for each copy"
-    if transaction is not None:
-        client.connection.commit(transaction)
-    assert [len(waiting(world, name)[0]) for name in ("A", "B")] == [10 * PORTION_BYTES] * 2
 
 
 def test_non_persistent_copies_are_made_in_pieces(world: LoopWorld) -> None:

@@ -27,7 +27,7 @@ from pybroker.broker.domain.openwire.loose import (
     string,
 )
 from pybroker.broker.domain.openwire.shapes import skip_fields
-from pybroker.broker.domain.openwire.spotting import has_broker_fields, may_have
+from pybroker.broker.domain.openwire.spotting import may_have_broker_fields_or
 from pybroker.broker.domain.openwire.values import DECODED_VALUES_MAX, decode_map, encode_map
 
 USER_PROPERTY: Final = b"JMSXUserID"
@@ -60,8 +60,7 @@ def without_user(message: Message) -> Message:
     Raises:
         MalformedOpenWire: it does not decode so far, or its properties do not, which may have such a one.
     """
-    has_property = may_have(message, USER_PROPERTY)
-    if not has_property and not has_broker_fields(message):
+    if not may_have_broker_fields_or(message, USER_PROPERTY):
         return message
     data = message.data
     _, end = place(data, "message_id")
@@ -70,7 +69,7 @@ def without_user(message: Message) -> Message:
     properties_at = reader.offset
     marshalled = reader.byte_sequence()
     properties_end = reader.offset
-    kept = _without_property(marshalled) if has_property and marshalled is not None else marshalled
+    kept = _without_property(marshalled) if marshalled is not None and USER_PROPERTY in marshalled else marshalled
     skip_fields(reader, _BETWEEN_PROPERTIES_AND_USER)
     user_at = reader.offset
     if reader.string() is None and kept is marshalled:

@@ -50,10 +50,12 @@ def may_have(message: Message, name: bytes) -> bool:
     return properties_at != end and data.find(name, properties_at, end) >= 0
 
 
-def has_broker_fields(message: Message) -> bool:
-    """Return True if a message may have a field that only brokers set or use, such as the user. False is certain."""
+def may_have_broker_fields_or(message: Message, name: bytes) -> bool:
+    """Return True if a message may have a field that only brokers set, or a property of that name. False is certain."""
     data = message.data
-    return _properties_at(data, message.payload_size - SIZE_OVERHEAD, len(data) - _TAIL_BYTES) == 0
+    end = len(data) - _TAIL_BYTES
+    properties_at = _properties_at(data, message.payload_size - SIZE_OVERHEAD, end)
+    return properties_at == 0 or (properties_at != end and data.find(name, properties_at, end) >= 0)
 
 
 def check_properties(message: Message) -> None:
