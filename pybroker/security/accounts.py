@@ -114,8 +114,9 @@ class Accounts(AccountSource):
         return name
 
     def differing(self, later: "Accounts") -> frozenset[str]:
-        """Return the names of users who are not the same in a later version."""
-        return frozenset(name for name, account in self.by_name.items() if later.by_name.get(name) != account)
+        """Return the names of users who are not the same in a later version, or new: another user may have the name."""
+        before, now = self.by_name, later.by_name
+        return frozenset(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
 
 def _unknown_like(account: Account) -> Account:

@@ -319,7 +319,7 @@ class BrokerCore(Host):
         """Close the connections of these users, who are no longer what they were when they logged in."""
         for connection in list(self._clients.values()):
             if connection.user.name in names and not connection.user.is_guest:
-                connection.cut_off()
+                attempt(connection.cut_off, "disconnecting a user who has changed")
 
     def users(self) -> set[User]:
         """Return the users who are connected."""
