@@ -6,8 +6,8 @@ tolerance. Where ActiveMQ closes without a frame, an ERROR gives the cause.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import chain
 from typing import Final
 
@@ -233,12 +233,11 @@ class StompSession(Session):
             Reaction.REFUSE_ALREADY_CONNECTED: _refuse_already_connected,
         }
         handlers: dict[str, Callable[[Frame], None]] = {}
-        for command in Command:
-            reaction = TRANSITIONS[state, command].reaction
+        for command, reaction in _reactions_in(state):
             if reaction is Reaction.OBEY:
                 assert self._client is not None, "connected without a client"
                 handlers[command] = self._client.handlers[command]
-            elif reaction is not Reaction.IGNORE:
+            else:
                 handlers[command] = reactions[reaction]
         return handlers
 
@@ -384,6 +383,13 @@ class StompSession(Session):
         if heart_beat.is_beat_due(now):
             self._link.write(HEART_BEAT)
         self._link.wake_at(heart_beat.next_check())
+
+
+@cache
+def _reactions_in(state: StompState) -> Sequence[tuple[Command, Reaction]]:
+    """Return the commands that are not ignored in a state: looked up once, and not for each connection of a flood."""
+    reactions = ((command, TRANSITIONS[state, command].reaction) for command in Command)
+    return [(command, reaction) for command, reaction in reactions if reaction is not Reaction.IGNORE]
 
 
 def _negotiate(accept_version: str | None) -> Version:
