@@ -647,14 +647,14 @@ class BrokerConnection(Owner):
     def continue_later(self, consumer: BrokerConsumer) -> bool:
         """Continue a consumer's round in a later turn; return False if there is none."""
         if not self._is_dispatching:
-            self._is_dispatching = self.paging.defer(self._dispatch_piece)
+            self._set_dispatching(is_dispatching=self.paging.defer(self._dispatch_piece))
         if self._is_dispatching:
             self._undispatched[consumer] = None
         return self._is_dispatching
 
     def _dispatch_piece(self) -> None:
         """Deliver to some of the consumers, and to the others in later turns: each may take as long as a piece."""
-        self._is_dispatching = True
+        self._set_dispatching(is_dispatching=True)
         paging = self.paging
         ends_at = paging.monotonic() + PIECE_SECONDS
         while self._undispatched and not self.is_held:
@@ -664,7 +664,11 @@ class BrokerConnection(Owner):
                 attempt(consumer.continue_round, "delivering in pieces")
             if paging.monotonic() >= ends_at and paging.defer(self._dispatch_piece):
                 return
-        self._is_dispatching = False
+        self._set_dispatching(is_dispatching=False)
+
+    def _set_dispatching(self, *, is_dispatching: bool) -> None:
+        self.paging.open_rounds += is_dispatching - self._is_dispatching
+        self._is_dispatching = is_dispatching
 
     def close(self, first: Steps = _NO_STEPS) -> None:
         """Roll back open transactions, return outstanding messages, and remove the connection from the broker.

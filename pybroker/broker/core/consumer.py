@@ -251,6 +251,11 @@ class BrokerConsumer:
         """True when another message may be delivered now."""
         return self.outstanding_count < self.window
 
+    @property
+    def is_in_round(self) -> bool:
+        """True while messages may wait in backlogs that it visits in a later turn."""
+        return self.connection.will_continue(self)
+
     def accepts(self, message: Message, redelivery_count: int = 0) -> bool:
         """Return True if the message matches the selector, and `noLocal` does not exclude it."""
         if self.request.no_local and message.connection_id == self.connection.connection_id:

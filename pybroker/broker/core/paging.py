@@ -106,6 +106,8 @@ class Paging:
         when_durable: calls back once everything stored so far is on disk; None: no page-out begins before a wait.
         is_paging_out: all backlogs were requested to page out messages, and have not finished.
         unfinished: the backlogs whose page-out continues in a later turn.
+        open_rounds: number of connections of which some consumers have capacity and have not visited all their
+            backlogs yet; see `BrokerConsumer.continue_round`.
         waiting: callbacks to run once the store may be readable again.
     """
 
@@ -116,6 +118,7 @@ class Paging:
         "is_paging_out",
         "later",
         "monotonic",
+        "open_rounds",
         "spool",
         "unfinished",
         "waiting",
@@ -130,6 +133,7 @@ class Paging:
         self.spool: MessageSpool | None = None
         self.when_durable: Callable[[Callable[[], None]], None] | None = None
         self.is_paging_out = False
+        self.open_rounds = 0
         self.waiting: dict[Callable[[], None], None] = {}
         self._scan_period = 0
         self._scan_left = 0

@@ -164,6 +164,10 @@ class Queue(StoredSource):
                     self._append(reference)
                     self._search_later()
                     return
+            if consumer is not None and self.paging.open_rounds and self.pending.count and consumer.is_in_round:
+                self._append(reference)  # behind older messages that the consumer has not examined yet
+                self._search_later()
+                return
         else:
             consumer = None if self.pending.count else consumer_set.first_with_capacity()
         if consumer is None:
@@ -244,7 +248,8 @@ class Queue(StoredSource):
                     self._progress = _UNFINISHED
                     raise
             elif progress is _SEARCHING:
-                is_for_one = consumer is not None and before is _IDLE and not self._search_reopened_groups()
+                is_alone = before is _IDLE and not self.paging.open_rounds  # no other one has older messages to examine
+                is_for_one = consumer is not None and is_alone and not self._search_reopened_groups()
                 self._search([consumer] if consumer is not None and is_for_one else consumer_set.eligible)
         except StoreUnavailable as error:
             _log.log(severity(error), "%s is not served further now: %s", self.destination, error)

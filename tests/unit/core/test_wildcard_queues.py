@@ -430,3 +430,39 @@ def test_exclusive_consumer_of_a_wildcard_leaves_its_messages_to_the_next(loop: 
     inbox.consumer.close()
     loop.run()
     assert numbers(following) == list(range(QUEUES))
+
+
+def test_consumer_gets_older_messages_of_a_queue_first_that_it_visits_later(loop: Loop, client: Client) -> None:
+    inbox = client.subscribe("queue://A.*", prefetch=10 * QUEUES, selector="color = 'blue'")
+    loop.run()
+    client.connection.pause()
+    loop.send(*range(QUEUES))
+    client.connection.resume()
+    left = next(number for number in range(QUEUES) if str(number) not in inbox.ids)
+    loop.sender.send(f"queue://A.{left}", "late", properties={"color": "blue"})
+    loop.run()
+    assert inbox.ids.index(str(left)) < inbox.ids.index("late")
+    assert len(inbox.ids) == QUEUES + 1
+
+
+def test_search_for_another_consumer_leaves_older_messages_to_one_that_comes_later(loop: Loop, client: Client) -> None:
+    inbox = client.subscribe("queue://A.*", prefetch=10 * QUEUES, selector="color = 'blue'")
+    others = [
+        loop.world.client().subscribe(f"queue://A.{number}", prefetch=1, selector="color = 'red'")
+        for number in range(QUEUES)
+    ]
+    loop.send(*range(QUEUES), color="red")
+    loop.run()
+    client.connection.pause()
+    loop.send(*range(QUEUES))
+    for other in others:
+        other.ack()  # it examines what waits, and does not look at that again
+    loop.send(*range(QUEUES), color="red")
+    for number in range(QUEUES):
+        loop.sender.send(f"queue://A.{number}", f"late {number}", properties={"color": "blue"})
+    client.connection.resume()
+    left = next(number for number in range(QUEUES) if str(number) not in inbox.ids)
+    others[left].ack(1)
+    loop.run()
+    assert inbox.ids.index(str(left)) < inbox.ids.index(f"late {left}")
+    assert len(inbox.ids) == 2 * QUEUES
