@@ -77,14 +77,25 @@ class Newcomers(Generic[NewcomerT]):
         return len(self._since) + more < limit
 
     def oldest_idle(self, now: float) -> NewcomerT | None:
-        """Return the oldest connection that is idle."""
+        """Return the oldest connection that is idle.
+
+        Those that are busy count as new from now on: a flood asks at each connection, and hundreds may be busy.
+        """
         self._look(now)
+        found: NewcomerT | None = None
+        busy: list[NewcomerT] = []
         for each, since in self._since.items():
             if now - since < YOUNG_SECONDS:
-                return None
-            if each.is_idle and not self._is_over(each):
-                return each
-        return None
+                break
+            if not each.is_idle:
+                busy.append(each)
+            elif not self._is_over(each):
+                found = each
+                break
+        for each in busy:
+            del self._since[each]  # to put it behind the others, by time
+            self._since[each] = now
+        return found
 
     def _look(self, now: float) -> None:
         """Drop those that are newcomers no longer, unless that was done just now."""

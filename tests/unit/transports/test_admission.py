@@ -89,7 +89,30 @@ def test_one_whose_login_is_verified_makes_no_way() -> None:
     waiting[0].is_idle = waiting[1].is_idle = False
     assert held.add(Connection("10.9.9.9:1"), OLD) is waiting[2]
     waiting[0].is_idle = True
-    assert held.add(Connection("10.9.9.8:1"), OLD) is waiting[0]
+    assert held.add(Connection("10.9.9.8:1"), OLD) is ReachedLimit.NEWCOMERS, "it was busy just now"
+    assert held.add(Connection("10.9.9.8:1"), 2 * OLD) is waiting[0]
+
+
+def test_busy_newcomers_are_looked_at_once_a_second() -> None:
+    """Else each connection of a flood would cost a look at all whose logins are verified."""
+    looks = 0
+
+    class Busy(Connection):
+        @property
+        def is_idle(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+            nonlocal looks
+            looks += 1
+            return False
+
+        @is_idle.setter
+        def is_idle(self, value: bool) -> None: ...
+
+    held = admission(1000)
+    for number in range(900):
+        held.add(Busy(f"10.1.{number // 250}.{number % 250}:1"), 0.0)
+    for _ in range(100):
+        assert held.must_wait(OLD, 0, has_handshake=False)
+    assert looks == 900
 
 
 def test_client_that_connected_just_now_makes_no_way() -> None:
