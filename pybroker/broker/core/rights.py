@@ -36,7 +36,7 @@ READABLE_TO_ALL: Final = frozenset((topic(ADVISORY_PREFIX + "TempQueue"), topic(
 """The topics that each client of Java, .NET and C++ subscribes to: without them it cannot start its connection."""
 
 
-_NOBODY: Final = frozenset[str]()
+_NO_GROUPS: Final = frozenset[str]()
 
 
 class Right(enum.Enum):
@@ -78,7 +78,7 @@ class _RuleIndex:
         if former is not None:
             before, now = _readers(former), _readers(rules)
             for pattern in before.keys() | now.keys():
-                change = before.get(pattern, _NOBODY), now.get(pattern, _NOBODY)
+                change = before.get(pattern, _NO_GROUPS), now.get(pattern, _NO_GROUPS)
                 if change[0] != change[1]:
                     self._changes.add(pattern, change)
 
@@ -231,5 +231,5 @@ def _readers(rules: Rules) -> dict[Destination, frozenset[str]]:
     found: dict[Destination, frozenset[str]] = {}
     every = (*rules.rules, Rule(queue(">"), rules.default), Rule(topic(">"), rules.default))
     for rule in every:
-        found[rule.pattern] = found.get(rule.pattern, _NOBODY) | rule.grants.read
+        found[rule.pattern] = found.get(rule.pattern, _NO_GROUPS) | rule.grants.read
     return found
