@@ -21,8 +21,8 @@ from pybroker.broker.domain.security import (
 )
 
 NO_USERS: Final = (
-    "This broker has no users, and takes clients of its own host only. To let others in, set users_file, or "
-    "anonymous = everywhere."
+    "This broker has no users, and takes clients at loopback addresses, such as 127.0.0.1, only. To let others in, set "
+    "users_file, or anonymous = everywhere."
 )
 
 
