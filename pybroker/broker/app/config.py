@@ -669,6 +669,10 @@ class Config:
         proxied_of(self.proxy_protocol, self.proxy_networks, self.ports())
         if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
             raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
+        if self.tls_client_auth == "want" and self.tls_client_ca is None:
+            raise ValueError(
+                "tls_client_auth = want goes with a tls_client_ca, without which no certificate is asked for"
+            )
         if self.tls_ciphers is not None and (self.tls_certificate is None or self.tls_version_min != "1.2"):
             raise ValueError("tls_ciphers goes with a tls_certificate and tls_version_min = 1.2: it is for TLS 1.2")
 

@@ -221,7 +221,8 @@ def tables(table: Table[T_co], setting: str) -> Callable[[object], tuple[T_co, .
 def text(value: object) -> str:
     """Return text."""
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not text: write it in quotes")
+        how = "write the entries in one text, with commas" if isinstance(value, list) else "write it in quotes"
+        raise ValueError(f"{value!r} is not text: {how}")
     return value
 
 

@@ -128,3 +128,10 @@ def test_what_was_set_is_known_and_a_copy_has_it_too() -> None:
     with pytest.raises(ConfigError, match=r"^port: there is no such setting; see `pybroker start --help`"):
         Config(port=1)
     assert {name for name in SETTINGS if getattr(Config(), name) != SETTINGS[name].default} == set()
+
+
+def test_a_list_where_the_entries_are_one_text(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('anonymous_groups = ["a", "b"]\n')
+    with pytest.raises(ConfigError, match=r"\['a', 'b'\] is not text: write the entries in one text, with commas"):
+        load(file, {}, {})
