@@ -170,6 +170,10 @@ class MemoryStore:
         backlogs[subscription.key] = _Backlog(subscription, dict.fromkeys(gets))
         return gets
 
+    def settling(self, topic: Destination) -> Iterator[int]:
+        """Return no steps: nothing is left to do."""
+        return iter(())
+
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """Drop a durable subscription and its backlog; with the last one the topic goes."""
         backlogs = self._topics.get(topic, {})

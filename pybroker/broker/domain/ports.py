@@ -216,10 +216,18 @@ class MessageStore(Protocol):
 
         Args:
             subscription: the subscription; one that exists keeps its backlog, and its terms are changed.
-            retroactive: a new subscription also gets the messages that the topic still stores for others.
+            retroactive: a new subscription also gets the messages that the topic still stores for others. What
+                `settling` has left is done at once.
 
         Returns:
             The ids of these messages, in dispatch order; they can be read once they are durable.
+        """
+        ...
+
+    def settling(self, topic: Destination) -> Iterator[int]:
+        """Return steps of what must be done before a retroactive subscription to a topic can begin.
+
+        Each yields the number of operations that it took. What comes meanwhile may need further steps.
         """
         ...
 

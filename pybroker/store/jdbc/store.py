@@ -388,6 +388,10 @@ class JdbcStore:
         self._wake(writer)
         return self._in_order(gets.items())
 
+    def settling(self, topic: Destination) -> Iterator[int]:
+        """Return no steps: nothing is left to do."""
+        return iter(())
+
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """End a durable subscription and its backlog; nothing happens when there is none.
 

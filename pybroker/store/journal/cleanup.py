@@ -95,10 +95,10 @@ class SubscriptionFiles:
         """Return the subscriptions to write again, so that more files can be removed: these count as written.
 
         Only subscriptions that have nothing pending qualify: on replay a subscription begins where its record is, and
-        what was sent before is not for it. While a commit is being applied, none does: what it sends may still come.
+        what was sent before is not for it. While the contents are not whole none does: something may still come.
         """
         renewals: list[Subscribe] = []
-        if self._state.is_committing:
+        if self._state.is_in_pieces:
             return renewals
         pinned = _pinned(self._state) | self._busy
         for file_id in unreferenced(self._state.usage.references, file_ids, self.keep_from, pinned):

@@ -4,7 +4,7 @@ Records of data only; the rules by which they change are in `state`.
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -160,9 +160,10 @@ class Contents:
             id. Nearly always empty.
         subscriptions: a topic's durable subscriptions by key; empty on queues.
         pending_counts: how many subscriptions still have to get a topic's message; empty on queues.
+        recalls: what retroactive subscriptions are still given of it; nearly always empty.
     """
 
-    __slots__ = ("is_topic", "messages", "pending_counts", "subscriptions", "superseded")
+    __slots__ = ("is_topic", "messages", "pending_counts", "recalls", "subscriptions", "superseded")
 
     def __init__(self, *, is_topic: bool) -> None:
         self.is_topic = is_topic
@@ -170,6 +171,7 @@ class Contents:
         self.superseded: dict[str, set[int]] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.pending_counts: dict[str, int] = {}
+        self.recalls: list[Recall] = []
 
     def materialise(self) -> dict[str, int]:
         """Return the messages as a dictionary, which they are from here on."""
@@ -177,6 +179,29 @@ class Contents:
         if isinstance(messages, SnapshotMessages):
             messages = self.messages = messages.materialised()
         return messages
+
+
+class Recall:
+    """A retroactive subscription that is given, some at a time, what its topic had when it began.
+
+    What it has not been given yet is in the topic for it all the same: no acknowledgement of others removes that.
+
+    Attributes:
+        subscription: the subscription.
+        left: ids that it has not been given yet.
+        acknowledged: ids that it has acknowledged meanwhile.
+    """
+
+    __slots__ = ("acknowledged", "left", "subscription")
+
+    def __init__(self, subscription: Subscription, ids: list[str]) -> None:
+        self.subscription = subscription
+        self.left = ids
+        self.acknowledged: set[str] = set()
+
+    def owes(self, message_id: str) -> bool:
+        """Return True if a message of the topic is still to be given; not for one that came later, and is given."""
+        return message_id not in self.subscription.pending and message_id not in self.acknowledged
 
 
 class Added(NamedTuple):
@@ -202,7 +227,7 @@ class Removed(NamedTuple):
 
 
 class UnfinishedTransaction:
-    """An unfinished transaction.
+    """A transaction that has not ended, or whose commit is being applied.
 
     Attributes:
         operations: in the order in which they will take effect.
@@ -214,3 +239,20 @@ class UnfinishedTransaction:
     def __init__(self) -> None:
         self.operations: list[Added | Removed] = []
         self.files: set[int] = set()
+
+
+class Committing:
+    """A committed transaction, and what was appended behind its commit that its operations come before.
+
+    Attributes:
+        steps: apply its operations.
+        removed: destinations that were removed since, each with the file of the record.
+        subscribed: by topic, the keys of the durable subscriptions that have begun since.
+    """
+
+    __slots__ = ("removed", "steps", "subscribed")
+
+    def __init__(self) -> None:
+        self.steps: Iterator[int] = iter(())
+        self.removed: dict[Destination, int] = {}
+        self.subscribed: dict[Destination, set[str]] = {}

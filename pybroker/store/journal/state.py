@@ -50,9 +50,11 @@ from pybroker.store.journal.commands import (
 from pybroker.store.journal.contents import (
     FILE_SHIFT,
     Added,
+    Committing,
     Contents,
     Entry,
     FileUsage,
+    Recall,
     Removed,
     Subscription,
     UnfinishedTransaction,
@@ -74,6 +76,8 @@ _REMOVED_COUNT: Final = 4096
 """Messages of a removed destination that are counted and freed in one step: about a millisecond."""
 _ENDED_COUNT: Final = 1024
 """Messages of an ended subscription for which that is done in one step: each is looked up."""
+_RECALLED_COUNT: Final = 512
+"""Messages that a retroactive subscription is given in one step."""
 METADATA_PREFIXES = (SEQUENCES, DECLARED_PREFIX)
 """Prefixes of the metadata records that belong to the state; others are about the journal's owners."""
 
@@ -115,13 +119,15 @@ class StoreState:
         self.sequences = ProducerSequences()
         self.declared = DeclaredQueues()
         self._seen: _ReplayMemory | None = None
-        self._committing: dict[UnfinishedTransaction, Iterator[int]] = {}
-        """Committed transactions that are not yet applied, with the steps that do it."""
+        self._committing: dict[UnfinishedTransaction, Committing] = {}
+        """Committed transactions that are not yet applied as a whole."""
         self._removed: deque[tuple[Messages, set[int]]] = deque()
         """Messages of removed destinations that are not yet counted, and the files of the records that removed them."""
         self._unsubscribed: OrderedDict[Contents, list[tuple[set[str], int]]] = OrderedDict()
         """By topic, the ended subscriptions that were not its last: the ids of the messages that are still counted for
         each, and the file of the record that ended it."""
+        self._recalling: deque[Contents] = deque()
+        """The topics with recalls, once for each."""
 
     # ------------------------------------------------------------ commands
 
@@ -332,6 +338,16 @@ class StoreState:
         subscription = contents.subscriptions.get(subscription_key) if subscription_key is not None else None
         return subscription_key is None or (subscription is not None and message_id in subscription.pending)
 
+    def give(self, topic: Contents, subscription: Subscription, message_id: str) -> bool:
+        """Return True if a message is pending for a durable subscription, which is given it now if it is recalled."""
+        if message_id in subscription.pending:
+            return True
+        for recall in topic.recalls:
+            if recall.subscription is subscription:
+                _give(topic, recall, message_id)
+                return message_id in subscription.pending
+        return False
+
     def transaction_files(self) -> set[int]:
         """Return the data files with records of unfinished transactions, and of removals under way."""
         transactions = [*self.inflight.values(), *self.prepared.values(), *self._committing]
@@ -347,6 +363,8 @@ class StoreState:
     def _insert(self, destination: Destination, message_id: str, packed: int) -> None:
         contents = self.destinations.get(destination)
         if contents is None:
+            if destination.is_topic:  # for no subscription
+                return
             contents = self._contents(destination)
         if message_id in contents.messages:
             self._supersede(contents, message_id, packed >> FILE_SHIFT)
@@ -377,8 +395,11 @@ class StoreState:
             self._drop(contents, message_id)
         else:
             acknowledger = contents.subscriptions.get(subscription_key)
-            if acknowledger is not None and message_id in acknowledger.pending:
+            if acknowledger is not None and self.give(contents, acknowledger, message_id):
                 acknowledger.pending.remove(message_id)
+                for recall in contents.recalls:
+                    if recall.subscription is acknowledger:
+                        recall.acknowledged.add(message_id)
                 self._count_down(contents, message_id)
 
     def _void(self, contents: Contents, message_id: str, packed: int, file_id: int) -> None:
@@ -391,7 +412,7 @@ class StoreState:
 
     def _count_down(self, contents: Contents, message_id: str) -> None:
         left = contents.pending_counts[message_id] - 1
-        if left:
+        if left or (contents.recalls and any([recall.owes(message_id) for recall in contents.recalls])):
             contents.pending_counts[message_id] = left
         else:
             self._drop(contents, message_id)
@@ -471,8 +492,9 @@ class StoreState:
         transaction = self._end(transaction_id, location)
         if transaction is None:
             return iter(())
-        steps = self._committing[transaction] = self._applying(transaction)
-        return steps
+        committing = self._committing[transaction] = Committing()
+        committing.steps = self._applying(transaction, committing)
+        return committing.steps
 
     def rollback_steps(self, transaction_id: TransactionId, location: Location) -> Iterator[int]:
         """Roll a transaction back; return the steps that free its operations, of which there may be many."""
@@ -484,8 +506,8 @@ class StoreState:
 
     def finish_commits(self) -> None:
         """Apply the rest of all commits, before something that needs the whole contents."""
-        for steps in list(self._committing.values()):
-            for _ in steps:
+        for committing in list(self._committing.values()):
+            for _ in committing.steps:
                 pass
 
     @property
@@ -493,11 +515,23 @@ class StoreState:
         """True while some committed transactions are not applied as a whole."""
         return bool(self._committing)
 
+    @property
+    def is_in_pieces(self) -> bool:
+        """True while the contents are not whole, as commits, removals or recalls are under way."""
+        return bool(self._committing or self._removed or self._unsubscribed or self._recalling)
+
     def begin_removal(self, destination: Destination, location: Location) -> None:
-        """Remove a destination; its messages are counted as live until `continue_removals` has had them all."""
+        """Remove a destination; its messages are counted as live until `continue_removals` has had them all.
+
+        What commits that are being applied send to it is removed too.
+        """
+        for transaction, committing in self._committing.items():
+            committing.removed[destination] = location.file_id
+            transaction.files.add(location.file_id)
         contents = self.destinations.pop(destination, None)
         if contents is None:
             return
+        self._finish_recalls(contents)
         if recorded_in := self.declared.forget(destination):
             self.usage.refer(location.file_id, recorded_in)
         for subscription in contents.subscriptions.values():
@@ -510,6 +544,7 @@ class StoreState:
         subscription = None if contents is None else contents.subscriptions.pop(subscription_key, None)
         if contents is None or subscription is None:
             return
+        self._finish_recalls(contents)
         self.usage.refer(location.file_id, subscription.files)
         if not contents.subscriptions:
             del self.destinations[topic]
@@ -532,9 +567,12 @@ class StoreState:
     def continue_removals(self) -> bool:
         """Count and free some messages of removed destinations and subscriptions; return False after all.
 
-        There may be a million of them. Until all are counted, the files with the records of the removals are among the
-        files of unfinished transactions.
+        Retroactive subscriptions are given some of what their topics have. There may be a million of them all. Until
+        all are counted, the files with the records of the removals are among the files of unfinished transactions.
         """
+        if self._recalling:
+            self._continue_recall(self._recalling[0])
+            return True
         left = _ENDED_COUNT
         while self._unsubscribed and left > 0:
             left -= 1 + self._continue_unsubscription(next(iter(self._unsubscribed)), left)
@@ -542,6 +580,33 @@ class StoreState:
         while not self._unsubscribed and self._removed and left > 0:
             left -= 1 + self._continue_removal(*self._removed[0], left)
         return bool(self._unsubscribed or self._removed)
+
+    def settling(self, topic: Destination) -> Iterator[int]:
+        """Apply commits, and count what only ended subscriptions of a topic had, before a retroactive one begins."""
+        for committing in list(self._committing.values()):
+            yield from committing.steps
+        contents = self.destinations.get(topic)
+        while contents is not None and contents in self._unsubscribed:
+            yield self._continue_unsubscription(contents, _ENDED_COUNT)
+
+    def settle(self, topic: Destination) -> None:
+        """Do all of that in one step."""
+        for _ in self.settling(topic):
+            pass
+
+    def _continue_recall(self, contents: Contents) -> None:
+        """Give a retroactive subscription some of what its topic has."""
+        recall = contents.recalls[-1]
+        for message_id in recall.left[-_RECALLED_COUNT:]:
+            _give(contents, recall, message_id)
+        del recall.left[-_RECALLED_COUNT:]
+        if not recall.left:
+            contents.recalls.pop()
+            self._recalling.remove(contents)
+
+    def _finish_recalls(self, contents: Contents) -> None:
+        while contents.recalls:
+            self._continue_recall(contents)
 
     def _continue_unsubscription(self, contents: Contents, count_max: int) -> int:
         """Count some messages for an ended subscription of a topic no more; return how many."""
@@ -585,14 +650,37 @@ class StoreState:
         while self.continue_removals():
             pass
 
-    def _applying(self, transaction: UnfinishedTransaction) -> Iterator[int]:
+    def _applying(self, transaction: UnfinishedTransaction, committing: Committing) -> Iterator[int]:
         operations = transaction.operations
         operations.reverse()  # so that each is freed as soon as it is applied
         while operations:
             for _ in range(min(len(operations), _APPLIED_COUNT)):
-                self._perform(operations.pop())
+                operation = operations.pop()
+                if committing.removed or committing.subscribed:
+                    self._perform_late(operation, committing)
+                else:
+                    self._perform(operation)
             yield _APPLIED_COUNT // 2
         del self._committing[transaction]
+
+    def _perform_late(self, operation: Added | Removed, committing: Committing) -> None:
+        """Apply an operation as if before the records behind its commit."""
+        destination, message_id = operation.destination, operation.message_id
+        record_file = committing.removed.get(destination)
+        if record_file is None:
+            self._perform(operation)
+            contents = self.destinations.get(destination)
+            if contents is None or isinstance(operation, Removed):
+                return
+            for key in committing.subscribed.get(destination, ()):
+                subscription = contents.subscriptions.get(key)
+                if subscription is not None and message_id in subscription.pending:
+                    subscription.pending.remove(message_id)
+                    self._count_down(contents, message_id)
+        elif isinstance(operation, Added):
+            file_id = operation.packed >> FILE_SHIFT
+            self.sequences.record(message_id, file_id)
+            self.usage.refer(record_file, (file_id,))
 
     def _perform(self, operation: Added | Removed) -> None:
         """Apply an operation of a committed transaction."""
@@ -613,18 +701,28 @@ class StoreState:
     # ------------------------------------------------------------ subscriptions and destinations
 
     def _subscribe(self, command: Subscribe, location: Location) -> None:
-        contents = self._contents(command.destination)
-        subscription = contents.subscriptions.get(command.subscription_key)
+        contents = self.begin_subscription(command, location)
+        if contents is not None:
+            self._finish_recalls(contents)
+
+    def begin_subscription(self, command: Subscribe, location: Location) -> Contents | None:
+        """Add or change a durable subscription; return its topic if `continue_removals` gives it what that has."""
+        topic, key = command.destination, command.subscription_key
+        contents = self._contents(topic)
+        subscription = contents.subscriptions.get(key)
         if subscription is None:
-            subscription = contents.subscriptions[command.subscription_key] = Subscription(command.info, location)
+            subscription = contents.subscriptions[key] = Subscription(command.info, location)
+            for committing in self._committing.values():
+                committing.subscribed.setdefault(topic, set()).add(key)
         else:
             subscription.info = command.info
             subscription.location = location
             subscription.files.add(location.file_id)
-        if command.retroactive:
-            for message_id in contents.messages.keys() - subscription.pending:
-                subscription.pending.add(message_id)
-                contents.pending_counts[message_id] += 1
+        if not command.retroactive or not contents.messages:
+            return None
+        contents.recalls.append(Recall(subscription, list(contents.messages)))
+        self._recalling.append(contents)
+        return contents
 
     def _apply_metadata(self, text: str, file_id: int) -> None:
         """Apply a metadata record that belongs to the state."""
@@ -634,6 +732,13 @@ class StoreState:
         for kept in decode_declared(text):
             self._contents(kept)
             self.declared.record(kept, file_id)
+
+
+def _give(topic: Contents, recall: Recall, message_id: str) -> None:
+    """Give a retroactive subscription a message, if the topic still has it for it."""
+    if message_id in topic.messages and recall.owes(message_id):
+        recall.subscription.pending.add(message_id)
+        topic.pending_counts[message_id] += 1
 
 
 def encode_sequences(sequences: Mapping[str, int]) -> Trace:

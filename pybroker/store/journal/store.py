@@ -391,7 +391,7 @@ class JournalStore:
         """
         contents = self._state.destinations.get(topic)
         subscription = None if contents is None else contents.subscriptions.get(subscription_key)
-        if subscription is not None and message_id in subscription.pending:
+        if contents is not None and subscription is not None and self._state.give(contents, subscription, message_id):
             if self._elision is not None:
                 self._elision.flush_before(transaction, reason, connection_id)
             location = self._writer.append(encode_remove_record(topic, message_id, transaction, subscription_key))
@@ -405,14 +405,22 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        self._state.finish_commits()  # what was committed before belongs to no new subscription
+        topic, key = subscription.destination, subscription.key
         if retroactive:
-            self._state.finish_removals()  # what only ended subscriptions had is gone
-        contents = self._state.destinations.get(subscription.destination)
-        gets = contents if retroactive and contents and subscription.key not in contents.subscriptions else None
-        info = encode_subscription_info(subscription)
-        self._append(Subscribe(subscription.destination, subscription.key, info, retroactive=gets is not None))
-        return () if gets is None else in_order(gets.messages, prioritized=self._prioritized)
+            self._state.settle(topic)
+        contents = self._state.destinations.get(topic)
+        gets = contents if retroactive and contents and key not in contents.subscriptions else None
+        command = Subscribe(topic, key, encode_subscription_info(subscription), retroactive=gets is not None)
+        self._flush_elision()
+        self._state.begin_subscription(command, self._writer.append(encode_record(encode(command))))
+        if gets is None:
+            return ()
+        self._begin_removals()
+        return in_order(gets.messages, prioritized=self._prioritized)
+
+    def settling(self, topic: Destination) -> Iterator[int]:
+        """Return steps after which a retroactive subscription to a topic can begin at once."""
+        return self._state.settling(topic)
 
     def unsubscribe(self, topic: Destination, subscription_key: str) -> None:
         """Append the end of a durable subscription and of its backlog; does nothing if there is none.
@@ -420,14 +428,12 @@ class JournalStore:
         Raises:
             StoreUnavailable: the store has stopped.
         """
-        self._state.finish_commits()
         contents = self._state.destinations.get(topic)
         if contents is not None and subscription_key in contents.subscriptions:
             self._flush_elision()
             location = self._writer.append(encode_record(encode(Unsubscribe(topic, subscription_key))))
             self._state.begin_unsubscription(topic, subscription_key, location)
-            if not self._is_removing:
-                self._continue_removals()
+            self._begin_removals()
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer, -1 for an unknown one.
@@ -495,15 +501,17 @@ class JournalStore:
             StoreUnavailable: the store has stopped.
         """
         self._flush_elision()
-        self._state.finish_commits()
-        if destination in self._state.destinations:
+        if destination in self._state.destinations or self._state.is_committing:  # which may send to it
             location = self._writer.append(encode_record(encode(RemoveDestination(destination))))
             self._state.begin_removal(destination, location)
-            if not self._is_removing:
-                self._continue_removals()
+            self._begin_removals()
+
+    def _begin_removals(self) -> None:
+        if not self._is_removing:
+            self._continue_removals()
 
     def _continue_removals(self) -> None:
-        """Count and free some messages of removed destinations and schedule the rest; without a loop all of them."""
+        """Continue what the state does in pieces, and schedule the rest; without a loop do all of it."""
         self._is_removing = False
         call_later = self._runtime.call_later
         while self._state.continue_removals():
@@ -585,7 +593,11 @@ class JournalStore:
         if self._is_open and self._materialising is None:
             self._materialising = self._state.materialising()
             self._materialise_next()
-        if self._is_open and self._snapshot_writer.is_due(Location(self._writer.file_id, 0), self._runtime.clock()):
+        if (
+            self._is_open
+            and not self._state.is_in_pieces
+            and self._snapshot_writer.is_due(Location(self._writer.file_id, 0), self._runtime.clock())
+        ):
             self.write_snapshot()
 
     def _materialise_next(self) -> None:

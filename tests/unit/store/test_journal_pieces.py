@@ -1,6 +1,6 @@
 """What the journal's store does in pieces: the removal of a long queue, and a cleanup with very many subscriptions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -166,3 +166,61 @@ class TestLongRemoval:
         bench.store.remove_destination(QUEUE)
         bench.store.close()
         assert self.live(bench) == 0
+
+
+class TestRetroactiveSubscription:
+    """A durable subscription that gets what its topic has: in pieces, by a timer."""
+
+    COUNT = 5_000
+
+    def begun(self, directory: Path) -> tuple[Bench, list[Callable[[], None]]]:
+        alarms: list[Callable[[], None]] = []
+        bench = Bench(directory, call_later=lambda _, callback: alarms.append(callback))
+        bench.store.recover()
+        self.subscribe(bench, "first")
+        for number in range(self.COUNT):
+            bench.store.add(message(number, destination=topic("T")))
+        bench.sync()
+        alarms.clear()
+        found = self.subscribe(bench, "second", retroactive=True)
+        assert list(found) == [message(number).message_id for number in range(self.COUNT)]
+        assert alarms
+        return bench, alarms
+
+    def subscribe(self, bench: Bench, name: str, *, retroactive: bool = False) -> Sequence[str]:
+        place = topic("T")
+        made = DurableSubscription(client_id="c", name=name, destination=place, subscribed_destination=place)
+        return bench.store.subscribe(made, retroactive=retroactive)
+
+    def test_acknowledgements_of_both_between_the_pieces_count(self, directory: Path) -> None:
+        bench, alarms = self.begun(directory)
+        for number in range(self.COUNT - 1):
+            bench.store.acknowledge(topic("T"), "c:first", message(number).message_id)
+        for number in range(1, self.COUNT, 2):
+            bench.store.acknowledge(topic("T"), "c:second", message(number).message_id)
+        while alarms:
+            alarms.pop()()
+        for number in range(2, self.COUNT, 2):
+            bench.store.acknowledge(topic("T"), "c:second", message(number).message_id)
+        assert list(bench.store._state.destinations[topic("T")].messages) == [
+            message(number).message_id for number in (0, self.COUNT - 1)
+        ]
+        bench.sync()
+        bench.store.abandon()
+        new_master = Bench(directory)
+        left = {each.subscription.name: list(each.message_ids) for each in new_master.store.recover().backlogs}
+        assert left == {"first": [message(self.COUNT - 1).message_id], "second": [message(0).message_id]}
+        new_master.store.abandon()
+
+    def test_snapshot_waits_for_the_last_piece(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench, alarms = self.begun(directory)
+        written: list[bool] = []
+        monkeypatch.setattr(bench.store._snapshot_writer, "is_due", lambda *_: True)
+        monkeypatch.setattr(bench.store, "write_snapshot", lambda: written.append(True))
+        bench.store.cleanup()
+        assert not written
+        while alarms:
+            alarms.pop()()
+        bench.store.cleanup()
+        assert written
+        bench.store.abandon()
