@@ -720,6 +720,8 @@ class StoreState:
             subscription.files.add(location.file_id)
         if not command.retroactive or not contents.messages:
             return None
+        for other in contents.subscriptions.values():  # without their records a replay would not store these messages
+            subscription.files |= other.files
         contents.recalls.append(Recall(subscription, list(contents.messages)))
         self._recalling.append(contents)
         return contents
