@@ -142,11 +142,12 @@ class BrokerCore(Host):
             objects=self._object_memory(),
         )
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
-        self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max)
+        work = WorkQueue(self.begin_work)
+        self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max, work)
         self.queues, self.topics = self.destinations.queues, self.destinations.topics
         self.durables, self._plain = self.destinations.durables, self.destinations.plain
         self._authorization = Authorization(rules)
-        self._transaction_count = 0
+        self._transaction_count, self._first_source = 0, 0
         self._clients, self._connection_ids = dict[str, BrokerConnection](), set[str]()
         self.per_user = UserConnections(self.limits.connections_per_user)
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
@@ -158,7 +159,6 @@ class BrokerCore(Host):
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
         self._inactive = InactiveDestinations(self._runtime, self.destinations, self, self.limits.destinations_max)
         self.destinations.free_space = self._inactive.free_space
-        self._first_source = 0
 
     def observe(self, observer: Observer) -> None:
         """Add an observer, which is notified of events from now on."""
@@ -403,13 +403,15 @@ class BrokerCore(Host):
         if target is None:
             routed = self.route(message)
             EFFORT.is_large = True  # a pattern may have created destinations, and copies may be many
-            if len(routed) > 1:
-                if worker is not None and is_long(len(routed), message):
+            is_covering = self.durables.is_covering
+            if len(routed) > 1 or is_covering:
+                is_together = message.persistent and len(routed) > 1
+                if worker is not None and (is_covering or is_long(len(routed), message)):
                     routed.check()
-                    worker.work_off(self._sending(routed.in_steps(), is_together=message.persistent))
+                    worker.work_off(self._sending(routed.in_steps(), is_together=is_together))
                     return True
-                if message.persistent:
-                    carry_out(self._sending(list(routed), is_together=True))
+                if is_together or is_covering:
+                    carry_out(self._sending(list(routed), is_together=is_together))
                     return True
             sends: Iterable[tuple[Queue | Topic, Message]] = routed
         else:
@@ -449,6 +451,7 @@ class BrokerCore(Host):
                     yield PORTION_COST
                     continue
                 target, copy = each
+                yield from self.covering(target)
                 if copy.is_expired(self.clock()):
                     self.dead_letters.expire(copy)
                 elif transaction is not None:
@@ -541,8 +544,19 @@ class BrokerCore(Host):
         routed = self.destinations.router.route(message)
         if routed is not None:
             return routed
-        target = self._plain[message.destination] = self.destinations.target(message.destination)
+        target = self.destinations.target(message.destination)
+        if not self.durables.is_covering:
+            self._plain[message.destination] = target
         return Copies(message, [(target, message.destination, None)])
+
+    @property
+    def is_covering(self) -> bool:
+        """True while some targets may have to be waited for; see `covering`."""
+        return self.durables.is_covering
+
+    def covering(self, target: SendTarget) -> Steps:
+        """Return the steps that are left until a message may be sent to a target; see `Host`."""
+        return self.durables.covering(target)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer, -1 if it is not remembered."""
@@ -671,7 +685,7 @@ class BrokerCore(Host):
         if owner is not None and durable is not None:
             self.durables.check_reader(durable, owner)
             self.durables.check_user(client_id, owner.user, owner.rights)  # it need not be the connection's own
-        self.durables.unsubscribe(client_id, subscription_name)
+        self.durables.unsubscribe(client_id, subscription_name, owner)
         if owner is not None:
             audit.unsubscribed(owner.user.name, owner.peer, f"{client_id}:{subscription_name}")
 

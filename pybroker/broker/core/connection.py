@@ -175,7 +175,7 @@ class BrokerConnection(Owner):
             plain = host.plain_target(message.destination)
             if plain is not None:
                 is_new = sending.add_send(plain, message)
-            elif len(routed := host.route(message)) > 1 and is_long(len(routed), message):
+            elif ((count := len(routed := host.route(message))) > 1 and is_long(count, message)) or host.is_covering:
                 self.work_off(self._adding(sending, routed))
             else:
                 for target, copy in routed:
@@ -358,7 +358,9 @@ class BrokerConnection(Owner):
                     yield PORTION_COST
                     continue
                 target, copy = each
-                transaction.add_send(target, copy)
+                yield from self._host.covering(target)
+                if transaction.is_open:
+                    transaction.add_send(target, copy)
                 yield copy_cost(copy.size)
         except RequestError as error:
             transaction.doom(str(error))

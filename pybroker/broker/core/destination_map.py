@@ -74,6 +74,10 @@ class PatternMap(Generic[ValueT]):
             _collect(values, found)
         return list(found) if len(found) < 2 else sorted(found, key=found.__getitem__)
 
+    def count(self, destination: Destination) -> int:
+        """Return the number of values of a destination, where one of several patterns counts for each of them."""
+        return sum([len(values) for values in self._covering(destination)])
+
     def covers(self, destination: Destination) -> bool:
         """Return True if a destination, or a pattern that covers its name, has a value."""
         return any(self._covering(destination))

@@ -11,6 +11,7 @@ from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.object_memory import ObjectAccount, size_of_destination
+from pybroker.broker.core.piecewise import PiecewiseWorker, carry_out
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Right
 from pybroker.broker.core.runtime import CoreRuntime
@@ -65,8 +66,17 @@ class Destinations:
         creator: the connection for which destinations are created now; None: the broker itself.
     """
 
-    def __init__(self, runtime: CoreRuntime, definitions: Iterable[Definition], destinations_max: int) -> None:
-        """Create the maps without destinations; clients may create at most `destinations_max`."""
+    def __init__(
+        self, runtime: CoreRuntime, definitions: Iterable[Definition], destinations_max: int, worker: PiecewiseWorker
+    ) -> None:
+        """Create the maps without destinations.
+
+        Args:
+            runtime: what all parts of the core share.
+            definitions: of virtual destinations.
+            destinations_max: so many may be created by clients.
+            worker: carries out what no client waits for.
+        """
         self.queues: Final[dict[Destination, Queue]] = {}
         self.topics: Final[dict[Destination, Topic]] = {}
         self.plain: Final[dict[Destination, Queue | Topic]] = {}
@@ -86,6 +96,7 @@ class Destinations:
             policy=runtime.policy,
             objects=runtime.objects,
             commits=self.commits,
+            worker=worker,
         )
         self.queue_patterns: Final[PatternMap[BrokerConsumer]] = PatternMap()
         self.subscription_index: Final = SubscriptionIndex()
@@ -261,7 +272,7 @@ class Destinations:
         What commits in progress send to it belongs to these messages, as it does in the store.
         """
         if (existing := self.existing(destination)) is not None:
-            self.commits.carry_out(existing.gate)
+            self.commits.forgo(existing.gate)
         owner = self._owner_id(destination)
         self._runtime.observers.announce(lambda observer: observer.destination_removed(destination, owner))
         self._owners.pop(destination, None)
@@ -296,7 +307,9 @@ class Destinations:
         """
         if destination.is_temporary and destination not in self._owners:
             return None
-        return self.ensure(destination).gate
+        created = self.ensure(destination)
+        carry_out(self.durables.covering(created))
+        return created.gate
 
     def _count(self, destination: Destination) -> None:
         if _is_lasting(destination):

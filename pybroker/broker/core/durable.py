@@ -45,17 +45,19 @@ class CoveredTopic:
         policy: the topic's policy.
         durables: the durable subscriptions that get what is published.
         joining: those that get what is sent from now on, but not what waits at the topic's gate.
+        is_covered: False while subscriptions that match the new topic do not cover it yet.
         held: counts the messages in memory that wait for subscriptions.
         history: the messages kept for retroactive consumers.
     """
 
-    __slots__ = ("destination", "durables", "held", "history", "joining", "policy")
+    __slots__ = ("destination", "durables", "held", "history", "is_covered", "joining", "policy")
 
     def __init__(self, destination: Destination, *, clock: Clock, policy: DestinationPolicy, usage: Usage) -> None:
         self.destination = destination
         self.policy = policy
-        self.durables: list[Durable] = []
-        self.joining: list[Durable] = []
+        self.durables: dict[Durable, None] = {}
+        self.joining: dict[Durable, None] = {}
+        self.is_covered = True
         self.held = SharedUsage(usage)
         self.history = RetainedHistory(policy.subscription_recovery_policy, clock, usage)
 
@@ -66,7 +68,7 @@ class CoveredTopic:
 
     def add_durable(self, durable: "Durable") -> None:
         """Add a durable subscription, which gets the messages sent from now on."""
-        self.durables.append(durable)
+        self.durables[durable] = None
 
     def owes(self, durable: "Durable") -> bool:
         """Return True if a published message is still on its way to a durable subscription."""
@@ -74,7 +76,7 @@ class CoveredTopic:
 
     def remove_durable(self, durable: "Durable") -> None:
         """Remove a durable subscription."""
-        (self.joining if durable in self.joining else self.durables).remove(durable)
+        del (self.joining if durable in self.joining else self.durables)[durable]
 
     def is_retroactive_for(self, consumer: BrokerConsumer) -> bool:
         """Return True if a consumer gets the topic's history."""
@@ -174,15 +176,15 @@ class Durable(StoredSource):
         self._recompute_watermark()
 
     def close(self) -> None:
-        """Drop all messages, release their memory, and leave the topics: the subscription is deleted."""
+        """Drop all messages, and release their memory: the subscription is deleted. It has topics to leave."""
         for references in self._close():
             for reference in references:
                 self.settle(reference)
-        for topic in self.topics:
-            topic.remove_durable(self)
 
     def publish(self, message: Message) -> None:
         """Append a message, and deliver it if the consumer has capacity; acknowledge a message that does not match."""
+        if self._is_closed:
+            return
         if not self._wants(message):
             self._acknowledge(message, None, RemovalReason.UNMATCHED)
             return

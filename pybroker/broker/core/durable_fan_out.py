@@ -28,7 +28,7 @@ class DurableFanOut:
 
     __slots__ = ("_durables", "_held", "_is_deferred", "_is_direct", "_receivers", "_under_way")
 
-    def __init__(self, durables: list[Durable], held: SharedUsage) -> None:
+    def __init__(self, durables: dict[Durable, None], held: SharedUsage) -> None:
         """Begin with no message under way.
 
         Args:
@@ -37,23 +37,29 @@ class DurableFanOut:
         """
         self._durables = durables
         self._held = held
-        self._receivers: tuple[Durable, ...] = ()
+        self._receivers: tuple[Durable, ...] | None = None
+        """The subscriptions between two changes, once a message was published since."""
         self._is_direct = False
-        """True while the subscriptions are few and have no selectors, if no message is under way."""
+        """True while these are few and have no selectors, if no message is under way."""
         self._under_way: deque[_UnderWay] = deque()
         self._is_deferred = False
-        self.change()
 
     def change(self) -> None:
         """Have messages that are published from now on go to the present subscriptions."""
+        self._receivers = None
+
+    def _find_receivers(self) -> tuple[Durable, ...]:
         receivers = self._receivers = tuple(self._durables)
         self._is_direct = len(receivers) < 2 or (
             len(receivers) <= DIRECT_MAX and not any(durable.is_selective for durable in receivers)
         )
+        return receivers
 
     def publish(self, message: Message) -> None:
         """Pass a message to every subscription, now or in later turns of the event loop."""
         receivers = self._receivers
+        if receivers is None:
+            receivers = self._find_receivers()
         if self._is_direct and not self._under_way:
             for durable in receivers:
                 durable.publish(message)

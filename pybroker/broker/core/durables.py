@@ -2,15 +2,20 @@
 
 The store keeps one record per subscription and topic, appended when the subscription begins to cover the topic. A
 subscription to a wildcard that covers no topic yet has one record, under the name of the wildcard.
+
+A new topic may have to be covered by very many subscriptions. They do so in pieces, and who sends to the topic waits
+for that (`covering`): so the store has no message of it before all records of those who are to get it. After a crash
+between two pieces the recovery has the others cover it. A subscription that ends leaves its topics in pieces too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Matcher, Owner, matcher
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destination_map import NameMap, PatternMap
-from pybroker.broker.core.durable import Durable, on_topic
+from pybroker.broker.core.durable import CoveredTopic, Durable, on_topic
 from pybroker.broker.core.object_memory import (
     CHARACTER_BYTES,
     DURABLE_BYTES,
@@ -19,7 +24,7 @@ from pybroker.broker.core.object_memory import (
     ObjectMemory,
     size_of_levels,
 )
-from pybroker.broker.core.piecewise import Steps
+from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, carry_out
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.rights import Right, Rights
 from pybroker.broker.core.topic import Topic
@@ -33,6 +38,11 @@ from pybroker.broker.domain.subscription import DurableSubscription
 _COVER_COST: Final = 4
 """The cost of covering one topic, in operations of `piecewise`."""
 
+_FEW: Final = 32
+"""Subscriptions that cover a new topic at once, and topics that one leaves at once: about half a millisecond."""
+
+_NO_STEPS: Final[Steps] = iter(())
+
 
 class Durables(Mapping[str, Durable]):
     """The durable subscriptions of one broker, by their keys in the store.
@@ -45,6 +55,7 @@ class Durables(Mapping[str, Durable]):
         policy: returns the policy of a topic, or of a pattern of topics.
         objects: the memory of what clients create.
         commits: the commits of which operations are left to carry out.
+        worker: carries out what no client waits for.
     """
 
     def __init__(
@@ -57,6 +68,7 @@ class Durables(Mapping[str, Durable]):
         policy: Callable[[Destination], DestinationPolicy],
         objects: ObjectMemory,
         commits: CommitsInProgress,
+        worker: PiecewiseWorker,
     ) -> None:
         self._by_key: dict[str, Durable] = {}
         self._by_client: dict[str, dict[str, Durable]] = {}
@@ -64,6 +76,10 @@ class Durables(Mapping[str, Durable]):
         self._by_destination: PatternMap[Durable] = PatternMap()
         self._beginning: set[str] = set()
         """The keys of subscriptions that do not cover all existing topics yet."""
+        self._ending: dict[str, Steps] = {}
+        """By key, the steps by which subscriptions leave their topics that have ended."""
+        self._uncovered: dict[CoveredTopic, Steps] = {}
+        """New topics, with the steps by which they are covered."""
         self._match_counts: dict[str, int] = {}
         """By key, the number of topics for which a subscription to a wildcard is counted."""
         self._topics = topics
@@ -73,6 +89,7 @@ class Durables(Mapping[str, Durable]):
         self._policy = policy
         self._objects = objects
         self._commits = commits
+        self._worker = worker
 
     def __getitem__(self, key: str) -> Durable:
         return self._by_key[key]
@@ -131,11 +148,12 @@ class Durables(Mapping[str, Durable]):
             self._objects.check_lasting(size, creator, f"The subscription {info.name}")
         if durable is not None:
             self._drop(durable)
+        leaving = self._ending.get(info.key, _NO_STEPS)
         durable = self.add(info, matcher(info.selector), creator)
         durable.reader, durable.is_recovered = rights, False
         self._count(durable, matches)
         self._beginning.add(info.key)
-        consumer.connection.work_off(self._begin(durable, consumer))
+        consumer.connection.work_off(chain(leaving, self._begin(durable, consumer)))
 
     def check_reader(self, durable: Durable, owner: Owner) -> None:
         """Check that a connection's user may read what a subscription has collected, maybe for another user.
@@ -162,8 +180,13 @@ class Durables(Mapping[str, Durable]):
                 f"Durable consumer is in use for client: {info.client_id} and subscriptionName: {info.name}"
             )
 
-    def unsubscribe(self, client_id: str, name: str) -> None:
+    def unsubscribe(self, client_id: str, name: str, worker: PiecewiseWorker | None = None) -> None:
         """Delete a subscription.
+
+        Args:
+            client_id: its client.
+            name: its name.
+            worker: has it leave its topics if they are many; None: no client waits for that.
 
         Raises:
             InvalidDestination: there is none of that name.
@@ -177,6 +200,11 @@ class Durables(Mapping[str, Durable]):
         if self._is_in_use(durable):
             raise SubscriptionInUse("Durable consumer is in use")
         self._drop(durable)
+        leaving = self._ending[durable.info.key]
+        if len(durable.topics) <= _FEW:
+            carry_out(leaving)
+        else:
+            (worker or self._worker).work_off(leaving)
 
     # ------------------------------------------------------------ topics
 
@@ -208,9 +236,35 @@ class Durables(Mapping[str, Durable]):
             self._cover(durable, topic)
 
     def topic_added(self, topic: Topic) -> None:
+        """Have all subscriptions that match a new topic cover it, at once if they are few; see `covering`."""
+        count = 0 if is_advisory(topic.destination) else self._by_destination.count(topic.destination)
+        if count > _FEW:
+            topic.is_covered = False
+            steps = self._uncovered[topic] = self._covering(topic)
+            self._worker.work_off(steps)
+        elif count:
+            for durable in self._by_destination.covering(topic.destination):
+                self._cover(durable, topic)
+
+    @property
+    def is_covering(self) -> bool:
+        """True while there are new topics that are not covered yet by all subscriptions that match."""
+        return bool(self._uncovered)
+
+    def covering(self, target: object) -> Steps:
+        """Return the steps that are left until a message may be sent to a target, as it may be a new topic."""
+        return self._uncovered.get(target, _NO_STEPS) if isinstance(target, CoveredTopic) else _NO_STEPS
+
+    def _covering(self, topic: Topic) -> Steps:
         """Have all subscriptions that match a new topic cover it."""
-        for durable in self._by_destination.covering(topic.destination):
-            self._cover(durable, topic)
+        try:
+            for durable in self._by_destination.covering(topic.destination):
+                if not durable.is_closed:
+                    self._cover(durable, topic)
+                yield _COVER_COST
+        finally:
+            topic.is_covered = True
+            del self._uncovered[topic]
 
     def join(self, durable: Durable, topic: Topic) -> None:
         """Have a subscription cover a topic, for which the store has a record."""
@@ -219,8 +273,11 @@ class Durables(Mapping[str, Durable]):
             self._count(durable, len(durable.topics))
 
     def size_of_matches(self, topic: Destination) -> int:
-        """Return the bytes of the subscriptions to wildcards for a new topic."""
-        return DURABLE_MATCH_BYTES * len(self._by_destination.covering(topic)) if topic.is_topic else 0
+        """Return the bytes of the subscriptions to wildcards for a new topic, and for those not covered yet."""
+        if not topic.is_topic:
+            return 0
+        names = [topic, *[each.destination for each in self._uncovered]]
+        return DURABLE_MATCH_BYTES * sum([self._by_destination.count(name) for name in names])
 
     # ------------------------------------------------------------ private
 
@@ -248,8 +305,10 @@ class Durables(Mapping[str, Durable]):
         for topic in self._topics.covered_by(durable.info.subscribed_destination):
             if durable.is_closed:
                 return
-            if not durable.is_on(topic.destination) and topic in self._topics.covered_by(topic.destination):
-                self._cover(durable, topic)
+            if not durable.is_on(topic.destination):
+                yield from self._settling(topic)
+                if self._exists(topic) and not durable.is_closed:
+                    self._cover(durable, topic)
                 yield _COVER_COST
 
     def _record_user(self, durable: Durable) -> Steps:
@@ -267,9 +326,11 @@ class Durables(Mapping[str, Durable]):
         """Begin a new subscription: cover the existing topics, also if the consumer closes meanwhile, and attach it."""
         info = durable.info
         try:
+            retroactive = consumer.request.retroactive
             for topic in self._topics.covered_by(info.subscribed_destination):
-                if topic in self._topics.covered_by(topic.destination):  # else it was deleted meanwhile
-                    is_empty = self._cover(durable, topic, retroactive=consumer.request.retroactive)
+                yield from self._settling(topic, retroactive=retroactive)
+                if self._exists(topic):
+                    is_empty = self._cover(durable, topic, retroactive=retroactive)
                     if is_empty and topic.is_retroactive_for(consumer):
                         durable.recall(topic)
                 yield _COVER_COST
@@ -282,6 +343,22 @@ class Durables(Mapping[str, Durable]):
             if consumer.started:
                 consumer.dispatch()
 
+    def _settling(self, topic: Topic, *, retroactive: bool = False) -> Steps:
+        """Carry out what was committed before: a new subscription gets none of it, or all if it is retroactive."""
+        is_settled = False
+        while not is_settled:
+            is_settled = True
+            for step in chain(
+                self._commits.finishing(topic.gate),
+                self._store.settling(topic.destination) if retroactive else _NO_STEPS,
+            ):
+                is_settled = False
+                yield step
+
+    def _exists(self, topic: Topic) -> bool:
+        """Return True unless a topic was deleted meanwhile."""
+        return topic in self._topics.covered_by(topic.destination)
+
     def _cover(self, durable: Durable, topic: Topic, *, retroactive: bool = False) -> bool:
         """Have a subscription cover a topic; return True if it begins to, and gets no stored messages of it."""
         destination = topic.destination
@@ -291,7 +368,6 @@ class Durables(Mapping[str, Durable]):
             return False
         if durable.is_recovered:
             durable.unvouched.add(destination)
-        self._commits.carry_out(topic.gate)  # what was committed before belongs to no new subscription
         stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
         self.join(durable, topic)
         if stored:
@@ -299,6 +375,7 @@ class Durables(Mapping[str, Durable]):
         return not stored
 
     def _drop(self, durable: Durable) -> None:
+        """Delete a subscription, which has its topics to leave then, by the steps in `_ending`."""
         info = durable.info
         del self._by_key[info.key]
         of_client = self._by_client[info.client_id]
@@ -309,10 +386,17 @@ class Durables(Mapping[str, Durable]):
         self._match_counts.pop(info.key, None)
         self._by_destination.remove(info.subscribed_destination, durable)
         durable.close()
+        self._ending[info.key] = self._leaving(durable)  # no other is under way, or it would be in use
+
+    def _leaving(self, durable: Durable) -> Steps:
+        key = durable.info.key
         for topic in durable.topics:
-            self._store.unsubscribe(topic.destination, info.key)
-        if info.subscribed_destination.is_pattern:
-            self._store.unsubscribe(info.subscribed_destination, info.key)
+            topic.remove_durable(durable)
+            self._store.unsubscribe(topic.destination, key)
+            yield _COVER_COST
+        if durable.info.subscribed_destination.is_pattern:
+            self._store.unsubscribe(durable.info.subscribed_destination, key)
+        self._ending.pop(key, None)
 
     def _find(self, client_id: str, name: str) -> Durable | None:
         """Return a subscription.

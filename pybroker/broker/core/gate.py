@@ -115,6 +115,10 @@ class Gate:
             finally:
                 self._usage.release(message.size)
 
+    def drop_counted(self, message: Message) -> None:
+        """Release the memory of a message that the broker's usage counts for its transaction, and that is not sent."""
+        self._usage.release(message.size)
+
     def admit_paged_out(self, message: PagedOutMessage) -> None:
         """Append a paged-out message, which is read back and delivered after the commit before it."""
         if self._successor is not None:

@@ -122,6 +122,18 @@ class Host(metaclass=ABCMeta):
             RequestError: a destination cannot be created.
         """
 
+    @property
+    @abstractmethod
+    def is_covering(self) -> bool:
+        """True while some targets may have to be waited for; see `covering`."""
+
+    @abstractmethod
+    def covering(self, target: SendTarget) -> Steps:
+        """Return the steps that are left until a message may be sent to a target: a topic is covered first.
+
+        See `durables`.
+        """
+
     @abstractmethod
     def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
         """Return the target of a message that a transaction schedules, with the copy that it gets."""

@@ -116,7 +116,7 @@ class Topic(CoveredTopic):
     @property
     def is_in_use(self) -> bool:
         """True when it has a subscription, durable ones without a consumer included."""
-        if self.durables or self.joining or self._named.members:
+        if self.durables or self.joining or not self.is_covered or self._named.members:
             return True
         return self._index.covers(self.destination) if self._groups is None else bool(self._groups)
 
@@ -169,16 +169,16 @@ class Topic(CoveredTopic):
         if self.gate.is_open:
             self._add_durable(durable)
         else:
-            self.joining.append(durable)
+            self.joining[durable] = None
             self.gate.when_passed(partial(self._joined, durable))
 
     def _joined(self, durable: Durable) -> None:
         if durable in self.joining:  # else it was deleted
-            self.joining.remove(durable)
+            del self.joining[durable]
             self._add_durable(durable)
 
     def _add_durable(self, durable: Durable) -> None:
-        self.durables.append(durable)
+        self.durables[durable] = None
         if self._durable_fan_out is None:
             self._durable_fan_out = DurableFanOut(self.durables, self.held)
         self._durable_fan_out.change()

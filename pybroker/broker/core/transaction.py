@@ -74,10 +74,13 @@ class BrokerTransaction:
 
     __slots__ = (
         "_acknowledged",
+        "_applying",
         "_at_commit",
         "_commits",
         "_counted",
+        "_current",
         "_doom",
+        "_forgone",
         "_gates",
         "_in_store",
         "_sent",
@@ -126,6 +129,12 @@ class BrokerTransaction:
         """Messages sent to topics that had no durable subscription at that time; they are not in the store."""
         self._usage = usage
         self._commits = commits
+        self._applying: Steps = iter(())
+        """After its commit: the steps that apply it to the contents of the store."""
+        self._current: dict[Gate, Gate] = {}
+        """After its commit: the gates to which it sends, by those to which its messages were sent."""
+        self._forgone: set[Gate] = set()
+        """The gates of destinations that were deleted since its commit."""
         self._counted = 0
         """Bytes that are counted for the transaction and its operations, without messages."""
         self._count(TRANSACTION_BYTES)
@@ -288,32 +297,27 @@ class BrokerTransaction:
         """
         in_store, store = self._in_store, self._store
         if in_store:  # a destination that was deleted since is created again, so that later messages wait there too
-            self._gates = dict.fromkeys([gate.current() for gate in self._gates])
+            self._current = {gate: gate.current() for gate in self._gates}
+            self._gates = dict.fromkeys(self._current.values())
         gates = list(reversed(self._gates)) if in_store else []
-        applying: Steps = iter(())
         self._uncommitted.hand_over()
         if in_store:
             if self.state is _ACTIVE:
                 self._keep_late(self.id)
             if self._unkept:
                 store.require_fence()
-            applying = store.commit_steps(self.id)
+            self._applying = store.commit_steps(self.id)
             if self.state is _PREPARED and self._unkept:  # it accepts nothing; the store skips what it already has
-                carry_out(applying)
+                carry_out(self._applying)
                 self._keep_late(None)
             for gate in gates:
                 gate.close()
         self.state = after
-        # The store has committed all operations, so all of them are carried out, even if one raises an error.
-        actions = self._at_commit
-        actions.reverse()  # so that each is freed as soon as it is carried out
+        self._at_commit.reverse()  # so that each is freed as soon as it is carried out
         commits = self._commits
         if commits is not None:
             commits.begin(self)
-        yield from applying
-        while actions:
-            attempt(actions.pop(), "carrying out a commit")
-            yield 1
+        yield from self.finishing()
         if commits is not None:
             commits.end(self)
         self._release(is_committed=True)
@@ -323,10 +327,26 @@ class BrokerTransaction:
             self._enter(_ON_DISK)
         yield from self._discarding()
 
-    def carry_out_rest(self) -> None:
-        """Carry out the operations that its commit has left, in their order; also while it carries one out."""
-        while self._at_commit:
-            attempt(self._at_commit.pop(), "carrying out a commit")
+    def finishing(self) -> Steps:
+        """Return the steps that its commit has left; what waits for them may take some, also within one of them.
+
+        The store has committed all operations, so all of them are carried out, even if one raises an error.
+        """
+        yield from self._applying
+        actions = self._at_commit
+        while actions:
+            action = actions.pop()
+            if self._forgone and isinstance(action, UncommittedSend) and self._is_forgone(action.gate):
+                action = action.drop
+            attempt(action, "carrying out a commit")
+            yield 1
+
+    def _is_forgone(self, gate: Gate) -> bool:
+        return self._current.get(gate, gate) in self._forgone
+
+    def forgo(self, gate: Gate) -> None:
+        """Drop what its commit has not sent to a gate yet: the destination is deleted with all that was committed."""
+        self._forgone.add(gate)
 
     def rollback(self, owner: Owner | None = None) -> None:
         """Roll back: drop the sends; make acknowledged deliveries outstanding again, or return them to backlogs.
@@ -453,7 +473,8 @@ class CommitsInProgress:
     """The transactions whose commits are decided, and have operations left to carry out in memory.
 
     The store takes a commit as one event. So what comes after it there, as the removal of a destination or a new
-    subscription, must come after all of its operations in memory too.
+    subscription, must come after all of its operations in memory too. A removal drops those that are left; a
+    subscription waits for them. Neither has to do with commits that send elsewhere.
     """
 
     __slots__ = ("_transactions",)
@@ -469,11 +490,17 @@ class CommitsInProgress:
         """Remove a transaction all of whose operations are carried out."""
         self._transactions.pop(transaction, None)
 
-    def carry_out(self, gate: Gate) -> None:
-        """Carry out at once what is left of the commits that send to a gate."""
+    def forgo(self, gate: Gate) -> None:
+        """Drop what the commits have not sent to a gate yet: its destination is deleted."""
+        for transaction in self._transactions:
+            if transaction.sends_to(gate):
+                transaction.forgo(gate)
+
+    def finishing(self, gate: Gate) -> Steps:
+        """Return the steps that the commits have left which send to a gate."""
         for transaction in list(self._transactions):
             if transaction.sends_to(gate):
-                transaction.carry_out_rest()
+                yield from transaction.finishing()
 
 
 def _open(gates: list[Gate]) -> None:

@@ -67,6 +67,17 @@ class UncommittedSend:
         else:
             self._target.gate.admit_paged_out(message)
 
+    @property
+    def gate(self) -> Gate:
+        """The gate of its destination."""
+        return self._target.gate
+
+    def drop(self) -> None:
+        """Drop the message instead: its destination was deleted after the commit."""
+        message = self.message
+        if isinstance(message, Message):
+            self._target.gate.drop_counted(message)
+
     def page_out(self) -> tuple[Usage, int]:
         """Replace the message by its id; return the usage that counted it, and its size."""
         message = self.message

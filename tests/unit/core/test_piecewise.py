@@ -561,8 +561,8 @@ def test_subscription_within_a_commit_gets_only_what_is_sent_later(
     client.connection.commit(transaction)
     assert world.turns
     inbox = subscriber.subscribe("topic://T", subscription_name="d", prefetch=10_000)
+    world.settle()  # it begins behind the commit, and at once where none sends to the topic
     client.send("topic://T", "later")
-    world.settle()
     store.sync()
     store.is_slow = False
     world.settle()
