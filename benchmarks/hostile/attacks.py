@@ -22,6 +22,7 @@ THEMES: Final = (
     "crowds",
     "combinations",
     "large",
+    "lasting",
 )
 """Modules of this package that declare attacks."""
 
