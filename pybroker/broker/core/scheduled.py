@@ -13,7 +13,7 @@ A message with a delay, a period or a cron entry is scheduled. Numbers may be st
 Source: ActiveMQ 5.17, `ScheduledMessage`, `SchedulerBroker`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -27,7 +27,14 @@ from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.heads import place
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.loose import Reader, UnencodableOpenWire
-from pybroker.broker.domain.openwire.message import OpenWireMessage, encode, outline, outline_of, to_message
+from pybroker.broker.domain.openwire.message import (
+    OpenWireMessage,
+    encode,
+    outline,
+    outline_of,
+    to_large_message,
+    to_message,
+)
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.openwire.values import Value, encode_map, with_entry
@@ -140,6 +147,18 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId, *, i
         MalformedOpenWire: the job's message does not decode.
         RequestError: a required field is missing.
     """
+    return to_message(_sent(job, data, now, fresh_id, is_resent=is_resent))
+
+
+def large_delivered(
+    job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId, *, is_resent: bool = False
+) -> Generator[None, None, Message]:
+    """Return what `delivered` does for a large message, in steps that copy a portion each. Raises as `delivered`."""
+    return (yield from to_large_message(_sent(job, data, now, fresh_id, is_resent=is_resent)))
+
+
+def _sent(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId, *, is_resent: bool) -> OpenWireMessage:
+    """Return the fields of the message that `delivered` returns."""
     fields = outline_of(data)
     asked = fields.properties
     properties = {name: value for name, value in asked.items() if name not in (DELAY, PERIOD, REPEAT, CRON)}
@@ -157,7 +176,7 @@ def delivered(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId, *, i
         broker_in_time=now,
     )
     sent.set_properties(properties)
-    return to_message(sent)
+    return sent
 
 
 def undeliverable(data: bytes) -> Message:

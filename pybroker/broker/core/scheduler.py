@@ -26,10 +26,10 @@ Source: ActiveMQ 5.17, `SchedulerBroker`, `JobSchedulerImpl`.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import merge
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 from pybroker.broker.core import cron
 from pybroker.broker.core.containment import attempt, contain
@@ -42,6 +42,7 @@ from pybroker.broker.core.scheduled import (
     PERIOD_MIN,
     delivered,
     described,
+    large_delivered,
     number,
     outside_transaction,
     spawned,
@@ -105,6 +106,14 @@ WAKE_MS_MAX: Final = 10_000
 """Longest time between two looks at the clock, because the clock may be set."""
 
 _log = logging.getLogger(__name__)
+
+
+class _LargeRun(NamedTuple):
+    """A run whose message is large: the job, its message, and the steps that make the message that is sent."""
+
+    job: Job
+    data: bytes
+    steps: Generator[None, None, Message]
 
 
 def _no_time() -> float:
@@ -186,8 +195,8 @@ class Scheduler:
         """The jobs that runs of cron jobs have started since the first of them began."""
         self._loaded_bytes = 0
         """Bytes of the messages loaded in this turn."""
-        self._loaded: tuple[Job, bytes] | None = None
-        """A large message that was read, and its job, which is sent in the next turn."""
+        self._large: _LargeRun | None = None
+        """The run of a large message, which takes several turns."""
         self._browse_at = 0
         self._armed: int | None = None
         self._is_stopped = False
@@ -346,32 +355,54 @@ class Scheduler:
     def _run(self, job: Job, now: int) -> bool:
         if job.cron and job.repeat:
             return True  # nothing to send: `_complete_run` creates the job that repeats the message
-        data = self._load(job, now)
+        large = self._large
+        data = large.data if large is not None and large.job is job else self._load(job, now)
         if data is None:
             return False
         try:
-            is_resent = job.next_time <= self._crash_time or job.job_id in self._made_again
-            message = delivered(job, data, now, self._fresh_id(), is_resent=is_resent)
+            message = self._made(job, data, now)
         except Exception as error:  # caused by the message, which does not decode or encode
+            self._forget_large(job)
             return self._dead_letter_job(job, data, error)
+        if message is None:
+            self._job_queue.push(job, 0)  # before all others
+            return False
         return self._deliver(job, data, message, now)
 
-    def _load(self, job: Job, now: int) -> bytes | None:
-        """Return a job's message; None if it cannot be read now, which affects this job only.
+    def _made(self, job: Job, data: bytes, now: int) -> Message | None:
+        """Return the message that a run sends; None if it is large, and takes further turns.
 
-        A large message that is read from disk is sent in the next turn, as each takes a long time for its size.
+        Raises:
+            Exception: the message does not decode or encode.
         """
-        if self._loaded is not None and self._loaded[0] is job:
-            data, self._loaded = self._loaded[1], None
-            self._loaded_bytes += len(data)
-            return data
+        large = self._large
+        if large is not None and large.job is job:
+            self._loaded_bytes += FIRED_BYTES_MAX  # nothing else in this turn
+            ends_at = self._monotonic() + FIRED_SECONDS
+            while True:
+                try:
+                    next(large.steps)
+                except StopIteration as ended:
+                    self._large = None
+                    return cast("Message", ended.value)
+                if self._monotonic() >= ends_at:
+                    return None
+        is_resent = job.next_time <= self._crash_time or job.job_id in self._made_again
+        if large is None and len(data) > FIRED_BYTES_MAX:
+            steps = large_delivered(job, data, now, self._fresh_id(), is_resent=is_resent)
+            self._large = _LargeRun(job, data, steps)
+            return None
+        return delivered(job, data, now, self._fresh_id(), is_resent=is_resent)
+
+    def _forget_large(self, job: Job) -> None:
+        if self._large is not None and self._large.job is job:
+            self._large = None
+
+    def _load(self, job: Job, now: int) -> bytes | None:
+        """Return a job's message; None if it cannot be read now, which affects this job only."""
         try:
             data = self._jobs.load(job)
             self._loaded_bytes += len(data)
-            if job.data is None and len(data) > FIRED_BYTES_MAX and self._loaded is None:
-                self._loaded = job, data
-                self._job_queue.push(job, 0)  # before all others
-                return None
             return data
         except NotReadYet as error:
             _log.debug("scheduled message %s has to wait: %s", job.job_id, error)
@@ -487,8 +518,7 @@ class Scheduler:
         self._arm()
 
     def _cancel(self, job: Job) -> None:
-        if self._loaded is not None and self._loaded[0] is job:
-            self._loaded = None
+        self._forget_large(job)
         self._jobs.remove(job)
         self._job_queue.discard(job)
 

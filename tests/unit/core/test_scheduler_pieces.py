@@ -7,7 +7,7 @@ import pytest
 
 from pybroker.broker.core import scheduler as scheduler_module
 from pybroker.broker.core.piecewise import PiecewiseWorker, carry_out
-from pybroker.broker.core.scheduler import FIRED_BYTES_MAX, FOUND_MAX
+from pybroker.broker.core.scheduler import FIRED_BYTES_MAX, FIRED_SECONDS, FOUND_MAX
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.jobs import Job
@@ -72,7 +72,7 @@ class OnDisk(MemoryJobStore):
         return self.data[job.job_id]
 
 
-def test_large_message_that_was_read_from_disk_is_sent_in_the_next_turn() -> None:
+def test_large_message_is_sent_in_a_later_turn_than_it_is_read() -> None:
     jobs = OnDisk()
     world = World(jobs=jobs)
     for name in "ab":
@@ -87,7 +87,24 @@ def test_large_message_that_was_read_from_disk_is_sent_in_the_next_turn() -> Non
     world.order("REMOVE", scheduledJobId=cancelled.message_id)
     world.scheduler.fire(world.now)
     assert (len(world.sent), world.job_count) == (2, 0)
-    assert world.scheduler._loaded is None
+    assert world.scheduler._large is None
+
+
+@interpreted
+def test_large_message_is_copied_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = OnDisk()
+    world = World(jobs=jobs)
+    text = "x" * (4 * FIRED_BYTES_MAX)
+    world.send(text, properties={"AMQ_SCHEDULED_DELAY": 1000})
+    monkeypatch.setattr(world.scheduler, "_monotonic", count(step=FIRED_SECONDS).__next__)
+    world.now = START + 1000
+    turns = 0
+    while world.job_count:
+        world.scheduler.fire(world.now)
+        turns += 1
+    assert turns >= 4
+    assert len(jobs.read) == 1
+    assert world.drain() == [(1000, text)]
 
 
 class Worker(PiecewiseWorker):

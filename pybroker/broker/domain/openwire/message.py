@@ -17,7 +17,7 @@ u8 data type | i32 command id | u8 response required
 ```
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import error as StructError
@@ -48,6 +48,7 @@ from pybroker.broker.domain.openwire.loose import (
     byte_sequence,
     restored,
 )
+from pybroker.broker.domain.openwire.portions import joining
 from pybroker.broker.domain.openwire.routing import clamped_priority
 from pybroker.broker.domain.openwire.routing import routing as routing
 from pybroker.broker.domain.openwire.shapes import read_structure
@@ -188,8 +189,12 @@ def encode(fields: OpenWireMessage) -> bytes:
     Raises:
         UnencodableOpenWire: a header value is too long, or a number out of its range.
     """
+    return b"".join(_parts(fields))
+
+
+def _parts(fields: OpenWireMessage) -> tuple[bytes, ...]:
     try:
-        return b"".join((*_header(fields), *_payload(fields), *_broker_fields(fields)))
+        return (*_header(fields), *_payload(fields), *_broker_fields(fields))
     except StructError as error:
         raise UnencodableOpenWire(f"a number out of its range: {error}") from error
 
@@ -369,13 +374,23 @@ def to_message(fields: OpenWireMessage) -> Message:
     Raises:
         UnencodableOpenWire: as `encode`; also if the message id or the destination is missing.
     """
+    return _message(fields, encode(fields))
+
+
+def to_large_message(fields: OpenWireMessage) -> Generator[None, None, Message]:
+    """Return what `to_message` does, in the steps of `joining`. Raises as `to_message`."""
+    data = yield from joining(_parts(fields))
+    return _message(fields, data)
+
+
+def _message(fields: OpenWireMessage, data: bytes) -> Message:
     if fields.message_id is None or fields.destination is None:
         raise UnencodableOpenWire("a message without message id or destination")
     producer = fields.producer_id
     message = Message(
         message_id=str(fields.message_id),
         destination=fields.destination,
-        data=encode(fields),
+        data=data,
         persistent=fields.persistent,
         priority=clamped_priority(fields.priority),
         expiration=fields.expiration,
