@@ -156,7 +156,11 @@ class BrokerConnection(Owner):
         is_new = True
         host = self._host
         rights = self.rights
-        if rights is not None and message.destination not in rights.writable and not self._takes_effect(message):
+        if (
+            rights is not None
+            and message.destination is not rights.last_written
+            and not self._takes_effect(message.destination, rights)
+        ):
             return True
         if host.populates_user:
             message = self._named(message)
@@ -188,15 +192,17 @@ class BrokerConnection(Owner):
             host.when_durable(self._unthrottle)
         return is_new
 
-    def _takes_effect(self, message: Message) -> bool:
-        """Check that the user may send a message; return False for an advisory, which only the broker may publish.
+    def _takes_effect(self, destination: Destination, rights: Rights) -> bool:
+        """Check that the user may send there; return False for an advisory, which only the broker may publish.
 
         Raises:
             AccessDenied: the user may not.
         """
-        if self._is_ignored(message.destination):
-            return False
-        self.require(Right.WRITE, message.destination)
+        if destination not in rights.writable:
+            if self._is_ignored(destination):
+                return False
+            self.require(Right.WRITE, destination)
+        rights.last_written = destination
         return True
 
     def _named(self, message: Message) -> Message:

@@ -115,10 +115,12 @@ class Rights:
 
     Attributes:
         writable: destinations to which they may send; not all of them, but those of which this was asked lately.
+        last_written: the destination that the last message had which they might send; the same object is not looked up.
     """
 
     def __init__(self, groups: frozenset[str], rules: _RuleIndex) -> None:
         self.writable: set[Destination] = set()
+        self.last_written: Destination | None = None
         self._groups = groups
         self._rules = rules
         self._readable: dict[Destination, bool] = {}
@@ -126,6 +128,7 @@ class Rights:
     def renew(self, rules: _RuleIndex) -> None:
         """Put other rules in force."""
         self._rules = rules
+        self.last_written = None
         self.writable.clear()
         self._readable.clear()
 

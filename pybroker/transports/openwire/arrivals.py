@@ -42,6 +42,7 @@ from pybroker.broker.domain.openwire.message import decode
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.sender import USER_PROPERTY, without_user
+from pybroker.broker.domain.openwire.spotting import has_between
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.openwire.faults import MissingDestination
 from pybroker.transports.openwire.ownership import ForeignMessageId
@@ -238,7 +239,7 @@ class Arrivals:
             size += property_bytes
             properties_at = end + 5
             end += 4 + property_bytes
-            if self._removes_user and data.find(_USER_PROPERTY, properties_at, end + 1) >= 0:
+            if self._removes_user and has_between(data, _USER_PROPERTY, properties_at, end + 1):
                 return self.routed(data), head.producer_id, sequence, head.transaction
         if end + 1 + _BROKER_FIELDS_BYTES != len(data) or _broker_flags_at(data, end + 1) != _NO_BROKER_FIELDS:
             return self.routed(data), head.producer_id, sequence, head.transaction
