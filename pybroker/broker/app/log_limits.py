@@ -1,8 +1,9 @@
 """Limits to the lines of the log that peers can cause, so that no peer can fill a disk or hide what operators need.
 
 Each cause has an allowance of lines: a burst, and a rate for as long as it goes on. All causes share an allowance of
-bytes. Lines beyond an allowance are counted, and the count is reported. A cause is a logger, a level and the format
-string of a call; so there are some dozens, and peers cannot make more of them.
+bytes, but those of the audit log, which have one of their own: otherwise other lines could crowd them out. Lines
+beyond an allowance are counted, and the count is reported. A cause is a logger, a level and the format string of a
+call; so there are some dozens, and peers cannot make more of them.
 
 Lines of the packages that operators act on (role, lock, store, disk) have no limit: peers do not cause them, and each
 of these packages writes a line per change of its state, not per command.
@@ -12,6 +13,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from pybroker.broker.domain import audit
+
 LINES_BURST: Final = 100
 LINES_PER_SECOND: Final = 1.0
 """The lines of one cause: enough to see each client that reconnects after a failover of a small site, and then one a
@@ -19,7 +22,7 @@ second."""
 
 BYTES_BURST: Final = 256 << 10
 BYTES_PER_SECOND: Final = 2_500.0
-"""The bytes of all causes together: 216 MB a day, if peers try all day."""
+"""The bytes of all causes of the audit log, and of all others, together: 216 MB a day each, if peers try all day."""
 
 PERIOD_SECONDS: Final = 10.0
 """The time from the first line that is not written to the report of their number."""
@@ -82,7 +85,8 @@ class LogLimits:
         """
         self._clock = clock
         self._states: dict[_Cause, _CauseState] = {}
-        self._bytes = _Allowance(BYTES_BURST, BYTES_PER_SECOND, clock())
+        self._audit_bytes = _Allowance(BYTES_BURST, BYTES_PER_SECOND, clock())
+        self._other_bytes = _Allowance(BYTES_BURST, BYTES_PER_SECOND, clock())
 
     def allows(self, record: logging.LogRecord) -> bool:
         """Return True if a line may be written, and count it otherwise. Lines at DEBUG have no limit."""
@@ -96,8 +100,9 @@ class LogLimits:
                 cause = _OTHERS
             state = self._states.setdefault(cause, _CauseState(now))
         state.lines.grow(now)
-        self._bytes.grow(now)
-        if state.lines.left >= 1 and self._bytes.left >= 1:
+        available = self._bytes(record)
+        available.grow(now)
+        if state.lines.left >= 1 and available.left >= 1:
             state.lines.left -= 1
             return True
         if not state.count:
@@ -109,7 +114,7 @@ class LogLimits:
     def wrote(self, record: logging.LogRecord, byte_count: int) -> None:
         """Record the size of a line that was written."""
         if record.levelno > logging.DEBUG and _is_limited(record.name):
-            self._bytes.left -= byte_count
+            self._bytes(record).left -= byte_count
 
     def reports(self, *, final: bool = False) -> list[logging.LogRecord]:
         """Return a record for each cause whose lines were left out for a period, and forget causes that have ended.
@@ -129,6 +134,9 @@ class LogLimits:
             if state.example is None and state.lines.is_whole:
                 del self._states[cause]
         return made
+
+    def _bytes(self, record: logging.LogRecord) -> _Allowance:
+        return self._audit_bytes if record.name == audit.LOGGER else self._other_bytes
 
 
 def _is_limited(name: str) -> bool:

@@ -519,6 +519,7 @@ class Scheduler:
 
     def _cancel(self, job: Job) -> None:
         self._forget_large(job)
+        self._made_again.discard(job.job_id)
         self._jobs.remove(job)
         self._job_queue.discard(job)
 

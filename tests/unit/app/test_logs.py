@@ -128,6 +128,14 @@ def test_causes_share_an_allowance_of_bytes(log, clock) -> None:
     assert log()[-1].endswith("peer 0: TLS handshake failed"), "after the burst has grown again"
 
 
+def test_lines_of_the_audit_are_not_crowded_out(log) -> None:
+    for number in range(60):
+        for _ in range(LINES_BURST):
+            logging.getLogger(f"pybroker.transports.cause{number}").info("%s", "x" * 1_000)
+    logging.getLogger(audit.LOGGER).info("ann logged in")
+    assert log()[-1].endswith("ann logged in")
+
+
 def test_causes_without_a_format_share_an_allowance(log) -> None:
     for number in range(3_000):
         logging.getLogger("another.package").error(f"text {number}")  # noqa: G004
