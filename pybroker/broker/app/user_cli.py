@@ -120,7 +120,10 @@ def list_users(as_json: bool, path: Path) -> None:
 @click.option("--groups", type=click.Path(path_type=Path), help="ActiveMQ's groups.properties.")
 @_file
 def import_users(users: Path, groups: Path | None, path: Path) -> None:
-    """Hash the passwords of an ActiveMQ's users into a users.toml; users that it has already are replaced."""
+    """Hash the passwords of an ActiveMQ's users into a users.toml; users that it has already are replaced.
+
+    One whose password is the same keeps its hash, so that its clients stay connected. Others of the file stay.
+    """
     given = {"users_file": users} | ({} if groups is None else {"groups_file": groups})
     found = security_files.read_users(settings.Config(**given))
     for warning in found.warnings:
@@ -128,10 +131,19 @@ def import_users(users: Path, groups: Path | None, path: Path) -> None:
     accounts = _read(path, may_be_missing=True)
     for name, account in found.by_name.items():
         users_toml.check_name(name, users, repr(name))
-        secret = hashes.hashed(account.secret) if account.is_plain else account.secret
-        accounts[name] = Account(account.user, secret)
+        accounts[name] = Account(account.user, _imported_secret(account, accounts.get(name)))
     _write(path, accounts)
-    click.echo(f"{path}: imported {len(found.by_name)} users")
+    others = len(accounts) - len(found.by_name)
+    click.echo(f"{path}: imported {len(found.by_name)} users" + (f", unchanged: {others}" if others else ""))
+
+
+def _imported_secret(account: Account, former: Account | None) -> str:
+    """Return the hash of an account's password: that of the former account if it is of the same password."""
+    if not account.is_plain:
+        return account.secret
+    if former is not None and not hashes.is_weak(former.secret) and hashes.verify(former.secret, account.secret):
+        return former.secret
+    return hashes.hashed(account.secret)
 
 
 def _read(path: Path, *, may_be_missing: bool = False) -> dict[str, Account]:

@@ -110,3 +110,9 @@ def test_users_of_an_activemq_are_imported_with_hashes(path: Path, tmp_path: Pat
     assert isinstance(found["system"].verify("manager"), User)
     assert not hashes.is_weak(found["system"].secret)
     assert "manager" not in path.read_text()
+    users.write_text("system=manager\nguest=other\n")
+    done = run(path, "import", "--users", str(users), "--groups", str(groups))
+    assert done.output.endswith("users.toml: imported 2 users, unchanged: 1\n")
+    again = accounts(path)
+    assert again["system"] == found["system"], "its clients stay connected"
+    assert isinstance(again["guest"].verify("other"), User)
