@@ -260,7 +260,7 @@ class SubscriptionLifetime:
         key: client id and name.
         created: position of the record that made it.
         location: position of its latest record.
-        files: files with a record of it.
+        files: files with a record of it; if it is retroactive, also of those whose messages it got.
         ended: position of its end; None while there is one.
     """
 
@@ -281,18 +281,21 @@ def subscription_lifetimes(around: Iterable[RecordEvent]) -> list[SubscriptionLi
     for event in around:
         key = event.subscription
         if event.kind == REMOVE:
-            for lifetime in current.values():
-                lifetime.ended = event.pos
+            for removed in current.values():
+                removed.ended = event.pos
             current.clear()
         elif key is None:
             continue
         elif event.kind == UNSUBSCRIBE:
             if (ended := current.pop(key, None)) is not None:
                 ended.ended = event.pos
-        elif (known := current.get(key)) is not None:
-            known.location = event.pos
-            known.files.add(event.pos >> FILE_SHIFT)
         else:
-            current[key] = SubscriptionLifetime(key, event.pos)
-            found.append(current[key])
+            lifetime = current.get(key)
+            if lifetime is None:
+                lifetime = current[key] = SubscriptionLifetime(key, event.pos)
+                found.append(lifetime)
+            lifetime.location = event.pos
+            lifetime.files.add(event.pos >> FILE_SHIFT)
+            if event.special:
+                lifetime.files.update(*(each.files for each in current.values()))
     return found

@@ -73,7 +73,7 @@ def shown(error: BaseException) -> str:
 
 def reprs() -> str:
     """Return the `repr` of every object of pybroker in this process."""
-    objects = [each for each in gc.get_objects() if type(each).__module__.partition(".")[0] == "pybroker"]
+    objects = [each for each in gc.get_objects() if str(type(each).__module__).partition(".")[0] == "pybroker"]
     return "\n".join(map(repr, objects))
 
 

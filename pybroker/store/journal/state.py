@@ -718,10 +718,12 @@ class StoreState:
             subscription.info = command.info
             subscription.location = location
             subscription.files.add(location.file_id)
-        if not command.retroactive or not contents.messages:
+        if not command.retroactive:
             return None
         for other in contents.subscriptions.values():  # without their records a replay would not store these messages
             subscription.files |= other.files
+        if not contents.messages:
+            return None
         contents.recalls.append(Recall(subscription, list(contents.messages)))
         self._recalling.append(contents)
         return contents
