@@ -115,7 +115,7 @@ class Rights:
 
     Attributes:
         writable: destinations to which they may send; not all of them, but those of which this was asked lately.
-        last_written: the destination that the last message had which they might send; the same object is not looked up.
+        last_written: destination of the last message that they were allowed to send; the same object is not checked.
     """
 
     def __init__(self, groups: frozenset[str], rules: _RuleIndex) -> None:

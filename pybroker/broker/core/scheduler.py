@@ -360,7 +360,7 @@ class Scheduler:
         if data is None:
             return False
         try:
-            message = self._made(job, data, now)
+            message = self._make_message(job, data, now)
         except Exception as error:  # caused by the message, which does not decode or encode
             self._forget_large(job)
             return self._dead_letter_job(job, data, error)
@@ -369,7 +369,7 @@ class Scheduler:
             return False
         return self._deliver(job, data, message, now)
 
-    def _made(self, job: Job, data: bytes, now: int) -> Message | None:
+    def _make_message(self, job: Job, data: bytes, now: int) -> Message | None:
         """Return the message that a run sends; None if it is large, and takes further turns.
 
         Raises:

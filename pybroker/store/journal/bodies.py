@@ -35,7 +35,7 @@ from pybroker.store.journal.reader import Damage, unavailable
 from pybroker.store.journal.state import StoreState
 
 Place = tuple[str, int, int, int]
-"""Where a message is: its id, data file, offset and size."""
+"""The location of a stored message: its id, the number of its data file, the record's offset, the message's size."""
 
 OPEN_FILES_MAX = 16
 """Most data files kept open: dispatch order goes through them one after another, per priority class."""

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Found(NamedTuple):
-    """What the thread has read: the message or its damage, or an error."""
+    """The result of one read in the thread: the message or its damage, or the error that the read raised."""
 
     place: Place
     messages: Sequence[Message]

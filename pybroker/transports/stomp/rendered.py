@@ -35,7 +35,7 @@ class Rendered:
 
 
 class _Shared:
-    """What a message was rendered as, by its form."""
+    """The rendered forms of one message that are in use, each under its key."""
 
     __slots__ = ("by_form",)
 

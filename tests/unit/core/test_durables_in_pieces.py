@@ -4,6 +4,7 @@ import pytest
 
 from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.errors import DestinationInUse
+from tests.unit.core.conftest import Client
 from tests.unit.core.test_piecewise import Disk, LoopWorld, answers, begin
 
 COUNT = 700
@@ -88,13 +89,19 @@ def test_topic_that_is_being_covered_is_not_deleted(world: LoopWorld) -> None:
     client.connection.remove_destination(topic("A.1"))
 
 
-def test_subscription_leaves_its_topics_in_pieces_and_begins_again_behind_that() -> None:
+def with_backlogs() -> tuple[LoopWorld, Client]:
+    """Return a world, and a client whose subscription to a wildcard has a message of each of many topics."""
     world = LoopWorld(Disk())
     client = world.client("c")
     client.subscribe("topic://A.>", subscription_name="s").consumer.close()
     for number in range(TOPICS):
         client.send(f"topic://A.{number}", f"old {number}")
     world.settle()
+    return world, client
+
+
+def test_subscription_leaves_its_topics_in_pieces_and_begins_again_behind_that() -> None:
+    world, client = with_backlogs()
     answered: list[str] = []
     client.connection.unsubscribe("c", "s")
     answers(client, "unsubscribed", answered)
@@ -115,12 +122,7 @@ def test_subscription_leaves_its_topics_in_pieces_and_begins_again_behind_that()
 
 
 def test_changed_subscription_gets_nothing_of_the_former_one() -> None:
-    world = LoopWorld(Disk())
-    client = world.client("c")
-    client.subscribe("topic://A.>", subscription_name="s").consumer.close()
-    for number in range(TOPICS):
-        client.send(f"topic://A.{number}", f"old {number}")
-    world.settle()
+    world, client = with_backlogs()
     inbox = client.subscribe("topic://A.>", subscription_name="s", selector="TRUE", prefetch=10_000)
     assert client.throttle.input_holds == 1
     world.settle()

@@ -93,6 +93,17 @@ class Histories:
         if world.random() < 0.4:
             self.in_pieces.continue_removals()
 
+    def check_replay_after_cleanup(self) -> None:
+        """Check that a replay finds the same without the files that may be removed now."""
+        file_ids = range(1, self.at.file_id + 1)
+        doomed = removable(self.in_pieces, file_ids, self.at.file_id)
+        replayed = StoreState()
+        for location, command in self.journal:
+            if location.file_id not in doomed:
+                replayed.apply(command, location)
+        expected = {name: found for name, found in visible(self.at_once).items() if found}
+        assert {name: found for name, found in visible(replayed).items() if found} == expected
+
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,14 +130,7 @@ def test_replay_after_a_cleanup_between_the_pieces_finds_the_same(seed: int) -> 
     histories = Histories(seed)
     for _ in range(100):
         histories.step()
-    file_ids = range(1, histories.at.file_id + 1)
-    doomed = removable(histories.in_pieces, file_ids, histories.at.file_id)
-    replayed = StoreState()
-    for location, command in histories.journal:
-        if location.file_id not in doomed:
-            replayed.apply(command, location)
-    expected = {name: found for name, found in visible(histories.at_once).items() if found}
-    assert {name: found for name, found in visible(replayed).items() if found} == expected
+    histories.check_replay_after_cleanup()
 
 
 def test_message_that_is_removed_and_comes_again_meanwhile_is_counted_for_the_others() -> None:

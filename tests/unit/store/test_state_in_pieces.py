@@ -7,7 +7,6 @@ import pytest
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 from pybroker.store.journal import state as state_module
-from pybroker.store.journal.cleanup import removable
 from pybroker.store.journal.commands import (
     AddMessage,
     Command,
@@ -18,7 +17,6 @@ from pybroker.store.journal.commands import (
     Unsubscribe,
 )
 from pybroker.store.journal.format import Location
-from pybroker.store.journal.state import StoreState
 from tests.compiled import interpreted
 from tests.unit.store.test_removals import KEYS, Histories, counted, visible
 
@@ -132,11 +130,4 @@ def test_replay_after_a_cleanup_between_the_pieces_finds_the_same(seed: int) -> 
     histories = CommitHistories(seed)
     for _ in range(100):
         histories.step()
-    file_ids = range(1, histories.at.file_id + 1)
-    doomed = removable(histories.in_pieces, file_ids, histories.at.file_id)
-    replayed = StoreState()
-    for location, command in histories.journal:
-        if location.file_id not in doomed:
-            replayed.apply(command, location)
-    expected = {name: found for name, found in visible(histories.at_once).items() if found}
-    assert {name: found for name, found in visible(replayed).items() if found} == expected
+    histories.check_replay_after_cleanup()

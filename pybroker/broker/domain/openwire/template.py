@@ -108,8 +108,6 @@ class MessageTemplate:
         Raises:
             UnencodableOpenWire: a header or property name is too long, or a number out of its range.
         """
-        # Long by its parameters, and reads better whole. The fields go along with the message: a consumer that waits,
-        # or a selector, need not decode them again.
         fields = OpenWireMessage(
             type=type,
             producer_id=self._producer_id,
@@ -129,20 +127,26 @@ class MessageTemplate:
             broker_in_time=broker_in_time,
         )
         fields.set_properties(properties)
+        return self._message(fields, (sequence, broker_sequence), content, pieces)
+
+    def _message(
+        self, fields: OpenWireMessage, sequences: tuple[int, int], content: bytes, pieces: Sequence[bytes]
+    ) -> Message:
+        """Encode the fields. They are kept with the message: a waiting consumer or a selector does not decode them."""
         try:
-            data = self._encode(fields, (sequence, broker_sequence), content, pieces)
+            data = self._encode(fields, sequences, content, pieces)
         except StructError as error:
             raise UnencodableOpenWire(f"a number out of its range: {error}") from error
         message = Message(
-            message_id=self._id_prefix + str(sequence),
+            message_id=self._id_prefix + str(sequences[0]),
             destination=self._destination,
             data=data,
-            persistent=persistent,
+            persistent=fields.persistent,
             priority=fields.priority,
-            expiration=expiration,
+            expiration=fields.expiration,
             connection_id=self._connection_id,
-            group_id=group_id,
-            group_sequence=group_sequence if group_id is not None else 0,
+            group_id=fields.group_id,
+            group_sequence=fields.group_sequence if fields.group_id is not None else 0,
             payload_size=fields.payload_size + sum(map(len, pieces)) if pieces else fields.payload_size,
         )
         keep(message, fields, len(fields.marshalled_properties or b""))
