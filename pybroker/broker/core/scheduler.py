@@ -237,6 +237,7 @@ class Scheduler:
             InvalidSchedule: its scheduling properties are invalid.
             ResourceLimit: there are too many jobs, or browses.
         """
+        EFFORT.is_large = True  # all properties are decoded, of which there may be thousands
         try:
             properties = outline(message).properties
         except MalformedOpenWire as error:
@@ -257,6 +258,7 @@ class Scheduler:
 
     def is_for(self, message: Message) -> bool:
         """Return True if a message is for the scheduler, without regard to limits; False if it is invalid."""
+        EFFORT.is_large = True
         try:
             return is_management(message) or timetable(outline(message).properties) is not None
         except (MalformedOpenWire, InvalidSchedule):

@@ -9,6 +9,7 @@ from pybroker.broker.core import scheduler as scheduler_module
 from pybroker.broker.core.piecewise import PiecewiseWorker, carry_out
 from pybroker.broker.core.scheduler import FIRED_BYTES_MAX, FIRED_SECONDS, FOUND_MAX
 from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.message import Message
@@ -40,6 +41,13 @@ def test_browse_of_large_messages_has_few_in_a_turn(world: World) -> None:
     assert len(world.sent) == 2
     world.run_to(START)
     assert len(world.sent) == 5
+
+
+def test_a_message_is_no_usual_effort_as_its_properties_are_decoded(world: World) -> None:
+    for ask in (world.scheduler.accepts, world.scheduler.is_for):
+        EFFORT.is_large = False
+        assert ask(message(properties={"AMQ_SCHEDULED_DELAY": 1000}))
+        assert EFFORT.is_large
 
 
 def test_large_messages_that_are_due_are_few_in_a_turn(world: World) -> None:
