@@ -1,9 +1,9 @@
-"""The audit log: a line for each login, refused login, denied act, and act of administration by a client.
+"""The audit log: a line for each login, refusal, denied act, and act of administration by a client.
 
 Its logger is `pybroker.audit`. A line has its parts as fields too, for a log in JSON:
 
 ```text
-event      login, guest, login refused, denied, created, removed, unsubscribed, disconnected
+event      login, guest, login refused, refused, denied, created, removed, unsubscribed, disconnected
 user       the name of the user; of a refused login the one that was given, null for none
 address    the client's address
 object     what it is about: a destination, a subscription
@@ -40,6 +40,13 @@ def login_refused(name: str | None, address: str, reason: str) -> None:
     """Log that a login was refused; the reason is not told to the client."""
     fields = _fields("login refused", name, address, reason=reason)
     _log.info("login of %s from %s refused: %s", shown(name), address, reason, extra=fields)
+
+
+def refused(user: str, address: str, reason: str) -> None:
+    """Log that a client was refused after its login, for the reason that it is told."""
+    _log.info(
+        "%s from %s refused: %s", shown(user), address, reason, extra=_fields("refused", user, address, reason=reason)
+    )
 
 
 def denied(user: str, address: str, act: str, what: str) -> None:

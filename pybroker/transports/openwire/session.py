@@ -13,6 +13,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any, Final
 
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, ProtocolError, RequestError, ResourceLimit
 from pybroker.broker.domain.inactivity import InactivityMonitor
@@ -414,7 +415,7 @@ class OpenWireSession(Session):
         try:
             self._client = self._admit(info, connection_id, outcome)
         except RequestError as error:
-            _log.info("%s refused: %s", self._link.peer, error)
+            audit.refused(outcome.name, self._link.peer, str(error))
             self._refuse(info, error)
             self._close()
             return

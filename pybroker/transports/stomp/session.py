@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Final
 
 from pybroker import __version__
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, RequestError
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
@@ -278,11 +279,11 @@ class StompSession(Session):
         client_id = headers.get("client-id", self._connection_id)
         try:
             self._connection = connection = self._broker.connect(self._connection_id, client_id, self._link, outcome)
-        except InvalidClientId as error:
-            remedy = "Choose another client-id, or close the other connection first."
-            self._close_with_error(StompProtocolError(str(error), remedy), headers.get("receipt"))
-            return
         except BrokerError as error:
+            audit.refused(outcome.name, self._link.peer, str(error))
+            if isinstance(error, InvalidClientId):
+                remedy = "Choose another client-id, or close the other connection first."
+                error = StompProtocolError(str(error), remedy)
             self._close_with_error(error, headers.get("receipt"))
             return
         self._flow.attach(connection)

@@ -1,5 +1,6 @@
 """Each id belongs to the connection that it names; no client gets at another's messages, transactions or identity."""
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -270,12 +271,15 @@ def test_live_connection_keeps_its_id_when_owners_are_forgotten(world: World, mo
     assert not owner.link.closed
 
 
-def test_connection_id_of_another_protocol_is_refused(world: World) -> None:
+def test_connection_id_of_another_protocol_is_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="pybroker.audit")
     world.broker.connect(OTHER, "of stomp", World().new_client().link)
     [answer] = connect(world, "stranger")
     assert isinstance(answer, ExceptionResponse)
     assert answer.exception is not None
     assert answer.exception.message == "Broker: b1 - Connection: ID:owner already connected"
+    [line] = [each.getMessage() for each in caplog.records if each.name == "pybroker.audit"]
+    assert line.endswith("refused: Broker: b1 - Connection: ID:owner already connected")
 
 
 def test_connection_id_is_free_after_its_connection(world: World) -> None:

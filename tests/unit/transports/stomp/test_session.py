@@ -1,5 +1,6 @@
 """A conversation's beginning and end, its timers, its errors and its flow."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -67,13 +68,18 @@ def test_refused_connect_closes_with_the_reason(
     assert len(broker.connections) == 1
 
 
-def test_refused_connect_of_a_user_who_has_all_its_connections_has_that_remedy_alone(connect: Any, parsed: Any) -> None:
+def test_refused_connect_of_a_user_who_has_all_its_connections_has_that_remedy_alone(
+    connect: Any, parsed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pybroker.audit")
     peer = connect(None)
     [answer] = peer.send("CONNECT\nreceipt:1\nclient-id:one too many\n\n^")
     command, headers, body = parsed(answer)
     assert (command, headers["message"], headers["receipt-id"]) == ("ERROR", body, "1")
     assert body == "User u has 2 connections already: close some, or raise connections_per_user"
-    assert peer.link.closed
+    [line] = [each for each in caplog.records if each.name == "pybroker.audit"]
+    assert line.getMessage().endswith(f"refused: {body}")
+    assert vars(line)["audit"]["event"] == "refused"
 
 
 def test_frames_may_follow_connect_at_once_in_the_agreed_version(connect: Any, broker: Any) -> None:
