@@ -1,5 +1,6 @@
 """Reads the files of users, and finds out if they have changed."""
 
+import codecs
 import os
 import stat
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ def read(path: Path, *, setting: str, has_passwords: bool) -> Content:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            data = file.read(FILE_BYTES_MAX + 1)
+            data = file.read(FILE_BYTES_MAX + 1).removeprefix(codecs.BOM_UTF8)  # editors of Windows write it
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", setting=setting) from error
     if len(data) > FILE_BYTES_MAX:

@@ -43,6 +43,12 @@ _GENERATED: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _MEMORY_MAX: Final = 1 << 20
 """The limit to the memory of a verification, in KiB: 1 GiB."""
 _PASSES_MAX: Final = 100
+_MEMORY_FLOOR: Final = 7168
+_WORK_FLOOR: Final = 7168 * 5
+"""KiB, and passes over them: the least of the parameters that OWASP calls equal, from 46 MiB and one pass, 19 MiB and
+two, to 7 MiB and five."""
+_SCRYPT_FLOOR: Final = (1 << 13) * 8 * 10
+"""The same for scrypt: N times r times p, from 2^17, 8 and 1 to 2^13, 8 and 10."""
 _ARGON2: Final = "$argon2"
 
 
@@ -161,10 +167,16 @@ def verify(text: str, password: str) -> bool:
 
 
 def is_weak(text: str) -> bool:
-    """Return True if a hash was made with other parameters than `hashed` uses now."""
+    """Return True if a valid hash takes less work than the least that OWASP asks for."""
     if _SHA256.fullmatch(text) is not None:
         return False
-    return not text.startswith(_ARGON2) or _hasher().check_needs_rehash(text)
+    if (match := _SCRYPT.fullmatch(text)) is not None:
+        return (1 << int(match[1])) * int(match[2]) * int(match[3]) < _SCRYPT_FLOOR
+    from argon2 import Type, extract_parameters
+
+    parameters = extract_parameters(text)
+    work = parameters.memory_cost * parameters.time_cost
+    return parameters.type is not Type.ID or parameters.memory_cost < _MEMORY_FLOOR or work < _WORK_FLOOR
 
 
 @functools.cache

@@ -111,7 +111,7 @@ def list_users(as_json: bool, path: Path) -> None:
         click.echo(json.dumps(rows, indent=1))
         return
     for name, account in accounts:
-        weak = "  (an old hash: pybroker user passwd)" if hashes.is_weak(account.secret) else ""
+        weak = "  (a weak hash: pybroker user passwd)" if hashes.is_weak(account.secret) else ""
         click.echo(f"{name:24} {', '.join(sorted(account.user.groups))}{weak}")
 
 

@@ -48,6 +48,25 @@ def test_scrypt_is_verified_and_weak() -> None:
     assert hashes.is_weak(text)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "is_weak"),
+    [
+        ("$argon2id$v=19$m=65536,t=3,p=4", False),
+        ("$argon2id$v=19$m=47104,t=1,p=1", False),
+        ("$argon2id$v=19$m=7168,t=5,p=1", False),
+        ("$argon2id$v=19$m=7168,t=4,p=1", True),
+        ("$argon2id$v=19$m=4096,t=100,p=1", True),
+        ("$argon2i$v=19$m=65536,t=3,p=4", True),
+        ("$scrypt$ln=17,r=8,p=1", False),
+        ("$scrypt$ln=16,r=8,p=1", True),
+    ],
+)
+def test_parameters_below_those_of_owasp_are_weak(parameters: str, is_weak: bool) -> None:
+    text = f"{parameters}$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+    hashes.require_valid(text)
+    assert hashes.is_weak(text) is is_weak
+
+
 @pytest.mark.parametrize("password", ["", "a\0b", "x" * 1025, "é" * 513])
 def test_a_password_that_cannot_be_one_is_not_hashed(password: str) -> None:
     with pytest.raises(ValueError, match="a password has"):

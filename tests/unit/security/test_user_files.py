@@ -81,6 +81,11 @@ class TestProperties:
         assert accounts.by_name["c"].verify("") == Refusal("wrong password")
         assert "secret" not in repr(accounts)
 
+    def test_a_byte_order_mark_is_no_part_of_a_name(self, tmp_path: Path) -> None:
+        (tmp_path / "u.properties").write_bytes(b"\xef\xbb\xbfa=secret")
+        content = files.read(tmp_path / "u.properties", setting="x", has_passwords=False)
+        assert list(users_properties.read(content, None, str).by_name) == ["a"]
+
     def test_members_are_not_trimmed_and_that_is_told(self, tmp_path: Path) -> None:
         accounts = properties(tmp_path, "u=1\nsystem=2", "trim=system, u")
         assert accounts.by_name["u"].user.groups == frozenset()
