@@ -211,7 +211,7 @@ class Directory(AccountSource):
         with self._connected(url, self._settings.connection_username, password) as connection:
             result = connection.bind()
             if result.code != SUCCESS:
-                raise LdapUnavailable(f"it refuses connection_username: {result.description}")
+                raise LdapUnavailable(f"it refuses connection_username or its password: {result.description}")
             yield connection
 
     # ------------------------------------------------------------ users
@@ -257,7 +257,7 @@ class Directory(AccountSource):
             return Refusal("unknown user")
         [(dn, groups), *others] = entries
         if others or not dn:
-            return Refusal("more than one entry of the directory has this name")
+            return Refusal("more than one entry of the directory has this name: narrow user_search_matching")
         return LdapUser(name, frozenset(groups), dn=dn)
 
     def _with_groups(self, service: LdapConnection, user: LdapUser) -> LdapUser | Refusal:
@@ -302,7 +302,8 @@ class Directory(AccountSource):
         """
         result, entries = service.search(base, matching, subtree=subtree, attribute=attribute, most=most)
         if result.code != SUCCESS and not (result.code == SIZE_LIMIT_EXCEEDED and len(entries) >= most):
-            raise LdapUnavailable(f"its search below {base} failed: {result.description}")
+            hint = "check that base, and what connection_username may read"
+            raise LdapUnavailable(f"its search below {base} failed: {result.description}: {hint}")
         return entries
 
 

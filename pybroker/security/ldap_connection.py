@@ -94,7 +94,7 @@ class LdapConnection:
         with _translated_errors():
             self._ldap3.open(read_server_info=False)
             if start_tls and self._ldap3.start_tls(read_server_info=False) is not True:
-                raise LdapUnavailable("it does not start TLS")
+                raise LdapUnavailable("it does not start TLS: name it with ldaps://, or allow TLS there")
 
     def bind(self) -> LdapResult:
         """Log in.

@@ -116,7 +116,7 @@ def url_of(server: socket.socket) -> str:
         ("alice\ud800", "sesame", Refusal("no user name or password is like that")),
         ("alice", "sesame\ud800", Refusal("no user name or password is like that")),
         ("star*(name)\\", "shine", LdapUser("star*(name)\\", frozenset(), dn=f"uid=star*(name)\\5C,{PEOPLE}")),
-        ("twin", "one", Refusal("more than one entry of the directory has this name")),
+        ("twin", "one", Refusal("more than one entry of the directory has this name: narrow user_search_matching")),
     ],
 )
 def test_login(shared_server: LdapServer, make: Make, name: str, password: str, outcome: LdapUser | Refusal) -> None:
@@ -286,9 +286,9 @@ def _no_password() -> str:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"password": lambda: "hidden"}, "it refuses connection_username: invalidCredentials"),
+        ({"password": lambda: "hidden"}, "it refuses connection_username or its password: invalidCredentials"),
         ({"password": _no_password}, "ldap.connection_password_file: it is gone"),
-        ({"user_base": f"ou=missing,{BASE}"}, f"its search below ou=missing,{BASE} failed: noSuchObject"),
+        ({"user_base": f"ou=missing,{BASE}"}, f"its search below ou=missing,{BASE} failed: noSuchObject: check"),
         ({"role_base": "nonsense"}, "its search below nonsense failed: invalidDNSyntax"),
     ],
 )
