@@ -21,6 +21,8 @@ _AFTER_SECONDS: Final = 1.0
 """The bystander alone, after the attacker's end, which may be work for the broker too."""
 _PREPARE_SECONDS: Final = 180.0
 _ANSWER_SECONDS: Final = 20.0
+_LOG_SECONDS: Final = 0.01
+"""Between two looks at the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +92,23 @@ def _start(attack: Attack, broker_name: str, folder: Path, variables: Mapping[st
 
 
 def _tls_port(log: Path) -> list[str]:
-    """Return the attacker's arguments for the port of the TLS listener, which the log names; none without one."""
-    found = re.search(r"stomp\+ssl://127\.0\.0\.1:(\d+)", log.read_text())
-    return ["--tls", found[1]] if found else []
+    """Return the attacker's arguments for the port of the TLS listener, which the log names.
+
+    Raises:
+        RuntimeError: it is not named soon after the broker has begun to listen.
+    """
+    ends_at = time.monotonic() + _ANSWER_SECONDS
+    while (found := re.search(r"stomp\+ssl://127\.0\.0\.1:(\d+)", log.read_text())) is None:
+        if time.monotonic() > ends_at:
+            raise RuntimeError(f"the broker names no TLS listener:\n{log.read_text()}")
+        time.sleep(_LOG_SECONDS)
+    return ["--tls", found[1]]
 
 
 def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Trial:
     ports = ["--openwire", str(broker.ports[Protocol.OPENWIRE]), "--stomp", str(broker.ports[Protocol.STOMP])]
-    arguments = [attack.name, *ports, *_tls_port(log), *(["--quick"] if quick else [])]
+    tls = _tls_port(log) if attack.tls else []
+    arguments = [attack.name, *ports, *tls, *(["--quick"] if quick else [])]
     with Child(_ATTACKER, arguments) as attacker, Child(BYSTANDER, ports) as bystander:
         attacker.answer(_PREPARE_SECONDS)
         bystander.answer(_PREPARE_SECONDS)
