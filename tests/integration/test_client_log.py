@@ -1,9 +1,14 @@
-"""`log_connections`: who connected, and how each connection ended."""
+"""`log_connections`: who connected, and how each connection ended; and a log that nobody reads."""
 
 import contextlib
+import fcntl
 import socket
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
+from tests.integration.cluster import free_port
 from tests.integration.stomp_client import StompClient
 
 WHO = r"INFO +connections: ID:\S+ from 127\.0\.0\.1:\d+ "
@@ -37,3 +42,25 @@ def test_by_default_clients_are_not_logged(start):
     StompClient(broker.port).close()
     assert broker.terminate() == 0
     assert not any("connected" in line for line in broker.lines)
+
+
+def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--log-level=debug"]
+    with subprocess.Popen(
+        [*command, f"--store={tmp_path}", f"--stomp={port}"], stderr=subprocess.PIPE, bufsize=0
+    ) as broker:
+        assert broker.stderr is not None
+        fcntl.fcntl(broker.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        try:
+            head = b""
+            while b"listening on" not in head:
+                head += broker.stderr.read(1024)
+            for _ in range(200):
+                with contextlib.closing(StompClient(port)) as client:
+                    assert client.request("SEND", b"x", destination="/queue/A").command == "RECEIPT"
+        finally:
+            broker.terminate()
+        rest = broker.stderr.read()
+        assert broker.wait() == 0
+    assert len(rest) > 8192, "the pipe was never full"

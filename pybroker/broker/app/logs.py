@@ -5,16 +5,19 @@ feed would otherwise let a peer forge lines. Each line of a traceback has a marg
 cut. Peers also control how often a line is logged, which `log_limits` bounds.
 """
 
+import asyncio
 import datetime
 import json
 import logging
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, TextIO
 
-from pybroker.broker.app.log_limits import LogLimits
+from pybroker.broker.app.log_limits import PERIOD_SECONDS, LogLimits
+from pybroker.broker.app.log_output import LogOutput
 from pybroker.broker.domain import audit
 from pybroker.transports import client_log
 
@@ -83,11 +86,14 @@ class _JsonFormatter(_Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to standard error what `LogLimits` allow."""
+    """Writes to standard error what `LogLimits` allow, and its reader takes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
         self._limits = LogLimits(clock)
+        self._output: LogOutput | None = None
+        with suppress(OSError):  # a stream without a descriptor, which takes all at once
+            self._output = LogOutput(self.stream.fileno())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, or count it. The caller holds the handler's lock."""
@@ -106,23 +112,35 @@ class _Handler(logging.StreamHandler[TextIO]):
     def close(self) -> None:
         """Write the counts of the present periods."""
         self.report(final=True)
+        if self._output is not None:
+            self._output.close()
         super().close()
 
     def _report(self, *, final: bool = False) -> None:
+        output = self._output
+        if output is not None:
+            output.flush()
+            if output.left_out and not output.is_behind:
+                count, output.left_out = output.left_out, 0
+                self._write(_made(logging.WARNING, f"{count:,} lines are left out here: nobody read the log"))
         for record in self._limits.reports(final=final):
-            super().emit(record)
+            self._write(record)
 
     def _write(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record) + self.terminator
-            self.stream.write(text)
-            self.flush()
+            data = text.encode(errors="backslashreplace")
+            if self._output is None:
+                self.stream.write(text)
+                self.flush()
+            else:
+                self._output.write(data)
         except RecursionError:
             raise
         except Exception:  # as the library's handlers do: a failure to log is reported, and ends nothing
             self.handleError(record)
         else:
-            self._limits.wrote(record, len(text.encode(errors="replace")))
+            self._limits.wrote(record, len(data))
 
 
 def configure(
@@ -148,10 +166,21 @@ def configure(
     logging.getLogger("asyncio").setLevel(max(logging.WARNING, root.level))
 
 
+async def watch() -> None:
+    """Write the counts of lines that were left out, and lines that wait for their reader, until cancelled."""
+    while True:
+        await asyncio.sleep(PERIOD_SECONDS)
+        report()
+
+
 def report() -> None:
-    """Write the counts of lines that were left out for `PERIOD_SECONDS`; to be called about once in these."""
+    """Write the counts of lines that were left out for `PERIOD_SECONDS`."""
     for handler in _handlers:
         handler.report()
+
+
+def _made(level: int, text: str) -> logging.LogRecord:
+    return logging.LogRecord(__name__, level, __file__, 0, text, None, None)
 
 
 def instant(milliseconds: int) -> str:

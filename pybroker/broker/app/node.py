@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pybroker.broker.app import log_limits, logs, schedulers, wiring
+from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.authentication import Authentication
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import LargePages
@@ -322,7 +322,6 @@ class Node:
             self._every(config.expire_interval, term.broker.resume_stalled),
             self._every(config.expire_interval, term.broker.remove_inactive_destinations),
             self._every(_REPORT_SECONDS, term.broker.report),
-            self._every(log_limits.PERIOD_SECONDS, logs.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
             term.server.turn.watch(),
         ]

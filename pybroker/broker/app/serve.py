@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from pybroker import __version__
-from pybroker.broker.app import database, eventloop, preflight, schedulers, signals, wiring
+from pybroker.broker.app import database, eventloop, logs, preflight, schedulers, signals, wiring
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.garbage import GarbageCollections
 from pybroker.broker.app.layout import has_data_files, layout
@@ -60,14 +60,15 @@ def serve(config: Config) -> None:
 
 
 async def _serve_collecting(config: Config) -> None:
-    """Run the members with garbage collections that are short."""
+    """Run the members with garbage collections that are short, and a log that reports what it left out."""
     collections = GarbageCollections()
     collections.begin()
-    watching = asyncio.create_task(collections.watch())
+    watching = [asyncio.create_task(each) for each in (collections.watch(), logs.watch())]
     try:
         await _serve(config)
     finally:
-        watching.cancel()
+        for each in watching:
+            each.cancel()
         collections.end()
 
 
