@@ -284,6 +284,13 @@ class BrokerConnection(Owner):
         """Return True if a message would be scheduled instead of being sent at once."""
         return self._host.would_schedule(message)
 
+    def when_carried_out(self, callback: Callable[[], None]) -> None:
+        """Call back once everything accepted so far is carried out."""
+        if self._work is not None:
+            self._unanswered.append(callback)
+        else:
+            callback()
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything accepted so far is carried out and durable."""
         if self._work is not None:

@@ -674,6 +674,10 @@ class ConnectionPort(Protocol):
         """Return the prepared transactions of all clients."""
         ...
 
+    def when_carried_out(self, callback: Callable[[], None]) -> None:
+        """Call back once the commands of this connection so far are carried out, of which one may take many turns."""
+        ...
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back once everything that the broker has accepted so far is durable."""
         ...

@@ -291,7 +291,7 @@ class StompClient:
         subscription = self._subscription_to_end(headers)
         self._drop(subscription)
         subscription.close()
-        self._receipt_now(headers)
+        self._receipt_when_carried_out(headers)
 
     def _subscription_to_end(self, headers: Mapping[str, str]) -> StompSubscription:
         if "id" in headers:
@@ -451,7 +451,7 @@ class StompClient:
         transaction = self._end_transaction(frame.headers)
         self._connection.rollback(transaction.transaction_id)
         self._connection.work_off(transaction.putting_back())
-        self._receipt_now(frame.headers)
+        self._receipt_when_carried_out(frame.headers)
 
     def _end_transaction(self, headers: Mapping[str, str]) -> _OpenTransaction:
         # "Committing" for ABORT, too: ActiveMQ's wording.
@@ -494,6 +494,11 @@ class StompClient:
         receipt = headers.get("receipt")
         if receipt is not None:
             self._receipt(receipt, self._slot)
+
+    def _receipt_when_carried_out(self, headers: Mapping[str, str]) -> None:
+        receipt = headers.get("receipt")
+        if receipt is not None:
+            self._connection.when_carried_out(partial(self._receipt, receipt, self._slot))
 
     def _receipt_when_durable(self, headers: Mapping[str, str]) -> None:
         receipt = headers.get("receipt")

@@ -26,13 +26,13 @@ def holder(world: LoopWorld, count: int = MANY, **request: object) -> Inbox:
     return inbox
 
 
-def test_others_get_nothing_before_the_last_message_is_back(world: LoopWorld) -> None:
+@pytest.mark.parametrize("answer", ["when_durable", "when_carried_out"])
+def test_others_get_nothing_before_the_last_message_is_back(world: LoopWorld, answer: str) -> None:
     inbox, other = holder(world), world.client()
     seen: list[str] = []
     second = other.subscribe("queue://Q", prefetch=10 * MANY)
     inbox.consumer.close()
-    connection = inbox.consumer.connection
-    connection.when_durable(lambda: seen.append("answered"))  # type: ignore[attr-defined]
+    getattr(inbox.consumer.connection, answer)(lambda: seen.append("answered"))
     other.send("queue://Q", "new")
     while not seen:
         assert second.ids == []

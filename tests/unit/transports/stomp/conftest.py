@@ -246,6 +246,12 @@ class FakeConnection:
         for consumer, deliveries in self.transactions.pop(transaction)["acks"]:
             consumer.outstanding[:0] = deliveries
 
+    def when_carried_out(self, callback: Callable[[], None]) -> None:
+        if self.broker.is_working:
+            self.broker.waiting.append(callback)
+        else:
+            callback()
+
     def when_durable(self, callback: Callable[[], None]) -> None:
         if self.broker.disk_is_slow:
             self.broker.waiting.append(callback)
@@ -289,7 +295,7 @@ class FakeBroker:
         self.received: list[Message] = []
         self.acknowledged: list[str] = []
         self.rejected: list[tuple[str, str]] = []
-        self.disk_is_slow = False
+        self.disk_is_slow = self.is_working = False
         self.waiting: list[Callable[[], None]] = []
         self.next_sequence = itertools.count(1).__next__
 

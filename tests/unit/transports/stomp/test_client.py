@@ -63,6 +63,16 @@ def test_receipt_for_what_must_last_waits_for_the_disk(connect: Any, broker: Any
     assert peer.receive() == ([RECEIPT] if waits else [])
 
 
+@pytest.mark.parametrize("frame", ["UNSUBSCRIBE\nid:1\n", "ABORT\ntransaction:t\n"])
+def test_receipt_for_what_takes_many_turns_waits_for_its_end(connect: Any, broker: Any, frame: str) -> None:
+    peer = connect()
+    peer.send("SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n^", "BEGIN\ntransaction:t\n\n^")
+    broker.is_working = True
+    assert peer.send(f"{frame}receipt:r\n\n^") == []
+    broker.sync()
+    assert peer.receive() == [RECEIPT]
+
+
 def test_empty_receipt_is_a_receipt(connect: Any) -> None:
     assert send(connect(), "x", headers="receipt:\n") == ["RECEIPT\nreceipt-id:\n\n"]
 
