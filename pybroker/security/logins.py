@@ -34,8 +34,8 @@ from pybroker.security import hashes
 from pybroker.security.accounts import NAME_MAX, Accounts, AccountSource, Refusal, Verifiable
 from pybroker.security.throttle import LoginThrottle, Standing
 
-THREADS: Final = 2
-"""Verifications of hashes at a time: each keeps a processor busy."""
+THREADS: Final = max(2, min(8, (os.cpu_count() or 1) - 1))
+"""Verifications of hashes at a time: each keeps a processor busy, and the event loop needs one too."""
 
 _NICENESS: Final = 5
 """A third of the weight of other threads, where all processors are busy; all that they leave, where not."""
