@@ -14,8 +14,11 @@ PORTION_BYTES: Final = 1 << 20
 
 def joining(parts: Sequence[bytes | memoryview]) -> Generator[None, None, bytes]:
     """Return the parts joined; yield before each portion but the first."""
+    size = sum(map(len, parts))
+    if size <= PORTION_BYTES:
+        return b"".join(parts)
     # `bytes` takes memory that reads as zeros without clearing it; the buffer takes it over, and returns it again.
-    buffer = BytesIO(bytes(sum(map(len, parts))))
+    buffer = BytesIO(bytes(size))
     at = space = 0
     for part in parts:
         rest = memoryview(part)
