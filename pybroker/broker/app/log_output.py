@@ -1,6 +1,6 @@
 """Writes the log to a descriptor without waiting for who reads it.
 
-A pipe that nobody empties, or a terminal that is stopped, would stop the event loop at the next line, and with it every
+A pipe that is not read, or a terminal that is stopped, would stop the event loop at the next line, and with it every
 client and the renewal of the lock. Here lines wait in memory until they can be written, and are left out beyond a
 limit. A regular file takes every line at once.
 """
@@ -65,7 +65,7 @@ class LogOutput:
                     waiting[0] = line[count:]
         except BlockingIOError:  # the descriptor is another process's too, which has made it non-blocking
             return
-        except OSError:  # nobody will read any of it
+        except OSError:  # there is no reader, and will be none
             waiting.clear()
             self._waiting_bytes = 0
 

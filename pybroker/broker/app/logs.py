@@ -122,7 +122,7 @@ class _Handler(logging.StreamHandler[TextIO]):
             output.flush()
             if output.left_out and not output.is_behind:
                 count, output.left_out = output.left_out, 0
-                self._write(_made(logging.WARNING, f"{count:,} lines are left out here: nobody read the log"))
+                self._write(_made(logging.WARNING, f"{count:,} lines are left out here: the log was not read"))
         for record in self._limits.reports(final=final):
             self._write(record)
 

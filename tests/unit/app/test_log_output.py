@@ -106,7 +106,7 @@ def test_the_log_says_how_many_lines_it_left_out(pipe: Pipe, monkeypatch: pytest
             root.handlers[:] = before[0]
             root.setLevel(before[1])
     lines = text.decode().splitlines()
-    [told] = [line for line in lines if "nobody read the log" in line]
+    [told] = [line for line in lines if "the log was not read" in line]
     assert lines[-1] == told
     count = int(told.partition(" logs: ")[2].partition(" ")[0].replace(",", ""))
     assert count + len(lines) - 1 == 3_000
