@@ -52,7 +52,7 @@ class LogOutput:
         self.flush()
 
     def flush(self, wait_ms: int = 0) -> None:
-        """Write what the descriptor takes, waiting so many milliseconds for its reader; drop all if there is none."""
+        """Write what the descriptor takes, waiting so many milliseconds for its reader; leave all out if it fails."""
         waiting = self._waiting
         try:
             while waiting and self._poll.poll(wait_ms):
@@ -65,7 +65,8 @@ class LogOutput:
                     waiting[0] = line[count:]
         except BlockingIOError:  # the descriptor is another process's too, which has made it non-blocking
             return
-        except OSError:  # there is no reader, and will be none
+        except OSError:  # there is no reader any more, or the disk is full
+            self.left_out += len(waiting)
             waiting.clear()
             self._waiting_bytes = 0
 

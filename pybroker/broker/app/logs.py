@@ -19,6 +19,7 @@ from typing import Final, TextIO
 from pybroker.broker.app.log_limits import PERIOD_SECONDS, LogLimits
 from pybroker.broker.app.log_output import LogOutput
 from pybroker.broker.domain import audit
+from pybroker.counted import counted
 from pybroker.transports import client_log
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -122,7 +123,10 @@ class _Handler(logging.StreamHandler[TextIO]):
             output.flush()
             if output.left_out and not output.is_behind:
                 count, output.left_out = output.left_out, 0
-                self._write(_made(logging.WARNING, f"{count:,} lines are left out here: the log was not read"))
+                text = f"left out here, as the log could not be written: {counted(count, 'line')}"
+                self._write(_made(logging.WARNING, text))
+                if output.left_out:  # it still cannot
+                    output.left_out = count
         for record in self._limits.reports(final=final):
             self._write(record)
 

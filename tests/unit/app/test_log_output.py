@@ -79,14 +79,23 @@ def test_the_end_waits_for_the_reader_but_not_for_long(pipe: Pipe, monkeypatch: 
     assert set(pipe.read()) == {ord("x")}
 
 
-def test_what_nobody_will_read_is_dropped() -> None:
+def test_without_a_reader_nothing_waits() -> None:
     reader, writer = os.pipe()
     output = LogOutput(writer)
     output.write(b"x" * 200_000)
     os.close(reader)
     output.write(b"y")
-    assert not output.is_behind
+    assert (output.is_behind, output.left_out) == (False, 2)
     os.close(writer)
+
+
+def test_lines_for_which_a_disk_has_no_space_are_counted() -> None:
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    output = LogOutput(descriptor)
+    for _ in range(3):
+        output.write(b"x\n")
+    assert (output.is_behind, output.left_out) == (False, 3)
+    os.close(descriptor)
 
 
 def test_the_log_says_how_many_lines_it_left_out(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +115,8 @@ def test_the_log_says_how_many_lines_it_left_out(pipe: Pipe, monkeypatch: pytest
             root.handlers[:] = before[0]
             root.setLevel(before[1])
     lines = text.decode().splitlines()
-    [told] = [line for line in lines if "the log was not read" in line]
+    [told] = [line for line in lines if "left out here, as the log could not be written: " in line]
     assert lines[-1] == told
-    count = int(told.partition(" logs: ")[2].partition(" ")[0].replace(",", ""))
+    count = int(told.rpartition(": ")[2].removesuffix(" lines").replace(",", ""))
     assert count + len(lines) - 1 == 3_000
     assert "line 0 " in lines[0]
