@@ -1,4 +1,4 @@
-"""Writes the log to a descriptor without waiting for who reads it.
+"""Non-blocking output of log lines to a file descriptor.
 
 A pipe that is not read, or a terminal that is stopped, would stop the event loop at the next line, and with it every
 client and the renewal of the lock. Here lines wait in memory until they can be written, and are left out beyond a
@@ -9,7 +9,6 @@ import os
 import select
 import time
 from collections import deque
-from contextlib import suppress
 from typing import Final
 
 WAITING_BYTES_MAX: Final = 1 << 20
@@ -75,5 +74,3 @@ class LogOutput:
         ends_at = time.monotonic() + END_SECONDS
         while self._waiting and (seconds := ends_at - time.monotonic()) > 0:
             self.flush(int(seconds * 1000) + 1)
-        with suppress(KeyError):
-            self._poll.unregister(self._descriptor)

@@ -124,7 +124,7 @@ class _Handler(logging.StreamHandler[TextIO]):
             if output.left_out and not output.is_behind:
                 count, output.left_out = output.left_out, 0
                 text = f"left out here, as the log could not be written: {counted(count, 'line')}"
-                self._write(_made(logging.WARNING, text))
+                self._write(logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None))
                 if output.left_out:  # it still cannot
                     output.left_out = count
         for record in self._limits.reports(final=final):
@@ -181,10 +181,6 @@ def report() -> None:
     """Write the counts of lines that were left out for `PERIOD_SECONDS`."""
     for handler in _handlers:
         handler.report()
-
-
-def _made(level: int, text: str) -> logging.LogRecord:
-    return logging.LogRecord(__name__, level, __file__, 0, text, None, None)
 
 
 def instant(milliseconds: int) -> str:

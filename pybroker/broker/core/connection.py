@@ -285,7 +285,7 @@ class BrokerConnection(Owner):
         return self._host.would_schedule(message)
 
     def when_carried_out(self, callback: Callable[[], None]) -> None:
-        """Call back once everything accepted so far is carried out."""
+        """Call back once all earlier commands are complete."""
         if self._work is not None:
             self._unanswered.append(callback)
         else:

@@ -43,7 +43,7 @@ def login_refused(name: str | None, address: str, reason: str) -> None:
 
 
 def refused(user: str, address: str, reason: str) -> None:
-    """Log that a client was refused after its login, for the reason that it is told."""
+    """Log that a connection was rejected after a successful login, such as for a client id in use."""
     _log.info(
         "%s from %s refused: %s", shown(user), address, reason, extra=_fields("refused", user, address, reason=reason)
     )

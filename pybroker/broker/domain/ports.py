@@ -675,7 +675,7 @@ class ConnectionPort(Protocol):
         ...
 
     def when_carried_out(self, callback: Callable[[], None]) -> None:
-        """Call back once the commands of this connection so far are carried out, of which one may take many turns."""
+        """Call back once all earlier commands of this connection are complete; one may take many event-loop turns."""
         ...
 
     def when_durable(self, callback: Callable[[], None]) -> None:

@@ -77,6 +77,7 @@ def test_refused_connect_of_a_user_who_has_all_its_connections_has_that_remedy_a
     command, headers, body = parsed(answer)
     assert (command, headers["message"], headers["receipt-id"]) == ("ERROR", body, "1")
     assert body == "User u has 2 connections already: close some, or raise connections_per_user"
+    assert peer.link.closed
     [line] = [each for each in caplog.records if each.name == "pybroker.audit"]
     assert line.getMessage().endswith(f"refused: {body}")
     assert vars(line)["audit"]["event"] == "refused"
