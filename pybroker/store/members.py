@@ -27,12 +27,12 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self, cast
 
 from pybroker import fork_guard
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+from pybroker.broker.domain.role import Role
 
 NAME_LENGTH_MAX = 100
 FILE_BYTES_MAX = 65_536  # some thousand listeners; a limit because readers take a file whole
@@ -46,16 +46,6 @@ _SUFFIX = ".json"
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("@hhqqi0q")
 _WHOLE_FILE_WRITE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-
-
-class MemberRole(StrEnum):
-    """A member's present role."""
-
-    STANDBY = "STANDBY"
-    PROMOTING = "PROMOTING"
-    MASTER = "MASTER"
-    RELINQUISHING = "RELINQUISHING"
-    STOPPED = "STOPPED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +120,7 @@ class MemberRecord:
     """
 
     name: str
-    role: MemberRole
+    role: Role
     pid: int
     host: str
     version: str
@@ -435,7 +425,7 @@ def _member(record: Mapping[str, Any]) -> MemberRecord:
         known = _known(MemberRecord, record)
         if missing := _required(MemberRecord) - known.keys():
             raise ValueError(f"without {', '.join(sorted(missing))}")
-        known["role"] = MemberRole(known["role"])
+        known["role"] = Role(known["role"])
         if "listeners" in known:
             known["listeners"] = tuple(known["listeners"])
         for name, part in (("followed", Followed), ("load", Load)):

@@ -5,14 +5,16 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import trustme
 
 import pybroker
-from tests.integration.cluster import BrokerProcess, free_port
+from tests.integration.cluster import BrokerProcess, Pair, free_port
+from tests.integration.test_health import health_port
 
 pytestmark = pytest.mark.component("haproxy")
 
@@ -77,13 +79,19 @@ def behind(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Iter
         for name, check in zip(PORTS, ("check inter 50ms", "check check-send-proxy inter 50ms", ""), strict=True)
     )
     (tmp_path / "haproxy.cfg").write_text(CONFIGURATION.format(listeners=listeners))
+    with _haproxy(tmp_path / "haproxy.cfg", fronts.values()):
+        yield Installation(broker, fronts, tmp_path / "authority.pem")
+
+
+@contextlib.contextmanager
+def _haproxy(configuration: Path, fronts: Iterable[int]) -> Iterator[None]:
     program = shutil.which("haproxy")
     assert program is not None
-    proxy = subprocess.Popen([program, "-f", str(tmp_path / "haproxy.cfg"), "-db"])
+    proxy = subprocess.Popen([program, "-f", str(configuration), "-db"])
     try:
-        for port in fronts.values():
+        for port in fronts:
             _await_port(port)
-        yield Installation(broker, fronts, tmp_path / "authority.pem")
+        yield
     finally:
         proxy.terminate()
         proxy.wait(SECONDS)
@@ -136,3 +144,30 @@ def test_health_checks_of_haproxy_are_not_logged(behind: Installation) -> None:
             assert client.recv(1000).startswith(b"CONNECTED")
     assert behind.broker.terminate() == 0
     assert not any("closed:" in line or "refused" in line for line in behind.broker.lines)
+
+
+def test_clients_behind_haproxy_survive_the_end_of_a_master(tmp_path: Path) -> None:
+    """With the configuration of the examples, of which only addresses and ports are replaced."""
+    fronts = {61616: free_port(), 61613: free_port()}
+    text = (Path(__file__).parents[2] / "examples" / "haproxy.cfg").read_text()
+    for number, front in fronts.items():
+        text = text.replace(f"bind :{number}", f"bind 127.0.0.1:{front}")
+    with Pair(tmp_path / "store", "--health", "0") as pair:
+        pair.wait_for_standby()
+        for name, node in pair.nodes.items():
+            for number in fronts:
+                server = f"server {name} {name}.example:{number}"
+                assert server in text
+                text = text.replace(server, f"server {name} 127.0.0.1:{node.port} port {health_port(node)}")
+        (tmp_path / "haproxy.cfg").write_text(text.replace(" port 8162", ""))
+        uri = f"failover:(stomp://127.0.0.1:{fronts[61613]})?initialReconnectDelay=10&useExponentialBackOff=false"
+        with _haproxy(tmp_path / "haproxy.cfg", fronts.values()), pybroker.connect(uri) as connection:
+            for number in range(20):
+                connection.send("queue://x", str(number))
+            began = time.monotonic()
+            pair.wait_for_master().kill()
+            connection.send("queue://x", "20")
+            print(f"served again {time.monotonic() - began:.2f} s after the kill")
+            with connection.consumer("queue://x") as consumer:
+                received = [consumer.receive(timeout=SECONDS) for _ in range(21)]
+            assert [each and each.body for each in received] == [str(number) for number in range(21)]

@@ -27,10 +27,10 @@ from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.machine import Machine
 from pybroker.broker.app.node import Node
-from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.errors import BrokerError, LockNotHeld
 from pybroker.broker.domain.ports import LockProvider
+from pybroker.broker.domain.role import Role
 from pybroker.store.journal.files import System
 from tests.simulation.clients import PORTS, Client, Consumer, Producer, XAProducer
 from tests.simulation.disk import SimDisk, SimSystem, make_root

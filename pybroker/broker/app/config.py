@@ -129,6 +129,12 @@ class Config:
     stomp_ssl: int | None = _declared(port, None, "Port of the STOMP listener with TLS.")
     openwire_ssl: int | None = _declared(port, None, "Port of the OpenWire listener with TLS.")
     auto_ssl: int | None = _declared(port, None, "Port of a listener as `auto` with TLS.")
+    health: int | None = _declared(
+        port,
+        None,
+        description="Port of the health checks over HTTP, `/live`, `/ready`, `/master` and `/standby`, which every "
+        "member answers; `0` for any free one, `off` for none.",
+    )
     tls_certificate: Path | None = _declared(
         path,
         None,
@@ -658,7 +664,7 @@ class Config:
 
     def _check_listeners(self) -> None:
         users: dict[int, str] = {}
-        for name, number in self.ports().items():
+        for name, number in (self.ports() | {"health": self.health or 0}).items():
             if number and number in users:
                 raise ValueError(f"{users[number]} and {name} cannot both have port {number}")
             users[number] = name

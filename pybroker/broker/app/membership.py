@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pybroker import __version__
 from pybroker.broker.app.machine import clock
-from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.store.members import Followed, Load, MemberFile, MemberRecord, MemberRole, prune, read_members
+from pybroker.broker.domain.role import Role
+from pybroker.store.members import Followed, Load, MemberFile, MemberRecord, prune, read_members
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Membership:
         now = clock()
         self._member = MemberRecord(
             name=self.name,
-            role=MemberRole.STANDBY,
+            role=Role.STANDBY,
             pid=os.getpid(),
             host=socket.gethostname(),
             version=__version__,
@@ -122,12 +122,11 @@ class Membership:
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Write the entry soon, without blocking. An epoch of 0 leaves it unchanged."""
         now, member = clock(), self._member
-        new_role = MemberRole[role.name]
-        begins = new_role is not member.role
+        begins = role is not member.role
         self._write(
             replace(
                 member,
-                role=new_role,
+                role=role,
                 since_ms=now if begins else member.since_ms,
                 updated_ms=now,
                 promotions=member.promotions + (begins and role is Role.MASTER),

@@ -10,7 +10,6 @@ import contextlib
 import gc
 import logging
 import math
-import socket
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 
 from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.authentication import Authentication
+from pybroker.broker.app.binding import bind
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
@@ -26,12 +26,13 @@ from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.core.broker import BrokerCore
-from pybroker.broker.core.mastership import Action, Role, RoleEvent, decide
+from pybroker.broker.core.mastership import Action, RoleEvent, decide
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.errors import BrokerError, ConfigError, LockError, LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
+from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed
@@ -40,11 +41,6 @@ from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
 
 _log = logging.getLogger(__name__)
-
-_BIND_SECONDS = 5.0
-"""The time limit for binding the ports of a new master: a killed one's are free milliseconds after its lock."""
-
-_BIND_RETRY_SECONDS = 0.005
 
 _REPORT_SECONDS = 10.0
 """The interval of log lines with counts, such as of dead letters."""
@@ -276,7 +272,7 @@ class Node:
             self._security.rules.changed = broker.use_rules
         with contextlib.ExitStack() as unused:
             bound = {
-                setting: unused.enter_context(await self._bind(setting, port))
+                setting: unused.enter_context(await bind(machine, self._config.bind, port, setting))
                 for setting, port in self._config.ports().items()
             }
             ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
@@ -302,17 +298,6 @@ class Node:
         milliseconds = (asyncio.get_running_loop().time() - self._lock_won_at) * 1000
         _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), milliseconds)
         self._publish(self.role, listeners, term.store.epoch)
-
-    async def _bind(self, setting: str, port: int) -> socket.socket:
-        """Bind a port; waits until a dying master has released it."""
-        deadline = asyncio.get_running_loop().time() + _BIND_SECONDS
-        while True:
-            try:
-                return self._machine.bind(self._config.bind, port, setting)
-            except ConfigError:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-            await asyncio.sleep(_BIND_RETRY_SECONDS)
 
     def _begin_tasks(self, term: _Term) -> None:
         config = self._config

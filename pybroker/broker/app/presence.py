@@ -16,8 +16,8 @@ from pybroker.broker.app.config import Config
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.session_names import SERVES, UNABLE, notice, obstacle_notice
 from pybroker.broker.app.wiring import database_url
-from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import BrokerError
+from pybroker.broker.domain.role import Role
 from pybroker.locks.postgres.timing import Timing
 
 if TYPE_CHECKING:  # the driver is an extra

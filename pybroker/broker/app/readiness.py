@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.layout import layout
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
-from pybroker.store.members import MemberRole, read_members
+from pybroker.broker.domain.role import Role
+from pybroker.store.members import read_members
 from pybroker.transports.server import bind
 
 TRY_SECONDS = 10.0
@@ -69,7 +70,7 @@ def _ports_of_master(config: Config) -> Collection[int] | None:
         members = read_members(layout(config.store).members)
     except StoreUnavailable:
         return None
-    masters = [each.member for each in members if each.alive and each.member and each.member.role is MemberRole.MASTER]
+    masters = [each.member for each in members if each.alive and each.member and each.member.role is Role.MASTER]
     if len(masters) != 1 or not masters[0].listeners:
         return None
     if masters[0].host != socket.gethostname():

@@ -8,7 +8,10 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Union
 
 from pybroker import __version__
 from pybroker.broker.app import database, eventloop, logs, preflight, schedulers, signals, wiring
@@ -19,13 +22,16 @@ from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
 from pybroker.broker.app.security_files import SecurityFiles
-from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.role import Role
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
 from pybroker.store.members import read_members
 from pybroker.transports import connection
 from pybroker.transports.certificates import Certificates
+
+if TYPE_CHECKING:  # imported when the settings ask for it
+    from pybroker.broker.app.management import Management
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +46,9 @@ _CLEAR_SECONDS = 0.05
 
 _SPARE_FILES = 200
 """Descriptors for journal files, listeners and libraries, besides those of connections."""
+
+_Shown = Union[Membership, Presence, "Management"]
+"""Where the state of a member is shown."""
 
 
 def serve(config: Config) -> None:
@@ -148,20 +157,31 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     """Run until a stop is requested, with certificates, users and rules that may be replaced."""
     certificates = wiring.make_certificates(config)
     security = SecurityFiles(config)
+    management = await _open_management(config)
     watching = [asyncio.create_task(security.watch())]
+    if management is not None:
+        watching.append(asyncio.create_task(management.run()))
     if certificates is not None:
         certificates.warn(time.time())
         watching.append(asyncio.create_task(certificates.watch()))
     try:
-        await _run_repeatedly(config, shown, certificates, security)
+        await _run_repeatedly(config, [each for each in (shown, management) if each], certificates, security)
     finally:
         for each in watching:
             each.cancel()
 
 
+async def _open_management(config: Config) -> "Management | None":
+    if config.health is None:
+        return None
+    from pybroker.broker.app.management import open_management
+
+    return await open_management(config, config.health)
+
+
 async def _run_repeatedly(
     config: Config,
-    shown: Membership | Presence | None,
+    shown: Sequence[_Shown],
     certificates: Certificates | None,
     security: SecurityFiles,
 ) -> None:
@@ -171,13 +191,12 @@ async def _run_repeatedly(
     mostly temporary, as permanent ones were found at the start.
     """
     loop = asyncio.get_running_loop()
-    membership = shown if isinstance(shown, Membership) else None
+    membership = next((each for each in shown if isinstance(each, Membership)), None)
     creatable = wiring.creatable(config)
     while True:
-        publish = _publish_nothing if shown is None else shown.publish
-        node = Node(config, publish, certificates, creatable, security=security)
-        if shown is not None:
-            shown.obstacle = node.obstacle
+        node = Node(config, partial(_publish, shown), certificates, creatable, security=security)
+        for each in shown:
+            each.obstacle = node.obstacle
         if membership is not None:
             membership.followed = node.followed
             membership.totals = node.totals
@@ -224,8 +243,9 @@ def _free_former_term() -> None:
     gc.freeze()
 
 
-def _publish_nothing(role: Role, listeners: list[str], epoch: int) -> None:
-    """Publish nothing, for a store without other members."""
+def _publish(shown: Sequence[_Shown], role: Role, listeners: list[str], epoch: int) -> None:
+    for each in shown:
+        each.publish(role, listeners, epoch)
 
 
 def _write_no_core() -> None:

@@ -12,9 +12,10 @@ from pybroker.broker.app.logs import instant
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.wiring import is_locked, lock_paths
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.role import Role
 from pybroker.counted import counted
 from pybroker.locks.file import holder
-from pybroker.store.members import MemberRecord, MemberRole, MemberStatus, read_members
+from pybroker.store.members import MemberRecord, MemberStatus, read_members
 
 _SILENT_MS = 10_000
 """An entry is renewed every two seconds; one this old belongs to a process that hangs or cannot reach the store."""
@@ -47,7 +48,7 @@ class Status:
     def master(self) -> MemberStatus | None:
         """The living member whose role is master."""
         living = (entry for entry in self.members if entry.alive and entry.member)
-        return next((entry for entry in living if entry.member and entry.member.role is MemberRole.MASTER), None)
+        return next((entry for entry in living if entry.member and entry.member.role is Role.MASTER), None)
 
     @property
     def exit(self) -> Exit:
@@ -104,7 +105,7 @@ def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> t
     """Return the lock in a database that living members use, and True if one of them holds it."""
     files = {str(path) for path in locks}
     living = [entry.member for entry in members if entry.alive and entry.member and entry.member.lock not in files]
-    holding = [member for member in living if member.role is not MemberRole.STANDBY]
+    holding = [member for member in living if member.role is not Role.STANDBY]
     return ((holding or living)[0].lock, bool(holding)) if living else None
 
 
@@ -121,7 +122,7 @@ def _answer(status: Status) -> str:
         return f"master: {status.master.name} at {', '.join(status.master.member.listeners) or 'no listener'}"
     if not status.locked:
         return f"no master: {status.lock} is free"
-    if any(entry.alive and entry.member and entry.member.role is MemberRole.PROMOTING for entry in status.members):
+    if any(entry.alive and entry.member and entry.member.role is Role.PROMOTING for entry in status.members):
         return "no master yet: a member is being promoted"
     who = f"process {status.holder_pid}" if status.holder_pid and status.holder_pid > 0 else "another process"
     return f"no pybroker is master, but {who} holds {status.lock}: an ActiveMQ, or a member that is stepping back"
@@ -168,7 +169,7 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
     if member is None:
         return f"{'alive' if entry.alive else 'gone'}, {entry.problem}"
     where = f"pid {member.pid} on {member.host}"
-    if not entry.alive and member.role is MemberRole.STOPPED:
+    if not entry.alive and member.role is Role.STOPPED:
         return f"stopped at {instant(member.updated_ms)}, {where}"
     if not entry.alive:
         return f"gone, was {member.role.lower()} until {instant(member.updated_ms)} or a little later, {where}"
@@ -176,7 +177,7 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
     warning = f", SILENT for {silent // 1000} s" if silent > _SILENT_MS else ""
     if member.obstacle:
         warning += f", COULD NOT SERVE: {member.obstacle}"
-    epoch = f", epoch {member.epoch}" if member.role is MemberRole.MASTER else ""
+    epoch = f", epoch {member.epoch}" if member.role is Role.MASTER else ""
     return (
         f"{member.role.lower()} since {instant(member.since_ms)}{epoch}, {where}{_describe_followed(member)}{warning}"
     )
@@ -184,7 +185,7 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
 
 def _describe_followed(member: MemberRecord) -> str:
     """Return a standby's position in the journal, and its age by the standby's clock."""
-    if member.role is not MemberRole.STANDBY:
+    if member.role is not Role.STANDBY:
         return ""
     followed = member.followed
     if followed is None:

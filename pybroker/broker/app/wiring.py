@@ -30,6 +30,7 @@ from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
+from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.broker.domain.stomp.codec import encode_frame
@@ -46,7 +47,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.store import JournalStore
-from pybroker.store.members import MemberRole, read_members
+from pybroker.store.members import read_members
 from pybroker.store.memory import MemoryStore
 from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.memory import MemoryJobStore
@@ -326,7 +327,7 @@ def has_standby(config: Config) -> bool:
     except StoreUnavailable as error:
         _log.warning("cannot check for a standby: %s", error)
         return False
-    return any(each.alive and each.member is not None and each.member.role is MemberRole.STANDBY for each in members)
+    return any(each.alive and each.member is not None and each.member.role is Role.STANDBY for each in members)
 
 
 def _journal_settings(config: Config, archive: Path | None = None) -> JournalSettings:

@@ -18,15 +18,7 @@ instead: it must not write another byte.
 import enum
 from typing import NamedTuple
 
-
-class Role(enum.Enum):
-    """The role of a broker among the members that share its store."""
-
-    STANDBY = "standby"
-    PROMOTING = "promoting"
-    MASTER = "master"
-    RELINQUISHING = "relinquishing"
-    STOPPED = "stopped"
+from pybroker.broker.domain.role import Role
 
 
 class RoleEvent(enum.Enum):

@@ -21,9 +21,10 @@ from pybroker.broker.app.cli import commands
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.journal_cli import EXIT_DAMAGED, EXIT_REFUSED, EXIT_SOUND
 from pybroker.broker.domain.ports import LockProvider
+from pybroker.broker.domain.role import Role
 from pybroker.locks.file import FileLock
 from pybroker.store.journal.tools import journal_snapshot
-from pybroker.store.members import MemberFile, MemberRecord, MemberRole
+from pybroker.store.members import MemberFile, MemberRecord
 from tests.unit.store.tools.journals import add, subscribe, write
 
 ROOT = Path(__file__).parents[3]
@@ -300,7 +301,7 @@ def test_a_store_in_use_is_not_compacted(stores: Path, kind: str) -> None:
 
 
 MEMBER = MemberRecord(
-    name="amber", role=MemberRole.MASTER, pid=7, host="h", version="0", since_ms=1, started_ms=1, updated_ms=1
+    name="amber", role=Role.MASTER, pid=7, host="h", version="0", since_ms=1, started_ms=1, updated_ms=1
 )
 
 
@@ -316,8 +317,8 @@ def alive(store: Path, **fields: object) -> Iterator[MemberFile]:
 @pytest.mark.parametrize(
     ("fields", "lock"),
     [
-        ({"role": MemberRole.MASTER}, "postgres-row"),
-        ({"role": MemberRole.STANDBY}, "postgres-row"),
+        ({"role": Role.MASTER}, "postgres-row"),
+        ({"role": Role.STANDBY}, "postgres-row"),
         ({"lock_kind": "", "lock": "ACTIVEMQ_LOCK in db"}, "ACTIVEMQ_LOCK in db"),
         ({"lock_kind": "", "lock": "/a/kahadb/lock"}, "file"),
     ],
@@ -332,7 +333,7 @@ def test_store_of_a_living_member_is_not_compacted(
     with alive(stores / "mixed", **fields):
         before = sorted(stores.rglob("*"))
         done = run("compact", named)
-        role = fields.get("role", MemberRole.MASTER)
+        role = fields.get("role", Role.MASTER)
         assert done.exit_code == EXIT_REFUSED
         assert f"member amber (process 7 on h) is alive as {role}, with lock = {lock}; stop every member" in done.stderr
         assert journal_lock.is_in_use(stores / "mixed" / "kahadb")

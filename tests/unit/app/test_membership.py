@@ -9,10 +9,11 @@ import pytest
 
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.store.members import MemberFile, MemberRecord, MemberRole, read_members
+from pybroker.broker.domain.role import Role
+from pybroker.store.members import MemberFile, MemberRecord, read_members
 
 OTHER = MemberRecord(
-    name="other", role=MemberRole.MASTER, pid=1, host="h", version="0", since_ms=1, started_ms=1, updated_ms=1
+    name="other", role=Role.MASTER, pid=1, host="h", version="0", since_ms=1, started_ms=1, updated_ms=1
 )
 IN_DATABASE = "ACTIVEMQ_LOCK in db:5432/activemq"
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pybroker.broker.app import binding, wiring
 from pybroker.broker.app import node as node_module
-from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.node import Node
-from pybroker.broker.core.mastership import Role
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
+from pybroker.broker.domain.role import Role
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.store.memory import MemoryStore
 
@@ -188,7 +188,7 @@ def test_a_recovery_that_fails_gives_the_lock_back(live, registry, member):
 
 
 def test_a_taken_port_gives_the_lock_back(live, registry, monkeypatch):
-    monkeypatch.setattr(node_module, "_BIND_SECONDS", 0.0)
+    monkeypatch.setattr(binding, "_BIND_SECONDS", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         member = Member(port=taken.getsockname()[1])
 

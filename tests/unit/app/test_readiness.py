@@ -11,7 +11,8 @@ import pytest
 from pybroker.broker.app import readiness
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.readiness import Readiness, find_obstacle
-from pybroker.store.members import MemberFile, MemberRecord, MemberRole
+from pybroker.broker.domain.role import Role
+from pybroker.store.members import MemberFile, MemberRecord
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def publish_master(stack: ExitStack, store: Path, listener: str, host: str = "")
     file.publish(
         MemberRecord(
             name="master",
-            role=MemberRole.MASTER,
+            role=Role.MASTER,
             pid=1,
             host=host or socket.gethostname(),
             version="0",

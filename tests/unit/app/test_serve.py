@@ -13,7 +13,8 @@ from pybroker.broker.app import journal_lock, serve
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.store.members import MemberFile, MemberRecord, MemberRole, read_members
+from pybroker.broker.domain.role import Role
+from pybroker.store.members import MemberFile, MemberRecord, read_members
 
 
 @contextlib.contextmanager
@@ -23,7 +24,7 @@ def member_on(directory: Path, host: str) -> Iterator[None]:
     file.publish(
         MemberRecord(
             name="other",
-            role=MemberRole.MASTER,
+            role=Role.MASTER,
             pid=1,
             host=host,
             version="0",

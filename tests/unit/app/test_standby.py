@@ -13,10 +13,11 @@ from pybroker.broker.app import standby as standby_module
 from pybroker.broker.app.machine import Machine
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.status import Status, describe
+from pybroker.broker.domain.role import Role
 from pybroker.store.journal import id_cache
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import data_file_name
-from pybroker.store.members import Followed, Load, MemberRecord, MemberRole, MemberStatus
+from pybroker.store.members import Followed, Load, MemberRecord, MemberStatus
 from tests.unit.store.states import add, append, batch, write_file
 
 SECONDS = 20.0
@@ -123,7 +124,7 @@ def test_an_unexpected_failure_does_not_end_it(
 
 STANDBY = MemberRecord(
     name="b",
-    role=MemberRole.STANDBY,
+    role=Role.STANDBY,
     pid=1,
     host="host",
     version="0",
@@ -139,7 +140,7 @@ STANDBY = MemberRecord(
     [
         (STANDBY, ", follows db-43.log at 3,141,592, 0.5 s behind: 1,000,000 messages"),
         (replace(STANDBY, followed=None), ", reading the journal"),
-        (replace(STANDBY, role=MemberRole.MASTER, followed=None), "pid 1 on host"),
+        (replace(STANDBY, role=Role.MASTER, followed=None), "pid 1 on host"),
     ],
 )
 def test_status_shows_how_far_a_standby_is(member: MemberRecord, expected: str) -> None:
@@ -162,11 +163,11 @@ def test_status_shows_how_far_a_standby_is(member: MemberRecord, expected: str) 
 @pytest.mark.parametrize(
     ("role", "expected"),
     [
-        (MemberRole.STOPPED, r"stopped at [-\d]+ [:\d]+, pid 1 on host"),
-        (MemberRole.MASTER, r"gone, was master until [-\d]+ [:\d]+ or a little later, pid 1 on host"),
+        (Role.STOPPED, r"stopped at [-\d]+ [:\d]+, pid 1 on host"),
+        (Role.MASTER, r"gone, was master until [-\d]+ [:\d]+ or a little later, pid 1 on host"),
     ],
 )
-def test_status_distinguishes_a_stop_from_a_crash(role: MemberRole, expected: str) -> None:
+def test_status_distinguishes_a_stop_from_a_crash(role: Role, expected: str) -> None:
     entry = MemberStatus(name="b", alive=False, member=replace(STANDBY, role=role))
     status = Status(store="/s", lock="/s/lock", locked=False, holder_pid=None, members=[entry], now_ms=0)
     assert re.search(f"{expected}$", describe(status)[1])
@@ -203,7 +204,7 @@ def test_status_shows_the_loop_lag_and_the_cause_of_a_long_turn(milliseconds: in
         loop_lag_ms=milliseconds,
         loop_lag_cause="input of 10.0.0.1:5 1250 ms",
     )
-    member = replace(STANDBY, role=MemberRole.MASTER, followed=None, load=load)
+    member = replace(STANDBY, role=Role.MASTER, followed=None, load=load)
     status = Status(
         store="/s",
         lock="/s/lock",
@@ -232,7 +233,7 @@ def test_status_shows_memory_and_a_full_spool(free_bytes: int, shown: str) -> No
         spool_bytes=39 << 20,
         is_spool_full=True,
     )
-    member = replace(STANDBY, role=MemberRole.MASTER, followed=None, load=load)
+    member = replace(STANDBY, role=Role.MASTER, followed=None, load=load)
     status = Status(
         store="/s",
         lock="/s/lock",

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pybroker.broker.core.mastership import Action, Role, RoleEvent, decide
+from pybroker.broker.core.mastership import Action, RoleEvent, decide
+from pybroker.broker.domain.role import Role
 
 EXPECTED = {
     (Role.STANDBY, RoleEvent.LOCK_ACQUIRED): Role.PROMOTING,

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+from pybroker.broker.domain.role import Role
 from pybroker.store import members
 from pybroker.store.members import (
     FILE_BYTES_MAX,
@@ -24,7 +25,6 @@ from pybroker.store.members import (
     Load,
     MemberFile,
     MemberRecord,
-    MemberRole,
     MemberStatus,
     prune,
     read_members,
@@ -35,7 +35,7 @@ DAY_MS = 86_400_000
 
 MASTER = MemberRecord(
     name="amber",
-    role=MemberRole.MASTER,
+    role=Role.MASTER,
     pid=4711,
     host="amber.example.org",
     version="0.1.0",
@@ -96,7 +96,7 @@ def test_what_a_member_publishes_is_what_readers_get(directory: Path) -> None:
 
 
 def test_the_last_publication_counts_however_long_the_one_before(directory: Path) -> None:
-    standby = replace(MASTER, role=MemberRole.STANDBY, listeners=())
+    standby = replace(MASTER, role=Role.STANDBY, listeners=())
     many = replace(MASTER, listeners=tuple(f"stomp://amber.example.org:{port}" for port in range(20_000, 20_500)))
     with claimed(directory, "amber") as member_file:
         for member in (MASTER, many, standby, MASTER):
@@ -117,7 +117,7 @@ def test_the_file_is_rewritten_in_place_and_plain_json(directory: Path) -> None:
 
 def test_members_are_listed_by_name_with_the_dead_ones(directory: Path) -> None:
     with claimed(directory, "onyx") as dead:
-        dead.publish(replace(MASTER, name="onyx", role=MemberRole.STOPPED))
+        dead.publish(replace(MASTER, name="onyx", role=Role.STOPPED))
     with claimed(directory, "amber"):
         found = [(status.name, status.alive) for status in read_members(directory)]
     assert found == [("amber", True), ("onyx", False)]
