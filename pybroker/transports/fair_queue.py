@@ -246,7 +246,7 @@ class FairQueue:
 
     def _begin_turn(self, now: float) -> None:
         if not self.begun_at:
-            self.begun_at = now
+            self.begun_at = EFFORT.turn_at = now
             self._turn += 1
             self._turn_ends_at = now + DIRECT_SECONDS
             self.credit = UNMEASURED_BYTES

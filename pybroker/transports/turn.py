@@ -30,6 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.transports.fair_queue import FairQueue
 from pybroker.transports.loop_lag import TICK_SECONDS, WARNING_SECONDS, LongTurn, LoopLag
 
@@ -149,7 +150,7 @@ class Turn:
 
     def measure(self, name: str, task: Callback) -> None:
         """Run a periodic task, and record how long it took."""
-        begun = self._monotonic()
+        begun = EFFORT.turn_at = self._monotonic()
         try:
             task()
         finally:
@@ -174,7 +175,7 @@ class Turn:
             self._loop.call_soon(self._end)
 
     def _posted(self, callback: Callback) -> None:
-        begun = self._monotonic()
+        begun = EFFORT.turn_at = self._monotonic()
         try:
             callback()
         finally:
@@ -188,7 +189,7 @@ class Turn:
         self._is_scheduled = False
         fair = self.input
         begun = fair.begun_at
-        read = spread = committed = self._monotonic()
+        read = spread = committed = EFFORT.turn_at = self._monotonic()
         if self._spread:
             self._run_spread(read + SPREAD_SECONDS)
             spread = committed = self._monotonic()

@@ -34,7 +34,7 @@ _SILENT_SECONDS: Final = 30.0
 
 _AGAIN_SECONDS: Final = 1.0
 _AGAIN_SECONDS_MAX: Final = 60.0
-"""The pause before the process is started again doubles up to this, and begins again at the first once it has run as long."""
+"""The pauses before the process is started again: each is twice as long, until it runs for as long as the longest."""
 
 _PASSED_ON: Final = ("PATH", "PYTHON", "LD_", "LANG", "LC_", "TZ")
 """How the environment variables begin that the process gets: others may have passwords."""

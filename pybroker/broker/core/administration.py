@@ -8,7 +8,7 @@ from operator import itemgetter
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.runtime import CoreRuntime
-from pybroker.broker.domain.admin import Totals
+from pybroker.broker.domain.admin import Counters, Totals
 from pybroker.broker.domain.destination import Destination
 
 
@@ -64,6 +64,11 @@ class Administration:
             return len(queue.consumers)
         topic = self._destinations.topics.get(destination)
         return 0 if topic is None else topic.subscription_count + len(topic.durables) + len(topic.joining)
+
+    def counters(self, destination: Destination) -> Counters | None:
+        """Return the counts of a queue or topic; None if it does not exist."""
+        existing = self._destinations.existing(destination)
+        return None if existing is None else existing.counters()
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes, the largest first."""

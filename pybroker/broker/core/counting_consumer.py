@@ -74,15 +74,15 @@ class CountingConsumer(BrokerConsumer):
 
     Attributes:
         in_flight: the number of outstanding deliveries.
+        offered_count: the number of all deliveries.
     """
 
-    __slots__ = ("_offered", "in_flight")
+    __slots__ = ("in_flight", "offered_count")
 
     def __init__(self, connection: Owner, request: ConsumerRequest, deliver: Deliver, *, prefetch: int) -> None:
         super().__init__(connection, request, deliver, prefetch=prefetch)
         self.in_flight = 0
-        self._offered = 0
-        """The number of all deliveries so far."""
+        self.offered_count = 0
 
     @property
     def outstanding_count(self) -> int:
@@ -91,7 +91,7 @@ class CountingConsumer(BrokerConsumer):
 
     def offer(self, reference: Reference) -> None:
         """Deliver a reference, which gets its number among the deliveries of this consumer; it is not kept."""
-        self._offered = reference.delivery = self._offered + 1
+        self.offered_count = reference.delivery = self.offered_count + 1
         self.in_flight += 1
         if self._pulled:
             self._pulled -= 1
@@ -126,7 +126,7 @@ class CountingConsumer(BrokerConsumer):
         A later delivery that was rejected before counts as one of these; the next call corrects the number.
         """
         if isinstance(delivery, Reference):
-            self.acknowledge_oldest(delivery.delivery - (self._offered - self.in_flight), transaction)
+            self.acknowledge_oldest(delivery.delivery - (self.offered_count - self.in_flight), transaction)
 
     def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
         """Settle as many deliveries as these."""
@@ -176,5 +176,9 @@ class CountingConsumer(BrokerConsumer):
 
     def _giving_back(self, seen_to: int) -> Steps:
         """Return nothing: no delivery is kept."""
-        self.in_flight = 0
         return iter(())
+
+    def _leave(self) -> None:
+        """Leave the backlogs, which count what was outstanding, and the connection."""
+        super()._leave()
+        self.in_flight = 0

@@ -48,9 +48,23 @@ class CoveredTopic:
         is_covered: False while subscriptions that match the new topic do not cover it yet.
         held: counts the messages in memory that wait for subscriptions.
         history: the messages kept for retroactive consumers.
+        dispatched: the number of deliveries, without those to open subscriptions that are not durable.
+        dequeued: the number of acknowledgements, each for one subscription, without those of the same ones.
+        expired: how often a message had expired before it was delivered to a subscription.
     """
 
-    __slots__ = ("destination", "durables", "held", "history", "is_covered", "joining", "policy")
+    __slots__ = (
+        "dequeued",
+        "destination",
+        "dispatched",
+        "durables",
+        "expired",
+        "held",
+        "history",
+        "is_covered",
+        "joining",
+        "policy",
+    )
 
     def __init__(self, destination: Destination, *, clock: Clock, policy: DestinationPolicy, usage: Usage) -> None:
         self.destination = destination
@@ -58,6 +72,9 @@ class CoveredTopic:
         self.durables: dict[Durable, None] = {}
         self.joining: dict[Durable, None] = {}
         self.is_covered = True
+        self.dispatched = 0
+        self.dequeued = 0
+        self.expired = 0
         self.held = SharedUsage(usage)
         self.history = RetainedHistory(policy.subscription_recovery_policy, clock, usage)
 
@@ -92,7 +109,7 @@ class Durable(StoredSource):
         unvouched: topics that it has begun to cover meanwhile, which its user may not be allowed to read.
     """
 
-    __slots__ = ("_held", "_matches", "_rights", "consumer", "info", "is_recovered", "reader", "topics", "unvouched")
+    __slots__ = ("_covered", "_matches", "_rights", "consumer", "info", "is_recovered", "reader", "topics", "unvouched")
 
     def __init__(
         self,
@@ -109,7 +126,7 @@ class Durable(StoredSource):
         self.info = info
         self.topics: list[CoveredTopic] = []
         self.consumer: BrokerConsumer | None = None
-        self._held: dict[Destination, SharedUsage] = {}
+        self._covered: dict[Destination, CoveredTopic] = {}
         self._matches = matches
         self.reader: Rights | None = None
         self.is_recovered = False
@@ -164,13 +181,13 @@ class Durable(StoredSource):
 
     def is_on(self, topic: Destination) -> bool:
         """Return True if the subscription covers a topic."""
-        return topic in self._held
+        return topic in self._covered
 
     def join(self, topic: CoveredTopic) -> None:
         """Cover a topic: get its messages from now on."""
         self.topics.append(topic)
         topic.add_durable(self)
-        self._held[topic.destination] = topic.held
+        self._covered[topic.destination] = topic
         self.paging = topic.usage.paging
         self.paging.backlogs.add(self)
         self._recompute_watermark()
@@ -195,9 +212,12 @@ class Durable(StoredSource):
 
     def append(self, message: Message) -> None:
         """Append a message to the backlog."""
+        if not self.pending.count:
+            self.waits.forget()
+        self.waits.begin(self._next_sequence)
         self.pending.append(Reference(message, self, self._next_sequence))
         self._next_sequence += 1
-        held = self._held[message.destination]
+        held = self._covered[message.destination].held
         held.acquire(message, REFERENCE_BYTES)
         self._record_expiry(message)
         usage = held.usage
@@ -239,6 +259,9 @@ class Durable(StoredSource):
                 self.forget(reference, None, RemovalReason.UNMATCHED)
                 self.settle(reference)
             else:
+                self.waits.end(reference.sequence)
+                self.dispatched += 1
+                self._covered[reference.message.destination].dispatched += 1
                 receiver.offer(reference)
 
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
@@ -265,12 +288,12 @@ class Durable(StoredSource):
         """Add messages that have been read back to the memory usage."""
         super().count_in(references)
         for reference in references:
-            self._held[reference.message.destination].acquire(reference.message, REFERENCE_BYTES)
+            self._covered[reference.message.destination].held.acquire(reference.message, REFERENCE_BYTES)
 
     def count_out(self, references: Sequence[Reference]) -> None:
         """Subtract paged-out messages from the memory usage; this may call back producers that wait for memory."""
         for reference in references:
-            self._held[reference.message.destination].release(reference.message, REFERENCE_BYTES)
+            self._covered[reference.message.destination].held.release(reference.message, REFERENCE_BYTES)
 
     def forget(
         self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
@@ -281,7 +304,21 @@ class Durable(StoredSource):
     def settle(self, reference: Reference) -> None:
         """Mark a reference as settled, and release its memory."""
         reference.state = ReferenceState.SETTLED
-        self._held[reference.message.destination].release(reference.message, REFERENCE_BYTES)
+        self.dequeued += 1
+        topic = self._covered[reference.message.destination]
+        topic.dequeued += 1
+        topic.held.release(reference.message, REFERENCE_BYTES)
+
+    def count_expired(self, message: Message) -> None:
+        """Count a message that has expired."""
+        super().count_expired(message)
+        self._covered[message.destination].expired += 1
+
+    def in_flight_of(self, topic: Destination) -> int:
+        """Return the number of outstanding messages of one topic."""
+        if len(self.topics) == 1:
+            return self.counters().in_flight
+        return sum(reference.message.destination == topic for reference in self.in_flight())
 
     def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
         """Remove the body of a delivered message from memory if it can be read back."""
@@ -300,7 +337,7 @@ class Durable(StoredSource):
         return self.topics[0].usage if self.topics else _NO_USAGE
 
     def _replace(self, reference: Reference, message: Message) -> None:
-        held, replaced = self._held[message.destination], reference.message
+        held, replaced = self._covered[message.destination].held, reference.message
         held.acquire(message, REFERENCE_BYTES)
         reference.message = message
         held.release(replaced, REFERENCE_BYTES)

@@ -63,6 +63,10 @@ class Pager(Protocol):
         """Add messages that have been read back to the memory usage."""
         ...
 
+    def lose(self, count: int) -> None:
+        """Count messages that do not wait any more, because the store has lost them, or left them by mistake."""
+        ...
+
     def release_place(self, place: int) -> None:
         """Free the place in the spool of a message that is not paged out any more."""
         ...
@@ -455,6 +459,7 @@ class Pending:
             for ref in refs[:count]:
                 if ref.sequence not in found and self.paged_out.discard(ref.sequence):
                     self.count -= 1
+                    self._required_pager.lose(1)
             self._drop_empty_index()
         return references, refs[count - 1].sequence
 

@@ -24,6 +24,7 @@ from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless, without_body
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
+from pybroker.broker.core.message_sizes import MessageSizes
 from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.pending import Pending
@@ -57,7 +58,11 @@ _MANY_CONSUMERS: Final = 64
 
 
 class Queue(StoredSource):
-    """One queue: the backlog of all its consumers. A temporary queue stores nothing, and ends with its connection."""
+    """One queue: the backlog of all its consumers. A temporary queue stores nothing, and ends with its connection.
+
+    Attributes:
+        sizes: the sizes of the messages that were sent to it.
+    """
 
     __slots__ = (
         "_answers",
@@ -69,6 +74,7 @@ class Queue(StoredSource):
         "consumer_set",
         "destination",
         "gate",
+        "sizes",
         "usage",
     )
 
@@ -86,6 +92,7 @@ class Queue(StoredSource):
         self.destination = destination
         self.consumer_set = ConsumerSet(policy)
         self.usage = usage
+        self.sizes = MessageSizes()
         self.paging = usage.paging
         self.gate = Gate(self.enqueue, store, usage)
         self.paging.backlogs.add(self)
@@ -138,7 +145,9 @@ class Queue(StoredSource):
         """Deliver a message to a consumer with capacity that accepts it, or append it to the queue."""
         reference = Reference(message, self, self._next_sequence, redelivery_count)
         self._next_sequence += 1
-        self.usage.acquire(message.size)
+        size = message.size
+        self.sizes.add(size)
+        self.usage.acquire(size)
         if message.expiration:
             if self.is_expired(message):
                 self.expire(reference)
@@ -275,6 +284,7 @@ class Queue(StoredSource):
     def settle(self, reference: Reference) -> None:
         """Mark a reference as settled, and release its memory."""
         reference.state = _SETTLED
+        self.dequeued += 1
         self.usage.release(reference.message.size)
 
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
@@ -327,6 +337,9 @@ class Queue(StoredSource):
     def _append(self, reference: Reference) -> None:
         """Append a message that waits."""
         self._wake()
+        if not self.pending.count:
+            self.waits.forget()
+        self.waits.begin(reference.sequence)
         self.pending.append(reference)
         reference.message.decoded = None  # saves memory: the fields are decoded again when they are needed
         usage = self.usage
@@ -378,6 +391,7 @@ class Queue(StoredSource):
             reference.message = first_of_group(message)
         if len(consumer_set.all) > 1:
             consumer_set.rotate(consumer)
+        self.dispatched += 1
         consumer.offer(reference)
 
     def _deliver_oldest(self, consumer: BrokerConsumer | None) -> None:
@@ -406,6 +420,7 @@ class Queue(StoredSource):
             if reference.message.expiration and self.is_expired(reference.message):
                 self.expire(reference)
             else:
+                self.waits.end(reference.sequence)
                 self._deliver(reference, receiver)
 
     def _search(self, consumers: Sequence[BrokerConsumer]) -> None:
@@ -463,6 +478,7 @@ class Queue(StoredSource):
                 receiver = self.consumer_set.choose(reference)
             if receiver is not None:
                 self.pending.remove(reference, _DISPATCHED)
+                self.waits.end(reference.sequence)
                 self._deliver(reference, receiver)
                 if not receiver.has_capacity:
                     self._piece_left = left - 1

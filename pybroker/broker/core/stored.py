@@ -36,6 +36,8 @@ from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.usage import Usage
+from pybroker.broker.core.waiting_times import WaitingTimes
+from pybroker.broker.domain.admin import Counters
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import BodilessMessage, Message
@@ -59,7 +61,14 @@ _IN_STORE: Final = IN_STORE
 
 
 class StoredSource(DeliverySource):
-    """A backlog whose messages are in the store; derived classes choose the consumers."""
+    """A backlog whose messages are in the store; derived classes choose the consumers.
+
+    Attributes:
+        dispatched: the number of deliveries to consumers.
+        dequeued: the number of messages that were acknowledged, have expired, or were dead-lettered.
+        expired: those of them that have expired.
+        waits: how long messages wait for a consumer.
+    """
 
     __slots__ = (
         "_clock",
@@ -68,19 +77,25 @@ class StoredSource(DeliverySource):
         "_is_closed",
         "_is_paging_out",
         "_is_spooling",
+        "_lost_count",
         "_next_expiry",
         "_next_sequence",
         "_next_stored_expiry",
         "_on_disk_before",
         "_page_out_at",
         "_progress",
+        "_recovered_count",
         "_scanned",
         "_store",
         "_subscription_key",
         "_unread",
+        "dequeued",
+        "dispatched",
+        "expired",
         "paging",
         "pending",
         "policy",
+        "waits",
     )
 
     def __init__(
@@ -93,6 +108,12 @@ class StoredSource(DeliverySource):
         subscription_key: str | None = None,
     ) -> None:
         self.policy = policy
+        self.waits = WaitingTimes()
+        self.dispatched = 0
+        self.dequeued = 0
+        self.expired = 0
+        self._recovered_count = 0
+        self._lost_count = 0
         self.paging = Paging()
         self.pending = pending(prioritized=policy.prioritized_messages, pager=self)
         self._store = store
@@ -137,6 +158,25 @@ class StoredSource(DeliverySource):
     @abstractmethod
     def in_flight(self) -> list[Reference]:
         """Return the outstanding messages of all consumers, oldest first."""
+
+    def counters(self) -> Counters:
+        """Return the counts of messages; those that are acknowledged in an open transaction are in flight."""
+        size = self._next_sequence - self.dequeued - self._lost_count
+        return Counters(
+            size=size,
+            enqueued=self._next_sequence - self._recovered_count,
+            dispatched=self.dispatched,
+            dequeued=self.dequeued,
+            expired=self.expired,
+            in_flight=size - self.pending.count,
+            wait_seconds=self.waits.total,
+            wait_seconds_max=self.waits.longest,
+            wait_seconds_min=self.waits.shortest,
+        )
+
+    def lose(self, count: int) -> None:
+        """Count messages that are not in the backlog any more; see `Pager`."""
+        self._lost_count += count
 
     def drop_if_expired(self, reference: Reference) -> bool:
         """Remove a waiting message if it has expired; return True if it had."""
@@ -243,6 +283,7 @@ class StoredSource(DeliverySource):
         """
         self.pending.recover(destination, ids, start=self._next_sequence, delivered=delivered)
         self._next_sequence += len(ids)
+        self._recovered_count += len(ids)
         self._next_stored_expiry = -1  # unknown until they are read
 
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
@@ -489,6 +530,11 @@ class StoredSource(DeliverySource):
         self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
         self.forget(reference, None, RemovalReason.DISCARDED)
         self.settle(reference)
+        self.count_expired(reference.message)
+
+    def count_expired(self, message: Message) -> None:
+        """Count a message that has expired."""
+        self.expired += 1
 
     def _has_on_disk(self, reference: Reference) -> bool:
         """Return True if the store has a message on disk, from where it can be read back."""

@@ -19,18 +19,22 @@ from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.durable import CoveredTopic, Durable
 from pybroker.broker.core.durable_fan_out import DurableFanOut
 from pybroker.broker.core.gate import Gate
+from pybroker.broker.core.message_sizes import MessageSizes
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.paging import CLOCK_MASK, PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.subscription_groups import (
+    DeliveryCounts,
     GroupedSubscription,
     SubscriptionGroup,
     SubscriptionIndex,
     following,
     place_of,
 )
+from pybroker.broker.core.topic_deliveries import TopicDeliveries
 from pybroker.broker.core.usage import Usage
+from pybroker.broker.domain.admin import Counters
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.message import Message
@@ -67,7 +71,12 @@ Discarded = Callable[["TopicSubscription", Message], None]
 
 
 class Topic(CoveredTopic):
-    """One topic."""
+    """One topic.
+
+    Attributes:
+        published: the number of messages.
+        sizes: their sizes.
+    """
 
     __slots__ = (
         "_direct",
@@ -81,6 +90,8 @@ class Topic(CoveredTopic):
         "_store",
         "_under_way",
         "gate",
+        "published",
+        "sizes",
     )
 
     def __init__(
@@ -111,6 +122,8 @@ class Topic(CoveredTopic):
         self._durable_fan_out: DurableFanOut | None = None
         """Passes messages to the durable subscriptions; None until there is one."""
         self.gate = Gate(self.publish, store, usage)
+        self.published = 0
+        self.sizes = MessageSizes()
         self._store = store
 
     @property
@@ -151,6 +164,8 @@ class Topic(CoveredTopic):
 
     def publish(self, message: Message) -> None:
         """Pass a message to every subscription."""
+        self.published += 1
+        self.sizes.add(message.size)
         message = self.history.add(message)
         direct = self._direct
         if direct is None or len(message.data) > LARGE_BYTES:
@@ -204,6 +219,26 @@ class Topic(CoveredTopic):
         self._named.discard(subscription)
         self.forget_receivers()
 
+    def counters(self) -> Counters:
+        """Return the counts of messages. A message counts once for each subscription that it was delivered to."""
+        dispatched, dequeued, in_flight = self.dispatched, self.dequeued, 0
+        for group in self._find_groups():
+            for subscription in group.members:
+                deliveries = subscription.deliveries_of(self.destination)
+                dispatched += deliveries.dispatched
+                dequeued += deliveries.dequeued
+                in_flight += deliveries.in_flight
+        for durable in self.durables:
+            in_flight += durable.in_flight_of(self.destination)
+        return Counters(
+            size=0,
+            enqueued=self.published,
+            dispatched=dispatched,
+            dequeued=dequeued,
+            expired=self.expired,
+            in_flight=in_flight,
+        )
+
     def forget_receivers(self) -> None:
         """Look the subscriptions up again for the next message."""
         self._groups = self._receivers = self._direct = None
@@ -211,6 +246,9 @@ class Topic(CoveredTopic):
     def close(self) -> None:
         """Release the memory of its messages: the topic is deleted."""
         self._under_way.clear()
+        for group in self._find_groups():
+            for subscription in group.members:
+                subscription.forget_topic(self.destination)
         if self._durable_fan_out is not None:
             self._durable_fan_out.close()
         self._index.forget(self)
@@ -380,6 +418,7 @@ class TopicSubscription(GroupedSubscription):
         "_clock",
         "_consumer",
         "_dead_letters",
+        "_deliveries",
         "_discarded",
         "_is_deferred",
         "_is_of_wildcard",
@@ -418,6 +457,8 @@ class TopicSubscription(GroupedSubscription):
         self._is_deferred = False  # True while delivery continues in a later turn of the event loop
         self._topics: dict[Destination, Topic] = {}
         """The topics that it names; if it names a wildcard, all topics of the broker."""
+        self._deliveries: TopicDeliveries | None = None
+        """Counts by topic what is delivered of several topics; None for one topic."""
         self._is_of_wildcard = False
         consumer.add_source(self)
 
@@ -439,6 +480,8 @@ class TopicSubscription(GroupedSubscription):
     def join(self, topic: Topic) -> None:
         """Subscribe to a topic by its name; a retroactive consumer first gets its history."""
         self._topics[topic.destination] = topic
+        if len(self._consumer.request.destinations) > 1 and self._deliveries is None:
+            self._deliveries = TopicDeliveries()
         self._limit_bytes(topic.usage.broker.limit)
         self.recall(topic)
         topic.join(self)
@@ -452,6 +495,7 @@ class TopicSubscription(GroupedSubscription):
         """
         self._topics = topics
         self._is_of_wildcard = True
+        self._deliveries = TopicDeliveries()
         self._limit_bytes(memory)
 
     def recall(self, topic: Topic) -> None:
@@ -466,9 +510,34 @@ class TopicSubscription(GroupedSubscription):
         self.when_drained = None
         self._waiting_bytes = 0
         self._drop_waiting()
+        self._leave_counts()
         if not self._is_of_wildcard:
             for topic in self._topics.values():
                 topic.leave(self)
+
+    def deliveries_of(self, topic: Destination) -> DeliveryCounts:
+        """Return the counts of the deliveries of a topic. What is dropped for a slow consumer counts as dequeued."""
+        consumer, deliveries = self._consumer, self._deliveries
+        if deliveries is None:
+            offered = consumer.offered_count
+            return DeliveryCounts(offered, offered - consumer.in_flight + self.dropped, consumer.in_flight)
+        deliveries.settle(consumer.in_flight)
+        dispatched, dequeued = deliveries.dispatched[topic], deliveries.dequeued[topic]
+        return DeliveryCounts(dispatched, dequeued + deliveries.dropped[topic], dispatched - dequeued)
+
+    def forget_topic(self, topic: Destination) -> None:
+        """Forget the counts of a topic that is deleted."""
+        if self._deliveries is not None:
+            self._deliveries.forget(topic)
+
+    def _leave_counts(self) -> None:
+        """Leave the counts of this subscription, which ends, to its topics."""
+        deliveries = self._deliveries
+        for destination in self._topics if deliveries is None else list(deliveries.dispatched):
+            if (topic := self._topics.get(destination)) is not None:
+                counts = self.deliveries_of(destination)
+                topic.dispatched += counts.dispatched
+                topic.dequeued += counts.dequeued
 
     def publish(self, message: Message) -> None:
         """Deliver a message if the consumer has capacity, otherwise append it; ignore it if it does not match."""
@@ -477,8 +546,7 @@ class TopicSubscription(GroupedSubscription):
             return
         waiting = self._waiting
         if not waiting and consumer.in_flight < consumer.window:
-            if not message.expiration or not message.is_expired(self._clock()):
-                consumer.offer(Reference(message, self, 0))
+            self._offer(message)
             return
         if self.is_closed:  # by what an earlier subscription of this message did
             return
@@ -505,12 +573,22 @@ class TopicSubscription(GroupedSubscription):
                     return
             message = waiting.popleft()
             self._waiting_bytes -= message.size
-            if not message.expiration or not message.is_expired(self._clock()):
-                receiver.offer(Reference(message, self, 0))
+            self._offer(message)
             self._drop(message)
         if self.when_drained is not None and not waiting:
             drained, self.when_drained = self.when_drained, None
             drained()
+
+    def _offer(self, message: Message) -> None:
+        """Deliver a message, unless it has expired."""
+        if message.expiration and message.is_expired(self._clock()):
+            if (topic := self._topics.get(message.destination)) is not None:
+                topic.expired += 1
+            return
+        consumer = self._consumer
+        consumer.offer(Reference(message, self, 0))
+        if self._deliveries is not None:
+            self._deliveries.add(message.destination, consumer.in_flight)
 
     def _limit_bytes(self, memory: int) -> None:
         if self._limit >= 0 and memory:
@@ -540,6 +618,8 @@ class TopicSubscription(GroupedSubscription):
                 limit,
             )
         self.dropped += 1
+        if self._deliveries is not None:
+            self._deliveries.dropped[message.destination] += 1
         self._dead_letters.dead_letter(message, f"TopicSubDiscard. {self._consumer.connection.connection_id}")
         if self._discarded is not None:
             self._discarded(self, message)

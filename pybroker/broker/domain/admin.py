@@ -13,6 +13,37 @@ from pybroker.broker.domain.subscription import ConsumerRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Counts of the messages of one queue, topic or subscription since its broker became master.
+
+    Source: ActiveMQ 5.17, `DestinationStatistics`; in brackets the attribute of its MBean.
+
+    Attributes:
+        size: messages that are not acknowledged, those in flight included (QueueSize; 0 for a topic).
+        enqueued: messages that were sent to it; in a transaction they count from its commit on (EnqueueCount).
+        dispatched: deliveries to consumers (DispatchCount).
+        dequeued: messages that have left it: acknowledged, expired, dead-lettered or removed (DequeueCount). What an
+            earlier master had stored counts too, so it may be more than `enqueued`.
+        expired: messages that have expired (ExpiredCount).
+        in_flight: messages that were delivered and are not acknowledged (InFlightCount).
+        wait_seconds: the sum of the times that delivered messages had waited for a consumer (AverageEnqueueTime, by
+            `dispatched`). Of a topic only its durable subscriptions count.
+        wait_seconds_max: the longest of these times (MaxEnqueueTime).
+        wait_seconds_min: the shortest of them that is not 0 (MinEnqueueTime).
+    """
+
+    size: int
+    enqueued: int
+    dispatched: int
+    dequeued: int
+    expired: int
+    in_flight: int
+    wait_seconds: float = 0.0
+    wait_seconds_max: float = 0.0
+    wait_seconds_min: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """The totals of a broker at one moment. There are none by destination: a broker may have very many of them.
 
@@ -121,6 +152,14 @@ class Admin(Protocol):
 
     def consumer_count(self, destination: Destination) -> int:
         """Return the number of consumers of a destination; durable subscriptions count even without a consumer."""
+        ...
+
+    def counters(self, destination: Destination) -> Counters | None:
+        """Return the counts of a queue or topic; None if it does not exist.
+
+        Takes time for each subscription of a topic, and for each outstanding message of a durable subscription to
+        several topics.
+        """
         ...
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:

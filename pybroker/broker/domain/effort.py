@@ -13,12 +13,15 @@ class Effort:
 
     Attributes:
         is_large: the core did something whose time depends on how much clients have created, or on their selectors.
+        turn_at: monotonic seconds at which the present turn of the event loop began: a time that costs no look at the
+            clock.
     """
 
-    __slots__ = ("is_large",)
+    __slots__ = ("is_large", "turn_at")
 
     def __init__(self) -> None:
         self.is_large = False
+        self.turn_at = 0.0
 
 
 EFFORT: Final = Effort()

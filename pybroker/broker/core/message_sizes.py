@@ -1,0 +1,20 @@
+"""The sizes of the messages that were sent to a destination."""
+
+
+class MessageSizes:
+    """The sum of the sizes, the largest and the smallest, in bytes as they count for memory; 0 before the first."""
+
+    __slots__ = ("largest", "smallest", "total")
+
+    def __init__(self) -> None:
+        self.total: int = 0
+        self.largest: int = 0
+        self.smallest: int = 0
+
+    def add(self, size: int) -> None:
+        """Count a message."""
+        self.total += size
+        if size > self.largest:
+            self.largest = size
+        if size < self.smallest or not self.smallest:
+            self.smallest = size

@@ -1,0 +1,75 @@
+"""How long the messages of a backlog wait for a consumer: the times of those that were delivered, and the oldest's age.
+
+A message has no time of its own, as there may be millions of them. Instead the backlog marks the time of the turn of
+the event loop (`Effort.turn_at`) at which a sequence number began to wait, once in each turn. Of more than `MARKS_MAX`
+marks every second one is dropped. A message then counts as one that began to wait with the mark before it: its time is
+too long by as much as lies between two marks.
+
+A message that is delivered in the turn in which it comes has not waited.
+
+Source: ActiveMQ 5.17, `TimeStatisticImpl`: the shortest time is that of messages that have waited.
+"""
+
+from bisect import bisect_right
+from typing import Final
+
+from pybroker.broker.domain.effort import EFFORT
+
+MARKS_MAX: Final = 256
+
+
+class WaitingTimes:
+    """The waiting times of one backlog, in seconds.
+
+    Attributes:
+        total: the sum of the times of the messages that were delivered.
+        longest: the longest of them.
+        shortest: the shortest of them that is not 0; 0 if there is none.
+    """
+
+    __slots__ = ("_sequences", "_times", "longest", "shortest", "total")
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.longest = 0.0
+        self.shortest = 0.0
+        self._sequences: list[int] = []
+        self._times: list[float] = []
+
+    def begin(self, sequence: int) -> None:
+        """Mark that a message waits, whose sequence number is higher than all before."""
+        times, now = self._times, EFFORT.turn_at
+        if times and times[-1] == now:
+            return
+        times.append(now)
+        self._sequences.append(sequence)
+        if len(times) > MARKS_MAX:
+            self._times = times[::2]
+            self._sequences = self._sequences[::2]
+
+    def end(self, sequence: int) -> None:
+        """Count the time of a message that is delivered."""
+        sequences = self._sequences
+        if not sequences:
+            return
+        if sequence >= sequences[-1]:
+            place = -1
+        elif (place := bisect_right(sequences, sequence) - 1) < 0:
+            return  # an earlier master's
+        seconds = EFFORT.turn_at - self._times[place]
+        if seconds > 0.0:
+            self.total += seconds
+            if seconds > self.longest:
+                self.longest = seconds
+            if seconds < self.shortest or not self.shortest:
+                self.shortest = seconds
+
+    def forget(self) -> None:
+        """Forget the marks: no message waits."""
+        if self._times:
+            self._times, self._sequences = [], []
+
+    def age(self, sequence: int, now: float) -> float:
+        """Return how long a message has been waiting; 0 if that is not known, as of one from an earlier master."""
+        place = bisect_right(self._sequences, sequence) - 1
+        return now - self._times[place] if place >= 0 else 0.0
