@@ -251,6 +251,11 @@ class MemoryStore:
         return 0
 
     @property
+    def used_bytes(self) -> int:
+        """Nothing is on a disk."""
+        return 0
+
+    @property
     def epoch(self) -> int:
         """How often it was opened."""
         return self._epoch

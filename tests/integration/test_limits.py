@@ -10,7 +10,6 @@ import pytest
 import pybroker
 from pybroker.broker.app import log_limits
 from pybroker.broker.app.config import SETTINGS, Config
-from pybroker.broker.core import broker as core_broker
 from pybroker.broker.core import connection as core_connection
 from pybroker.broker.core import cron, object_memory, scheduled, scheduler, transaction
 from pybroker.broker.core.selector import comparison, like, parser, quota, selector
@@ -75,7 +74,7 @@ FIGURES = {
     "repeats of a scheduled message": scheduled.REPEAT_MAX,
     "a cron entry": cron.TEXT_MAX,
     "browses of the scheduler that are under way": scheduler.BROWSES_MAX,
-    "each part of an XA transaction's id": core_broker.XID_BYTES_MAX,
+    "each part of an XA transaction's id": transaction.XID_BYTES_MAX,
     "a message, with the store in a database": database_limits.MESSAGE_BYTES_MAX,
     "names and ids, with the store in a database": database_limits.LENGTH_MAX,
     "lines of the log that clients cause": log_limits.LINES_BURST,

@@ -129,6 +129,12 @@ class Config:
     stomp_ssl: int | None = _declared(port, None, "Port of the STOMP listener with TLS.")
     openwire_ssl: int | None = _declared(port, None, "Port of the OpenWire listener with TLS.")
     auto_ssl: int | None = _declared(port, None, "Port of a listener as `auto` with TLS.")
+    statistics: bool = _declared(
+        yes_or_no,
+        False,
+        description="Answer messages to `ActiveMQ.Statistics.Broker`, `ActiveMQ.Statistics.DestinationNAME` and "
+        "`ActiveMQ.Statistics.Subscription`, as ActiveMQ's `statisticsBrokerPlugin` does.",
+    )
     health: int | None = _declared(
         port,
         None,

@@ -25,6 +25,7 @@ from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
+from pybroker.broker.app.surroundings import BrokerSurroundings
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, RoleEvent, decide
 from pybroker.broker.domain.admin import Totals
@@ -289,6 +290,8 @@ class Node:
             unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
             listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
             unused.pop_all()
+        if self._config.statistics:
+            term.broker.open_statistics(BrokerSurroundings(self._config, term.store, term.spool, listeners))
         if term.jobs is not None:
             wiring.open_scheduler(self._config, term.broker, term.jobs, jobs, self._set_alarm, machine)
         term.store.cleanup()  # otherwise the files of each failover would be replayed in the next

@@ -1,6 +1,8 @@
 """Implements the port `Admin`: connections, destinations, their consumers, and totals, for operators."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
@@ -8,11 +10,13 @@ from operator import itemgetter
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.runtime import CoreRuntime
-from pybroker.broker.domain.admin import Counters, Totals
+from pybroker.broker.domain.admin import NO_MESSAGES, Counters, DestinationState, Totals
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.observer import Observer
+from pybroker.broker.domain.openwire.ids import ProducerId
 
 
-class Administration:
+class Administration(Observer):
     """Reports the state of one broker; implements the port `Admin`."""
 
     def __init__(
@@ -35,6 +39,24 @@ class Administration:
         self._usage = runtime.usage
         self._objects = runtime.objects
         self._is_full = is_full
+        self._producer_counts: Counter[Destination] = Counter()
+        self._removed = NO_MESSAGES
+
+    def destination_removed(self, destination: Destination, owner: str | None) -> None:
+        """Keep the counts of a destination that is removed."""
+        existing = self._destinations.existing(destination)
+        if existing is not None:
+            self._removed += replace(existing.counters(), size=0, in_flight=0)
+
+    def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
+        """Count a producer."""
+        self._producer_counts[destination] += 1
+
+    def producer_removed(self, producer_id: ProducerId, destination: Destination) -> None:
+        """Count one producer less."""
+        self._producer_counts[destination] -= 1
+        if not self._producer_counts[destination]:
+            del self._producer_counts[destination]
 
     def connections(self) -> Iterable[BrokerConnection]:
         """Return the open connections."""
@@ -65,10 +87,25 @@ class Administration:
         topic = self._destinations.topics.get(destination)
         return 0 if topic is None else topic.subscription_count + len(topic.durables) + len(topic.joining)
 
-    def counters(self, destination: Destination) -> Counters | None:
-        """Return the counts of a queue or topic; None if it does not exist."""
+    def producer_count(self, destination: Destination) -> int:
+        """Return the number of producers of a destination, without those that name one in each message."""
+        return self._producer_counts[destination]
+
+    def state(self, destination: Destination) -> DestinationState | None:
+        """Return the state of a queue or topic; None if it does not exist."""
         existing = self._destinations.existing(destination)
-        return None if existing is None else existing.counters()
+        if existing is None:
+            return None
+        usage = existing.usage
+        return DestinationState(
+            destination=destination,
+            counters=existing.counters(),
+            consumers=self.consumer_count(destination),
+            producers=self.producer_count(destination),
+            cached=existing.cached_count,
+            memory_bytes=usage.used,
+            memory_bytes_max=usage.limit or usage.broker.limit,
+        )
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes, the largest first."""
@@ -79,6 +116,10 @@ class Administration:
         )
         using = ((name, usage.used) for name, usage in usages if usage.used)
         return nlargest(count, using, key=itemgetter(1))
+
+    def removed(self) -> Counters:
+        """Return the counts of all destinations that were removed, together."""
+        return self._removed
 
     def totals(self) -> Totals:
         """Return totals of connections, destinations, messages and memory."""

@@ -18,7 +18,7 @@ are no advisories about advisory topics.
 Source: ActiveMQ 5.17, `AdvisoryBroker`, `AdvisorySupport`; OpenWire, the commands that are their subjects.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -140,7 +140,6 @@ class Advisories(Observer):
         self._paging = paging
         self._sequence = 0
         self._producer_id = ProducerId(broker.run_id, 0, 0)
-        self._producer_counts: Counter[Destination] = Counter()
         self._listeners: PatternMap[TopicSubscription] = PatternMap()
         """Consumers of patterns that cover advisory topics. They get advisories even if the topic does not exist."""
         self._subscriptions: dict[ConsumerView, TopicSubscription] = {}
@@ -192,16 +191,12 @@ class Advisories(Observer):
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
         """Publish that a producer was added."""
-        self._producer_counts[destination] += 1
         if not is_advisory(destination):
             self._producers.add(_producer_subject(destination), (producer_id, destination))
         self._publish_producer(destination, ProducerInfo(producer_id=producer_id, destination=destination))
 
     def producer_removed(self, producer_id: ProducerId, destination: Destination) -> None:
         """Publish that a producer was removed."""
-        self._producer_counts[destination] -= 1
-        if not self._producer_counts[destination]:
-            del self._producer_counts[destination]
         if not is_advisory(destination):
             self._producers.remove(_producer_subject(destination), (producer_id, destination))
         self._publish_producer(destination, RemoveInfo(object_id=producer_id))
@@ -229,7 +224,7 @@ class Advisories(Observer):
     def _publish_producer(self, destination: Destination, about: DataStructure) -> None:
         subject = _producer_subject(destination)
         if not is_advisory(destination) and self._has_listener(subject):
-            self._publish(subject, about, {"producerCount": self._producer_counts[destination]})
+            self._publish(subject, about, {"producerCount": self._admin.producer_count(destination)})
 
     def _publish_message(self, event: str, message: Message) -> None:
         """Publish an event of one message, with the message but without its body."""
@@ -357,7 +352,7 @@ class Advisories(Observer):
                 owner = self._admin.owner(destination)
                 yield _KINDS[destination.type], _destination_info(destination, owner, DestinationOperation.ADD), {}
         for subject, (producer_id, target) in self._producers.matching(wanted):
-            count = {"producerCount": self._producer_counts[target]}
+            count = {"producerCount": self._admin.producer_count(target)}
             yield subject, ProducerInfo(producer_id=producer_id, destination=target), count
         for subject, consumer in self._consumers.matching(wanted):
             count = {"consumerCount": self._admin.consumer_count(consumer.request.destination)}

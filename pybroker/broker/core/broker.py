@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
-from typing import Final
 
 from pybroker.broker.core.administration import Administration
 from pybroker.broker.core.advisory import Advisories
@@ -42,10 +41,11 @@ from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import MANAGEMENT, Scheduler, is_management
 from pybroker.broker.core.scheduling_queue import SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.selector import forget_message
+from pybroker.broker.core.statistics import StatisticsRequests, Surroundings
 from pybroker.broker.core.subscribing import Subscribing
 from pybroker.broker.core.takeover import RecoveryLoader, seen
 from pybroker.broker.core.topic import Topic
-from pybroker.broker.core.transaction import UNCHECKED_BYTES, BrokerTransaction
+from pybroker.broker.core.transaction import UNCHECKED_BYTES, BrokerTransaction, check_branch
 from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.user_connections import UserConnections
@@ -65,8 +65,6 @@ from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
-
-XID_BYTES_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +114,7 @@ class BrokerCore(Host):
         self.next_sequence = count(clock() * 1000).__next__
         self.store = store
         self.scheduler: Scheduler | None = None
+        self._statistics: StatisticsRequests | None = None
         self._jobs: JobStore | None = None
         self.limits = limits or Limits()
         self.usage = Usage(self.limits.memory_bytes_max)
@@ -153,7 +152,9 @@ class BrokerCore(Host):
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
-        self.admin: Admin = Administration(self.destinations, self._clients, self._runtime, lambda: self.is_full)
+        administration = Administration(self.destinations, self._clients, self._runtime, lambda: self.is_full)
+        self.admin: Admin = administration
+        self.observe(administration)  # before the advisories, which have its counts
         advisories = Advisories(self, self.admin, self.topics, self.usage.paging)
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
@@ -213,6 +214,12 @@ class BrokerCore(Host):
         )
         self.scheduler.load(recovered, after_crash=self.scheduling_queue.after_crash)
         self.scheduling_queue.open(self.scheduler, jobs)
+
+    def open_statistics(self, surroundings: Surroundings | None = None) -> None:
+        """Answer requests for statistics from now on; `surroundings` is what the core does not know of the broker."""
+        self._statistics = StatisticsRequests(
+            self, self.admin, self.destinations.matching, self.destinations.first_timestamp, surroundings
+        )
 
     def delivered(self) -> Iterator[str]:
         """Return the ids of unsettled messages that a consumer may have seen, for `MessageStore.close`."""
@@ -513,11 +520,32 @@ class BrokerCore(Host):
             AccessDenied: its user may not.
         """
         owner.require(Right.WRITE, topic(MANAGEMENT))
-        reply_to = outline(message).reply_to
-        for part in () if reply_to is None else parts(reply_to):
+        if (reply_to := outline(message).reply_to) is not None:
+            self.require_reply(reply_to, owner)
+
+    def require_reply(self, reply_to: Destination, owner: Owner) -> None:
+        """Check that the owner may send to where it wants an answer of the broker.
+
+        Raises:
+            AccessDenied: its user may not.
+        """
+        for part in parts(reply_to):
             owner.require(Right.WRITE, part)
             if not part.is_temporary and self.destinations.existing(part) is None:
                 owner.require(Right.CREATE, part)
+
+    def reply(self, message: Message, owner: Owner) -> None:
+        """Send an answer of the broker to where the owner wants it.
+
+        Raises:
+            RequestError: it cannot be sent.
+        """
+        self.admit(message, owner)
+        self.send(message)
+
+    def answers(self, message: Message, owner: Owner) -> bool:
+        """Return True if a message is a request for statistics, which is answered; see `Host`."""
+        return self._statistics is not None and self._statistics.answers(message, owner)
 
     def accept(self, message: Message, owner: Owner) -> bool:
         """Send or schedule a client's message outside transactions; see `Host`."""
@@ -525,6 +553,8 @@ class BrokerCore(Host):
             if owner.rights is not None and is_management(message):
                 self._check_management(message, owner)
             return self.scheduler.schedule(message, owner)
+        if self._statistics is not None and self._statistics.answers(message, owner):
+            return True
         return self.send(message, owner)
 
     def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
@@ -608,7 +638,7 @@ class BrokerCore(Host):
     def begin(self, transaction_id: TransactionId, owner: Owner) -> BrokerTransaction:
         """Begin a transaction of one connection."""
         if isinstance(transaction_id, XATransactionId):
-            _check_branch(transaction_id)
+            check_branch(transaction_id)
             if transaction_id in self.branches:
                 raise TransactionError(f"{transaction_id} is a transaction of another user")
         begun = BrokerTransaction(
@@ -754,14 +784,3 @@ class _AsBroker:
             self._broker.send(message)
         finally:
             destinations.creator = creator
-
-
-def _check_branch(branch: XATransactionId) -> None:
-    """Check the lengths of a branch's id, of which all tables have a copy (X/Open: `MAXGTRIDSIZE`, `MAXBQUALSIZE`).
-
-    Raises:
-        TransactionError: one is too long.
-    """
-    longest = max(len(branch.global_transaction_id), len(branch.branch_qualifier))
-    if longest > XID_BYTES_MAX:
-        raise TransactionError(f"an XID with a part of {longest} bytes, where {XID_BYTES_MAX} are allowed")

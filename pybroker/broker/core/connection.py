@@ -174,7 +174,7 @@ class BrokerConnection(Owner):
                 is_new = host.accept(message, self)
             else:
                 is_new = scheduling.add_send(*host.route_scheduled(message))
-        else:
+        elif not host.answers(message, self):  # which is done at once, as in ActiveMQ
             sending = self.transaction(transaction)
             plain = host.plain_target(message.destination)
             if plain is not None:

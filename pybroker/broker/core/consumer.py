@@ -197,6 +197,8 @@ class BrokerConsumer:
         sources: the backlogs that deliver to it; see `add_source`.
         is_selective: True if it may refuse some messages.
         match_count: number of queues that its wildcards match, for each of which its connection's account is charged.
+        offered_count: the number of all deliveries.
+        acknowledged_count: the number of those that were acknowledged, in a transaction too.
     """
 
     __slots__ = (
@@ -206,11 +208,13 @@ class BrokerConsumer:
         "_matches",
         "_pulled",
         "_round_left",
+        "acknowledged_count",
         "closed",
         "connection",
         "deliver",
         "is_selective",
         "match_count",
+        "offered_count",
         "outstanding",
         "prefetch",
         "request",
@@ -234,6 +238,8 @@ class BrokerConsumer:
         self.started = False
         self.closed = False
         self.match_count = 0
+        self.offered_count = 0
+        self.acknowledged_count = 0
         self._granted: int = 0
         self._index: DeliveryIndex | None = None
         """The outstanding deliveries by message id, once an acknowledgement is not for one of the oldest; else None."""
@@ -265,6 +271,7 @@ class BrokerConsumer:
     def offer(self, reference: Reference) -> None:
         """Deliver a reference; the caller has checked that there is space, and that the consumer accepts it."""
         self.outstanding[reference] = None
+        self.offered_count += 1
         connection = self.connection
         connection.delivery_count = reference.delivery = connection.delivery_count + 1
         if self._pulled:
@@ -440,6 +447,7 @@ class BrokerConsumer:
             source.forget(reference, transaction, _CONSUMED, connection_id)
             if transaction is None:
                 source.settle(reference)
+        self.acknowledged_count += len(references)
         self._settled(len(references))
 
     def _acknowledging(self, references: Sequence[Reference], transaction: TransactionId | None) -> Steps:

@@ -74,15 +74,13 @@ class CountingConsumer(BrokerConsumer):
 
     Attributes:
         in_flight: the number of outstanding deliveries.
-        offered_count: the number of all deliveries.
     """
 
-    __slots__ = ("in_flight", "offered_count")
+    __slots__ = ("in_flight",)
 
     def __init__(self, connection: Owner, request: ConsumerRequest, deliver: Deliver, *, prefetch: int) -> None:
         super().__init__(connection, request, deliver, prefetch=prefetch)
         self.in_flight = 0
-        self.offered_count = 0
 
     @property
     def outstanding_count(self) -> int:
@@ -141,6 +139,7 @@ class CountingConsumer(BrokerConsumer):
             acknowledgement = CountedAcknowledgement(self.sources[0], count)
             self.connection.add_acknowledgements(self, (acknowledgement,), transaction)
         self.in_flight -= count
+        self.acknowledged_count += count
         self._settled(count)
         return count
 

@@ -23,6 +23,7 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.domain.destination import NAME_MAX, Destination, is_advisory
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
+from pybroker.broker.domain.openwire.message import outline
 from pybroker.broker.domain.subscription import ConsumerRequest
 
 _Kind = TypeVar("_Kind", Queue, Topic)
@@ -117,6 +118,17 @@ class Destinations:
     def existing(self, destination: Destination) -> Queue | Topic | None:
         """Return a destination, None if it does not exist."""
         return (self.queues if destination.is_queue else self.topics).get(destination)
+
+    def matching(self, pattern: Destination) -> list[Destination]:
+        """Return the existing queues, or topics, that a name or wildcard matches."""
+        names: NameMap[Queue] | NameMap[Topic] = self._queue_names if pattern.is_queue else self._topic_names
+        return [each.destination for each in names.covered_by(pattern)]
+
+    def first_timestamp(self, destination: Destination) -> int | None:
+        """Return when the first message of a queue was sent, in milliseconds since the epoch; None without messages."""
+        queue = self.queues.get(destination)
+        first = None if queue is None else queue.first()
+        return None if first is None else outline(first).timestamp
 
     def queues_of(self, request: ConsumerRequest, reader: Owner) -> list[Queue]:
         """Return the existing queues that match a consumer's request, and that the reader may read."""

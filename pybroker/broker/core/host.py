@@ -111,6 +111,14 @@ class Host(metaclass=ABCMeta):
         """Return True if a message would be scheduled, without regard to limits; raises nothing."""
 
     @abstractmethod
+    def answers(self, message: Message, owner: Owner) -> bool:
+        """Return True if a message is a request to the broker itself, which is answered and not sent.
+
+        Raises:
+            AccessDenied: the owner may not send to where it wants the answer.
+        """
+
+    @abstractmethod
     def plain_target(self, destination: Destination) -> SendTarget | None:
         """Return the only target of all messages of a destination; None: `route` says where each of them goes."""
 

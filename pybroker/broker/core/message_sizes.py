@@ -1,8 +1,12 @@
 """The sizes of the messages that were sent to a destination."""
 
+from dataclasses import replace
+
+from pybroker.broker.domain.admin import Counters
+
 
 class MessageSizes:
-    """The sum of the sizes, the largest and the smallest, in bytes as they count for memory; 0 before the first."""
+    """The sum of the sizes, the largest and the smallest, as ActiveMQ counts them; 0 before the first."""
 
     __slots__ = ("largest", "smallest", "total")
 
@@ -18,3 +22,12 @@ class MessageSizes:
             self.largest = size
         if size < self.smallest or not self.smallest:
             self.smallest = size
+
+    def added_to(self, counters: Counters) -> Counters:
+        """Return counts with these sizes."""
+        return replace(
+            counters,
+            message_bytes=self.total,
+            message_bytes_max=self.largest,
+            message_bytes_min=self.smallest,
+        )

@@ -16,6 +16,7 @@ that the search may still find. The states of a search are defined in `search`.
 
 import logging
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer
@@ -33,6 +34,7 @@ from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.usage import Usage
+from pybroker.broker.domain.admin import Counters
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -42,6 +44,7 @@ from pybroker.broker.domain.transaction import TransactionId
 
 _log = logging.getLogger(__name__)
 
+_sequence: Final = attrgetter("sequence")
 _DISPATCHED: Final = ReferenceState.DISPATCHED
 _SETTLED: Final = ReferenceState.SETTLED
 
@@ -129,6 +132,16 @@ class Queue(StoredSource):
         """True: a queue keeps its messages even without consumers."""
         return True
 
+    def first(self) -> Message | None:
+        """Return the oldest message, in flight or waiting in memory; None if there is none."""
+        in_flight, waiting = self.in_flight()[:1], next(self.pending.in_memory(), None)
+        found = in_flight if waiting is None else [*in_flight, waiting]
+        return min(found, key=_sequence).message if found else None
+
+    def counters(self) -> Counters:
+        """Return the counts of messages."""
+        return self.sizes.added_to(super().counters())
+
     def stores(self, message: Message) -> bool:
         """Return True if a message must survive a crash."""
         return message.persistent and not self._is_temporary
@@ -145,9 +158,8 @@ class Queue(StoredSource):
         """Deliver a message to a consumer with capacity that accepts it, or append it to the queue."""
         reference = Reference(message, self, self._next_sequence, redelivery_count)
         self._next_sequence += 1
-        size = message.size
-        self.sizes.add(size)
-        self.usage.acquire(size)
+        self.sizes.add(message.payload_size)
+        self.usage.acquire(message.size)
         if message.expiration:
             if self.is_expired(message):
                 self.expire(reference)

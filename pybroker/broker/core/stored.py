@@ -174,6 +174,12 @@ class StoredSource(DeliverySource):
             wait_seconds_min=self.waits.shortest,
         )
 
+    @property
+    def cached_count(self) -> int:
+        """The number of messages that wait in memory."""
+        parts = self.pending.parts
+        return self.pending.count - sum([part.paged_out.count for part in parts if part.paged_out is not None])
+
     def lose(self, count: int) -> None:
         """Count messages that are not in the backlog any more; see `Pager`."""
         self._lost_count += count

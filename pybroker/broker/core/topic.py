@@ -165,7 +165,7 @@ class Topic(CoveredTopic):
     def publish(self, message: Message) -> None:
         """Pass a message to every subscription."""
         self.published += 1
-        self.sizes.add(message.size)
+        self.sizes.add(message.payload_size)
         message = self.history.add(message)
         direct = self._direct
         if direct is None or len(message.data) > LARGE_BYTES:
@@ -219,6 +219,11 @@ class Topic(CoveredTopic):
         self._named.discard(subscription)
         self.forget_receivers()
 
+    @property
+    def cached_count(self) -> int:
+        """The number of messages that wait in memory: none, as they belong to the subscriptions."""
+        return 0
+
     def counters(self) -> Counters:
         """Return the counts of messages. A message counts once for each subscription that it was delivered to."""
         dispatched, dequeued, in_flight = self.dispatched, self.dequeued, 0
@@ -230,7 +235,7 @@ class Topic(CoveredTopic):
                 in_flight += deliveries.in_flight
         for durable in self.durables:
             in_flight += durable.in_flight_of(self.destination)
-        return Counters(
+        counters = Counters(
             size=0,
             enqueued=self.published,
             dispatched=dispatched,
@@ -238,6 +243,7 @@ class Topic(CoveredTopic):
             expired=self.expired,
             in_flight=in_flight,
         )
+        return self.sizes.added_to(counters)
 
     def forget_receivers(self) -> None:
         """Look the subscriptions up again for the next message."""

@@ -40,6 +40,8 @@ OPERATION_BYTES: Final = 600
 TRANSACTION_BYTES: Final = 4096
 """The memory of a transaction without operations, with its entries in tables here and in the store."""
 
+XID_BYTES_MAX: Final = 64
+
 UNCHECKED_BYTES: Final = 1 << 20
 """The bytes that each transaction may hold although memory is full, or a 64th of the limit if that is more; any number
 while all transactions together hold less than `Usage.in_transactions_max`."""
@@ -517,3 +519,14 @@ def _branch(transaction_id: TransactionId) -> XATransactionId:
     if isinstance(transaction_id, XATransactionId):
         return transaction_id
     raise TransactionError(f"{transaction_id} is local: only XA transactions are prepared")
+
+
+def check_branch(branch: XATransactionId) -> None:
+    """Check the lengths of a branch's id, of which all tables have a copy (X/Open: `MAXGTRIDSIZE`, `MAXBQUALSIZE`).
+
+    Raises:
+        TransactionError: one is too long.
+    """
+    longest = max(len(branch.global_transaction_id), len(branch.branch_qualifier))
+    if longest > XID_BYTES_MAX:
+        raise TransactionError(f"an XID with a part of {longest} bytes, where {XID_BYTES_MAX} are allowed")

@@ -5,7 +5,7 @@ It returns live views: read them at once, on the event loop's thread, and do not
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -30,6 +30,9 @@ class Counters:
             `dispatched`). Of a topic only its durable subscriptions count.
         wait_seconds_max: the longest of these times (MaxEnqueueTime).
         wait_seconds_min: the shortest of them that is not 0 (MinEnqueueTime).
+        message_bytes: the sum of the sizes of the messages that were sent to it (AverageMessageSize, by `enqueued`).
+        message_bytes_max: the largest of these sizes (MaxMessageSize).
+        message_bytes_min: the smallest of them (MinMessageSize).
     """
 
     size: int
@@ -41,6 +44,54 @@ class Counters:
     wait_seconds: float = 0.0
     wait_seconds_max: float = 0.0
     wait_seconds_min: float = 0.0
+    message_bytes: int = 0
+    message_bytes_max: int = 0
+    message_bytes_min: int = 0
+
+    def __add__(self, other: "Counters") -> "Counters":
+        """Return the counts of both together."""
+        return Counters(
+            size=self.size + other.size,
+            enqueued=self.enqueued + other.enqueued,
+            dispatched=self.dispatched + other.dispatched,
+            dequeued=self.dequeued + other.dequeued,
+            expired=self.expired + other.expired,
+            in_flight=self.in_flight + other.in_flight,
+            wait_seconds=self.wait_seconds + other.wait_seconds,
+            wait_seconds_max=max(self.wait_seconds_max, other.wait_seconds_max),
+            wait_seconds_min=min(filter(None, (self.wait_seconds_min, other.wait_seconds_min)), default=0.0),
+            message_bytes=self.message_bytes + other.message_bytes,
+            message_bytes_max=max(self.message_bytes_max, other.message_bytes_max),
+            message_bytes_min=min(filter(None, (self.message_bytes_min, other.message_bytes_min)), default=0),
+        )
+
+
+NO_MESSAGES: Final = Counters(size=0, enqueued=0, dispatched=0, dequeued=0, expired=0, in_flight=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationState:
+    """The state of one queue or topic at one moment.
+
+    Source: ActiveMQ 5.17, `DestinationView`; in brackets the attribute of its MBean.
+
+    Attributes:
+        destination: its name.
+        counters: the counts of its messages.
+        consumers: number of consumers, with durable subscriptions even without a consumer (ConsumerCount).
+        producers: number of producers of this destination (ProducerCount).
+        cached: number of messages that wait in memory.
+        memory_bytes: memory that its messages take (MemoryUsageByteCount).
+        memory_bytes_max: the limit of that memory, its own or the broker's; 0: none (MemoryLimit).
+    """
+
+    destination: Destination
+    counters: Counters
+    consumers: int
+    producers: int
+    cached: int
+    memory_bytes: int
+    memory_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +205,12 @@ class Admin(Protocol):
         """Return the number of consumers of a destination; durable subscriptions count even without a consumer."""
         ...
 
-    def counters(self, destination: Destination) -> Counters | None:
-        """Return the counts of a queue or topic; None if it does not exist.
+    def producer_count(self, destination: Destination) -> int:
+        """Return the number of producers of a destination, without those that name one in each message."""
+        ...
+
+    def state(self, destination: Destination) -> DestinationState | None:
+        """Return the state of a queue or topic; None if it does not exist.
 
         Takes time for each subscription of a topic, and for each outstanding message of a durable subscription to
         several topics.
@@ -167,6 +222,10 @@ class Admin(Protocol):
 
         Takes about 0.2 ms for each thousand destinations.
         """
+        ...
+
+    def removed(self) -> Counters:
+        """Return the counts of all destinations that were removed, together."""
         ...
 
     def totals(self) -> Totals:

@@ -312,6 +312,11 @@ class MessageStore(Protocol):
         ...
 
     @property
+    def used_bytes(self) -> int:
+        """The size of the store on disk; 0 if it is not in files."""
+        ...
+
+    @property
     def unwritten_bytes(self) -> int:
         """Bytes appended and not yet on disk; above a limit, producers are slowed down."""
         ...

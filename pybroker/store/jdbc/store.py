@@ -498,6 +498,11 @@ class JdbcStore:
             self._writer.when_durable(callback)
 
     @property
+    def used_bytes(self) -> int:
+        """Unknown: the disk is the database's."""
+        return 0
+
+    @property
     def unwritten_bytes(self) -> int:
         """Bytes changed and not known to be committed."""
         held = 0 if self._elision is None else self._elision.byte_count

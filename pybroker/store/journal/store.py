@@ -53,12 +53,12 @@ from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import Location, encode_record
 from pybroker.store.journal.identity import keep_identity
 from pybroker.store.journal.large_bodies import LARGE_BODY_BYTES, LargeBodies
-from pybroker.store.journal.limit import StoreLimit
 from pybroker.store.journal.marks import TimeMarks
 from pybroker.store.journal.reader import Damage, data_files
 from pybroker.store.journal.recovery import JournalReading
 from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.reserve import Reserve
+from pybroker.store.journal.size import JournalSize
 from pybroker.store.journal.snapshot_writer import GROWN_BYTES_MIN, SnapshotWriter
 from pybroker.store.journal.state import StoreState, encode_sequences
 from pybroker.store.journal.store_snapshot import follower as resume
@@ -127,7 +127,7 @@ class JournalStore:
         self._settings = settings or JournalSettings()
         self._prioritized = prioritized
         self._files = files or JournalFiles(directory)
-        self._limit = StoreLimit(self._files, self._settings.store_bytes_max)
+        self._size = JournalSize(self._files)
         self._progress = progress
         self._follower = follower
         self._identity = identity
@@ -560,12 +560,15 @@ class JournalStore:
     @property
     def is_full(self) -> bool:
         """True while the disk has space only for records that free some, or the journal has reached its limit."""
-        return self._writer.is_full or (self._settings.store_bytes_max > 0 and self._is_limit_reached())
+        limit = self._settings.store_bytes_max
+        return self._writer.is_full or (limit > 0 and self.used_bytes >= limit)
 
-    def _is_limit_reached(self) -> bool:
+    @property
+    def used_bytes(self) -> int:
+        """The size of the journal on disk."""
         writer, collector = self._writer, self._collector
         changes = 0 if collector is None else collector.change_count
-        return self._limit.is_reached(writer.file_id, writer.end, changes)
+        return self._size.bytes(writer.file_id, writer.end, changes)
 
     def _append(self, command: Command) -> None:
         """Encode a command, append it and apply it to the state."""

@@ -10,35 +10,35 @@ from hypothesis import strategies as st
 
 from pybroker.broker.core.topic_deliveries import RUNS_MAX, TopicDeliveries
 from pybroker.broker.core.waiting_times import MARKS_MAX, WaitingTimes
-from pybroker.broker.domain.admin import Counters
+from pybroker.broker.domain.admin import NO_MESSAGES, Counters
 from pybroker.broker.domain.destination import parse, topic
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.transaction import LocalTransactionId
 from tests.unit.core.conftest import World
 
-NOTHING = Counters(size=0, enqueued=0, dispatched=0, dequeued=0, expired=0, in_flight=0)
-
 
 def counters(world: World, destination: str) -> Counters:
-    found = world.broker.admin.counters(parse(destination))
+    found = world.broker.admin.state(parse(destination))
     assert found is not None
-    return found
+    return replace(found.counters, message_bytes=0, message_bytes_max=0, message_bytes_min=0)
 
 
 def test_there_are_none_of_a_destination_that_does_not_exist(world: World) -> None:
-    assert world.broker.admin.counters(parse("queue://Q")) is None
+    assert world.broker.admin.state(parse("queue://Q")) is None
 
 
 def test_a_queue_counts_what_waits_and_what_is_in_flight(world: World) -> None:
     client = world.client()
     inbox = client.subscribe("queue://Q", prefetch=3)
     client.send("queue://Q", "1", "2", "3", "4", "5")
-    assert counters(world, "queue://Q") == replace(NOTHING, size=5, enqueued=5, dispatched=3, in_flight=3)
+    assert counters(world, "queue://Q") == replace(NO_MESSAGES, size=5, enqueued=5, dispatched=3, in_flight=3)
     inbox.ack(0)
     inbox.ack(1)
-    assert counters(world, "queue://Q") == replace(NOTHING, size=3, enqueued=5, dispatched=5, dequeued=2, in_flight=3)
+    assert counters(world, "queue://Q") == replace(
+        NO_MESSAGES, size=3, enqueued=5, dispatched=5, dequeued=2, in_flight=3
+    )
     inbox.consumer.close()
-    assert counters(world, "queue://Q") == replace(NOTHING, size=3, enqueued=5, dispatched=5, dequeued=2)
+    assert counters(world, "queue://Q") == replace(NO_MESSAGES, size=3, enqueued=5, dispatched=5, dequeued=2)
 
 
 def test_a_transaction_counts_once_it_commits(world: World) -> None:
@@ -49,9 +49,11 @@ def test_a_transaction_counts_once_it_commits(world: World) -> None:
     client.connection.begin(transaction)
     client.send("queue://Q", "2", transaction=transaction)
     inbox.ack(0, transaction)
-    assert counters(world, "queue://Q") == replace(NOTHING, size=1, enqueued=1, dispatched=1, in_flight=1)
+    assert counters(world, "queue://Q") == replace(NO_MESSAGES, size=1, enqueued=1, dispatched=1, in_flight=1)
     client.connection.commit(transaction)
-    assert counters(world, "queue://Q") == replace(NOTHING, size=1, enqueued=2, dispatched=2, dequeued=1, in_flight=1)
+    assert counters(world, "queue://Q") == replace(
+        NO_MESSAGES, size=1, enqueued=2, dispatched=2, dequeued=1, in_flight=1
+    )
 
 
 def test_expired_and_rejected_messages_are_dequeued(world: World) -> None:
@@ -62,30 +64,30 @@ def test_expired_and_rejected_messages_are_dequeued(world: World) -> None:
     inbox = client.subscribe("queue://Q")
     assert inbox.ids == ["bad"]
     inbox.consumer.reject(inbox.deliveries[0], "bad")
-    assert counters(world, "queue://Q") == replace(NOTHING, enqueued=2, dispatched=1, dequeued=2, expired=1)
-    assert counters(world, "queue://ActiveMQ.DLQ") == replace(NOTHING, size=2, enqueued=2)
+    assert counters(world, "queue://Q") == replace(NO_MESSAGES, enqueued=2, dispatched=1, dequeued=2, expired=1)
+    assert counters(world, "queue://ActiveMQ.DLQ") == replace(NO_MESSAGES, size=2, enqueued=2)
 
 
 def test_what_an_earlier_master_stored_is_dequeued_but_not_enqueued(world: World) -> None:
     client = world.client()
     client.send("queue://Q", "1", "2", "3")
     world.start()
-    assert counters(world, "queue://Q") == replace(NOTHING, size=3)
+    assert counters(world, "queue://Q") == replace(NO_MESSAGES, size=3)
     inbox = world.client().subscribe("queue://Q")
     inbox.ack(0)
-    assert counters(world, "queue://Q") == replace(NOTHING, size=2, dispatched=3, dequeued=1, in_flight=2)
+    assert counters(world, "queue://Q") == replace(NO_MESSAGES, size=2, dispatched=3, dequeued=1, in_flight=2)
 
 
 def test_a_topic_counts_each_subscription(world: World) -> None:
     client = world.client()
     first, second = client.subscribe("topic://T"), client.subscribe("topic://T", prefetch=1)
     client.send("topic://T", "1", "2")
-    assert counters(world, "topic://T") == replace(NOTHING, enqueued=2, dispatched=3, in_flight=3)
+    assert counters(world, "topic://T") == replace(NO_MESSAGES, enqueued=2, dispatched=3, in_flight=3)
     first.ack(0)
     second.ack(0)
-    assert counters(world, "topic://T") == replace(NOTHING, enqueued=2, dispatched=4, dequeued=2, in_flight=2)
+    assert counters(world, "topic://T") == replace(NO_MESSAGES, enqueued=2, dispatched=4, dequeued=2, in_flight=2)
     second.consumer.close()
-    assert counters(world, "topic://T") == replace(NOTHING, enqueued=2, dispatched=4, dequeued=2, in_flight=1)
+    assert counters(world, "topic://T") == replace(NO_MESSAGES, enqueued=2, dispatched=4, dequeued=2, in_flight=1)
 
 
 def test_a_durable_subscription_counts_for_its_topic(world: World) -> None:
@@ -93,9 +95,9 @@ def test_a_durable_subscription_counts_for_its_topic(world: World) -> None:
     inbox = client.subscribe("topic://T", subscription_name="s", prefetch=2)
     client.send("topic://T", "1", "2", "3")
     inbox.ack(0)
-    assert counters(world, "topic://T") == replace(NOTHING, enqueued=3, dispatched=3, dequeued=1, in_flight=2)
+    assert counters(world, "topic://T") == replace(NO_MESSAGES, enqueued=3, dispatched=3, dequeued=1, in_flight=2)
     inbox.consumer.close()
-    assert counters(world, "topic://T") == replace(NOTHING, enqueued=3, dispatched=3, dequeued=1)
+    assert counters(world, "topic://T") == replace(NO_MESSAGES, enqueued=3, dispatched=3, dequeued=1)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +116,11 @@ def test_a_consumer_of_several_topics_counts_for_each(world: World, name: str, r
     client.send("topic://A.X", "4")
     for index in range(3):
         inbox.ack(index)
-    assert counters(world, "topic://A.X") == replace(NOTHING, enqueued=3, dispatched=3, dequeued=2, in_flight=1)
-    assert counters(world, "topic://A.Y") == replace(NOTHING, enqueued=1, dispatched=1, dequeued=1)
+    assert counters(world, "topic://A.X") == replace(NO_MESSAGES, enqueued=3, dispatched=3, dequeued=2, in_flight=1)
+    assert counters(world, "topic://A.Y") == replace(NO_MESSAGES, enqueued=1, dispatched=1, dequeued=1)
     inbox.consumer.close()
-    assert counters(world, "topic://A.X") == replace(NOTHING, enqueued=3, dispatched=3, dequeued=2)
-    assert counters(world, "topic://A.Y") == replace(NOTHING, enqueued=1, dispatched=1, dequeued=1)
+    assert counters(world, "topic://A.X") == replace(NO_MESSAGES, enqueued=3, dispatched=3, dequeued=2)
+    assert counters(world, "topic://A.Y") == replace(NO_MESSAGES, enqueued=1, dispatched=1, dequeued=1)
 
 
 def test_what_is_dropped_for_a_slow_consumer_is_dequeued(make_world: Callable[..., World]) -> None:
@@ -126,7 +128,7 @@ def test_what_is_dropped_for_a_slow_consumer_is_dequeued(make_world: Callable[..
     client = world.client()
     client.subscribe("topic://T", prefetch=1)
     client.send("topic://T", "1", "2", "3", "4", persistent=False)
-    assert counters(world, "topic://T") == replace(NOTHING, enqueued=4, dispatched=1, dequeued=2, in_flight=1)
+    assert counters(world, "topic://T") == replace(NO_MESSAGES, enqueued=4, dispatched=1, dequeued=2, in_flight=1)
 
 
 def test_a_topic_counts_what_has_expired(world: World) -> None:
@@ -148,11 +150,11 @@ def test_a_topic_that_is_made_again_begins_at_zero(world: World) -> None:
     client.send("topic://U", "3")
     world.broker.destinations.drop(topic("T"))
     client.send("topic://T", "4")
-    assert counters(world, "topic://T") == replace(NOTHING, enqueued=1, dispatched=1, in_flight=1)
+    assert counters(world, "topic://T") == replace(NO_MESSAGES, enqueued=1, dispatched=1, in_flight=1)
     for index in range(4):
         inbox.ack(index)
-    assert counters(world, "topic://T") == replace(NOTHING, enqueued=1, dispatched=1, dequeued=1)
-    assert counters(world, "topic://U") == replace(NOTHING, enqueued=1, dispatched=1, dequeued=1)
+    assert counters(world, "topic://T") == replace(NO_MESSAGES, enqueued=1, dispatched=1, dequeued=1)
+    assert counters(world, "topic://U") == replace(NO_MESSAGES, enqueued=1, dispatched=1, dequeued=1)
 
 
 def test_many_runs_take_little_memory() -> None:
@@ -200,7 +202,10 @@ def test_a_wait_is_too_long_by_less_than_the_time_between_marks(gaps: list[float
 def test_sizes_of_messages(world: World) -> None:
     client = world.client()
     client.send("queue://Q", "x" * 5_000, "x" * 100_000, "x")
-    sizes = world.broker.queues[parse("queue://Q")].sizes
-    assert sizes.smallest >= 1_000
-    assert 5_000 < sizes.total - sizes.smallest - sizes.largest < 8_000
-    assert 100_000 < sizes.largest < 103_000
+    state = world.broker.admin.state(parse("queue://Q"))
+    assert state is not None
+    assert state.counters.message_bytes_min == 1024 + 1
+    assert state.counters.message_bytes_max == 1024 + 100_000
+    assert state.counters.message_bytes == 3 * 1024 + 105_001
+    assert state.cached == 3
+    assert state.memory_bytes > 105_001

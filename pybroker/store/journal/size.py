@@ -1,9 +1,9 @@
-"""A limit on a journal's size on disk, like ActiveMQ's `storeUsage`.
+"""The size of a journal on disk, for a limit like ActiveMQ's `storeUsage`.
 
 The data files count, the current one up to its logical end. The others change only when a data file is created, removed
-or compacted, and are measured only then; in between a check is one comparison.
+or compacted, and are measured only then; in between the size is one addition.
 
-The limit applies to what clients send. Acknowledgements, commits and the broker's own records may exceed it, since they
+A limit applies to what clients send. Acknowledgements, commits and the broker's own records may exceed it, since they
 are what frees space.
 """
 
@@ -13,18 +13,17 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reader import data_files
 
 
-class StoreLimit:
-    """The limit of one journal. Used on the event loop."""
+class JournalSize:
+    """The size of one journal. Used on the event loop."""
 
-    def __init__(self, files: JournalFiles, byte_count: int) -> None:
+    def __init__(self, files: JournalFiles) -> None:
         """Prepare; nothing is measured yet."""
         self._files = files
-        self._byte_count = byte_count
         self._finished_bytes = 0
         self._seen = (-1, -1)
 
-    def is_reached(self, file_id: int, end: int, changes: int) -> bool:
-        """Return True if the journal has reached its limit.
+    def bytes(self, file_id: int, end: int, changes: int) -> int:
+        """Return the size of the journal.
 
         Args:
             file_id: the current data file.
@@ -34,7 +33,7 @@ class StoreLimit:
         if self._seen != (file_id, changes):
             self._seen = (file_id, changes)
             self._finished_bytes = self._measured(below=file_id)
-        return self._finished_bytes + end >= self._byte_count
+        return self._finished_bytes + end
 
     def _measured(self, below: int) -> int:
         """Return the size of the data files below one; the newest of them may still have its hole."""
