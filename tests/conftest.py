@@ -54,6 +54,9 @@ ACTIVEMQ_JARS = (
     "geronimo-j2ee-management-1.1-spec.jar",
     "geronimo-jms_1.1_spec.jar",
     "hawtbuf.jar",
+    "jackson-annotations.jar",
+    "jackson-core.jar",
+    "jackson-databind.jar",
     "slf4j-api.jar",
     "slf4j-jdk14.jar",
 )

@@ -17,8 +17,8 @@ BACKLOG: Final = 128
 
 def main() -> None:
     """Serve until the node ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a terminal or a service: the node decides
-        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a terminal or a service
+        signal.signal(number, signal.SIG_IGN)  # the node decides
     parser = argparse.ArgumentParser(prog="python -m pybroker.management", description=__doc__)
     parser.add_argument("--link", type=int, required=True, help="the descriptor of the link to the node")
     parser.add_argument("--health", type=int, required=True, help="that of the bound socket of the health checks")

@@ -57,6 +57,7 @@ RUN: dict[str, dict[str, str]] = {
     },
     "docs/watching.md": {
         "import json\n": f"{PAGES}::test_watching_page_script_finds_a_lost_standby",
+        "import sys\n": f"{PAGES}::test_watching_page_asks_for_statistics",
         "$ pybroker status --store /mnt": f"{PAGES}::test_watching_page_shows_what_status_prints",
         "$ pybroker status --store postgresql": f"{PAGES}::test_ha_page_starts_on_a_database",
         "$ curl -s http://a.example": "tests/integration/test_health.py::test_a_pair_through_a_failover_and_a_stop",

@@ -18,7 +18,7 @@ import trustme
 
 import pybroker
 from pybroker.testing import Broker, Cluster, State
-from tests.integration.cluster import free_port
+from tests.integration.cluster import BrokerProcess, free_port
 from tests.pages import ROOT, Block, block, blocks
 from tests.postgres_cluster import (  # noqa: F401
     PASSWORD,
@@ -151,6 +151,23 @@ def test_watching_page_script_finds_a_lost_standby() -> None:
         cluster.kill9("standby")
         done = subprocess.run([sys.executable, "-c", program], env=run, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (1, "there is no standby\n")
+
+
+def test_watching_page_asks_for_statistics(tmp_path: Path) -> None:
+    program = block("docs/watching.md", "python", "ActiveMQ.Statistics")
+    port = free_port()
+    extra = ("--openwire", str(port), "--statistics")
+    with contextlib.closing(BrokerProcess("memory:", name="a", port=free_port(), extra=extra)) as broker:
+        broker.wait_for("listening on")
+        uri = f"tcp://127.0.0.1:{port}"
+        with pybroker.connect(uri) as connection:
+            for body in ("tea", "milk"):
+                connection.send("queue://ORDERS", body)
+            with connection.consumer("queue://ORDERS") as consumer:
+                assert consumer.receive(timeout=30) is not None
+                assert consumer.receive(timeout=30) is not None  # acknowledges the first
+        done = subprocess.run([sys.executable, "-c", program, uri], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 waiting or in flight, 2 done\n"
 
 
 def test_ha_page_starts_on_a_shared_directory(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import org.apache.activemq.broker.region.policy.PolicyMap;
 import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.SubscriptionRecoveryPolicy;
 import org.apache.activemq.filter.DestinationMapEntry;
+import org.apache.activemq.plugin.StatisticsBrokerPlugin;
 import org.apache.activemq.security.AuthenticationUser;
 import org.apache.activemq.security.AuthorizationEntry;
 import org.apache.activemq.security.AuthorizationPlugin;
@@ -57,15 +58,17 @@ public final class StockBroker {
     private static final String RULE = "rule=";
     private static final String TEMPORARY = "temporary=";
     private static final String POPULATE = "populateJMSXUserID";
+    private static final String JMX = "useJmx";
     private static final String PRINCIPAL = "useAuthenticatedPrincipal";
     private static final List<String> OF_SECURITY =
-            List.of(LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, PRINCIPAL);
+            List.of(LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL);
 
     public static void main(String[] arguments) throws Exception {
         File directory = new File(arguments[0]);
         var broker = new BrokerService();
         broker.setBrokerName("stock");
-        broker.setUseJmx(false);
+        broker.setUseJmx(List.of(arguments).contains(JMX));
+        broker.getManagementContext().setCreateConnector(false);
         broker.setUseShutdownHook(false);
         broker.setDataDirectoryFile(directory);
         broker.setSchedulerDirectoryFile(new File(directory, "scheduler"));
@@ -124,6 +127,7 @@ public final class StockBroker {
             }
             plugins.add(new AuthorizationPlugin(map));
         }
+        plugins.add(new StatisticsBrokerPlugin());
         return plugins.toArray(BrokerPlugin[]::new);
     }
 
@@ -213,6 +217,12 @@ public final class StockBroker {
             case "queuePrefetch" -> entry.setQueuePrefetch(Integer.parseInt(value));
             case "deadLetterStrategy" -> entry.setDeadLetterStrategy(deadLetters(value));
             case "subscriptionRecoveryPolicy" -> entry.setSubscriptionRecoveryPolicy(recovery(value));
+            case "sendAdvisoryIfNoConsumers" -> entry.setSendAdvisoryIfNoConsumers(Boolean.parseBoolean(value));
+            case "advisoryForDelivery" -> entry.setAdvisoryForDelivery(Boolean.parseBoolean(value));
+            case "advisoryForConsumed" -> entry.setAdvisoryForConsumed(Boolean.parseBoolean(value));
+            case "advisoryForSlowConsumers" -> entry.setAdvisoryForSlowConsumers(Boolean.parseBoolean(value));
+            case "advisoryForDiscardingMessages" -> entry.setAdvisoryForDiscardingMessages(Boolean.parseBoolean(value));
+            case "includeBodyForAdvisory" -> entry.setIncludeBodyForAdvisory(Boolean.parseBoolean(value));
             case "pendingMessageLimit" -> {
                 var strategy = new ConstantPendingMessageLimitStrategy();
                 strategy.setLimit(Integer.parseInt(value));

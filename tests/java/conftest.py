@@ -39,7 +39,7 @@ def start_activemq(programs: Programs, tmp_path_factory: pytest.TempPathFactory)
 
     def start() -> ActiveMQProcess:
         directory = tmp_path_factory.mktemp("activemq") / "data"
-        return ActiveMQProcess(programs.class_path, directory, policies=policies.for_activemq())
+        return ActiveMQProcess(programs.class_path, directory, policies=(*policies.for_activemq(), "useJmx"))
 
     return start
 
@@ -56,7 +56,7 @@ def pybroker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FollowedBroke
     """A pybroker with the same policies."""
     directory = tmp_path_factory.mktemp("pybroker")
     file = directory / "pybroker.toml"
-    file.write_text(f"scheduler = true\nexpire_interval = 0.1\n{policies.for_pybroker()}")
+    file.write_text(f"scheduler = true\nstatistics = true\nexpire_interval = 0.1\n{policies.for_pybroker()}")
     extra = ("--config", str(file), "--openwire", str(free_port()))
     broker = FollowedBroker(str(directory / "store"), name="a", port=free_port(), extra=extra)
     try:

@@ -26,6 +26,7 @@ _LOOSE = "Loose and uncached encoding"
 _VERBATIM = "Messages are passed on as they came"
 _PAGES = "No page of 200 messages"
 _CURSORS = "One order for persistent and other messages"
+_SLOW = "A slow consumer of a queue is announced"
 _CODES = "Exceptions say what is wrong"
 _SELECTORS = "Selectors follow JMS"
 _UTF8 = "STOMP is UTF-8"
@@ -64,6 +65,11 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
         title=_PAGES,
         reason="a consumer whose messages lie behind 200 others would starve",
         activemq="nothing",
+    ),
+    ("PolicyAdvisories", "slowConsumerOfAQueue"): Difference(
+        title=_SLOW,
+        reason="ActiveMQ looks when a consumer of a queue acknowledges, so it announces none that does not",
+        activemq=[],
     ),
     ("Transactions", "manyReceivesInOneTransaction"): Difference(
         title=_PAGES,

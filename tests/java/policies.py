@@ -21,6 +21,28 @@ class Policy:
 SOON = "expireMessagesPeriod=100"
 """ActiveMQ looks for expired messages that often; pybroker's setting `expire_interval` is for all queues."""
 
+ADVISORIES = (
+    "send_advisory_if_no_consumers",
+    "advisory_for_slow_consumers",
+    "advisory_for_discarding_messages",
+    "advisory_for_delivery",
+    "advisory_for_consumed",
+)
+
+
+def _advising(name: str, pybroker: str = "", activemq: str = "") -> "Policy":
+    """Return a policy that asks for all advisories."""
+    stock = " ".join(f"{_camel(each)}=true" for each in ADVISORIES)
+    return Policy(
+        name, "\n".join((*(f"{each} = true" for each in ADVISORIES), pybroker)), f"{stock} {activemq}".rstrip()
+    )
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
 POLICIES = (
     Policy("queue=Policies.prio.>", "prioritized_messages = true", "prioritizedMessages=true"),
     Policy("queue=Policies.strict.>", "strict_order_dispatch = true", "strictOrderDispatch=true"),
@@ -60,6 +82,10 @@ POLICIES = (
         "subscriptionRecoveryPolicy=last alwaysRetroactive=true",
     ),
     Policy("topic=Policies.limit.>", "pending_message_limit_strategy = 5", "pendingMessageLimit=5"),
+    _advising("queue=PolicyAdvisories.>"),
+    _advising("topic=PolicyAdvisories.>", "pending_message_limit_strategy = 2", "pendingMessageLimit=2"),
+    _advising("topic=PolicyAdvisories.slow.>", "pending_message_limit_strategy = 100", "pendingMessageLimit=100"),
+    _advising("queue=PolicyAdvisories.body.>", "include_body_for_advisory = true", "includeBodyForAdvisory=true"),
 )
 
 

@@ -290,10 +290,7 @@ class Node:
             unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
             listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
             unused.pop_all()
-        if self._config.statistics:
-            term.broker.open_statistics(BrokerSurroundings(self._config, term.store, term.spool, listeners))
-        if term.jobs is not None:
-            wiring.open_scheduler(self._config, term.broker, term.jobs, jobs, self._set_alarm, machine)
+        self._open_services(term, jobs, listeners)
         term.store.cleanup()  # otherwise the files of each failover would be replayed in the next
         self._begin_tasks(term)
         self.has_served = True
@@ -301,6 +298,14 @@ class Node:
         milliseconds = (asyncio.get_running_loop().time() - self._lock_won_at) * 1000
         _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), milliseconds)
         self._publish(self.role, listeners, term.store.epoch)
+
+    def _open_services(self, term: _Term, jobs: Sequence[Job], listeners: Sequence[str]) -> None:
+        """Begin to answer requests for statistics, and to deliver scheduled messages."""
+        config = self._config
+        if config.statistics:
+            term.broker.open_statistics(BrokerSurroundings(config, term.store, term.spool, listeners))
+        if term.jobs is not None:
+            wiring.open_scheduler(config, term.broker, term.jobs, jobs, self._set_alarm, self._machine)
 
     def _begin_tasks(self, term: _Term) -> None:
         config = self._config

@@ -168,7 +168,6 @@ def _policy(**given: Any) -> Policy:
 
 _NOT_SERVED = frozenset(
     (
-        "advisory_for_fast_producers",
         "blocked_producer_warning_interval",
         "consumers_before_dispatch_starts",
         "cursor_memory_high_water_mark",
@@ -235,6 +234,7 @@ POLICY = Table(
         "send_advisory_if_no_consumers": _FLAG,
         "advisory_for_slow_consumers": _FLAG,
         "advisory_for_discarding_messages": _FLAG,
+        "advisory_for_fast_producers": _FLAG,
         "advisory_when_full": _FLAG,
         "advisory_for_delivery": _FLAG,
         "advisory_for_consumed": _FLAG,

@@ -26,7 +26,7 @@ class Administration(Observer):
         runtime: CoreRuntime,
         is_full: Callable[[], bool],
     ) -> None:
-        """Create the port from live views of the broker's state.
+        """Create the port from live views of the broker's state, and have it observe the broker.
 
         Args:
             destinations: the queues, topics and durable subscriptions.
@@ -41,6 +41,7 @@ class Administration(Observer):
         self._is_full = is_full
         self._producer_counts: Counter[Destination] = Counter()
         self._removed = NO_MESSAGES
+        runtime.observers.add(self)
 
     def destination_removed(self, destination: Destination, owner: str | None) -> None:
         """Keep the counts of a destination that is removed."""

@@ -8,6 +8,18 @@ ActiveMQ.Advisory.Producer.Queue.NAME   .Producer.Topic.NAME       ProducerInfo,
 ActiveMQ.Advisory.Expired.Queue.NAME    .MessageDLQd.Queue.NAME    the message, without its body
 ```
 
+Where the policy of a destination asks for it, for `Queue.NAME` and `Topic.NAME` each:
+
+```text
+ActiveMQ.Advisory.MessageDelivered.     .MessageConsumed.          the message, without its body; orignalMessageId,
+                                                                   orignalDestination
+ActiveMQ.Advisory.MessageDiscarded.                                the same; consumerId, discardedCount
+ActiveMQ.Advisory.NoConsumer.                                      the message itself
+ActiveMQ.Advisory.SlowConsumer.                                    ConsumerInfo; consumerId
+ActiveMQ.Advisory.FULL.                                            nothing; usageName, usageCount
+ActiveMQ.Advisory.FastProducer.                                    ProducerInfo; producerId
+```
+
 A JMS client needs those about temporary destinations: it sends to no temporary destination without an advisory of its
 creation. A new subscriber gets advisories about what exists already, which no other subscriber gets again: a piece at
 once, and the others in later turns of the event loop, each as the subscriber reads. What is gone by then has no
@@ -28,6 +40,7 @@ from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.paging import PIECE_SECONDS, Paging
+from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.domain.admin import Admin, ClientView, ConsumerView
 from pybroker.broker.domain.destination import (
@@ -56,8 +69,9 @@ from pybroker.broker.domain.openwire.commands import (
     RemoveInfo,
 )
 from pybroker.broker.domain.openwire.marshal.transcode import from_store, stored
+from pybroker.broker.domain.openwire.message import outline, to_message
 from pybroker.broker.domain.openwire.routing import routing
-from pybroker.broker.domain.openwire.values import Value, encode_map
+from pybroker.broker.domain.openwire.values import Long, Value, encode_map
 from pybroker.broker.domain.ports import Clock
 
 PENDING_MAX: Final = 100_000
@@ -82,6 +96,8 @@ so. They acknowledge on their own, and send no reply to a temporary queue that w
 
 EXISTING_WAITING_MAX: Final = 1000
 """Advisories about what exists are made once fewer wait for their subscriber, so that its pace limits their memory."""
+
+_ORIGINAL: Final = "orignalDestination"  # as ActiveMQ spells it
 
 _ABOUT_TEMPORARY: Final = (ADVISORY_PREFIX + "TempQueue", ADVISORY_PREFIX + "TempTopic")
 _UNLIMITED: Final = float("inf")
@@ -131,10 +147,19 @@ class Advisories(Observer):
         admin: its destinations and the counts of their consumers.
         topics: its topics, a live view.
         paging: defers the advisories about what exists to later turns of the event loop.
+        policy: returns the policy of a destination.
     """
 
-    def __init__(self, broker: OriginBroker, admin: Admin, topics: Mapping[Destination, Topic], paging: Paging) -> None:
+    def __init__(
+        self,
+        broker: OriginBroker,
+        admin: Admin,
+        topics: Mapping[Destination, Topic],
+        paging: Paging,
+        policy: Callable[[Destination], DestinationPolicy],
+    ) -> None:
         self._broker = broker
+        self._policy = policy
         self._admin = admin
         self._topics = topics
         self._paging = paging
@@ -209,6 +234,52 @@ class Advisories(Observer):
         """Publish that a message was dead-lettered; the cause is in the dead letter."""
         self._publish_message("MessageDLQd", message)
 
+    def message_accepted(self, message: Message) -> None:
+        """Publish that a destination has accepted a message."""
+        self._publish_message("MessageDelivered", message, {_ORIGINAL: str(message.destination)})
+
+    def message_consumed(self, message: Message) -> None:
+        """Publish that a message was acknowledged."""
+        self._publish_message("MessageConsumed", message, {_ORIGINAL: str(message.destination)})
+
+    def message_discarded(self, consumer: ConsumerView, message: Message, count: int) -> None:
+        """Publish that a message was dropped for a slow consumer."""
+        about: dict[str, Value] = {"consumerId": str(consumer_id(consumer)), "discardedCount": count}
+        self._publish_message("MessageDiscarded", message, about | {_ORIGINAL: str(message.destination)})
+
+    def message_unclaimed(self, message: Message) -> None:
+        """Publish a message itself that is sent to a destination without consumers."""
+        destination = message.destination
+        subject = f"NoConsumer.{_domain(destination)}.{_name(destination)}"
+        if is_advisory(destination) or not self._has_listener(subject):
+            return
+        try:
+            copy = to_message(replace(outline(message), destination=_topic(subject)))
+        except Exception as error:  # as in `_publish_message`
+            contain(error, "making an advisory", message)
+            return
+        self._send(copy)
+
+    def consumer_slow(self, consumer: ConsumerView, destination: Destination) -> None:
+        """Publish that messages wait for a consumer whose window is full."""
+        subject = f"SlowConsumer.{_domain(destination)}.{_name(destination)}"
+        if not is_advisory(destination) and self._has_listener(subject):
+            self._publish(subject, consumer_info(consumer), {"consumerId": str(consumer_id(consumer))})
+
+    def memory_full(self, message: Message, used_bytes: int) -> None:
+        """Publish that a memory limit is reached, and whose message has met it."""
+        destination = message.destination
+        policy, name = self._policy(destination), f"{_domain(destination)}.{_name(destination)}"
+        if is_advisory(destination):
+            return
+        if policy.advisory_when_full and self._has_listener(f"FULL.{name}"):
+            about: dict[str, Value] = {"usageName": str(destination), "usageCount": Long(used_bytes)}
+            self._publish(f"FULL.{name}", None, about)
+        if policy.advisory_for_fast_producers and self._has_listener(f"FastProducer.{name}"):
+            producer_id = outline(message).producer_id
+            info = None if producer_id is None else ProducerInfo(producer_id=producer_id, destination=destination)
+            self._publish(f"FastProducer.{name}", info, {"producerId": str(producer_id)})
+
     def _publish_destination(
         self, destination: Destination, owner: str | None, operation: DestinationOperation
     ) -> None:
@@ -226,8 +297,8 @@ class Advisories(Observer):
         if not is_advisory(destination) and self._has_listener(subject):
             self._publish(subject, about, {"producerCount": self._admin.producer_count(destination)})
 
-    def _publish_message(self, event: str, message: Message) -> None:
-        """Publish an event of one message, with the message but without its body."""
+    def _publish_message(self, event: str, message: Message, about: Mapping[str, Value] | None = None) -> None:
+        """Publish an event of one message, with the message, which has its body only if the policy asks for that."""
         destination = message.destination
         if is_advisory(destination):
             return
@@ -235,11 +306,13 @@ class Advisories(Observer):
         if not self._has_listener(subject):
             return
         try:
-            bodiless = replace(from_store(message.data), content=None)
+            subject_message = from_store(message.data)
+            if not self._policy(destination).include_body_for_advisory:
+                subject_message = replace(subject_message, content=None)
         except Exception as error:  # caused by the message; only this advisory is affected
             contain(error, "making an advisory", message)
             return
-        self._publish(subject, bodiless, {"orignalMessageId": message.message_id})
+        self._publish(subject, subject_message, {"orignalMessageId": message.message_id, **(about or {})})
 
     # ------------------------------------------------------------ what exists already
 
@@ -375,13 +448,18 @@ class Advisories(Observer):
             return existing.is_in_use
         return self._listeners.covers(where)
 
-    def _publish(self, subject: str, about: DataStructure, properties: Mapping[str, Value] | None = None) -> None:
+    def _publish(
+        self, subject: str, about: DataStructure | None, properties: Mapping[str, Value] | None = None
+    ) -> None:
         """Send an advisory to its listeners. No topic is created for it, or the number of topics would grow forever."""
         try:
             message = self._message(subject, about, properties or {}, None)
         except Exception as error:  # for example, a name is too long; only this advisory is affected
             contain(error, "making an advisory")
             return
+        self._send(message)
+
+    def _send(self, message: Message) -> None:
         existing = self._topics.get(message.destination)
         if existing is not None:
             existing.send(message)
@@ -391,7 +469,7 @@ class Advisories(Observer):
                 subscription.publish(message)
 
     def _message(
-        self, subject: str, about: DataStructure, properties: Mapping[str, Value], target: ConsumerId | None
+        self, subject: str, about: DataStructure | None, properties: Mapping[str, Value], target: ConsumerId | None
     ) -> Message:
         self._sequence += 1
         origin: dict[str, Value] = {

@@ -116,7 +116,7 @@ class BrokerCore(Host):
         self.scheduler: Scheduler | None = None
         self._statistics: StatisticsRequests | None = None
         self._jobs: JobStore | None = None
-        self.limits = limits or Limits()
+        self.limits = limits = limits or Limits()
         self.usage = Usage(self.limits.memory_bytes_max)
         self._counted = self.usage if self.limits.memory_bytes_max > UNCHECKED_BYTES else None
         """The memory in which transactions are counted; a limit below what each may hold is one for messages alone."""
@@ -142,9 +142,8 @@ class BrokerCore(Host):
         )
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
         work = WorkQueue(self.begin_work)
-        self.destinations = Destinations(self._runtime, definitions, self.limits.destinations_max, work)
-        self.queues, self.topics = self.destinations.queues, self.destinations.topics
-        self.durables, self._plain = self.destinations.durables, self.destinations.plain
+        self.destinations = there = Destinations(self._runtime, definitions, limits.destinations_max, work)
+        self.queues, self.topics, self.durables, self._plain = there.queues, there.topics, there.durables, there.plain
         self._authorization = Authorization(rules)
         self._transaction_count, self._first_source = 0, 0
         self._clients, self._connection_ids = dict[str, BrokerConnection](), set[str]()
@@ -152,10 +151,8 @@ class BrokerCore(Host):
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
-        administration = Administration(self.destinations, self._clients, self._runtime, lambda: self.is_full)
-        self.admin: Admin = administration
-        self.observe(administration)  # before the advisories, which have its counts
-        advisories = Advisories(self, self.admin, self.topics, self.usage.paging)
+        self.admin: Admin = Administration(self.destinations, self._clients, self._runtime, lambda: self.is_full)
+        advisories = Advisories(self, self.admin, self.topics, self.usage.paging, self.policy)
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
         self._inactive = InactiveDestinations(self._runtime, self.destinations, self, self.limits.destinations_max)
@@ -538,9 +535,10 @@ class BrokerCore(Host):
         """Send an answer of the broker to where the owner wants it.
 
         Raises:
-            RequestError: it cannot be sent.
+            RequestError: it cannot be sent; `ResourceLimit`: there is no memory for it.
         """
-        self.admit(message, owner)
+        if self.admit(message, owner).is_full:
+            raise ResourceLimit(f"Usage Manager Memory Limit reached on {message.destination}")
         self.send(message)
 
     def answers(self, message: Message, owner: Owner) -> bool:
@@ -726,6 +724,10 @@ class BrokerCore(Host):
     def remove_producer(self, owner: Owner, producer_id: ProducerId, destination: Destination) -> None:
         """Announce that a producer of one destination has closed."""
         self._observers.announce(lambda observer: observer.producer_removed(producer_id, destination))
+
+    def announce_full(self, message: Message, usage: Usage) -> None:
+        """Announce that a message is sent for which there is no space; see `Host`."""
+        self._observers.announce(lambda observer: observer.memory_full(message, usage.used))
 
     def _stop_scheduler(self) -> None:
         if self.scheduler is not None:

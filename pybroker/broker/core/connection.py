@@ -232,6 +232,8 @@ class BrokerConnection(Owner):
             ResourceLimit: the message has to be refused.
         """
         policy = self._host.policy(message.destination)
+        if policy.advisory_when_full or policy.advisory_for_fast_producers:
+            self._host.announce_full(message, usage)
         if not policy.producer_flow_control:
             return False
         name = message.destination

@@ -198,7 +198,7 @@ class BrokerConsumer:
         is_selective: True if it may refuse some messages.
         match_count: number of queues that its wildcards match, for each of which its connection's account is charged.
         offered_count: the number of all deliveries.
-        acknowledged_count: the number of those that were acknowledged, in a transaction too.
+        acknowledged_count: the number of those that were acknowledged, in a transaction too, and not rolled back.
     """
 
     __slots__ = (
@@ -337,6 +337,7 @@ class BrokerConsumer:
 
     def reinstate(self, references: list[Reference]) -> None:
         """Make deliveries outstanding again, in their order, after their acknowledgements were rolled back."""
+        self.acknowledged_count -= len(references)
         outstanding, ordered = self.outstanding, sorted(references, key=_delivery)
         if ordered:
             first, last = ordered[0].delivery, ordered[-1].delivery

@@ -48,6 +48,9 @@ class CountedSource(DeliverySource):
 
     __slots__ = ()
 
+    def acknowledged(self, count: int) -> None:
+        """Called after so many deliveries were acknowledged, in a transaction too."""
+
     def forget(
         self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
     ) -> None:
@@ -101,7 +104,9 @@ class CountingConsumer(BrokerConsumer):
     def reinstate(self, references: list[Reference]) -> None:
         """Make deliveries outstanding again after their acknowledgements were rolled back."""
         acknowledgements = cast("list[CountedAcknowledgement]", references)  # the only kind that it makes
-        self.in_flight += sum([each.count for each in acknowledgements])
+        count = sum([each.count for each in acknowledgements])
+        self.in_flight += count
+        self.acknowledged_count -= count
         self.resize()
 
     def delivered(self) -> Iterator[Reference]:
@@ -140,6 +145,7 @@ class CountingConsumer(BrokerConsumer):
             self.connection.add_acknowledgements(self, (acknowledgement,), transaction)
         self.in_flight -= count
         self.acknowledged_count += count
+        cast("CountedSource", self.sources[0]).acknowledged(count)
         self._settled(count)
         return count
 

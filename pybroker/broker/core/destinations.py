@@ -12,6 +12,7 @@ from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.object_memory import ObjectAccount, size_of_destination
 from pybroker.broker.core.piecewise import PiecewiseWorker, carry_out
+from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Right
 from pybroker.broker.core.runtime import CoreRuntime
@@ -21,6 +22,7 @@ from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
+from pybroker.broker.core.watched import WatchedQueue, WatchedTopic, is_watched
 from pybroker.broker.domain.destination import NAME_MAX, Destination, is_advisory
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
 from pybroker.broker.domain.openwire.message import outline
@@ -194,14 +196,7 @@ class Destinations:
         if (queue := self.queues.get(destination)) is None:
             runtime = self._runtime
             policy = runtime.policy(destination)
-            queue = self.queues[destination] = Queue(
-                destination,
-                store=runtime.store,
-                dead_letters=runtime.dead_letters,
-                clock=runtime.clock,
-                policy=policy,
-                usage=Usage(policy.memory_limit, runtime.usage),
-            )
+            queue = self.queues[destination] = self._new_queue(destination, policy)
             self._count(destination)
             self._queue_names.add(destination, queue)
             for consumer in self.queue_patterns.covering(destination):
@@ -220,14 +215,7 @@ class Destinations:
         if (topic := self.topics.get(destination)) is None:
             runtime = self._runtime
             policy = runtime.policy(destination)
-            topic = self.topics[destination] = Topic(
-                destination,
-                store=runtime.store,
-                clock=runtime.clock,
-                policy=policy,
-                usage=Usage(policy.memory_limit, runtime.usage),
-                index=self.subscription_index,
-            )
+            topic = self.topics[destination] = self._new_topic(destination, policy)
             self._count(destination)
             self._topic_names.add(destination, topic)
             if is_advisory(destination):
@@ -302,6 +290,37 @@ class Destinations:
             self.router.queue_removed(destination)
 
     # ------------------------------------------------------------ private
+
+    def _new_queue(self, destination: Destination, policy: DestinationPolicy) -> Queue:
+        runtime = self._runtime
+        store, letters, clock = runtime.store, runtime.dead_letters, runtime.clock
+        usage = Usage(policy.memory_limit, runtime.usage)
+        if not is_watched(policy):
+            return Queue(destination, store=store, dead_letters=letters, clock=clock, policy=policy, usage=usage)
+        return WatchedQueue(
+            destination,
+            store=store,
+            dead_letters=letters,
+            clock=clock,
+            policy=policy,
+            usage=usage,
+            observers=runtime.observers,
+        )
+
+    def _new_topic(self, destination: Destination, policy: DestinationPolicy) -> Topic:
+        runtime, index = self._runtime, self.subscription_index
+        store, clock, usage = runtime.store, runtime.clock, Usage(policy.memory_limit, runtime.usage)
+        if not is_watched(policy) or is_advisory(destination):
+            return Topic(destination, store=store, clock=clock, policy=policy, usage=usage, index=index)
+        return WatchedTopic(
+            destination,
+            store=store,
+            clock=clock,
+            policy=policy,
+            usage=usage,
+            index=index,
+            observers=runtime.observers,
+        )
 
     @property
     def _account(self) -> ObjectAccount | None:

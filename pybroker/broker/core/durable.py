@@ -6,6 +6,7 @@ topic that it covers, or one under the name of the wildcard while it covers none
 """
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -33,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 _IDLE: Final = Search.IDLE
 
+_NO_COUNTS: Final[Counter[Destination]] = Counter()
+
 _NO_USAGE = Usage()
 """The usage of a subscription that covers no topic, and so has no messages."""
 
@@ -48,8 +51,10 @@ class CoveredTopic:
         is_covered: False while subscriptions that match the new topic do not cover it yet.
         held: counts the messages in memory that wait for subscriptions.
         history: the messages kept for retroactive consumers.
-        dispatched: the number of deliveries, without those to open subscriptions that are not durable.
-        dequeued: the number of acknowledgements, each for one subscription, without those of the same ones.
+        dispatched: the number of deliveries, without those to open subscriptions that name this topic alone and are
+            not durable: these count themselves.
+        dequeued: the number of acknowledgements of the same subscriptions.
+        in_flight: the number of outstanding deliveries to open subscriptions to several topics that are not durable.
         expired: how often a message had expired before it was delivered to a subscription.
     """
 
@@ -61,6 +66,7 @@ class CoveredTopic:
         "expired",
         "held",
         "history",
+        "in_flight",
         "is_covered",
         "joining",
         "policy",
@@ -74,6 +80,7 @@ class CoveredTopic:
         self.is_covered = True
         self.dispatched = 0
         self.dequeued = 0
+        self.in_flight = 0
         self.expired = 0
         self.held = SharedUsage(usage)
         self.history = RetainedHistory(policy.subscription_recovery_policy, clock, usage)
@@ -86,6 +93,9 @@ class CoveredTopic:
     def add_durable(self, durable: "Durable") -> None:
         """Add a durable subscription, which gets the messages sent from now on."""
         self.durables[durable] = None
+
+    def consumed(self, message: Message) -> None:
+        """Called after a durable subscription has acknowledged a message."""
 
     def owes(self, durable: "Durable") -> bool:
         """Return True if a published message is still on its way to a durable subscription."""
@@ -109,7 +119,19 @@ class Durable(StoredSource):
         unvouched: topics that it has begun to cover meanwhile, which its user may not be allowed to read.
     """
 
-    __slots__ = ("_covered", "_matches", "_rights", "consumer", "info", "is_recovered", "reader", "topics", "unvouched")
+    __slots__ = (
+        "_counted_at",
+        "_covered",
+        "_in_flight",
+        "_matches",
+        "_rights",
+        "consumer",
+        "info",
+        "is_recovered",
+        "reader",
+        "topics",
+        "unvouched",
+    )
 
     def __init__(
         self,
@@ -127,6 +149,9 @@ class Durable(StoredSource):
         self.topics: list[CoveredTopic] = []
         self.consumer: BrokerConsumer | None = None
         self._covered: dict[Destination, CoveredTopic] = {}
+        self._in_flight = _NO_COUNTS
+        """The outstanding messages by topic, when they were counted last."""
+        self._counted_at = (0, 0, 0)
         self._matches = matches
         self.reader: Rights | None = None
         self.is_recovered = False
@@ -196,7 +221,7 @@ class Durable(StoredSource):
         """Drop all messages, and release their memory: the subscription is deleted. It has topics to leave."""
         for references in self._close():
             for reference in references:
-                self.settle(reference)
+                self.release(reference)
 
     def publish(self, message: Message) -> None:
         """Append a message, and deliver it if the consumer has capacity; acknowledge a message that does not match."""
@@ -257,7 +282,7 @@ class Durable(StoredSource):
                 self.expire(reference)
             elif self._rights is not None and not self._rights.may_read(reference.message.destination):
                 self.forget(reference, None, RemovalReason.UNMATCHED)
-                self.settle(reference)
+                self.release(reference)
             else:
                 self.waits.end(reference.sequence)
                 self.dispatched += 1
@@ -302,6 +327,12 @@ class Durable(StoredSource):
         self._acknowledge(reference.message, transaction, reason, connection_id)
 
     def settle(self, reference: Reference) -> None:
+        """Release a reference: its acknowledgement has taken effect."""
+        message = reference.message
+        self.release(reference)
+        self._covered[message.destination].consumed(message)
+
+    def release(self, reference: Reference) -> None:
         """Mark a reference as settled, and release its memory."""
         reference.state = ReferenceState.SETTLED
         self.dequeued += 1
@@ -318,7 +349,11 @@ class Durable(StoredSource):
         """Return the number of outstanding messages of one topic."""
         if len(self.topics) == 1:
             return self.counters().in_flight
-        return sum(reference.message.destination == topic for reference in self.in_flight())
+        stamp = (self.dispatched, self.dequeued, self.pending.count)
+        if stamp != self._counted_at:  # once for all topics that are asked about
+            self._counted_at = stamp
+            self._in_flight = Counter([reference.message.destination for reference in self.in_flight()])
+        return self._in_flight[topic]
 
     def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
         """Remove the body of a delivered message from memory if it can be read back."""
@@ -329,7 +364,7 @@ class Durable(StoredSource):
         """Insert references at their old positions, or drop them if the subscription has been deleted."""
         if self._is_closed:
             for reference in (*seen, *unseen):
-                self.settle(reference)
+                self.release(reference)
         else:
             super().restore(seen, unseen)
 

@@ -150,6 +150,10 @@ class Host(metaclass=ABCMeta):
     def policy(self, destination: Destination) -> DestinationPolicy:
         """Return the rules for a destination."""
 
+    @abstractmethod
+    def announce_full(self, message: Message, usage: Usage) -> None:
+        """Announce that a message is sent for which there is no space."""
+
     @property
     @abstractmethod
     def is_behind(self) -> bool:

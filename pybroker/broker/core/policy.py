@@ -7,7 +7,7 @@ Source: ActiveMQ 5.17, `PolicyEntry`, `PolicyMap`.
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -200,6 +200,7 @@ class DestinationPolicy:
         send_advisory_if_no_consumers: a non-persistent message without a consumer goes to an advisory topic.
         advisory_for_slow_consumers: send advisories about slow consumers.
         advisory_for_discarding_messages: send advisories about messages dropped for a slow topic consumer.
+        advisory_for_fast_producers: send advisories about producers that reach a memory limit.
         advisory_when_full: send advisories about limits that are reached.
         advisory_for_delivery: send an advisory for each message accepted.
         advisory_for_consumed: send an advisory for each message acknowledged.
@@ -228,6 +229,7 @@ class DestinationPolicy:
     send_advisory_if_no_consumers: bool = False
     advisory_for_slow_consumers: bool = False
     advisory_for_discarding_messages: bool = False
+    advisory_for_fast_producers: bool = False
     advisory_when_full: bool = False
     advisory_for_delivery: bool = False
     advisory_for_consumed: bool = False
@@ -274,6 +276,10 @@ class PolicyMap:
         self._patterns: PatternMap[Destination] = PatternMap()
         for pattern in sorted(destination for destination in self._policies if destination.is_pattern):
             self._patterns.add(pattern, pattern)
+
+    def any(self, asks: Callable[[DestinationPolicy], bool]) -> bool:
+        """Return True if the policy of some destinations asks for something."""
+        return asks(self._default) or any(map(asks, self._policies.values()))
 
     def for_destination(self, destination: Destination) -> DestinationPolicy:
         """Return the policy of a destination; callers that need it for each message should keep it."""

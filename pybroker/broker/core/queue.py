@@ -293,7 +293,7 @@ class Queue(StoredSource):
             message_id = reference.message.message_id
             self._store.remove(self.destination, message_id, transaction, reason, connection_id)
 
-    def settle(self, reference: Reference) -> None:
+    def release(self, reference: Reference) -> None:
         """Mark a reference as settled, and release its memory."""
         reference.state = _SETTLED
         self.dequeued += 1

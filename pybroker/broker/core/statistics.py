@@ -25,6 +25,7 @@ from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, outline, to_message
 from pybroker.broker.domain.openwire.values import Long, Value, encode_map
 
@@ -121,22 +122,26 @@ class StatisticsRequests:
             AccessDenied: the user of the connection may not send to where it wants the answer.
         """
         name = message.destination.name
-        if name[: len(PREFIX)].lower() != PREFIX.lower():
+        if not name.startswith(PREFIX):
             return False
-        request = outline(message)
+        try:
+            request = outline(message)
+            properties = request.properties
+        except MalformedOpenWire:  # it may be no JMS message at all
+            return False
         if request.reply_to is None:
             return False
         entries: Iterator[Entries | None]
-        if _begins(name, DESTINATION):
-            entries = self._of_destinations(message.destination, request)
-        elif _begins(name, SUBSCRIPTION):
+        if name.startswith(DESTINATION):
+            entries = self._of_destinations(message.destination, properties)
+        elif name.startswith(SUBSCRIPTION):
             entries = self._of_subscriptions()
-        elif _begins(name, BROKER):
+        elif name.startswith(BROKER):
             entries = self._of_broker()
         else:
             return False
         self._broker.require_reply(request.reply_to, owner)
-        correlation_id = None if _begins(name, SUBSCRIPTION) else request.correlation_id
+        correlation_id = None if name.startswith(SUBSCRIPTION) else request.correlation_id
         owner.work_off(self._answering(entries, request.reply_to, correlation_id, owner))
         return True
 
@@ -176,10 +181,10 @@ class StatisticsRequests:
 
     # ------------------------------------------------------------ entries
 
-    def _of_destinations(self, asked: Destination, request: OpenWireMessage) -> Iterator[Entries | None]:
+    def _of_destinations(self, asked: Destination, properties: Mapping[str, Value]) -> Iterator[Entries | None]:
         name = asked.name[len(DESTINATION) :].removeprefix(".")
-        is_end_wanted = END_OF_LIST in name or END_OF_LIST in request.properties
-        is_timed = FIRST_TIMESTAMP in request.properties
+        is_end_wanted = END_OF_LIST in name or END_OF_LIST in properties
+        is_timed = FIRST_TIMESTAMP in properties
         wanted = Destination(asked.type, name.replace(END_OF_LIST, ""))
         for destination in self._matching(wanted):
             state = None if is_advisory(destination) else self._admin.state(destination)
@@ -214,15 +219,11 @@ class StatisticsRequests:
         for connection in list(self._admin.connections()):
             for consumer in list(connection.consumers):
                 if isinstance(consumer, BrokerConsumer) and consumer.request.subscription_name is None:
-                    yield _subscription_entries(consumer)
+                    yield self._broker_entries() | _subscription_entries(consumer)
             yield None
 
     def _broker_entries(self) -> dict[str, Value]:
         return {"brokerName": self._broker.name, "brokerId": self._broker.id}
-
-
-def _begins(name: str, prefix: str) -> bool:
-    return name[: len(prefix)].lower() == prefix.lower()
 
 
 def _entries(state: DestinationState) -> dict[str, Value]:

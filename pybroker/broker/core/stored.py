@@ -495,7 +495,7 @@ class StoredSource(DeliverySource):
         """
         if self._is_closed:
             for reference in (*seen, *unseen):
-                self.settle(reference)
+                self.release(reference)
             return
         max_redeliveries = self.policy.max_redeliveries
         returned = list(unseen)
@@ -524,8 +524,7 @@ class StoredSource(DeliverySource):
         ):
             return
         self._dead_letters.dead_letter(reference.message, cause, subscription_key=self._subscription_key)
-        self.forget(reference, None, RemovalReason.DISCARDED)
-        self.settle(reference)
+        self._remove(reference)
 
     def expire(self, reference: Reference) -> None:
         """Remove an expired message; one whose body is not in memory once it has been read back."""
@@ -534,9 +533,21 @@ class StoredSource(DeliverySource):
         ):
             return
         self._dead_letters.expire(reference.message, subscription_key=self._subscription_key)
-        self.forget(reference, None, RemovalReason.DISCARDED)
-        self.settle(reference)
+        self._remove(reference)
         self.count_expired(reference.message)
+
+    def _remove(self, reference: Reference) -> None:
+        """Remove a message that was not acknowledged."""
+        self.forget(reference, None, RemovalReason.DISCARDED)
+        self.release(reference)
+
+    @abstractmethod
+    def release(self, reference: Reference) -> None:
+        """Mark a reference as settled, and release its memory: its message has left the backlog."""
+
+    def settle(self, reference: Reference) -> None:
+        """Release a reference: its acknowledgement has taken effect."""
+        self.release(reference)
 
     def count_expired(self, message: Message) -> None:
         """Count a message that has expired."""
@@ -572,8 +583,7 @@ class StoredSource(DeliverySource):
                     message.message_id,
                     message.destination,
                 )
-                self.forget(reference, None, RemovalReason.DISCARDED)
-                self.settle(reference)
+                self._remove(reference)
                 return False
         self._unread[reference] = action
         self.paging.waiting[self._retry_unread] = None

@@ -14,9 +14,10 @@ from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Right
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import TopicSubscription
-from pybroker.broker.domain.destination import NAME_MAX, DestinationType, is_advisory
+from pybroker.broker.domain.destination import NAME_MAX, Destination, DestinationType, is_advisory
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidDestination, RequestError
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 
@@ -31,6 +32,9 @@ class Subscribing:
         self._runtime = runtime
         self._destinations = destinations
         self._advisories = advisories
+        policies = runtime.policies
+        self._watches_discarded = policies.any(lambda policy: policy.advisory_for_discarding_messages)
+        self._watches_slow = policies.any(lambda policy: policy.advisory_for_slow_consumers)
 
     def subscribe(
         self, owner: Owner, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None
@@ -137,6 +141,8 @@ class Subscribing:
             clock=runtime.clock,
             policy=policy,
             paging=runtime.usage.paging,
+            discarded=self._announce_discarded if self._watches_discarded else None,
+            slow=self._announce_slow if self._watches_slow else None,
         )
         there = self._destinations
         if self._create(request, owner):
@@ -149,6 +155,16 @@ class Subscribing:
                 subscription.join(topic)
         self._advisories.publish_existing(consumer, subscription)
         return consumer
+
+    def _announce_discarded(self, subscription: TopicSubscription, message: Message) -> None:
+        if self._runtime.policy(message.destination).advisory_for_discarding_messages:
+            consumer, count = subscription.consumer, subscription.dropped
+            self._runtime.observers.announce(lambda observer: observer.message_discarded(consumer, message, count))
+
+    def _announce_slow(self, subscription: TopicSubscription, topic: Destination) -> None:
+        if self._runtime.policy(topic).advisory_for_slow_consumers:
+            consumer = subscription.consumer
+            self._runtime.observers.announce(lambda observer: observer.consumer_slow(consumer, topic))
 
     def _create(self, request: ConsumerRequest, owner: Owner) -> bool:
         """Create the destinations that a consumer names; return True if there are patterns among them.

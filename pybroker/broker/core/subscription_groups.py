@@ -19,9 +19,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from heapq import merge
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from pybroker.broker.core.counting_consumer import CountedSource
+from pybroker.broker.core.counting_consumer import CountedSource, CountingConsumer
 from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.core.rights import Rights
 from pybroker.broker.domain.destination import Destination
@@ -37,14 +37,6 @@ _FOUND_COST: Final = 20
 """A result takes as much memory as so many groups in it."""
 
 _GroupKey = tuple[tuple[Destination, ...], Rights | None]
-
-
-class DeliveryCounts(NamedTuple):
-    """The deliveries of one topic to one subscription: all, those that are acknowledged, and outstanding ones."""
-
-    dispatched: int
-    dequeued: int
-    in_flight: int
 
 
 class GroupedSubscription(CountedSource):
@@ -63,16 +55,13 @@ class GroupedSubscription(CountedSource):
 
     @property
     @abstractmethod
+    def own_consumer(self) -> CountingConsumer | None:
+        """The consumer, if all of its deliveries are of one topic that the subscription names; None for others."""
+
+    @property
+    @abstractmethod
     def is_selective(self) -> bool:
         """True if the consumer may refuse some messages."""
-
-    @abstractmethod
-    def deliveries_of(self, topic: Destination) -> DeliveryCounts:
-        """Return the counts of the deliveries of a topic."""
-
-    @abstractmethod
-    def forget_topic(self, topic: Destination) -> None:
-        """Forget the counts of a topic that is deleted."""
 
     @abstractmethod
     def publish(self, message: Message) -> None:

@@ -25,7 +25,6 @@ from pybroker.broker.core.paging import CLOCK_MASK, PIECE_MAX, PIECE_SECONDS, Pa
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.subscription_groups import (
-    DeliveryCounts,
     GroupedSubscription,
     SubscriptionGroup,
     SubscriptionIndex,
@@ -68,6 +67,9 @@ or encrypt it."""
 
 Discarded = Callable[["TopicSubscription", Message], None]
 """A callback for each message that is dropped because its consumer is slow."""
+
+Slow = Callable[["TopicSubscription", Destination], None]
+"""A callback for a consumer for which more messages wait than its window has, with the topic of the latest."""
 
 
 class Topic(CoveredTopic):
@@ -216,6 +218,10 @@ class Topic(CoveredTopic):
 
     def leave(self, subscription: "TopicSubscription") -> None:
         """Remove a subscription that names the topic; it gets no further message, also none that is under way."""
+        consumer = subscription.own_consumer
+        if consumer is not None:
+            self.dispatched += consumer.offered_count
+            self.dequeued += consumer.offered_count - consumer.in_flight
         self._named.discard(subscription)
         self.forget_receivers()
 
@@ -226,13 +232,13 @@ class Topic(CoveredTopic):
 
     def counters(self) -> Counters:
         """Return the counts of messages. A message counts once for each subscription that it was delivered to."""
-        dispatched, dequeued, in_flight = self.dispatched, self.dequeued, 0
-        for group in self._find_groups():
-            for subscription in group.members:
-                deliveries = subscription.deliveries_of(self.destination)
-                dispatched += deliveries.dispatched
-                dequeued += deliveries.dequeued
-                in_flight += deliveries.in_flight
+        dispatched, dequeued, in_flight = self.dispatched, self.dequeued, self.in_flight
+        for subscription in self._named.members:
+            consumer = subscription.own_consumer
+            if consumer is not None:
+                dispatched += consumer.offered_count
+                dequeued += consumer.offered_count - consumer.in_flight
+                in_flight += consumer.in_flight
         for durable in self.durables:
             in_flight += durable.in_flight_of(self.destination)
         counters = Counters(
@@ -252,9 +258,6 @@ class Topic(CoveredTopic):
     def close(self) -> None:
         """Release the memory of its messages: the topic is deleted."""
         self._under_way.clear()
-        for group in self._find_groups():
-            for subscription in group.members:
-                subscription.forget_topic(self.destination)
         if self._durable_fan_out is not None:
             self._durable_fan_out.close()
         self._index.forget(self)
@@ -428,8 +431,10 @@ class TopicSubscription(GroupedSubscription):
         "_discarded",
         "_is_deferred",
         "_is_of_wildcard",
+        "_is_slow",
         "_limit",
         "_paging",
+        "_slow",
         "_topics",
         "_waiting",
         "_waiting_bytes",
@@ -447,6 +452,7 @@ class TopicSubscription(GroupedSubscription):
         policy: DestinationPolicy,
         paging: Paging,
         discarded: Discarded | None = None,
+        slow: Slow | None = None,
     ) -> None:
         super().__init__()
         self.dropped = 0
@@ -459,12 +465,14 @@ class TopicSubscription(GroupedSubscription):
         self._clock = clock
         self._limit = _lower(policy.pending_limit(consumer.prefetch), consumer.request.pending_limit)
         self._discarded = discarded
+        self._slow = slow
+        self._is_slow = False
         self._paging = paging
         self._is_deferred = False  # True while delivery continues in a later turn of the event loop
         self._topics: dict[Destination, Topic] = {}
         """The topics that it names; if it names a wildcard, all topics of the broker."""
         self._deliveries: TopicDeliveries | None = None
-        """Counts by topic what is delivered of several topics; None for one topic."""
+        """Counts what is delivered of several topics; None if it is of one."""
         self._is_of_wildcard = False
         consumer.add_source(self)
 
@@ -516,34 +524,21 @@ class TopicSubscription(GroupedSubscription):
         self.when_drained = None
         self._waiting_bytes = 0
         self._drop_waiting()
-        self._leave_counts()
+        if self._deliveries is not None:
+            self._deliveries.end()
         if not self._is_of_wildcard:
             for topic in self._topics.values():
                 topic.leave(self)
 
-    def deliveries_of(self, topic: Destination) -> DeliveryCounts:
-        """Return the counts of the deliveries of a topic. What is dropped for a slow consumer counts as dequeued."""
-        consumer, deliveries = self._consumer, self._deliveries
-        if deliveries is None:
-            offered = consumer.offered_count
-            return DeliveryCounts(offered, offered - consumer.in_flight + self.dropped, consumer.in_flight)
-        deliveries.settle(consumer.in_flight)
-        dispatched, dequeued = deliveries.dispatched[topic], deliveries.dequeued[topic]
-        return DeliveryCounts(dispatched, dequeued + deliveries.dropped[topic], dispatched - dequeued)
+    @property
+    def own_consumer(self) -> CountingConsumer | None:
+        """The consumer, if all of its deliveries are of one topic that the subscription names; None for others."""
+        return self._consumer if self._deliveries is None else None
 
-    def forget_topic(self, topic: Destination) -> None:
-        """Forget the counts of a topic that is deleted."""
+    def acknowledged(self, count: int) -> None:
+        """Count acknowledgements in the topics that the deliveries were of."""
         if self._deliveries is not None:
-            self._deliveries.forget(topic)
-
-    def _leave_counts(self) -> None:
-        """Leave the counts of this subscription, which ends, to its topics."""
-        deliveries = self._deliveries
-        for destination in self._topics if deliveries is None else list(deliveries.dispatched):
-            if (topic := self._topics.get(destination)) is not None:
-                counts = self.deliveries_of(destination)
-                topic.dispatched += counts.dispatched
-                topic.dequeued += counts.dequeued
+            self._deliveries.settle(count)
 
     def publish(self, message: Message) -> None:
         """Deliver a message if the consumer has capacity, otherwise append it; ignore it if it does not match."""
@@ -556,6 +551,9 @@ class TopicSubscription(GroupedSubscription):
             return
         if self.is_closed:  # by what an earlier subscription of this message did
             return
+        if self._slow is not None and not self._is_slow and len(waiting) > consumer.prefetch > 1:
+            self._is_slow = True
+            self._slow(self, message.destination)
         waiting.append(message)
         self._waiting_bytes += message.size
         self._hold(message)
@@ -578,6 +576,7 @@ class TopicSubscription(GroupedSubscription):
                     self._is_deferred = True
                     return
             message = waiting.popleft()
+            self._is_slow = False
             self._waiting_bytes -= message.size
             self._offer(message)
             self._drop(message)
@@ -591,10 +590,9 @@ class TopicSubscription(GroupedSubscription):
             if (topic := self._topics.get(message.destination)) is not None:
                 topic.expired += 1
             return
-        consumer = self._consumer
-        consumer.offer(Reference(message, self, 0))
-        if self._deliveries is not None:
-            self._deliveries.add(message.destination, consumer.in_flight)
+        if self._deliveries is not None and (topic := self._topics.get(message.destination)) is not None:
+            self._deliveries.add(topic)
+        self._consumer.offer(Reference(message, self, 0))
 
     def _limit_bytes(self, memory: int) -> None:
         if self._limit >= 0 and memory:
@@ -624,8 +622,8 @@ class TopicSubscription(GroupedSubscription):
                 limit,
             )
         self.dropped += 1
-        if self._deliveries is not None:
-            self._deliveries.dropped[message.destination] += 1
+        if (topic := self._topics.get(message.destination)) is not None:
+            topic.dequeued += 1
         self._dead_letters.dead_letter(message, f"TopicSubDiscard. {self._consumer.connection.connection_id}")
         if self._discarded is not None:
             self._discarded(self, message)

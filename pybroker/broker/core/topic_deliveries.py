@@ -1,80 +1,64 @@
-"""Counts the deliveries of a consumer of several topics by topic.
+"""Counts the deliveries of a consumer of several topics for each topic.
 
 Deliveries of topics are only counted, not kept, and an acknowledgement is for a number of the oldest ones (see
 `counting_consumer`). Which topics these were of is known from the order of the deliveries, kept as runs: a topic, and
-the number of deliveries of it, one after the other. Runs are dropped once they are acknowledged. Of more than
-`RUNS_MAX` the oldest counts as acknowledged, so that a wide window takes little memory.
+the number of deliveries of it, one after the other. Of more than `RUNS_MAX` runs the oldest counts as acknowledged, so
+that a wide window takes little memory.
 """
 
-from collections import Counter, deque
+from collections import deque
 from typing import Final
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.core.durable import CoveredTopic
 
 RUNS_MAX: Final = 1000
 
 
-class _Run:
+class _TopicRun:
     """Deliveries of one topic, one after the other."""
 
     __slots__ = ("count", "topic")
 
-    def __init__(self, topic: Destination) -> None:
-        self.topic: Destination | None = topic  # None once it is deleted
+    def __init__(self, topic: CoveredTopic) -> None:
+        self.topic = topic
         self.count = 1
 
 
 class TopicDeliveries:
-    """The deliveries of one consumer, by topic.
+    """The outstanding deliveries of one consumer, which are counted in their topics."""
 
-    Attributes:
-        dispatched: the number of deliveries of each topic.
-        dequeued: those of them that are acknowledged, up to the last call of `settle`.
-        dropped: the number of messages of each topic that were dropped, because the consumer is slow.
-    """
-
-    __slots__ = ("_runs", "_runs_count", "dequeued", "dispatched", "dropped")
+    __slots__ = ("_runs",)
 
     def __init__(self) -> None:
-        self.dispatched: Counter[Destination] = Counter()
-        self.dequeued: Counter[Destination] = Counter()
-        self.dropped: Counter[Destination] = Counter()
-        self._runs: deque[_Run] = deque()
-        self._runs_count = 0
-        """The number of deliveries of all runs."""
+        self._runs: deque[_TopicRun] = deque()
 
-    def add(self, topic: Destination, in_flight: int) -> None:
-        """Count a delivery; so many are outstanding with it."""
-        self.dispatched[topic] += 1
-        self._runs_count += 1
+    def add(self, topic: CoveredTopic) -> None:
+        """Count a delivery."""
+        topic.dispatched += 1
+        topic.in_flight += 1
         runs = self._runs
-        if runs and runs[-1].topic == topic:
+        if runs and runs[-1].topic is topic:
             runs[-1].count += 1
             return
-        runs.append(_Run(topic))
+        runs.append(_TopicRun(topic))
         if len(runs) > RUNS_MAX:
-            self.settle(in_flight)
-            if len(runs) > RUNS_MAX:
-                self.settle(self._runs_count - runs[0].count)
+            self.settle(runs[0].count)
 
-    def settle(self, in_flight: int) -> None:
-        """Count those as acknowledged that are not among the newest, of which so many are outstanding."""
-        runs, excess = self._runs, self._runs_count - in_flight
-        while excess > 0:
+    def settle(self, count: int) -> None:
+        """Count so many of the oldest deliveries as acknowledged."""
+        runs = self._runs
+        while count > 0 and runs:
             run = runs[0]
-            count = min(run.count, excess)
-            if run.topic is not None:
-                self.dequeued[run.topic] += count
-            self._runs_count -= count
-            excess -= count
-            run.count -= count
+            part = min(run.count, count)
+            run.topic.dequeued += part
+            run.topic.in_flight -= part
+            run.count -= part
+            count -= part
             if not run.count:
                 runs.popleft()
 
-    def forget(self, topic: Destination) -> None:
-        """Forget a topic that is deleted; what is outstanding of it keeps its place among the others."""
+    def end(self) -> None:
+        """Count no delivery as outstanding any more: the consumer has closed."""
         for run in self._runs:
-            if run.topic == topic:
-                run.topic = None
-        for counts in (self.dispatched, self.dequeued, self.dropped):
-            counts.pop(topic, None)
+            run.topic.in_flight -= run.count
+        self._runs.clear()

@@ -17,6 +17,10 @@ from pybroker.broker.domain.effort import EFFORT
 
 MARKS_MAX: Final = 256
 
+_NO_SEQUENCES: Final[list[int]] = []
+_NO_TIMES: Final[list[float]] = []
+"""Shared by all backlogs without marks, of which there may be very many."""
+
 
 class WaitingTimes:
     """The waiting times of one backlog, in seconds.
@@ -33,13 +37,16 @@ class WaitingTimes:
         self.total = 0.0
         self.longest = 0.0
         self.shortest = 0.0
-        self._sequences: list[int] = []
-        self._times: list[float] = []
+        self._sequences = _NO_SEQUENCES
+        self._times = _NO_TIMES
 
     def begin(self, sequence: int) -> None:
         """Mark that a message waits, whose sequence number is higher than all before."""
         times, now = self._times, EFFORT.turn_at
-        if times and times[-1] == now:
+        if not times:
+            self._times, self._sequences = [now], [sequence]
+            return
+        if times[-1] == now:
             return
         times.append(now)
         self._sequences.append(sequence)
@@ -66,8 +73,7 @@ class WaitingTimes:
 
     def forget(self) -> None:
         """Forget the marks: no message waits."""
-        if self._times:
-            self._times, self._sequences = [], []
+        self._times, self._sequences = _NO_TIMES, _NO_SEQUENCES
 
     def age(self, sequence: int, now: float) -> float:
         """Return how long a message has been waiting; 0 if that is not known, as of one from an earlier master."""

@@ -43,5 +43,26 @@ class Observer:
     def message_expired(self, message: Message) -> None:
         """Called after a message has expired, and was dead-lettered or dropped."""
 
+    def message_unclaimed(self, message: Message) -> None:
+        """Called before a non-persistent message is sent to a destination without consumers, if its policy asks."""
+
+    def message_accepted(self, message: Message) -> None:
+        """Called after a destination has accepted a message, if its policy asks."""
+
+    def message_consumed(self, message: Message) -> None:
+        """Called after the acknowledgement of a message has taken effect, if the policy of its destination asks.
+
+        Of a topic that is each acknowledgement of a durable subscription.
+        """
+
+    def message_discarded(self, consumer: ConsumerView, message: Message, count: int) -> None:
+        """Called after a message was dropped for a slow consumer, as the so manyth, if the topic's policy asks."""
+
+    def consumer_slow(self, consumer: ConsumerView, destination: Destination) -> None:
+        """Called when messages begin to wait for a consumer whose window is full, if the policy asks."""
+
+    def memory_full(self, message: Message, used_bytes: int) -> None:
+        """Called when a message is sent to a destination whose memory limit is reached, if its policy asks."""
+
     def message_dead_lettered(self, message: Message, cause: str) -> None:
         """Called after a message was dead-lettered, with the cause."""

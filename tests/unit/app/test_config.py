@@ -71,6 +71,7 @@ def test_other_listeners_are_off_without_a_port():
         ({"openwire": "tcp"}, "--openwire: 'tcp' is neither a port number nor `off`"),
         ({"auto": "http"}, "--auto: 'http' is neither a port number nor `off`"),
         ({"auto": "61613"}, "stomp and auto cannot both have port 61613"),
+        ({"health": "61616"}, "openwire and health cannot both have port 61616"),
         ({"stomp_ssl": "61612"}, "stomp_ssl needs a certificate: set tls_certificate"),
         ({"auto_ssl": "0"}, "auto_ssl needs a certificate: set tls_certificate"),
         ({"tls_key": "k.pem"}, "tls_key, .* go with a tls_certificate"),

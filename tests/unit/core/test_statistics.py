@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pybroker.broker.core.statistics import BROKER, DESTINATION, END_OF_LIST, FIRST_TIMESTAMP, SUBSCRIPTION
 from pybroker.broker.domain.destination import parse
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import OpenWireMessage, to_message, view
-from pybroker.broker.domain.openwire.values import Long, encode_map
+from pybroker.broker.domain.openwire.values import Long, Value, encode_map
 from pybroker.broker.domain.transaction import LocalTransactionId
 from tests.unit.core.conftest import Client, Inbox, World, make_message
 
@@ -21,7 +23,7 @@ def asking(world: World) -> World:
     return world
 
 
-def request(name: str, reply_to: str | None = REPLIES, correlation_id: str | None = "7", **properties: object):
+def request(name: str, reply_to: str | None = REPLIES, correlation_id: str | None = "7", **properties: Any) -> Message:
     fields = view(make_message("?", name, persistent=False))
     return to_message(
         replace(
@@ -37,10 +39,10 @@ def answers(inbox: Inbox) -> list[OpenWireMessage]:
     return [view(inbox.messages[delivery]) for delivery in inbox.deliveries]
 
 
-def ask(world: World, name: str, **fields: object) -> list[OpenWireMessage]:
+def ask(world: World, name: str, **properties: Any) -> list[OpenWireMessage]:
     client = world.client()
     inbox = client.subscribe(REPLIES)
-    client.connection.send(request(name, **fields))
+    client.connection.send(request(name, **properties))
     found = answers(inbox)
     for index in range(len(found)):
         inbox.ack(index)
@@ -106,7 +108,7 @@ def test_a_wildcard_has_an_answer_for_each_queue_or_topic(asking: World) -> None
     ("name", "properties"),
     [(f"queue://{DESTINATION}NONE", {END_OF_LIST: True}), (f"queue://{DESTINATION}NONE{END_OF_LIST}", {})],
 )
-def test_an_empty_map_ends_a_list_if_it_is_asked_for(asking: World, name: str, properties: dict[str, object]) -> None:
+def test_an_empty_map_ends_a_list_if_it_is_asked_for(asking: World, name: str, properties: dict[str, Value]) -> None:
     (answer,) = ask(asking, name, **properties)
     assert answer.map() == {}
 
@@ -136,7 +138,7 @@ def test_the_broker_has_the_sums_of_all_also_of_what_is_gone(asking: World) -> N
 
 def test_the_broker_has_what_its_surroundings_know(world: World) -> None:
     class Surroundings:
-        def statistics(self) -> dict[str, object]:
+        def statistics(self) -> dict[str, Value]:
             return {"storeUsage": Long(5), "openwire": "tcp://a:61616"}
 
     world.broker.open_statistics(Surroundings())
@@ -160,16 +162,19 @@ def test_an_answer_about_subscriptions_has_no_correlation_id(asking: World) -> N
     assert [each.correlation_id for each in ask(asking, f"queue://{SUBSCRIPTION}")] == [None]
 
 
-def test_case_does_not_matter(asking: World) -> None:
-    prepare(asking)
-    assert len(ask(asking, "queue://activemq.statistics.destinationORDERS")) == 1
-
-
 @pytest.mark.parametrize("name", [f"queue://{BROKER}", f"queue://{DESTINATION}Q", "queue://ActiveMQ.Statistics.What"])
 def test_without_a_reply_to_or_a_known_name_it_is_an_ordinary_message(asking: World, name: str) -> None:
     inbox = asking.client().subscribe(name)
     asking.client().connection.send(request(name, reply_to=REPLIES if name.endswith("What") else None))
     assert inbox.ids == ["?"]
+
+
+def test_a_message_that_does_not_decode_is_an_ordinary_message(asking: World) -> None:
+    inbox = asking.client().subscribe(f"queue://{BROKER}")
+    whole = request(f"queue://{BROKER}", wanted=1)
+    cut = replace(view(whole), marshalled_properties=(view(whole).marshalled_properties or b"")[:-2])
+    asking.client().connection.send(to_message(cut))
+    assert len(inbox.deliveries) == 1
 
 
 def test_without_the_setting_it_is_an_ordinary_message(world: World) -> None:
@@ -193,6 +198,21 @@ def test_a_request_in_a_transaction_is_answered_at_once(asking: World) -> None:
 def test_an_answer_that_cannot_be_sent_ends_the_list(asking: World, caplog: pytest.LogCaptureFixture) -> None:
     asking.client().connection.send(request(f"queue://{BROKER}", reply_to="temp-queue://gone:1"))
     assert "statistics for temp-queue://gone:1 end: " in caplog.text
+
+
+def test_answers_end_where_the_memory_is_full(
+    make_world: Callable[..., World], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(memory_limit=100_000)
+    world.broker.open_statistics()
+    client = world.client()
+    for number in range(1000):
+        client.send(f"queue://Q.{number}", "x")
+    client.connection.send(request(f"queue://{DESTINATION}Q.>"))
+    state = world.broker.admin.state(parse(REPLIES))
+    assert state is not None
+    assert 20 < state.counters.size < 200
+    assert f"statistics for {REPLIES} end: Usage Manager Memory Limit reached on {REPLIES}" in caplog.text
 
 
 def test_many_destinations_are_answered_in_pieces(make_world: Callable[..., World]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -104,7 +105,8 @@ def test_signals_for_the_whole_group_leave_it_to_the_node() -> None:
     process = Process()
     with contextlib.closing(process.link):
         assert process.link.recv(1) == b"."
-        process.process.terminate()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            process.process.send_signal(number)
         assert process.link.recv(1) == b"."
         assert process.get("/live") == (200, "starting\n")
         assert not select.select([process.link], [], [], 0)[0] or process.link.recv(1)

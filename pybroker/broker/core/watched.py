@@ -1,0 +1,118 @@
+"""Queues and topics that announce what becomes of each message, where the policy asks for advisories about that.
+
+All others are of the base classes, and pay nothing for it.
+
+Source: ActiveMQ 5.17, `BaseDestination`: `messageDelivered`, `messageConsumed`, `slowConsumer`,
+`onMessageWithNoConsumers`.
+"""
+
+from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.observers import Observers
+from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.subscription_groups import SubscriptionIndex
+from pybroker.broker.core.topic import Topic
+from pybroker.broker.core.usage import Usage
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import Clock, MessageStore
+
+
+def is_watched(policy: DestinationPolicy) -> bool:
+    """Return True if a policy asks for advisories about each message, or about slow consumers of a queue."""
+    return (
+        policy.advisory_for_delivery
+        or policy.advisory_for_consumed
+        or policy.advisory_for_slow_consumers
+        or policy.send_advisory_if_no_consumers
+    )
+
+
+class WatchedQueue(Queue):
+    """A queue that announces events to the observers."""
+
+    __slots__ = ("_observers", "_slow")
+
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        store: MessageStore,
+        dead_letters: DeadLetters,
+        clock: Clock,
+        policy: DestinationPolicy,
+        usage: Usage,
+        observers: Observers,
+    ) -> None:
+        super().__init__(destination, store=store, dead_letters=dead_letters, clock=clock, policy=policy, usage=usage)
+        self._observers = observers
+        self._slow: set[BrokerConsumer] = set()
+        """The consumers that were announced as slow, and have had no capacity since."""
+
+    def enqueue(self, message: Message, redelivery_count: int = 0) -> None:
+        """Deliver or append a message; see `Queue`."""
+        policy, announce = self.policy, self._observers.announce
+        if policy.send_advisory_if_no_consumers and not message.persistent and not self.consumer_set.all:
+            announce(lambda observer: observer.message_unclaimed(message))
+        super().enqueue(message, redelivery_count)
+        if policy.advisory_for_delivery:
+            announce(lambda observer: observer.message_accepted(message))
+        if policy.advisory_for_slow_consumers:
+            self._find_slow()
+
+    def settle(self, reference: Reference) -> None:
+        """Announce that a message was acknowledged; see `Queue`."""
+        super().settle(reference)
+        if self.policy.advisory_for_consumed:
+            self._observers.announce(lambda observer: observer.message_consumed(reference.message))
+
+    def detach(self, consumer: BrokerConsumer) -> None:
+        """Remove a consumer; see `Queue`."""
+        self._slow.discard(consumer)
+        super().detach(consumer)
+
+    def _find_slow(self) -> None:
+        """Announce the consumers without capacity for which messages wait, each once until it has some again."""
+        slow = {each for each in self.consumer_set.all if not each.has_capacity} if self.pending.count else set()
+        found, self._slow = slow - self._slow, slow
+        for consumer in found:
+            self._announce_slow(consumer)
+
+    def _announce_slow(self, consumer: BrokerConsumer) -> None:
+        self._observers.announce(lambda observer: observer.consumer_slow(consumer, self.destination))
+
+
+class WatchedTopic(Topic):
+    """A topic that announces events to the observers."""
+
+    __slots__ = ("_observers",)
+
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        store: MessageStore,
+        clock: Clock,
+        policy: DestinationPolicy,
+        usage: Usage,
+        index: SubscriptionIndex,
+        observers: Observers,
+    ) -> None:
+        super().__init__(destination, store=store, clock=clock, policy=policy, usage=usage, index=index)
+        self._observers = observers
+
+    def publish(self, message: Message) -> None:
+        """Pass a message to every subscription; see `Topic`."""
+        policy, announce = self.policy, self._observers.announce
+        if policy.send_advisory_if_no_consumers and not message.persistent and not self.is_in_use:
+            announce(lambda observer: observer.message_unclaimed(message))
+        super().publish(message)
+        if policy.advisory_for_delivery:
+            announce(lambda observer: observer.message_accepted(message))
+
+    def consumed(self, message: Message) -> None:
+        """Announce that a durable subscription has acknowledged a message."""
+        if self.policy.advisory_for_consumed:
+            self._observers.announce(lambda observer: observer.message_consumed(message))

@@ -1,0 +1,194 @@
+"""Advisories that are sent where a policy asks for them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pybroker.broker.core.broker import Limits
+from pybroker.broker.domain.openwire.commands import ActiveMQMessage, ConsumerInfo, ProducerInfo
+from pybroker.broker.domain.openwire.marshal.transcode import from_store
+from pybroker.broker.domain.openwire.values import decode_map
+from pybroker.broker.domain.transaction import LocalTransactionId
+from tests.unit.core.conftest import Client, Inbox, World, make_message
+
+MakeWorld = Callable[..., World]
+
+
+def listen(world: World, subject: str) -> Inbox:
+    return world.client().subscribe(f"topic://ActiveMQ.Advisory.{subject}")
+
+
+def properties_of(advisory: ActiveMQMessage) -> dict[str, Any]:
+    return decode_map(advisory.marshalled_properties or b"")
+
+
+def seen(inbox: Inbox) -> list[tuple[str, dict[str, Any]]]:
+    """Return the bodies of the messages inside the advisories, `-` for none, and the advisories' own properties."""
+    found = []
+    for delivery in inbox.deliveries:
+        advisory = from_store(inbox.messages[delivery].data)
+        assert isinstance(advisory, ActiveMQMessage)
+        about = advisory.data_structure
+        assert isinstance(about, ActiveMQMessage)
+        properties = {
+            key: value for key, value in properties_of(advisory).items() if not key.startswith("originBroker")
+        }
+        properties.pop("orignalMessageId")
+        properties.pop("orignalDestination")
+        found.append(((about.content or b"-").decode(), properties))
+    return found
+
+
+def test_without_a_policy_there_is_none(world: World) -> None:
+    kinds = ("MessageDelivered", "MessageConsumed", "NoConsumer", "SlowConsumer", "FULL", "FastProducer")
+    inboxes = [listen(world, f"{kind}.Queue.>") for kind in kinds]
+    client = world.client()
+    client.send("queue://Q", "a", persistent=False)
+    client.subscribe("queue://Q", prefetch=1).ack()
+    assert [inbox.deliveries for inbox in inboxes] == [[]] * len(kinds)
+
+
+@pytest.mark.parametrize(("has_body", "body"), [(False, "-"), (True, "a")])
+def test_each_message_that_is_accepted(make_world: MakeWorld, has_body: bool, body: str) -> None:
+    world = make_world(advisory_for_delivery=True, include_body_for_advisory=has_body)
+    queue, topic = listen(world, "MessageDelivered.Queue.Q"), listen(world, "MessageDelivered.Topic.T")
+    client = world.client()
+    client.send("queue://Q", "a")
+    client.send("topic://T", "a")
+    client.send("queue://OTHER", "x")
+    assert seen(queue) == seen(topic) == [(body, {})]
+
+
+def test_a_transaction_is_accepted_with_its_commit(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_delivery=True)
+    inbox, client = listen(world, "MessageDelivered.Queue.Q"), world.client()
+    transaction = LocalTransactionId(client.connection.connection_id, 1)
+    client.connection.begin(transaction)
+    client.send("queue://Q", "a", transaction=transaction)
+    assert seen(inbox) == []
+    client.connection.commit(transaction)
+    assert seen(inbox) == [("-", {})]
+
+
+def test_each_message_that_is_acknowledged(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_consumed=True)
+    inbox, client = listen(world, "MessageConsumed.Queue.Q"), world.client()
+    consumer = client.subscribe("queue://Q")
+    client.send("queue://Q", "a", "b", "c")
+    consumer.ack(0)
+    assert len(seen(inbox)) == 1
+    transaction = LocalTransactionId(client.connection.connection_id, 1)
+    client.connection.begin(transaction)
+    consumer.ack(1, transaction)
+    assert len(seen(inbox)) == 1
+    client.connection.commit(transaction)
+    assert len(seen(inbox)) == 2
+    consumer.consumer.reject(consumer.deliveries[2], "bad")
+    assert len(seen(inbox)) == 2
+
+
+def test_each_acknowledgement_of_a_durable_subscription(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_consumed=True)
+    inbox, client = listen(world, "MessageConsumed.Topic.T"), world.client()
+    durable, plain = client.subscribe("topic://T", subscription_name="s"), client.subscribe("topic://T")
+    client.send("topic://T", "a", "b")
+    plain.ack()
+    durable.ack()
+    assert len(seen(inbox)) == 1
+
+
+def test_what_expires_is_not_consumed(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_consumed=True)
+    inbox, client = listen(world, "MessageConsumed.Queue.Q"), world.client()
+    client.send("queue://Q", "late", expiration=world.now_ms + 1)
+    world.now_ms += 2
+    world.broker.remove_expired()
+    assert seen(inbox) == []
+
+
+@pytest.mark.parametrize(("kind", "domain"), [("queue", "Queue"), ("topic", "Topic")])
+def test_a_message_without_consumers_goes_to_its_listeners(make_world: MakeWorld, kind: str, domain: str) -> None:
+    world = make_world(send_advisory_if_no_consumers=True)
+    inbox, client = listen(world, f"NoConsumer.{domain}.X"), world.client()
+    client.send(f"{kind}://X", "lost", persistent=False)
+    client.send(f"{kind}://X", "stored", persistent=True)
+    client.subscribe(f"{kind}://X")
+    client.send(f"{kind}://X", "found", persistent=False)
+    assert inbox.ids == ["lost"]
+
+
+def test_what_is_dropped_for_a_slow_consumer(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_discarding_messages=True, pending_message_limit=1)
+    inbox, client = listen(world, "MessageDiscarded.Topic.T"), world.client()
+    slow = client.subscribe("topic://T", prefetch=1)
+    client.send("topic://T", "1", "2", "3", "4", persistent=False)
+    assert [properties["discardedCount"] for _, properties in seen(inbox)] == [1, 2]
+    assert all(properties["consumerId"] for _, properties in seen(inbox))
+    assert slow.ids == ["1"]
+
+
+def slow_consumers(inbox: Inbox) -> list[str]:
+    found = []
+    for delivery in inbox.deliveries:
+        advisory = from_store(inbox.messages[delivery].data)
+        assert isinstance(advisory, ActiveMQMessage)
+        assert isinstance(advisory.data_structure, ConsumerInfo)
+        found.append(str(advisory.data_structure.destination))
+        assert properties_of(advisory)["consumerId"]
+    return found
+
+
+def test_a_slow_consumer_of_a_queue_is_announced_once_until_it_has_room_again(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_slow_consumers=True)
+    inbox, client = listen(world, "SlowConsumer.Queue.Q"), world.client()
+    consumer = client.subscribe("queue://Q", prefetch=1)
+    client.send("queue://Q", "1")
+    assert slow_consumers(inbox) == []
+    client.send("queue://Q", "2", "3")
+    assert slow_consumers(inbox) == ["queue://Q"]
+    for index in range(3):
+        consumer.ack(index)
+    client.send("queue://Q", "4", "5")
+    assert slow_consumers(inbox) == ["queue://Q"] * 2
+
+
+def test_a_slow_consumer_of_a_topic(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_slow_consumers=True, pending_message_limit=100)
+    inbox, client = listen(world, "SlowConsumer.Topic.T"), world.client()
+    consumer = client.subscribe("topic://T", prefetch=2)
+    client.send("topic://T", "1", "2", "3", "4", "5", persistent=False)
+    assert slow_consumers(inbox) == []  # two are in its window, and three wait
+    client.send("topic://T", "6", "7", persistent=False)
+    assert slow_consumers(inbox) == ["topic://T"]
+    for index in range(2):
+        consumer.ack(index)
+    client.send("topic://T", "8", "9", persistent=False)
+    assert slow_consumers(inbox) == ["topic://T"] * 2
+
+
+def fill(client: Client, name: str) -> None:
+    for number in range(5):
+        client.connection.send(make_message(f"{number}" * 100_000, name, persistent=False))
+
+
+def test_a_memory_limit_that_is_reached(make_world: MakeWorld) -> None:
+    world = make_world(Limits(memory_bytes_max=300_000), advisory_when_full=True)
+    inbox = listen(world, "FULL.Queue.Q")
+    fill(world.client(), "queue://Q")
+    assert inbox.deliveries
+    advisory = from_store(inbox.messages[inbox.deliveries[0]].data)
+    assert isinstance(advisory, ActiveMQMessage)
+    assert advisory.data_structure is None
+    assert properties_of(advisory)["usageName"] == "queue://Q"
+    assert properties_of(advisory)["usageCount"] > 300_000
+
+
+def test_a_producer_that_reaches_a_memory_limit(make_world: MakeWorld) -> None:
+    world = make_world(Limits(memory_bytes_max=300_000), advisory_for_fast_producers=True)
+    inbox = listen(world, "FastProducer.Queue.Q")
+    fill(world.client(), "queue://Q")
+    advisory = from_store(inbox.messages[inbox.deliveries[0]].data)
+    assert isinstance(advisory, ActiveMQMessage)
+    assert isinstance(advisory.data_structure, ProducerInfo)
+    assert properties_of(advisory)["producerId"] == "c:-1:1"
