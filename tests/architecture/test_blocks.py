@@ -57,6 +57,7 @@ RUN: dict[str, dict[str, str]] = {
     },
     "docs/watching.md": {
         "import json\n": f"{PAGES}::test_watching_page_script_finds_a_lost_standby",
+        "$ pybroker doctor": "tests/unit/app/test_doctor.py::test_each_finding_of_a_machine",
         "import sys\n": f"{PAGES}::test_watching_page_asks_for_statistics",
         "$ pybroker status --store /mnt": f"{PAGES}::test_watching_page_shows_what_status_prints",
         "$ pybroker status --store postgresql": f"{PAGES}::test_ha_page_starts_on_a_database",

@@ -1,4 +1,4 @@
-"""The command line: `pybroker start | status | produce | consume | browse | journal | analyze | user`."""
+"""The command line: `pybroker start | status | doctor | produce | consume | browse | journal | analyze | user`."""
 
 import gc
 import json
@@ -43,6 +43,14 @@ one of the users of --users-file (see `pybroker user`); `--anonymous everywhere`
 is up to --rules-file.
 
 Settings are read from the TOML file, then the environment (PYBROKER_STORE, …), then flags; the later wins.
+"""
+
+
+_DOCTOR_EXAMPLES = """
+\b
+Examples:
+  pybroker doctor --config /etc/pybroker.toml       before a member goes live, on each machine
+  pybroker doctor --store /mnt/shared --json        by cron; the exit code says how bad it is
 """
 
 
@@ -155,6 +163,25 @@ def status(store: str, as_json: bool) -> None:
 def _show(found: dict[str, Any], described: list[str], code: int, *, as_json: bool) -> None:
     click.echo(json.dumps(found) if as_json else "\n".join(described))
     sys.exit(code)
+
+
+@commands.command(epilog=_DOCTOR_EXAMPLES)
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with settings.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_settings_options
+def doctor(config_file: Path | None, *, as_json: bool, **flags: Any) -> None:
+    """Look for what would stop a member from starting, serving or taking over, and say what to do.
+
+    Takes the settings of `pybroker start`. It may run beside members, and changes nothing: in the store's directory it
+    makes a file and removes it again. Exit code 0: nothing worse than advice; 3: warnings; 4: errors.
+    """
+    from pybroker.broker.app import doctor_cli
+    from pybroker.broker.app.doctor import judge
+    from pybroker.broker.app.examination import examine
+
+    argv.hide_passwords()
+    config = settings.load(config_file, flags)
+    sys.exit(doctor_cli.show(judge(examine(config)), as_json=as_json))
 
 
 for command in (produce, consume, browse, analyze, journal, user):

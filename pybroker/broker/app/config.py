@@ -46,7 +46,6 @@ if TYPE_CHECKING:  # imported when a file has tables
 ENVIRONMENT_PREFIX = "PYBROKER_"
 MEMORY_STORE = "memory:"
 
-
 TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues", "ldap")
 """The settings that are TOML tables, and neither flags nor variables."""
 

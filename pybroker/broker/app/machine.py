@@ -22,6 +22,9 @@ from pybroker.store.journal.files import OS, System
 from pybroker.store.runtime import Callback, Event, Inbox, Worker, start_thread
 from pybroker.transports.server import bind
 
+SPARE_FILES: Final = 200
+"""Descriptors for journal files, listeners and libraries, besides those of `connections_max`."""
+
 _RANDOM_BITS: Final = 53
 """More than can be guessed over a network, and exact as any client's number."""
 

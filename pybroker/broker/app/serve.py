@@ -18,6 +18,7 @@ from pybroker.broker.app import database, eventloop, logs, preflight, schedulers
 from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
 from pybroker.broker.app.garbage import GarbageCollections
 from pybroker.broker.app.layout import has_data_files, layout
+from pybroker.broker.app.machine import SPARE_FILES
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
@@ -44,9 +45,6 @@ the journal."""
 _CLEAR_SECONDS = 0.05
 """The pause otherwise: after it closing connections and short timers no longer refer to the former term."""
 
-_SPARE_FILES = 200
-"""Descriptors for journal files, listeners and libraries, besides those of connections."""
-
 _Shown = Union[Membership, Presence, "Management"]
 """Where the state of a member is shown."""
 
@@ -58,7 +56,7 @@ def serve(config: Config) -> None:
         BrokerError: it cannot run; most problems are found before anything is changed on disk.
     """
     preflight.check(config)
-    _allow_files(config.connections_max + _SPARE_FILES)
+    _allow_files(config.connections_max + SPARE_FILES)
     if config.has_passwords:
         _write_no_core()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -267,6 +265,6 @@ def _allow_files(needed: int) -> None:
         raise ConfigError(
             f"{needed} open files are needed and the limit of this user is {hard}",
             setting="connections_max",
-            hint=f"lower it to {max(1, hard - _SPARE_FILES)} or raise the limit (`ulimit -Hn`)",
+            hint=f"lower it to {max(1, hard - SPARE_FILES)} or raise the limit (`ulimit -Hn`)",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,0 +1,182 @@
+"""What `pybroker doctor` looks at: the settings as a start would check them, file systems, locks, clocks, members."""
+
+import contextlib
+import logging
+import os
+import resource
+import socket
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pybroker.broker.app import mounts, preflight, schedulers
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.layout import layout
+from pybroker.broker.app.machine import clock
+from pybroker.broker.app.mounts import Mount
+from pybroker.broker.app.wiring import is_locked, lock_name
+from pybroker.broker.domain.errors import BrokerError, ConfigError, StoreUnavailable
+from pybroker.locks.file import FileLock
+from pybroker.locks.flock import FlockLock
+from pybroker.store.members import MemberRecord, read_members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """Another member as this machine sees it.
+
+    Attributes:
+        record: what it has published.
+        is_alive: its file is locked, as far as this machine can see.
+        age_ms: the age of its file by the clock of the file system.
+        skew_ms: its clock less that of the file system, when it wrote.
+    """
+
+    record: MemberRecord
+    is_alive: bool
+    age_ms: int
+    skew_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was found on this machine and in the store.
+
+    Attributes:
+        config: the settings.
+        host: the name of this machine.
+        refusal: why a member with these settings would not start; None if it would.
+        warnings: the warnings of such a start.
+        files_max: the number of files that this user's processes may open.
+        mount: the file system of the store; None for a store in no directory, or if it is not known.
+        scheduler_mount: the file system of the scheduled messages.
+        has_locks: True if the file system has the locks that the settings ask for; None if it was not tried.
+        lock_problem: what the file system said otherwise.
+        is_new: True if the store does not exist yet.
+        is_locked: True if a member, or an ActiveMQ, holds the lock of the store.
+        free_bytes: the space that is left for this user.
+        skew_ms: the clock of this machine less that of the file system.
+        members: the members that are known in the store.
+    """
+
+    config: Config
+    host: str
+    refusal: ConfigError | None = None
+    warnings: Sequence[str] = ()
+    files_max: int = 1 << 20
+    mount: Mount | None = None
+    scheduler_mount: Mount | None = None
+    has_locks: bool | None = None
+    lock_problem: str = ""
+    is_new: bool = False
+    is_locked: bool = False
+    free_bytes: int = 1 << 40
+    skew_ms: int = 0
+    members: Sequence[Neighbour] = field(default_factory=tuple)
+
+
+def examine(config: Config) -> Facts:
+    """Gather the facts. In the store's directory a file is made and removed again, for its locks and its clock.
+
+    Raises:
+        BrokerError: the store cannot be read.
+    """
+    refusal, warnings = _try_start(config)
+    _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    facts: dict[str, Any] = {
+        "config": config,
+        "host": socket.gethostname(),
+        "refusal": refusal,
+        "warnings": warnings,
+        "is_new": config.is_in_directory and layout(config.store).is_new(),
+        "files_max": files_max if files_max != resource.RLIM_INFINITY else 1 << 62,
+    }
+    if config.is_in_directory and Path(config.store).is_dir():
+        facts |= _examine_store(config)
+    return Facts(**facts)
+
+
+def _try_start(config: Config) -> tuple[ConfigError | None, list[str]]:
+    """Return why a member would not start, and the warnings that it would log."""
+    kept = _Warnings()
+    logger = logging.getLogger("pybroker")
+    logger.addHandler(kept)
+    is_propagated, logger.propagate = logger.propagate, False
+    try:
+        preflight.check(config)
+        if config.is_in_directory and Path(config.store).is_dir():
+            schedulers.warn(config)
+    except ConfigError as error:
+        return error, kept.texts
+    except BrokerError as error:
+        return ConfigError(str(error), setting="store"), kept.texts
+    finally:
+        logger.removeHandler(kept)
+        logger.propagate = is_propagated
+    return None, kept.texts
+
+
+def _examine_store(config: Config) -> dict[str, Any]:
+    where = layout(config.store, config.scheduler_store)
+    known = mounts.parse(mounts.MOUNTS.read_text(encoding="utf-8")) if mounts.MOUNTS.exists() else []
+    free = os.statvfs(where.root)
+    found: dict[str, Any] = {
+        "mount": mounts.mount_of(where.root, known),
+        "scheduler_mount": mounts.mount_of(where.scheduler, known) if config.scheduler else None,
+        "free_bytes": free.f_bavail * free.f_frsize,
+        "is_locked": False,
+    }
+    with contextlib.suppress(StoreUnavailable):
+        found["is_locked"] = is_locked(lock_name(config))
+    now_ms = clock()
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".doctor-", dir=where.root)
+    except OSError as error:
+        return found | {"lock_problem": f"no file can be made in {where.root}: {error.strerror}"}
+    os.close(descriptor)
+    probe = Path(name)
+    try:
+        file_now_ms = probe.stat().st_mtime_ns // 1_000_000
+        found |= _try_locks(config, probe)
+    finally:
+        probe.unlink()
+    neighbours = []
+    for each in read_members(where.members):
+        if each.member is None:
+            continue
+        with contextlib.suppress(FileNotFoundError):  # deleted in this moment
+            written_ms = (where.members / f"{each.name}.json").stat().st_mtime_ns // 1_000_000
+            age_ms, skew_ms = file_now_ms - written_ms, each.member.updated_ms - written_ms
+            neighbours.append(Neighbour(record=each.member, is_alive=each.alive, age_ms=age_ms, skew_ms=skew_ms))
+    return found | {"skew_ms": now_ms - file_now_ms, "members": neighbours}
+
+
+def _try_locks(config: Config, probe: Path) -> dict[str, Any]:
+    """Lock a file, and look whether another descriptor sees it locked."""
+    if config.lock not in ("file", "flock"):
+        return {}
+    lock = FileLock(probe, clock=clock) if config.lock == "file" else FlockLock(probe, clock=clock)
+    try:
+        if not lock.try_acquire():
+            return {"has_locks": False, "lock_problem": "a new file was locked already"}
+        try:
+            excludes = not type(lock)(probe, clock=clock).try_acquire()
+        finally:
+            lock.release()
+    except BrokerError as error:
+        return {"has_locks": False, "lock_problem": str(error)}
+    return {"has_locks": excludes, "lock_problem": "" if excludes else "two locks of one file were granted"}
+
+
+class _Warnings(logging.Handler):
+    """Keeps the texts of warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a text."""
+        self.texts.append(record.getMessage())

@@ -1,0 +1,203 @@
+"""What `pybroker doctor` concludes from what it finds."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.doctor import Severity, Verdict, exit_code, judge
+from pybroker.broker.app.examination import Facts, Neighbour, examine
+from pybroker.broker.app.mounts import Mount, mount_of, parse
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.role import Role
+from pybroker.store.members import Followed, Load, MemberFile, MemberRecord
+
+ERROR, WARNING, ADVICE = Severity.ERROR, Severity.WARNING, Severity.ADVICE
+FULL = Load(connections=1, waiting=1, in_flight=1, is_full=True, memory_bytes=1, memory_bytes_max=1)
+
+
+def facts(config: dict[str, Any] | None = None, **found: Any) -> Facts:
+    return Facts(config=Config(**({"store": "/mnt/shared/store"} | (config or {}))), host="here", **found)
+
+
+def nfs(*options: str, kind: str = "nfs4") -> Mount:
+    return Mount(Path("/mnt/shared"), kind, "server:/export", frozenset(options))
+
+
+LOCAL = Mount(Path("/"), "ext4", "/dev/sda1", frozenset(("rw",)))
+GOOD_NFS = nfs("rw", "vers=4.2", "hard", "actimeo=1", "local_lock=none")
+
+
+def member(
+    name: str,
+    role: Role = Role.STANDBY,
+    *,
+    host: str = "there",
+    age_ms: int = 1000,
+    skew_ms: int = 0,
+    is_alive: bool = True,
+    **fields: Any,
+) -> Neighbour:
+    times = {"since_ms": 0, "started_ms": 0, "updated_ms": 1_000_000}
+    record = MemberRecord(name=name, role=role, pid=1, host=host, version="1", **(times | fields))
+    return Neighbour(record=record, is_alive=is_alive, age_ms=age_ms, skew_ms=skew_ms)
+
+
+PAIR = (member("a", Role.MASTER, host="here"), member("b"))
+
+
+def found(given: Facts) -> list[tuple[Severity, str]]:
+    return [(each.severity, each.check) for each in judge(given)]
+
+
+def test_a_pair_that_is_well_has_no_findings() -> None:
+    settings = {"bind": "0.0.0.0", "openwire_brokers": "tcp://a:61616,tcp://b:61616"}
+    given = facts(settings, mount=GOOD_NFS, scheduler_mount=GOOD_NFS, has_locks=True, is_locked=True, members=PAIR)
+    assert judge(given) == []
+    assert exit_code([]) is Verdict.WELL
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (facts(refusal=ConfigError("no such file", setting="users_file")), (ERROR, "settings")),
+        (facts(warnings=["passwords cross the network in clear: set tls"]), (WARNING, "settings")),
+        (facts({"store": "memory:"}), (WARNING, "store")),
+        (facts(is_new=True), (ADVICE, "store")),
+        (facts({"sync": "periodic"}), (WARNING, "sync")),
+        (facts(files_max=1024), (ERROR, "files")),
+        (facts(mount=Mount(Path("/x"), "tmpfs", "tmpfs", frozenset())),
+         (ERROR, "file system")),
+        (facts(mount=nfs("vers=3", "hard", "actimeo=1", kind="nfs")), (ERROR, "file system")),
+        (facts(mount=nfs("vers=4.1", "hard", "actimeo=1", "local_lock=all")), (ERROR, "file system")),
+        (facts(mount=nfs("vers=4.1", "hard", "actimeo=1", "nolock")), (ERROR, "file system")),
+        (facts(mount=nfs("vers=4.1", "soft", "noac")), (ERROR, "file system")),
+        (facts(mount=nfs("vers=4.1", "hard", "acregmax=60")), (ADVICE, "file system")),
+        (facts(mount=nfs(kind="ocfs2")), (ERROR, "file system")),
+        (facts(mount=nfs("localflock", kind="lustre")), (ERROR, "file system")),
+        (facts(mount=nfs("nobrl", kind="cifs")), (ERROR, "file system")),
+        (facts(mount=nfs(kind="fuse.glusterfs")), (WARNING, "file system")),
+        (facts(has_locks=False, lock_problem="refused"), (ERROR, "locks")),
+        (facts(lock_problem="no file can be made"), (ERROR, "store")),
+        (facts(members=[member("b", is_alive=False, age_ms=500)]), (ERROR, "locks")),
+        (facts(mount=GOOD_NFS, scheduler_mount=LOCAL), (ERROR, "scheduler")),
+        (facts(mount=LOCAL, scheduler_mount=GOOD_NFS), (ADVICE, "scheduler")),
+        (facts(free_bytes=1 << 20), (ERROR, "disk")),
+        (facts(free_bytes=100 << 20), (WARNING, "disk")),
+        (facts({"store_limit": "10G"}, free_bytes=1 << 30), (ADVICE, "disk")),
+        (facts(skew_ms=-5000), (WARNING, "clocks")),
+        (facts(is_locked=True), (ADVICE, "master")),
+    ],
+)  # fmt: skip
+def test_each_finding_of_a_machine(given: Facts, expected: tuple[Severity, str]) -> None:
+    assert found(given) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ([member("a"), member("b", host="here")], (ERROR, "master")),
+        ([member("a", Role.MASTER), member("b", Role.MASTER), member("c", host="here")], (ERROR, "master")),
+        ([member("a", Role.MASTER)], (WARNING, "standby")),
+        ([member("a", Role.MASTER), member("b")], (ADVICE, "standby")),
+        ([PAIR[0], member("b", age_ms=60_000)], (ERROR, "members")),
+        ([PAIR[0], member("b", obstacle="stomp: port taken")], (ERROR, "standby")),
+        ([PAIR[0], member("b", followed=Followed(file_id=1, offset=1, at_ms=900_000, messages=1))],
+         (WARNING, "standby")),
+        ([PAIR[0], member("b", skew_ms=3000)], (WARNING, "clocks")),
+        ([PAIR[0], replace(PAIR[1], record=replace(PAIR[1].record, version="2"))],
+         (ADVICE, "versions")),
+        ([member("a", Role.MASTER, host="here", load=FULL), PAIR[1]], (ERROR, "disk")),
+    ],
+)  # fmt: skip
+def test_each_finding_of_a_pair(members: list[Neighbour], expected: tuple[Severity, str]) -> None:
+    settings = {"bind": "0.0.0.0", "openwire_brokers": "tcp://a:61616,tcp://b:61616"}
+    assert found(facts(settings, members=members)) == [expected]
+
+
+def test_advice_for_failover() -> None:
+    assert found(facts({"bind": "127.0.0.1"}, members=PAIR)) == [(ERROR, "failover")]
+    assert found(facts({"bind": "0.0.0.0"}, members=PAIR)) == [(ADVICE, "failover")]
+
+
+def test_a_member_that_has_ended_long_ago_is_no_finding() -> None:
+    settings = {"bind": "0.0.0.0", "openwire_brokers": "tcp://a:61616,tcp://b:61616"}
+    gone = member("c", is_alive=False, age_ms=3_600_000)
+    assert judge(facts(settings, members=[*PAIR, gone])) == []
+
+
+def test_the_worst_finding_comes_first_and_makes_the_exit_code() -> None:
+    findings = judge(facts({"sync": "never"}, files_max=10, is_new=True))
+    assert [each.severity for each in findings] == [ERROR, WARNING, ADVICE]
+    assert exit_code(findings) is Verdict.ERRORS
+    assert exit_code(findings[1:]) is Verdict.WARNINGS
+    assert exit_code(findings[2:]) is Verdict.WELL
+
+
+# ---------------------------------------------------------------- facts
+
+MOUNTINFO = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+40 22 0:35 / /mnt/shared\040disk rw,noatime shared:2 - nfs4 server:/an\040export rw,vers=4.2,hard,local_lock=none
+41 22 0:36 / /mnt rw - tmpfs tmpfs rw
+42 22 0:37 / /mnt rw master:1 propagate_from:2 - xfs /dev/sdb rw
+"""
+
+
+def test_mounts_are_read_with_their_options() -> None:
+    mounts = parse(MOUNTINFO)
+    assert [(str(each.point), each.type) for each in mounts] == [
+        ("/", "ext4"), ("/mnt/shared disk", "nfs4"), ("/mnt", "tmpfs"), ("/mnt", "xfs"),
+    ]  # fmt: skip
+    shared = mounts[1]
+    assert shared.source == "server:/an export"
+    assert (shared.option("vers"), shared.option("hard"), shared.option("soft")) == ("4.2", "", None)
+    assert [each.is_shared for each in mounts] == [False, True, False, False]
+
+
+def test_a_path_is_on_the_innermost_mount_and_of_two_on_the_later() -> None:
+    mounts = parse(MOUNTINFO)
+    assert mount_of(Path("/mnt/shared disk/store"), mounts) == mounts[1]
+    assert mount_of(Path("/mnt/other"), mounts) == mounts[3]
+    assert mount_of(Path("/etc"), mounts) == mounts[0]
+
+
+def test_the_facts_of_a_real_store(tmp_path: Path) -> None:
+    (tmp_path / "kahadb").mkdir()
+    file = MemberFile.claim(tmp_path / "members", "a")
+    try:
+        record = MemberRecord(
+            name="a", role=Role.STANDBY, pid=1, host="there", version="1", since_ms=0, started_ms=0, updated_ms=0
+        )
+        file.publish(record)
+        seen = examine(Config(store=str(tmp_path), stomp=0, openwire=0))
+    finally:
+        file.close()
+    assert seen.refusal is None
+    assert seen.mount is not None
+    assert (seen.has_locks, seen.is_locked, seen.is_new) == (True, False, True)
+    assert seen.free_bytes > 0
+    assert abs(seen.skew_ms) < 1000
+    (neighbour,) = seen.members
+    assert (neighbour.record, neighbour.is_alive) == (record, True)
+    assert 0 <= neighbour.age_ms < 10_000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kahadb", "members"]  # the probe is gone
+
+
+def test_locks_that_do_not_exclude_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.locks.file.FileLock.try_acquire", lambda lock: True)
+    seen = examine(Config(store=str(tmp_path), stomp=0, openwire=0))
+    assert (seen.has_locks, seen.lock_problem) == (False, "two locks of one file were granted")
+
+
+def test_settings_that_would_not_start_are_found(tmp_path: Path) -> None:
+    seen = examine(Config(store=str(tmp_path), stomp=0, openwire=0, users_file=tmp_path / "none.toml"))
+    assert seen.refusal is not None
+    assert seen.refusal.setting == "users_file"
+
+
+def test_warnings_of_a_start_are_kept_and_not_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = examine(Config(store=str(tmp_path), bind="0.0.0.0", stomp=0, openwire=0))
+    assert [text for text in seen.warnings if "clients of other machines are refused" in text]
+    assert capsys.readouterr().err == ""
