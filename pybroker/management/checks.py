@@ -63,5 +63,6 @@ def check(path: str, state: NodeState | None, now: float) -> Health:
         word, text = _DEGRADED, f"{_DEGRADED}: {state.obstacle}"
     else:
         word = text = _WORDS[state.role]
-    is_well = path == "/live" or word in _READY[path]
-    return Health(HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE, text)
+    if path == "/live":
+        return Health(HTTPStatus.OK, word)
+    return Health(HTTPStatus.OK if word in _READY[path] else HTTPStatus.SERVICE_UNAVAILABLE, text)

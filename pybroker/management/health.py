@@ -46,7 +46,7 @@ class HealthConnection(asyncio.Protocol):
             next(iter(self._open)).abort()
         self._open[self] = None
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._deadline.cancel()
         self._open.pop(self, None)
@@ -86,7 +86,7 @@ class HealthConnection(asyncio.Protocol):
 
     def _send(self, status: HTTPStatus, text: str, *, is_head: bool = False, **headers: str) -> None:
         """Send the only answer of this connection."""
-        body = f"{text}\n".encode()
+        body = f"{text}\n".encode(errors="replace")
         fields = {
             "content-type": "text/plain; charset=utf-8",
             "content-length": str(len(body)),

@@ -44,7 +44,7 @@ class NodeLink(asyncio.Protocol):
         if lines:
             self.state = NodeState.from_line(lines[-1])
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """End: the node has."""
         self._timer.cancel()
         if not self.ended.done():

@@ -188,11 +188,11 @@ def _of_locks(facts: Facts) -> Iterator[Diagnosis]:
     elif facts.lock_problem:
         yield _error("store", facts.lock_problem, "mount it read-write, or change its owner")
     for each in facts.members:
-        if each.record.host != facts.host and not each.is_alive and -SKEW_MS < each.age_ms < SILENT_MS:
+        if each.is_renewed:
             yield _error(
                 "locks",
-                f"{each.record.name} on {each.record.host} wrote its state {each.age_ms / 1000:.0f} s ago, and its "
-                "lock is not seen here: locks do not hold between the two machines, and both could be master",
+                f"{each.record.name} on {each.record.host} goes on writing its state, and its lock is not seen here: "
+                "locks do not hold between the two machines, and both could be master",
                 "mount the file system on both with locks that are passed to the server",
             )
     masters = [each.record.name for each in _living(facts) if each.record.role is Role.MASTER]
@@ -248,15 +248,16 @@ def _of_clocks(facts: Facts) -> Iterator[Diagnosis]:
 
 def _of_members(facts: Facts) -> Iterator[Diagnosis]:
     living = list(_living(facts))
-    if not living:
+    roles = {each.record.role for each in living}
+    if not roles & {Role.MASTER, Role.PROMOTING, Role.RELINQUISHING}:
         if facts.is_locked:
             yield _advice(
-                "master", "the lock is held, and no member is known: an ActiveMQ is master", "nothing, if that is so"
+                "master", "the lock is held by none of the members: an ActiveMQ is master", "nothing, if that is so"
             )
+        elif living:
+            yield _error("master", "no member is master", "see the logs of the members")
+    if not living:
         return
-    roles = {each.record.role for each in living}
-    if Role.MASTER not in roles and Role.PROMOTING not in roles:
-        yield _error("master", "no member is master", "see the logs of the members")
     if Role.STANDBY not in roles:
         yield _warning(
             "standby", "there is no standby: nothing takes over when the master fails", "start a member elsewhere"

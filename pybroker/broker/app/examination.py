@@ -6,21 +6,26 @@ import os
 import resource
 import socket
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pybroker.broker.app import mounts, preflight, schedulers
-from pybroker.broker.app.config import Config
+from pybroker.broker.app.config import Config, is_database
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.mounts import Mount
 from pybroker.broker.app.wiring import is_locked, lock_name
 from pybroker.broker.domain.errors import BrokerError, ConfigError, StoreUnavailable
+from pybroker.broker.domain.role import Role
 from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
 from pybroker.store.members import MemberRecord, read_members
+
+RENEWED_MS: Final = 3_000
+"""A living member writes its file within this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +35,14 @@ class Neighbour:
     Attributes:
         record: what it has published.
         is_alive: its file is locked, as far as this machine can see.
+        is_renewed: it writes its file although that is not locked, as far as this machine can see.
         age_ms: the age of its file by the clock of the file system.
         skew_ms: its clock less that of the file system, when it wrote.
     """
 
     record: MemberRecord
     is_alive: bool
+    is_renewed: bool = False
     age_ms: int
     skew_ms: int
 
@@ -93,8 +100,12 @@ def examine(config: Config) -> Facts:
         "is_new": config.is_in_directory and layout(config.store).is_new(),
         "files_max": files_max if files_max != resource.RLIM_INFINITY else 1 << 62,
     }
-    if config.is_in_directory and Path(config.store).is_dir():
-        facts |= _examine_store(config)
+    if config.is_in_directory:
+        try:
+            if Path(config.store).is_dir():
+                facts |= _examine_store(config)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot look at {config.store}: {error}", path=config.store) from error
     return Facts(**facts)
 
 
@@ -105,7 +116,7 @@ def _try_start(config: Config) -> tuple[ConfigError | None, list[str]]:
     logger.addHandler(kept)
     is_propagated, logger.propagate = logger.propagate, False
     try:
-        preflight.check(config)
+        preflight.check(Config(**{**config.given, "create_tables": False}) if is_database(config.store) else config)
         if config.is_in_directory and Path(config.store).is_dir():
             schedulers.warn(config)
     except ConfigError as error:
@@ -120,7 +131,11 @@ def _try_start(config: Config) -> tuple[ConfigError | None, list[str]]:
 
 def _examine_store(config: Config) -> dict[str, Any]:
     where = layout(config.store, config.scheduler_store)
-    known = mounts.parse(mounts.MOUNTS.read_text(encoding="utf-8")) if mounts.MOUNTS.exists() else []
+    known = (
+        mounts.parse(mounts.MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
+        if mounts.MOUNTS.exists()
+        else []
+    )
     free = os.statvfs(where.root)
     found: dict[str, Any] = {
         "mount": mounts.mount_of(where.root, known),
@@ -142,15 +157,51 @@ def _examine_store(config: Config) -> dict[str, Any]:
         found |= _try_locks(config, probe)
     finally:
         probe.unlink()
-    neighbours = []
-    for each in read_members(where.members):
+    return found | {"skew_ms": now_ms - file_now_ms, "members": _neighbours(where.members, file_now_ms)}
+
+
+def _neighbours(directory: Path, file_now_ms: int) -> list[Neighbour]:
+    """Return the members. If one on another machine seems to have ended just now, look whether it goes on writing."""
+    seen = read_members(directory)
+    doubtful = {
+        each.name: each.member.updated_ms
+        for each in seen
+        if each.member is not None
+        and not each.alive
+        and each.member.host != socket.gethostname()
+        and each.member.role is not Role.STOPPED
+    }
+    renewed: set[str] = set()
+    if any(_written_ms(directory, name) > file_now_ms - RENEWED_MS for name in doubtful):
+        time.sleep(RENEWED_MS / 1000)
+        renewed = {
+            each.name
+            for each in read_members(directory)
+            if each.member is not None and not each.alive and each.member.updated_ms > doubtful.get(each.name, 1 << 62)
+        }
+    neighbours: list[Neighbour] = []
+    for each in seen:
         if each.member is None:
             continue
-        with contextlib.suppress(FileNotFoundError):  # deleted in this moment
-            written_ms = (where.members / f"{each.name}.json").stat().st_mtime_ns // 1_000_000
+        if written_ms := _written_ms(directory, each.name):
             age_ms, skew_ms = file_now_ms - written_ms, each.member.updated_ms - written_ms
-            neighbours.append(Neighbour(record=each.member, is_alive=each.alive, age_ms=age_ms, skew_ms=skew_ms))
-    return found | {"skew_ms": now_ms - file_now_ms, "members": neighbours}
+            neighbours.append(
+                Neighbour(
+                    record=each.member,
+                    is_alive=each.alive,
+                    is_renewed=each.name in renewed,
+                    age_ms=age_ms,
+                    skew_ms=skew_ms,
+                )
+            )
+    return neighbours
+
+
+def _written_ms(directory: Path, name: str) -> int:
+    """Return when a member's file was written, by the clock of the file system; 0 if it is deleted in this moment."""
+    with contextlib.suppress(FileNotFoundError):
+        return (directory / f"{name}.json").stat().st_mtime_ns // 1_000_000
+    return 0
 
 
 def _try_locks(config: Config, probe: Path) -> dict[str, Any]:

@@ -32,9 +32,12 @@ _TELL_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 30.0
 """The time without a sign of life from the management process after which it is ended, and started again."""
 
+_END_SECONDS: Final = 10.0
+"""The time in which a process that was killed ends, unless the kernel waits for a disk on its behalf."""
+
 _AGAIN_SECONDS: Final = 1.0
 _AGAIN_SECONDS_MAX: Final = 60.0
-"""The pauses before the process is started again: each is twice as long, until it runs for as long as the longest."""
+"""The process is started again at once; if it ends again within the longest pause, after pauses that double."""
 
 _PASSED_ON: Final = ("PATH", "PYTHON", "LD_", "LANG", "LC_", "TZ")
 """How the environment variables begin that the process gets: others may have passwords."""
@@ -58,39 +61,47 @@ class Management:
 
     async def run(self) -> None:
         """Keep the process running until cancelled, which ends it."""
-        pause = _AGAIN_SECONDS
+        pause = 0.0
         with self._port:
             while True:
                 began_at = time.monotonic()
-                why = await self._run_once()
+                try:
+                    why = await self._run_once()
+                except OSError as error:  # there is no memory, or no descriptor, for another process now
+                    why = f"cannot be started: {error}"
                 if time.monotonic() - began_at > _AGAIN_SECONDS_MAX:
-                    pause = _AGAIN_SECONDS
+                    pause = 0.0
                 _log.error("the management process %s: health checks are answered again in %.0f s", why, pause)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _AGAIN_SECONDS_MAX)
+                pause = min(2 * pause + _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
 
     async def _run_once(self) -> str:
         """Run the process until it ends; return why."""
         mine, other = socket.socketpair()
-        with other:
-            process = _start(link=other, health=self._port)
         try:
+            with other:
+                process = await asyncio.to_thread(_start, other, self._port)
             _, link = await asyncio.get_running_loop().create_unix_connection(_Link, sock=mine)
-            self._link = link
+        except BaseException:
+            mine.close()  # then the process ends, if it was started
+            raise
+        self._link = link
+        why = ""
+        try:
             while not link.has_ended:
                 self._tell()
                 if time.monotonic() - link.heard_at > _SILENT_SECONDS:
-                    return f"gave no sign of life for {_SILENT_SECONDS:.0f} s"
+                    why = f"gave no sign of life for {_SILENT_SECONDS:.0f} s"
+                    break
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_TELL_SECONDS):
                         await link.ended.wait()
         finally:
-            if self._link is not None:
-                self._link.close()
             self._link = None
+            link.close()
             process.kill()
-            code = process.wait()  # a moment, as it is killed
-        return f"has ended (exit code {code})"
+        code = await asyncio.to_thread(_wait, process)
+        return why or f"has ended (exit code {code})"
 
     def _tell(self) -> None:
         if self._link is not None:
@@ -128,7 +139,7 @@ class _Link(asyncio.Protocol):
         """Note a sign of life, which is all that comes."""
         self.heard_at = time.monotonic()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.ended.set()
 
     def send(self, state: NodeState) -> None:
@@ -140,8 +151,15 @@ class _Link(asyncio.Protocol):
         self._transport.abort()
 
 
-def _start(*, link: socket.socket, health: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start the process."""
+def _wait(process: "subprocess.Popen[bytes]") -> int | None:
+    """Wait for a process that was killed; return its exit code, None if it does not end even so."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(_END_SECONDS)
+    return None
+
+
+def _start(link: socket.socket, health: socket.socket) -> "subprocess.Popen[bytes]":
+    """Start the process. Blocks for some milliseconds."""
     command = [sys.executable, "-P", "-m", "pybroker.management", "--link", str(link.fileno())]
     root = str(Path(pybroker.__file__).parents[1])  # found in a checkout, too; -P leaves out the present directory
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))

@@ -47,9 +47,14 @@ class Mount(NamedTuple):
         return None
 
 
+def known() -> list[Mount]:
+    """Return the mounts of this machine; none if it does not tell."""
+    return parse(MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")) if MOUNTS.exists() else []
+
+
 def parse(text: str) -> list[Mount]:
     """Return the mounts in the text of `mountinfo`."""
-    found = []
+    found: list[Mount] = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         fields, (kind, source, options) = before.split(" "), after.split(" ", 2)

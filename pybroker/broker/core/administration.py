@@ -6,6 +6,7 @@ from dataclasses import replace
 from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
+from typing import Final
 
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
@@ -14,6 +15,9 @@ from pybroker.broker.domain.admin import NO_MESSAGES, Counters, DestinationState
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
+
+_REMOVED_MAX: Final = 500
+"""Counts that are kept before they are added together: a temporary queue is removed in less time than that takes."""
 
 
 class Administration(Observer):
@@ -40,14 +44,17 @@ class Administration(Observer):
         self._objects = runtime.objects
         self._is_full = is_full
         self._producer_counts: Counter[Destination] = Counter()
-        self._removed = NO_MESSAGES
+        self._removed: list[Counters] = []
+        """The counts of removed destinations, not all of them added together yet."""
         runtime.observers.add(self)
 
     def destination_removed(self, destination: Destination, owner: str | None) -> None:
         """Keep the counts of a destination that is removed."""
         existing = self._destinations.existing(destination)
         if existing is not None:
-            self._removed += replace(existing.counters(), size=0, in_flight=0)
+            self._removed.append(existing.counters())
+            if len(self._removed) >= _REMOVED_MAX:
+                self.removed()
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
         """Count a producer."""
@@ -120,7 +127,12 @@ class Administration(Observer):
 
     def removed(self) -> Counters:
         """Return the counts of all destinations that were removed, together."""
-        return self._removed
+        total = NO_MESSAGES
+        for each in self._removed:
+            total += each
+        total = replace(total, size=0, in_flight=0)
+        self._removed = [total]
+        return total
 
     def totals(self) -> Totals:
         """Return totals of connections, destinations, messages and memory."""

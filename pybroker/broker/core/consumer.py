@@ -238,7 +238,7 @@ class BrokerConsumer:
         self.started = False
         self.closed = False
         self.match_count = 0
-        self.offered_count = 0
+        self.offered_count: int = 0
         self.acknowledged_count = 0
         self._granted: int = 0
         self._index: DeliveryIndex | None = None

@@ -49,7 +49,7 @@ class CountedSource(DeliverySource):
     __slots__ = ()
 
     def acknowledged(self, count: int) -> None:
-        """Called after so many deliveries were acknowledged, in a transaction too."""
+        """Called after the acknowledgement of so many deliveries has taken effect."""
 
     def forget(
         self, reference: Reference, transaction: TransactionId | None, reason: RemovalReason, connection_id: str = ""
@@ -57,7 +57,9 @@ class CountedSource(DeliverySource):
         """Do nothing: the store keeps no message for this backlog."""
 
     def settle(self, reference: Reference) -> None:
-        """Do nothing: the deliveries are only counted."""
+        """Count acknowledgements of a transaction that has committed."""
+        if isinstance(reference, CountedAcknowledgement):
+            self.acknowledged(reference.count)
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Do nothing: what was delivered does not return."""
@@ -145,7 +147,8 @@ class CountingConsumer(BrokerConsumer):
             self.connection.add_acknowledgements(self, (acknowledgement,), transaction)
         self.in_flight -= count
         self.acknowledged_count += count
-        cast("CountedSource", self.sources[0]).acknowledged(count)
+        if transaction is None:
+            cast("CountedSource", self.sources[0]).acknowledged(count)
         self._settled(count)
         return count
 

@@ -25,6 +25,7 @@ from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.core.watched import WatchedQueue, WatchedTopic, is_watched
 from pybroker.broker.domain.destination import NAME_MAX, Destination, is_advisory
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
+from pybroker.broker.domain.message import BodilessMessage
 from pybroker.broker.domain.openwire.message import outline
 from pybroker.broker.domain.subscription import ConsumerRequest
 
@@ -127,10 +128,13 @@ class Destinations:
         return [each.destination for each in names.covered_by(pattern)]
 
     def first_timestamp(self, destination: Destination) -> int | None:
-        """Return when the first message of a queue was sent, in milliseconds since the epoch; None without messages."""
+        """Return when the first message of a queue was sent, in milliseconds since the epoch.
+
+        None is returned if it has none, or if that one was delivered and is not in memory any more.
+        """
         queue = self.queues.get(destination)
         first = None if queue is None else queue.first()
-        return None if first is None else outline(first).timestamp
+        return None if first is None or isinstance(first, BodilessMessage) else outline(first).timestamp
 
     def queues_of(self, request: ConsumerRequest, reader: Owner) -> list[Queue]:
         """Return the existing queues that match a consumer's request, and that the reader may read."""

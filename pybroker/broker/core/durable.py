@@ -6,7 +6,6 @@ topic that it covers, or one under the name of the wildcard while it covers none
 """
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -34,8 +33,6 @@ _log = logging.getLogger(__name__)
 
 _IDLE: Final = Search.IDLE
 
-_NO_COUNTS: Final[Counter[Destination]] = Counter()
-
 _NO_USAGE = Usage()
 """The usage of a subscription that covers no topic, and so has no messages."""
 
@@ -54,7 +51,7 @@ class CoveredTopic:
         dispatched: the number of deliveries, without those to open subscriptions that name this topic alone and are
             not durable: these count themselves.
         dequeued: the number of acknowledgements of the same subscriptions.
-        in_flight: the number of outstanding deliveries to open subscriptions to several topics that are not durable.
+        in_flight: the number of outstanding deliveries to the same subscriptions.
         expired: how often a message had expired before it was delivered to a subscription.
     """
 
@@ -78,8 +75,8 @@ class CoveredTopic:
         self.durables: dict[Durable, None] = {}
         self.joining: dict[Durable, None] = {}
         self.is_covered = True
-        self.dispatched = 0
-        self.dequeued = 0
+        self.dispatched: int = 0
+        self.dequeued: int = 0
         self.in_flight = 0
         self.expired = 0
         self.held = SharedUsage(usage)
@@ -120,9 +117,7 @@ class Durable(StoredSource):
     """
 
     __slots__ = (
-        "_counted_at",
         "_covered",
-        "_in_flight",
         "_matches",
         "_rights",
         "consumer",
@@ -149,9 +144,6 @@ class Durable(StoredSource):
         self.topics: list[CoveredTopic] = []
         self.consumer: BrokerConsumer | None = None
         self._covered: dict[Destination, CoveredTopic] = {}
-        self._in_flight = _NO_COUNTS
-        """The outstanding messages by topic, when they were counted last."""
-        self._counted_at = (0, 0, 0)
         self._matches = matches
         self.reader: Rights | None = None
         self.is_recovered = False
@@ -237,9 +229,7 @@ class Durable(StoredSource):
 
     def append(self, message: Message) -> None:
         """Append a message to the backlog."""
-        if not self.pending.count:
-            self.waits.forget()
-        self.waits.begin(self._next_sequence)
+        self.waits.begin(self._next_sequence, is_first=not self.pending.count)
         self.pending.append(Reference(message, self, self._next_sequence))
         self._next_sequence += 1
         held = self._covered[message.destination].held
@@ -286,7 +276,9 @@ class Durable(StoredSource):
             else:
                 self.waits.end(reference.sequence)
                 self.dispatched += 1
-                self._covered[reference.message.destination].dispatched += 1
+                topic = self._covered[reference.message.destination]
+                topic.dispatched += 1
+                topic.in_flight += 1
                 receiver.offer(reference)
 
     def read(self, refs: Sequence[MessageRef]) -> tuple[list[Reference], int]:
@@ -338,6 +330,8 @@ class Durable(StoredSource):
         self.dequeued += 1
         topic = self._covered[reference.message.destination]
         topic.dequeued += 1
+        if reference.delivery:
+            topic.in_flight -= 1
         topic.held.release(reference.message, REFERENCE_BYTES)
 
     def count_expired(self, message: Message) -> None:
@@ -345,23 +339,19 @@ class Durable(StoredSource):
         super().count_expired(message)
         self._covered[message.destination].expired += 1
 
-    def in_flight_of(self, topic: Destination) -> int:
-        """Return the number of outstanding messages of one topic."""
-        if len(self.topics) == 1:
-            return self.counters().in_flight
-        stamp = (self.dispatched, self.dequeued, self.pending.count)
-        if stamp != self._counted_at:  # once for all topics that are asked about
-            self._counted_at = stamp
-            self._in_flight = Counter([reference.message.destination for reference in self.in_flight()])
-        return self._in_flight[topic]
-
     def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
         """Remove the body of a delivered message from memory if it can be read back."""
+        if self._covered[reference.message.destination].policy.advisory_for_consumed:
+            return  # the advisory has the message
         if self._has_on_disk(reference) and (made := shared_without_body(reference.message, bodiless)) is not None:
             self._replace(reference, made)
 
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Insert references at their old positions, or drop them if the subscription has been deleted."""
+        for reference in (*seen, *unseen):
+            if reference.delivery:
+                reference.delivery = 0
+                self._covered[reference.message.destination].in_flight -= 1
         if self._is_closed:
             for reference in (*seen, *unseen):
                 self.release(reference)

@@ -16,6 +16,7 @@ that the search may still find. The states of a search are defined in `search`.
 
 import logging
 from collections.abc import Collection, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Final
 
@@ -55,6 +56,9 @@ _SEARCHING: Final = Search.SEARCHING
 _ASKED_AGAIN: Final = Search.ASKED_AGAIN
 _PAUSED: Final = Search.PAUSED
 _UNFINISHED: Final = Search.UNFINISHED
+
+_LOOKED_AT_MAX: Final = 64
+"""Outstanding deliveries of each consumer among which the oldest of this queue is looked for."""
 
 _MANY_CONSUMERS: Final = 64
 """From this number on, the time to gather the consumers of a search is measured: tens of microseconds."""
@@ -133,10 +137,16 @@ class Queue(StoredSource):
         return True
 
     def first(self) -> Message | None:
-        """Return the oldest message, in flight or waiting in memory; None if there is none."""
-        in_flight, waiting = self.in_flight()[:1], next(self.pending.in_memory(), None)
-        found = in_flight if waiting is None else [*in_flight, waiting]
-        return min(found, key=_sequence).message if found else None
+        """Return the oldest message, waiting in memory or among the oldest in flight; None if there is none."""
+        oldest = [
+            reference
+            for consumer in self.consumer_set.all
+            for reference in islice(consumer.outstanding, _LOOKED_AT_MAX)
+            if reference.source is self
+        ]
+        if (waiting := next(self.pending.in_memory(), None)) is not None:
+            oldest.append(waiting)
+        return min(oldest, key=_sequence).message if oldest else None
 
     def counters(self) -> Counters:
         """Return the counts of messages."""
@@ -349,9 +359,7 @@ class Queue(StoredSource):
     def _append(self, reference: Reference) -> None:
         """Append a message that waits."""
         self._wake()
-        if not self.pending.count:
-            self.waits.forget()
-        self.waits.begin(reference.sequence)
+        self.waits.begin(reference.sequence, is_first=not self.pending.count)
         self.pending.append(reference)
         reference.message.decoded = None  # saves memory: the fields are decoded again when they are needed
         usage = self.usage

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.domain.admin import Admin, Counters, DestinationState
-from pybroker.broker.domain.destination import Destination, is_advisory
+from pybroker.broker.domain.destination import Destination, is_advisory, parts
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -158,9 +158,9 @@ class StatisticsRequests:
             try:
                 self._broker.reply(self._answer(each, reply_to, correlation_id), owner)
             except RequestError as error:
-                _log.warning("statistics for %s end: %s", reply_to, error)
+                _log.info("statistics for %.100s end: %.200s", reply_to, error)
                 return
-            yield _ANSWER_COST
+            yield _ANSWER_COST * len(parts(reply_to))
 
     def _answer(self, entries: Entries, reply_to: Destination, correlation_id: str | None) -> Message:
         self._sequence += 1

@@ -503,6 +503,9 @@ class StoredSource(DeliverySource):
             reference.redelivery_count += 1
             if not (0 <= max_redeliveries < reference.strikes and self._dead_letter(reference)):
                 returned.append(reference)
+        if returned:
+            first = min([reference.sequence for reference in returned])
+            self.waits.begin_again(first, is_first=not self.pending.count)
         paged_out: list[Reference] = []
         in_memory: list[Reference] = []
         for reference in returned:  # once, as each look at so many messages takes milliseconds

@@ -239,8 +239,6 @@ class Topic(CoveredTopic):
                 dispatched += consumer.offered_count
                 dequeued += consumer.offered_count - consumer.in_flight
                 in_flight += consumer.in_flight
-        for durable in self.durables:
-            in_flight += durable.in_flight_of(self.destination)
         counters = Counters(
             size=0,
             enqueued=self.published,
@@ -430,6 +428,7 @@ class TopicSubscription(GroupedSubscription):
         "_deliveries",
         "_discarded",
         "_is_deferred",
+        "_is_discarding",
         "_is_of_wildcard",
         "_is_slow",
         "_limit",
@@ -467,6 +466,7 @@ class TopicSubscription(GroupedSubscription):
         self._discarded = discarded
         self._slow = slow
         self._is_slow = False
+        self._is_discarding = False
         self._paging = paging
         self._is_deferred = False  # True while delivery continues in a later turn of the event loop
         self._topics: dict[Destination, Topic] = {}
@@ -549,7 +549,7 @@ class TopicSubscription(GroupedSubscription):
         if not waiting and consumer.in_flight < consumer.window:
             self._offer(message)
             return
-        if self.is_closed:  # by what an earlier subscription of this message did
+        if self.is_closed or self._is_discarding:  # by what an earlier subscription of this message did; see `_discard`
             return
         if self._slow is not None and not self._is_slow and len(waiting) > consumer.prefetch > 1:
             self._is_slow = True
@@ -576,13 +576,14 @@ class TopicSubscription(GroupedSubscription):
                     self._is_deferred = True
                     return
             message = waiting.popleft()
-            self._is_slow = False
             self._waiting_bytes -= message.size
             self._offer(message)
             self._drop(message)
-        if self.when_drained is not None and not waiting:
-            drained, self.when_drained = self.when_drained, None
-            drained()
+        if not waiting:
+            self._is_slow = False
+            if self.when_drained is not None:
+                drained, self.when_drained = self.when_drained, None
+                drained()
 
     def _offer(self, message: Message) -> None:
         """Deliver a message, unless it has expired."""
@@ -612,6 +613,14 @@ class TopicSubscription(GroupedSubscription):
             self._drop(waiting.popleft())
 
     def _discard(self, limit: str) -> None:
+        """Drop a waiting message. Meanwhile the subscription gets none: it could only be an advisory about this."""
+        self._is_discarding = True
+        try:
+            self._evict(limit)
+        finally:
+            self._is_discarding = False
+
+    def _evict(self, limit: str) -> None:
         message = self._waiting.evict()
         self._waiting_bytes -= message.size
         if not self.dropped:

@@ -40,19 +40,33 @@ class WaitingTimes:
         self._sequences = _NO_SEQUENCES
         self._times = _NO_TIMES
 
-    def begin(self, sequence: int) -> None:
-        """Mark that a message waits, whose sequence number is higher than all before."""
+    def begin(self, sequence: int, *, is_first: bool) -> None:
+        """Mark that a message waits, whose sequence number is higher than all that were marked.
+
+        Args:
+            sequence: its sequence number.
+            is_first: True if no other message waits.
+        """
         times, now = self._times, EFFORT.turn_at
-        if not times:
+        if is_first and len(times) == 1:  # usual where consumers keep up
+            times[0] = now
+            self._sequences[0] = sequence
+        elif is_first or not times:
             self._times, self._sequences = [now], [sequence]
-            return
-        if times[-1] == now:
-            return
-        times.append(now)
-        self._sequences.append(sequence)
-        if len(times) > MARKS_MAX:
-            self._times = times[::2]
-            self._sequences = self._sequences[::2]
+        elif times[-1] != now:
+            times.append(now)
+            self._sequences.append(sequence)
+            if len(times) > MARKS_MAX:
+                self._times = times[::2]
+                self._sequences = self._sequences[::2]
+
+    def begin_again(self, sequence: int, *, is_first: bool) -> None:
+        """Mark that messages wait again, with this sequence number or higher ones.
+
+        Their time begins again, unless they had come before others that have waited since.
+        """
+        if is_first or not self._sequences or sequence > self._sequences[-1]:
+            self.begin(sequence, is_first=is_first)
 
     def end(self, sequence: int) -> None:
         """Count the time of a message that is delivered."""
@@ -70,10 +84,6 @@ class WaitingTimes:
                 self.longest = seconds
             if seconds < self.shortest or not self.shortest:
                 self.shortest = seconds
-
-    def forget(self) -> None:
-        """Forget the marks: no message waits."""
-        self._times, self._sequences = _NO_TIMES, _NO_SEQUENCES
 
     def age(self, sequence: int, now: float) -> float:
         """Return how long a message has been waiting; 0 if that is not known, as of one from an earlier master."""

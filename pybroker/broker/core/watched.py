@@ -6,8 +6,11 @@ Source: ActiveMQ 5.17, `BaseDestination`: `messageDelivered`, `messageConsumed`,
 `onMessageWithNoConsumers`.
 """
 
+from functools import partial
+
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.deadletter import DeadLetters
+from pybroker.broker.core.delivered import Bodiless
 from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.queue import Queue
@@ -17,6 +20,7 @@ from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.ports import Clock, MessageStore
 
 
@@ -33,7 +37,7 @@ def is_watched(policy: DestinationPolicy) -> bool:
 class WatchedQueue(Queue):
     """A queue that announces events to the observers."""
 
-    __slots__ = ("_observers", "_slow")
+    __slots__ = ("_filled", "_observers", "_slow")
 
     def __init__(
         self,
@@ -48,19 +52,23 @@ class WatchedQueue(Queue):
     ) -> None:
         super().__init__(destination, store=store, dead_letters=dead_letters, clock=clock, policy=policy, usage=usage)
         self._observers = observers
+        self._filled: set[BrokerConsumer] = set()
+        """The consumers whose windows a delivery has filled, and that were not announced since."""
         self._slow: set[BrokerConsumer] = set()
-        """The consumers that were announced as slow, and have had no capacity since."""
+        """The consumers that were announced as slow since a message was last sent while none waited."""
 
     def enqueue(self, message: Message, redelivery_count: int = 0) -> None:
         """Deliver or append a message; see `Queue`."""
         policy, announce = self.policy, self._observers.announce
         if policy.send_advisory_if_no_consumers and not message.persistent and not self.consumer_set.all:
             announce(lambda observer: observer.message_unclaimed(message))
+        if not self.pending.count:
+            self._slow.clear()
         super().enqueue(message, redelivery_count)
         if policy.advisory_for_delivery:
             announce(lambda observer: observer.message_accepted(message))
-        if policy.advisory_for_slow_consumers:
-            self._find_slow()
+        if policy.advisory_for_slow_consumers and self._filled and self.pending.count:
+            self._announce_slow()
 
     def settle(self, reference: Reference) -> None:
         """Announce that a message was acknowledged; see `Queue`."""
@@ -71,17 +79,26 @@ class WatchedQueue(Queue):
     def detach(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer; see `Queue`."""
         self._slow.discard(consumer)
+        self._filled.discard(consumer)
         super().detach(consumer)
 
-    def _find_slow(self) -> None:
-        """Announce the consumers without capacity for which messages wait, each once until it has some again."""
-        slow = {each for each in self.consumer_set.all if not each.has_capacity} if self.pending.count else set()
-        found, self._slow = slow - self._slow, slow
-        for consumer in found:
-            self._announce_slow(consumer)
+    def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
+        """Keep the body of a delivered message if the advisory about its acknowledgement needs the message."""
+        if not self.policy.advisory_for_consumed:
+            super().drop_body(reference, bodiless)
 
-    def _announce_slow(self, consumer: BrokerConsumer) -> None:
-        self._observers.announce(lambda observer: observer.consumer_slow(consumer, self.destination))
+    def _deliver(self, reference: Reference, consumer: BrokerConsumer) -> None:
+        super()._deliver(reference, consumer)
+        if not consumer.has_capacity and consumer not in self._slow:
+            self._filled.add(consumer)
+
+    def _announce_slow(self) -> None:
+        """Announce the consumers without capacity, as messages wait: each once, until no message has to wait."""
+        filled, self._filled = self._filled, set()
+        for consumer in filled:
+            if not consumer.has_capacity:
+                self._slow.add(consumer)
+                self._observers.announce(partial(_consumer_slow, consumer, self.destination))
 
 
 class WatchedTopic(Topic):
@@ -116,3 +133,7 @@ class WatchedTopic(Topic):
         """Announce that a durable subscription has acknowledged a message."""
         if self.policy.advisory_for_consumed:
             self._observers.announce(lambda observer: observer.message_consumed(message))
+
+
+def _consumer_slow(consumer: BrokerConsumer, destination: Destination, observer: Observer) -> None:
+    observer.consumer_slow(consumer, destination)

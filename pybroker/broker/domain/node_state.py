@@ -6,7 +6,7 @@ from typing import Self
 
 from pybroker.broker.domain.role import Role
 
-LINE_BYTES_MAX = 4096
+LINE_BYTES_MAX = 8192
 """The length of a line, at most; an obstacle is cut."""
 
 _OBSTACLE_MAX = 500

@@ -1,5 +1,6 @@
 """What `pybroker doctor` concludes from what it finds."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,12 @@ def member(
     age_ms: int = 1000,
     skew_ms: int = 0,
     is_alive: bool = True,
+    is_renewed: bool = False,
     **fields: Any,
 ) -> Neighbour:
     times = {"since_ms": 0, "started_ms": 0, "updated_ms": 1_000_000}
     record = MemberRecord(name=name, role=role, pid=1, host=host, version="1", **(times | fields))
-    return Neighbour(record=record, is_alive=is_alive, age_ms=age_ms, skew_ms=skew_ms)
+    return Neighbour(record=record, is_alive=is_alive, is_renewed=is_renewed, age_ms=age_ms, skew_ms=skew_ms)
 
 
 PAIR = (member("a", Role.MASTER, host="here"), member("b"))
@@ -81,7 +83,7 @@ def test_a_pair_that_is_well_has_no_findings() -> None:
         (facts(mount=nfs(kind="fuse.glusterfs")), (WARNING, "file system")),
         (facts(has_locks=False, lock_problem="refused"), (ERROR, "locks")),
         (facts(lock_problem="no file can be made"), (ERROR, "store")),
-        (facts(members=[member("b", is_alive=False, age_ms=500)]), (ERROR, "locks")),
+        (facts(members=[member("b", is_alive=False, is_renewed=True)]), (ERROR, "locks")),
         (facts(mount=GOOD_NFS, scheduler_mount=LOCAL), (ERROR, "scheduler")),
         (facts(mount=LOCAL, scheduler_mount=GOOD_NFS), (ADVICE, "scheduler")),
         (facts(free_bytes=1 << 20), (ERROR, "disk")),
@@ -126,6 +128,13 @@ def test_a_member_that_has_ended_long_ago_is_no_finding() -> None:
     settings = {"bind": "0.0.0.0", "openwire_brokers": "tcp://a:61616,tcp://b:61616"}
     gone = member("c", is_alive=False, age_ms=3_600_000)
     assert judge(facts(settings, members=[*PAIR, gone])) == []
+
+
+def test_a_standby_of_an_activemq_has_a_master() -> None:
+    settings = {"bind": "0.0.0.0", "openwire_brokers": "tcp://a:61616,tcp://b:61616"}
+    assert found(facts(settings, is_locked=True, members=[member("b"), member("a", host="here")])) == [
+        (ADVICE, "master")
+    ]
 
 
 def test_the_worst_finding_comes_first_and_makes_the_exit_code() -> None:
@@ -183,6 +192,43 @@ def test_the_facts_of_a_real_store(tmp_path: Path) -> None:
     assert (neighbour.record, neighbour.is_alive) == (record, True)
     assert 0 <= neighbour.age_ms < 10_000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kahadb", "members"]  # the probe is gone
+
+
+@pytest.mark.parametrize("role", [Role.MASTER, Role.STOPPED])
+def test_a_member_elsewhere_that_has_just_ended_is_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role
+) -> None:
+    monkeypatch.setattr("pybroker.broker.app.examination.RENEWED_MS", 50)
+    file = MemberFile.claim(tmp_path / "members", "a")
+    record = member("a", role).record
+    file.publish(record)
+    file.close()
+    (neighbour,) = examine(Config(store=str(tmp_path), stomp=0, openwire=0)).members
+    assert (neighbour.is_alive, neighbour.is_renewed) == (False, False)
+
+
+def test_a_member_that_writes_without_a_lock_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.broker.app.examination.RENEWED_MS", 300)
+    monkeypatch.setattr("pybroker.store.members._is_locked", lambda fd: False)
+    file = MemberFile.claim(tmp_path / "members", "a")
+    record = member("a", Role.MASTER).record
+    file.publish(record)
+    renewal = threading.Timer(0.1, lambda: file.publish(replace(record, updated_ms=record.updated_ms + 1)))
+    renewal.start()
+    try:
+        (neighbour,) = examine(Config(store=str(tmp_path), stomp=0, openwire=0)).members
+    finally:
+        renewal.join()
+        file.close()
+    assert (neighbour.is_alive, neighbour.is_renewed) == (False, True)
+
+
+def test_mounts_with_strange_names_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mountinfo").write_bytes(
+        b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 8:2 / /m\xff rw - xfs /dev/b rw\n"
+    )
+    monkeypatch.setattr("pybroker.broker.app.mounts.MOUNTS", tmp_path / "mountinfo")
+    assert examine(Config(store=str(tmp_path), stomp=0, openwire=0)).mount is not None
 
 
 def test_locks_that_do_not_exclude_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

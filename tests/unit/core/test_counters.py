@@ -204,7 +204,7 @@ def test_a_wait_is_too_long_by_less_than_the_time_between_marks(gaps: list[float
         now += gap
         times.append(now)
         EFFORT.turn_at = now
-        waits.begin(sequence)
+        waits.begin(sequence, is_first=not sequence)
     sequence = data.draw(st.integers(0, len(gaps) - 1))
     exact, found = now + 1.0 - times[sequence], waits.age(sequence, now + 1.0)
     earlier = times[max(0, sequence - 8 * len(gaps) // MARKS_MAX - 1)]
@@ -213,6 +213,61 @@ def test_a_wait_is_too_long_by_less_than_the_time_between_marks(gaps: list[float
     waits.end(sequence)
     assert waits.total == pytest.approx(found)
     EFFORT.turn_at = 0.0
+
+
+def test_the_wait_of_a_message_that_comes_back_begins_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = world.client()
+    monkeypatch.setattr(EFFORT, "turn_at", 100.0)
+    client.send("queue://Q", "old")
+    inbox = client.subscribe("queue://Q")
+    inbox.ack(0)
+    monkeypatch.setattr(EFFORT, "turn_at", 10_000.0)
+    client.send("queue://Q", "new")  # is delivered at once
+    inbox.consumer.close()
+    monkeypatch.setattr(EFFORT, "turn_at", 10_002.0)
+    client.subscribe("queue://Q")
+    assert counters(world, "queue://Q").wait_seconds_max == 2.0
+
+
+def test_topics_of_a_wildcard_have_in_flight_again_what_is_rolled_back(world: World) -> None:
+    client = world.client()
+    inbox = client.subscribe("topic://A.*")
+    client.send("topic://A.X", "1", "2")
+    transaction = LocalTransactionId(client.connection.connection_id, 1)
+    client.connection.begin(transaction)
+    for index in range(2):
+        inbox.ack(index, transaction)
+    client.connection.rollback(transaction)
+    found = counters(world, "topic://A.X")
+    assert (found.dispatched, found.dequeued, found.in_flight) == (2, 0, 2)
+    client.connection.begin(transaction)
+    inbox.ack(0, transaction)
+    client.connection.commit(transaction)
+    found = counters(world, "topic://A.X")
+    assert (found.dispatched, found.dequeued, found.in_flight) == (2, 1, 1)
+
+
+def test_what_a_durable_subscription_gives_back_is_not_in_flight(world: World) -> None:
+    client = world.client("me")
+    inbox = client.subscribe("topic://A.>", subscription_name="s", prefetch=2)
+    client.send("topic://A.X", "1", "2", "3")
+    assert counters(world, "topic://A.X").in_flight == 2
+    inbox.consumer.close()
+    assert counters(world, "topic://A.X").in_flight == 0
+    again = client.subscribe("topic://A.>", subscription_name="s", prefetch=2)
+    assert counters(world, "topic://A.X").in_flight == 2
+    again.ack(0)
+    found = counters(world, "topic://A.X")
+    assert (found.dispatched, found.dequeued, found.in_flight) == (5, 1, 2)
+
+
+def test_counts_of_many_destinations_that_were_removed(world: World) -> None:
+    client = world.client()
+    for number in range(1200):
+        client.send(f"queue://Q.{number}", "x")
+        world.broker.remove_destination(parse(f"queue://Q.{number}"))
+    removed = world.broker.admin.removed()
+    assert (removed.enqueued, removed.size, removed.message_bytes) == (1200, 0, 1200 * 1025)
 
 
 def test_sizes_of_messages(world: World) -> None:

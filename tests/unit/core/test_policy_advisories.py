@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from pybroker.broker.core.broker import Limits
+from pybroker.broker.core.topic import TopicSubscription
 from pybroker.broker.domain.openwire.commands import ActiveMQMessage, ConsumerInfo, ProducerInfo
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.openwire.values import decode_map
 from pybroker.broker.domain.transaction import LocalTransactionId
 from tests.unit.core.conftest import Client, Inbox, World, make_message
+from tests.unit.core.test_delivered import COUNT, Disk, squeeze, started, text
 
 MakeWorld = Callable[..., World]
 
@@ -128,6 +130,31 @@ def test_what_is_dropped_for_a_slow_consumer(make_world: MakeWorld) -> None:
     assert slow.ids == ["1"]
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_slow_consumer_of_everything_loses_one_message_for_one(make_world: MakeWorld, persistent: bool) -> None:
+    """The advisory about a dropped message must not make its consumer drop the next."""
+    world = make_world(advisory_for_discarding_messages=True, pending_message_limit=50)
+    client = world.client()
+    slow = client.subscribe("topic://>", prefetch=1)
+    subscription = slow.consumer.sources[0]
+    assert isinstance(subscription, TopicSubscription)
+    while not subscription.dropped:
+        client.send("topic://T", "x", persistent=persistent)
+    for number in range(2, 10):
+        client.send("topic://T", "x", persistent=persistent)
+        assert subscription.dropped == number
+
+
+def test_consumed_messages_are_announced_although_memory_is_short() -> None:
+    world = started(Disk(), advisory_for_consumed=True)
+    inbox = world.client().subscribe("topic://ActiveMQ.Advisory.MessageConsumed.>", prefetch=100_000)
+    consumer = world.client().subscribe("queue://Q", prefetch=1000)
+    world.client().send("queue://Q", *map(text, range(COUNT)))
+    squeeze(world)
+    consumer.consumer.acknowledge_all(consumer.deliveries)
+    assert len(inbox.deliveries) == COUNT
+
+
 def slow_consumers(inbox: Inbox) -> list[str]:
     found = []
     for delivery in inbox.deliveries:
@@ -161,10 +188,35 @@ def test_a_slow_consumer_of_a_topic(make_world: MakeWorld) -> None:
     assert slow_consumers(inbox) == []  # two are in its window, and three wait
     client.send("topic://T", "6", "7", persistent=False)
     assert slow_consumers(inbox) == ["topic://T"]
-    for index in range(2):
+    for index in range(5):
         consumer.ack(index)
     client.send("topic://T", "8", "9", persistent=False)
+    assert slow_consumers(inbox) == ["topic://T"]  # still: messages have waited all the time
+    for index in range(5, 9):
+        consumer.ack(index)
+    client.send("topic://T", *"abcdefg", persistent=False)
     assert slow_consumers(inbox) == ["topic://T"] * 2
+
+
+def test_a_steady_backlog_of_a_queue_is_announced_once(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_slow_consumers=True)
+    inbox, client = listen(world, "SlowConsumer.Queue.Q"), world.client()
+    consumer = client.subscribe("queue://Q", prefetch=2)
+    client.send("queue://Q", *"abcde")
+    for index in range(20):
+        consumer.ack(index)
+        client.send("queue://Q", "more")
+    assert slow_consumers(inbox) == ["queue://Q"]
+
+
+def test_of_many_slow_consumers_each_is_announced_once(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_slow_consumers=True)
+    inbox = listen(world, "SlowConsumer.Queue.Q")
+    consumers = [world.client().subscribe("queue://Q", prefetch=1) for _ in range(50)]
+    client = world.client()
+    client.send("queue://Q", *["x"] * 60)
+    assert slow_consumers(inbox) == ["queue://Q"] * 50
+    consumers[0].consumer.close()
 
 
 def fill(client: Client, name: str) -> None:

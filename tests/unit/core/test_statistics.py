@@ -1,5 +1,6 @@
 """Requests for statistics by messages, and their answers."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from pybroker.broker.domain.openwire.message import OpenWireMessage, to_message,
 from pybroker.broker.domain.openwire.values import Long, Value, encode_map
 from pybroker.broker.domain.transaction import LocalTransactionId
 from tests.unit.core.conftest import Client, Inbox, World, make_message
+from tests.unit.core.test_delivered import COUNT, Disk, filled, started
 
 REPLIES = "queue://REPLIES"
 
@@ -124,6 +126,15 @@ def test_the_time_of_the_first_message(asking: World) -> None:
     assert "firstMessageTimestamp" not in answer.map()
 
 
+def test_the_time_of_a_message_whose_body_has_left_memory_is_not_known(world: World) -> None:
+    world = started(Disk())
+    world.broker.open_statistics()
+    filled(world)
+    (answer,) = ask(world, f"queue://{DESTINATION}Q", **{FIRST_TIMESTAMP: True})
+    assert "firstMessageTimestamp" not in answer.map()
+    assert answer.map()["inflightCount"] == COUNT
+
+
 def test_the_broker_has_the_sums_of_all_also_of_what_is_gone(asking: World) -> None:
     prepare(asking)
     asking.client().subscribe("queue://GONE").consumer.close()
@@ -196,6 +207,7 @@ def test_a_request_in_a_transaction_is_answered_at_once(asking: World) -> None:
 
 
 def test_an_answer_that_cannot_be_sent_ends_the_list(asking: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     asking.client().connection.send(request(f"queue://{BROKER}", reply_to="temp-queue://gone:1"))
     assert "statistics for temp-queue://gone:1 end: " in caplog.text
 
@@ -203,6 +215,7 @@ def test_an_answer_that_cannot_be_sent_ends_the_list(asking: World, caplog: pyte
 def test_answers_end_where_the_memory_is_full(
     make_world: Callable[..., World], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     world = make_world(memory_limit=100_000)
     world.broker.open_statistics()
     client = world.client()
