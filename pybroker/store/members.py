@@ -38,6 +38,9 @@ NAME_LENGTH_MAX = 100
 FILE_BYTES_MAX = 65_536  # some thousand listeners; a limit because readers take a file whole
 MEMBER_COUNT_MAX = 1_000  # files looked at in one directory, and attempts to find a free name
 
+SILENT_MS = 10_000
+"""An entry is renewed every two seconds; one this old belongs to a process that hangs or cannot reach the store."""
+
 _BLOCK_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _SUFFIX = ".json"

@@ -15,9 +15,7 @@ from pybroker.broker.app.machine import SPARE_FILES
 from pybroker.broker.app.mounts import LOST_TYPES, Mount
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.role import Role
-
-SILENT_MS: Final = 10_000
-"""An entry is renewed every two seconds; one this old belongs to a process that hangs or cannot reach the store."""
+from pybroker.store.members import SILENT_MS
 
 SKEW_MS: Final = 2_000
 LAG_MS: Final = 10_000

@@ -1,4 +1,4 @@
-"""What `pybroker doctor` looks at: the settings as a start would check them, file systems, locks, clocks, members."""
+"""Examines a member for `pybroker doctor`: settings as a start checks them, file systems, locks, clocks, members."""
 
 import contextlib
 import logging
@@ -49,7 +49,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was found on this machine and in the store.
+    """The results of an examination of this machine and of the store.
 
     Attributes:
         config: the settings.

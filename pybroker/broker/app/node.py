@@ -25,7 +25,7 @@ from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
-from pybroker.broker.app.surroundings import BrokerSurroundings
+from pybroker.broker.app.system_usage import BrokerSystemUsage
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, RoleEvent, decide
 from pybroker.broker.domain.admin import Totals
@@ -303,7 +303,7 @@ class Node:
         """Begin to answer requests for statistics, and to deliver scheduled messages."""
         config = self._config
         if config.statistics:
-            term.broker.open_statistics(BrokerSurroundings(config, term.store, term.spool, listeners))
+            term.broker.open_statistics(BrokerSystemUsage(config, term.store, term.spool, listeners))
         if term.jobs is not None:
             wiring.open_scheduler(config, term.broker, term.jobs, jobs, self._set_alarm, self._machine)
 

@@ -46,7 +46,7 @@ _CLEAR_SECONDS = 0.05
 """The pause otherwise: after it closing connections and short timers no longer refer to the former term."""
 
 _Shown = Union[Membership, Presence, "Management"]
-"""Where the state of a member is shown."""
+"""The classes that publish the state of a member: to other members, or to load balancers."""
 
 
 def serve(config: Config) -> None:

@@ -15,10 +15,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.role import Role
 from pybroker.counted import counted
 from pybroker.locks.file import holder
-from pybroker.store.members import MemberRecord, MemberStatus, read_members
-
-_SILENT_MS = 10_000
-"""An entry is renewed every two seconds; one this old belongs to a process that hangs or cannot reach the store."""
+from pybroker.store.members import SILENT_MS, MemberRecord, MemberStatus, read_members
 
 
 class Exit(enum.IntEnum):
@@ -174,7 +171,7 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
     if not entry.alive:
         return f"gone, was {member.role.lower()} until {instant(member.updated_ms)} or a little later, {where}"
     silent = now_ms - member.updated_ms
-    warning = f", SILENT for {silent // 1000} s" if silent > _SILENT_MS else ""
+    warning = f", SILENT for {silent // 1000} s" if silent > SILENT_MS else ""
     if member.obstacle:
         warning += f", COULD NOT SERVE: {member.obstacle}"
     epoch = f", epoch {member.epoch}" if member.role is Role.MASTER else ""

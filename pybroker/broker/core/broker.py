@@ -41,7 +41,7 @@ from pybroker.broker.core.scheduled import is_scheduled
 from pybroker.broker.core.scheduler import MANAGEMENT, Scheduler, is_management
 from pybroker.broker.core.scheduling_queue import SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.selector import forget_message
-from pybroker.broker.core.statistics import StatisticsRequests, Surroundings
+from pybroker.broker.core.statistics import StatisticsRequests, SystemUsage
 from pybroker.broker.core.subscribing import Subscribing
 from pybroker.broker.core.takeover import RecoveryLoader, seen
 from pybroker.broker.core.topic import Topic
@@ -212,10 +212,10 @@ class BrokerCore(Host):
         self.scheduler.load(recovered, after_crash=self.scheduling_queue.after_crash)
         self.scheduling_queue.open(self.scheduler, jobs)
 
-    def open_statistics(self, surroundings: Surroundings | None = None) -> None:
-        """Answer requests for statistics from now on; `surroundings` is what the core does not know of the broker."""
+    def open_statistics(self, system_usage: SystemUsage | None = None) -> None:
+        """Answer requests for statistics from now on; with the usage of store and spool."""
         self._statistics = StatisticsRequests(
-            self, self.admin, self.destinations.matching, self.destinations.first_timestamp, surroundings
+            self, self.admin, self.destinations.matching, self.destinations.first_timestamp, system_usage
         )
 
     def delivered(self) -> Iterator[str]:

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
+from pybroker.broker.core.advisory import OriginBroker
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.domain.admin import Admin, Counters, DestinationState
@@ -48,36 +49,16 @@ _COUNT_COST: Final = 4
 Entries = Mapping[str, Value]
 
 
-class Surroundings(Protocol):
-    """What the core does not know of its broker: files, limits of the disk, and listeners."""
+class SystemUsage(Protocol):
+    """The usage of store and spool with their limits, and the URLs of the listeners, which are outside of the core."""
 
     def statistics(self) -> Entries:
         """Return entries for the answer about the broker: `storeUsage`, `tempLimit`, `openwire` and so on."""
         ...
 
 
-class Answerer(Protocol):
+class Answerer(OriginBroker, Protocol):
     """The broker that sends the answers."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the settings."""
-        ...
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """The prefix of the ids of messages that this run of the broker sends itself."""
-        ...
-
-    @property
-    def clock(self) -> Callable[[], int]:
-        """Milliseconds since the epoch."""
-        ...
 
     def require_reply(self, reply_to: Destination, owner: Owner) -> None:
         """Check that a connection may send to where it wants its answer."""
@@ -96,7 +77,7 @@ class StatisticsRequests:
         admin: the state of the broker.
         matching: returns the existing queues or topics that a name or wildcard matches.
         first_timestamp: returns when the first message of a queue was sent; None if it has none.
-        surroundings: what the core does not know; None: nothing is added.
+        system_usage: the usage of store and spool, and the listeners; None: without these entries.
     """
 
     def __init__(
@@ -105,13 +86,13 @@ class StatisticsRequests:
         admin: Admin,
         matching: Callable[[Destination], Iterable[Destination]],
         first_timestamp: Callable[[Destination], int | None],
-        surroundings: Surroundings | None = None,
+        system_usage: SystemUsage | None = None,
     ) -> None:
         self._broker = broker
         self._admin = admin
         self._matching = matching
         self._first_timestamp = first_timestamp
-        self._surroundings = surroundings
+        self._system_usage = system_usage
         self._producer_id = ProducerId(f"{broker.run_id}-4", 1, 0)
         self._sequence = 0
 
@@ -212,7 +193,7 @@ class StatisticsRequests:
             **self._broker_entries(),
             **_count_entries(counters, consumers, producers, cached),
             **_memory_entries(totals.memory_bytes, totals.memory_bytes_max),
-            **({} if self._surroundings is None else self._surroundings.statistics()),
+            **({} if self._system_usage is None else self._system_usage.statistics()),
         }
 
     def _of_subscriptions(self) -> Iterator[Entries | None]:

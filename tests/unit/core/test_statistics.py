@@ -147,12 +147,12 @@ def test_the_broker_has_the_sums_of_all_also_of_what_is_gone(asking: World) -> N
     assert answer.map()["consumerCount"] == 2
 
 
-def test_the_broker_has_what_its_surroundings_know(world: World) -> None:
-    class Surroundings:
+def test_the_broker_has_what_its_system_usage_has(world: World) -> None:
+    class SystemUsage:
         def statistics(self) -> dict[str, Value]:
             return {"storeUsage": Long(5), "openwire": "tcp://a:61616"}
 
-    world.broker.open_statistics(Surroundings())
+    world.broker.open_statistics(SystemUsage())
     (answer,) = ask(world, f"queue://{BROKER}")
     assert (answer.map()["storeUsage"], answer.map()["openwire"]) == (5, "tcp://a:61616")
 

@@ -1,11 +1,11 @@
-"""What statistics of the broker have that its core does not know."""
+"""The usage of the store and the listeners in statistics of the broker."""
 
 from pathlib import Path
 
 import pytest
 
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.surroundings import BrokerSurroundings
+from pybroker.broker.app.system_usage import BrokerSystemUsage
 from pybroker.store.memory import MemoryStore
 
 
@@ -13,7 +13,7 @@ def test_a_store_in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(MemoryStore, "used_bytes", 50 << 20)
     config = Config(store=str(tmp_path), store_limit="200M", journal_file_max="1M", journal_batch_max="1M")
     urls = ["tcp://0.0.0.0:61616", "stomp+ssl://0.0.0.0:61614", "auto://0.0.0.0:61610"]
-    assert BrokerSurroundings(config, MemoryStore(), None, urls).statistics() == {
+    assert BrokerSystemUsage(config, MemoryStore(), None, urls).statistics() == {
         "openwire": "tcp://0.0.0.0:61616",
         "ssl": "",
         "stomp": "",
@@ -31,6 +31,6 @@ def test_a_store_in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_no_address_of_a_database_is_shown() -> None:
     config = Config(store="postgresql://user:secret@host/db")
-    found = BrokerSurroundings(config, MemoryStore(), None, ()).statistics()
+    found = BrokerSystemUsage(config, MemoryStore(), None, ()).statistics()
     assert found["dataDirectory"] == ""
     assert "secret" not in str(found)

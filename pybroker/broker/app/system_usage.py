@@ -1,4 +1,4 @@
-"""What statistics of the broker have, and its core does not know: store, spool, and listeners."""
+"""The usage of store and spool, and the URLs of the listeners, for statistics of the broker."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,8 +10,8 @@ _CONNECTORS = {"tcp": "openwire", "ssl": "ssl", "stomp": "stomp", "stomp+ssl": "
 """The entries by the scheme of a listener's URL."""
 
 
-class BrokerSurroundings:
-    """The surroundings of one master, which listens at these URLs."""
+class BrokerSystemUsage:
+    """The usage and the listeners of one master; implements `core.statistics.SystemUsage`."""
 
     def __init__(
         self, config: Config, store: MessageStore, spool: MessageSpool | None, listeners: Sequence[str]
@@ -22,7 +22,7 @@ class BrokerSurroundings:
         self._spool = spool
 
     def statistics(self) -> Mapping[str, Value]:
-        """Return the entries of the answer about the broker; see `core.statistics.Surroundings`."""
+        """Return the entries of the answer about the broker; see `core.statistics.SystemUsage`."""
         config, spool = self._config, self._spool
         urls = dict.fromkeys((*_CONNECTORS.values(), "vm"), "")
         for url in self._listeners:
