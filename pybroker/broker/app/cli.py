@@ -150,8 +150,9 @@ def status(store: str, as_json: bool) -> None:
     """
     from pybroker.broker.app import database_status
     from pybroker.broker.app import status as store_status
+    from pybroker.broker.app.stores import is_database
 
-    if settings.is_database(store):
+    if is_database(store):
         argv.hide_passwords()
         database = database_status.read(store)
         _show(database.as_json(), database_status.describe(database), database.exit, as_json=as_json)

@@ -5,7 +5,6 @@ Each setting has one declaration. Flags, environment variables and `docs/setting
 """
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -29,11 +28,13 @@ from pybroker.broker.app.setting import (
     whole,
     yes_or_no,
 )
+from pybroker.broker.app.stores import MEMORY_STORE, check_lock, check_store, is_database
+from pybroker.broker.app.stores import store as store_place
 from pybroker.broker.app.units import parse_duration as duration
 from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import ANONYMOUS, User
-from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN, Timing
+from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.jasypt import ALGORITHMS
 from pybroker.security.networks import Networks
@@ -44,35 +45,13 @@ if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.security.ldap_settings import LdapSettings
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
-MEMORY_STORE = "memory:"
 
 TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues", "ldap")
 """The settings that are TOML tables, and neither flags nor variables."""
 
-_POSTGRES_SCHEMES = ("postgresql://", "postgres://")
-_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(?=/|$)")
-"""The beginning of a store that is no path: `memori:`, `postgresql:/u@h/d`, `file:/data`."""
-
 
 _declared = cast("Callable[..., Any]", Setting)
 """Declares a setting, whose attribute of `Config` has the type that its reader returns."""
-
-
-def _store(value: object) -> str:
-    store = text(value)
-    if not store:
-        raise ValueError("write a directory, or `memory:`")
-    if "://" in store and not is_database(store):
-        raise ValueError(
-            f"{store.partition('://')[0]}:// is not a store of this version: write a directory, or "
-            "postgresql://USER@HOST:5432/DATABASE"
-        )
-    if store != MEMORY_STORE and (scheme := _SCHEME.match(store)) and not is_database(store):
-        raise ValueError(
-            f"a store cannot begin with `{scheme[0]}`: write a directory (./{scheme[0]} for one of that name), "
-            "`memory:`, or postgresql://USER@HOST:5432/DATABASE"
-        )
-    return store
 
 
 def _tables(name: str) -> Read:
@@ -96,7 +75,7 @@ class Config:
     given: Mapping[str, object]
 
     store: str = _declared(
-        _store,
+        store_place,
         "data",
         is_secret=True,
         description="Data directory shared by the members of a pair; or a database with ActiveMQ's tables, "
@@ -549,9 +528,9 @@ class Config:
         vars(self).update({name: setting.default for name, setting in SETTINGS.items()})
         vars(self).update(read_values(SETTINGS, given, _unknown), given=MappingProxyType(given))
         try:
-            self._check_database()
+            check_store(self.store, self.lock, self.lock_url, self.database_grace, may_create=self.create_store)
+            check_lock(self.lock, self.lock_url, self.database_grace, (self.lock_lease, self.lock_renew))
             self._check_scheduler()
-            self._check_lock()
             self._check_limits()
             self._check_users()
             self._check_listeners()
@@ -573,47 +552,11 @@ class Config:
         """
         return type(self)(**(dict(self.given) | values))
 
-    def _check_database(self) -> None:
-        if not is_database(self.store):
-            if self.database_grace is not None:
-                raise ValueError("database_grace goes with a store in a database")
-            return
-        if not self.create_store:
-            raise ValueError("create_store goes with a store in a directory: for a database, set create_tables")
-        if not is_in_database(self.lock):
-            raise ValueError(
-                f"lock = {self.lock} does not guard a store in a database: leave it out, or write postgres-row, "
-                "postgres-lease or postgres-advisory"
-            )
-        if _place(self.store) != _place(self.lock_url or ""):
-            raise ValueError(
-                "store and lock_url are two databases, and a lock in one does not guard the other from those who "
-                "lock there: leave lock_url out"
-            )
-
     def _check_scheduler(self) -> None:
         if self.scheduler_store is not None and not self.is_in_directory:
             raise ValueError(
                 "scheduler_store goes with a store in a directory: others hold scheduled messages themselves"
             )
-
-    def _check_lock(self) -> None:
-        if is_in_database(self.lock):
-            if not self.lock_url:
-                raise ValueError(f"lock = {self.lock} needs a database: set lock_url")
-            if not self.lock_url.startswith(_POSTGRES_SCHEMES):
-                raise ValueError("lock_url is not that of a database: write postgresql://USER@HOST:5432/DATABASE")
-            try:
-                timing = Timing.of(self.lock_lease, self.lock_renew)
-            except ConfigError as error:
-                raise ValueError(str(error)) from error
-            if self.database_grace is not None and self.database_grace > timing.grace_seconds_max:
-                raise ValueError(
-                    f"database_grace must be at most {timing.grace_seconds_max:g}s: then another member may have the "
-                    "lock; or raise lock_lease"
-                )
-        elif self.lock_url:
-            raise ValueError(f"lock_url goes with the locks of a database: set lock to postgres-row, not {self.lock}")
 
     def _check_limits(self) -> None:
         if self.journal_batch_max > self.journal_file_max:
@@ -744,16 +687,6 @@ def _unknown(name: str) -> str:
     return f"there is no such setting; {remedy}"
 
 
-def is_database(store: str) -> bool:
-    """Return True if a store is a database."""
-    return store.startswith(_POSTGRES_SCHEMES)
-
-
-def is_in_database(lock: str) -> bool:
-    """Return True for a kind of lock in a database."""
-    return lock.startswith("postgres-")
-
-
 def is_table(name: str) -> bool:
     """Return True for a setting of TOML tables, which only a file can have."""
     return name in TABLES
@@ -780,12 +713,6 @@ def _names_database(values: Mapping[str, Any]) -> bool:
     """Return True if given settings name a store in a database."""
     store = values.get("store")
     return isinstance(store, str) and is_database(store)
-
-
-def _place(url: str) -> tuple[str, str]:
-    """Return server and database of a URL, without user and options."""
-    authority, _, rest = url.partition("://")[2].partition("/")
-    return authority.rpartition("@")[2], re.split("[?#]", rest)[0]
 
 
 def _from_file(file: Path) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pybroker.broker.app.config import MEMORY_STORE
 from pybroker.broker.app.examination import Facts, Neighbour
 from pybroker.broker.app.machine import SPARE_FILES
 from pybroker.broker.app.mounts import LOST_TYPES, Mount
+from pybroker.broker.app.stores import MEMORY_STORE
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.role import Role
 from pybroker.store.members import SILENT_MS

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pybroker.broker.app import mounts, preflight, schedulers
-from pybroker.broker.app.config import Config, is_database
+from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.mounts import Mount
+from pybroker.broker.app.stores import is_database
 from pybroker.broker.app.wiring import is_locked, lock_name
 from pybroker.broker.domain.errors import BrokerError, ConfigError, StoreUnavailable
 from pybroker.broker.domain.role import Role

@@ -506,8 +506,8 @@ def _places(store: Path) -> list[Path]:
     Raises:
         StoreUnavailable: there is none; the hint names directories nearby.
     """
-    from pybroker.broker.app.config import is_database
     from pybroker.broker.app.layout import layout
+    from pybroker.broker.app.stores import is_database
 
     if is_database(str(store).replace(":/", "://", 1)):  # not printed: it may have a password; a path drops a slash
         raise StoreUnavailable("a store in a database has no journal", hint="see it with pybroker status and browse")

@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 from pybroker.broker.app import database, eventloop, security_files, wiring
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
+from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.app.listeners import is_tls
+from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.security.anonymous import AnonymousPolicy

@@ -11,8 +11,9 @@ import logging
 import socket
 from collections.abc import Callable, Collection
 
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
+from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import layout
+from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.role import Role
 from pybroker.store.members import read_members

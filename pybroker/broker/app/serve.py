@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Union
 
 from pybroker import __version__
 from pybroker.broker.app import database, eventloop, logs, preflight, schedulers, signals, wiring
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_database
+from pybroker.broker.app.config import Config
 from pybroker.broker.app.garbage import GarbageCollections
 from pybroker.broker.app.layout import has_data_files, layout
 from pybroker.broker.app.machine import SPARE_FILES
@@ -23,6 +23,7 @@ from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
 from pybroker.broker.app.security_files import SecurityFiles
+from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.role import Role

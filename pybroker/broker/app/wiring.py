@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from pybroker import __version__
-from pybroker.broker.app.config import MEMORY_STORE, Config, is_database, is_in_database
+from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
 from pybroker.broker.app.listeners import is_tls, networks_of, plain
@@ -22,6 +22,7 @@ from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.session_names import session_name
 from pybroker.broker.app.standby import Standby
+from pybroker.broker.app.stores import MEMORY_STORE, is_database, is_in_database
 from pybroker.broker.core.broker import BrokerCore, Limits
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.virtual import Definition, VirtualTopic
