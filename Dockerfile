@@ -9,7 +9,7 @@ COPY pybroker ./pybroker
 COPY pyspark_kahadb ./pyspark_kahadb
 # The same hook as `make wheel`; --build-arg COMPILED=0 leaves it out, and takes a minute or two less.
 ARG COMPILED=1
-RUN HATCH_BUILD_HOOKS_ENABLE=$COMPILED uv sync --locked --no-editable --extra postgres --extra ldap --extra security
+RUN HATCH_BUILD_HOOKS_ENABLE=$COMPILED uv sync --locked --no-editable --extra postgres --extra ldap --extra security --extra management
 
 FROM python:3.12-slim
 # A named volume mounted on /data takes over this directory's owner.

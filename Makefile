@@ -39,7 +39,7 @@ start: .venv/.runtime ## Run one broker on ./data with its default listeners
 # leaves its extensions beside the sources. Of several versions of Python uv would take the first on PATH, not PYTHON.
 broker: export UV_PROJECT_ENVIRONMENT = $(abspath $(DEST))
 broker: $(BIN)/uv ## Install a broker and no more into DEST (.broker), as /opt/pybroker; COMPILED=1: with the message path compiled
-	$(SYNC) --python $(BIN)/python --no-install-project --extra postgres --extra ldap --extra security
+	$(SYNC) --python $(BIN)/python --no-install-project --extra postgres --extra ldap --extra security --extra management
 	$(if $(filter 1,$(COMPILED)),HATCH_BUILD_HOOKS_ENABLE=1) $(BIN)/uv build --quiet --clear --python $(DEST)/bin/python --out-dir build/broker
 	$(BIN)/uv pip install --python $(DEST)/bin/python --no-deps --reinstall build/broker/*.whl
 	@echo "Run $(DEST)/bin/pybroker start --help"

@@ -1,16 +1,40 @@
-"""The link to the node: it tells its state, line by line, and gets a byte a second as a sign of life."""
+"""The process's end of the link to the node: gets its state, line by line, asks, and gives signs of life.
+
+See `domain.node_state` and `domain.node_requests` for the lines.
+"""
 
 import asyncio
+import json
 import logging
 import socket
-from typing import Final, Self, cast
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, Self, cast
 
-from pybroker.broker.domain.node_state import LINE_BYTES_MAX, NodeState
+from pybroker.broker.domain.node_requests import ANSWER_BYTES_MAX, RequestFailed
+from pybroker.broker.domain.node_state import NodeState
+from pybroker.management.setup import Setup
 
 SIGN_SECONDS: Final = 1.0
-SIGN: Final = b"."
+SIGN: Final = b"\n"
 
-_log = logging.getLogger(__name__)
+ANSWER_SECONDS: Final = 30.0
+"""The time in which the node begins to answer, and then goes on: else it hangs."""
+
+
+class Answer(NamedTuple):
+    """An answer of the node: its rows, and the result."""
+
+    rows: list[list[Any]]
+    result: Any
+
+
+class _AwaitedAnswer:
+    """A request without its result yet."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.rows: list[list[Any]] = []
+        self.done: asyncio.Future[Any] = loop.create_future()
+        self.heard = asyncio.Event()
 
 
 class NodeLink(asyncio.Protocol):
@@ -18,13 +42,18 @@ class NodeLink(asyncio.Protocol):
 
     Attributes:
         state: the node's last state; None before the first.
+        setup: is done with the settings, the node's first line.
         ended: is done when the node has ended, or closed the link.
     """
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self.state: NodeState | None = None
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line = b""
+        self.setup: asyncio.Future[Setup] = self._loop.create_future()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._input = bytearray()
+        self._waiting: dict[int, _AwaitedAnswer] = {}
+        self._last_number = 0
 
     @classmethod
     async def connect(cls, end: socket.socket) -> Self:
@@ -32,17 +61,47 @@ class NodeLink(asyncio.Protocol):
         _, link = await asyncio.get_running_loop().create_unix_connection(cls, sock=end)
         return link
 
+    async def ask(self, method: str, **arguments: Any) -> Answer:
+        """Return the node's answer to a request.
+
+        Raises:
+            RequestFailed: the node refuses it, cannot answer it now, or hangs.
+        """
+        self._last_number = number = self._last_number + 1
+        waiting = self._waiting[number] = _AwaitedAnswer(self._loop)
+        try:
+            self._write({"id": number, "method": method, "arguments": arguments})
+            while not waiting.done.done():
+                waiting.heard.clear()
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await waiting.heard.wait()
+            return Answer(waiting.rows, waiting.done.result())
+        except TimeoutError:
+            text = f"the member has not answered for {ANSWER_SECONDS:.0f} s: it hangs, or waits for its disk"
+            raise RequestFailed(HTTPStatus.GATEWAY_TIMEOUT, text) from None
+        finally:
+            del self._waiting[number]
+
+    def log(self, level: int, text: str) -> None:
+        """Have the node log a line."""
+        self._write({"log": [level, text]})
+
+    # ------------------------------------------------------------ protocol
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to give signs of life."""
         self._transport = cast("asyncio.Transport", transport)
         self._give_sign()
 
     def data_received(self, data: bytes) -> None:
-        """Take over the last state that is complete."""
-        *lines, self._line = (self._line + data).split(b"\n")
-        assert len(self._line) < LINE_BYTES_MAX, "the node writes shorter lines"
-        if lines:
-            self.state = NodeState.from_line(lines[-1])
+        """Take what is complete."""
+        self._input += data
+        if b"\n" not in data:
+            assert len(self._input) < ANSWER_BYTES_MAX, "the node writes shorter lines"
+            return
+        *lines, self._input = self._input.split(b"\n")
+        for line in lines:
+            self._receive(json.loads(line))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: the node has."""
@@ -50,7 +109,41 @@ class NodeLink(asyncio.Protocol):
         if not self.ended.done():
             self.ended.set_result(None)
 
+    def _receive(self, line: dict[str, Any]) -> None:
+        if "role" in line:
+            self.state = NodeState.of(line)
+        elif "setup" in line:
+            try:
+                self.setup.set_result(Setup.of(line["setup"]))
+            except Exception as error:
+                self.setup.set_exception(error)
+        elif (waiting := self._waiting.get(line["id"])) is not None:
+            if "rows" in line:
+                waiting.rows += line["rows"]
+            elif not waiting.done.done():
+                if "error" in line:
+                    status, text = line["error"]
+                    waiting.done.set_exception(RequestFailed(HTTPStatus(status), text))
+                else:
+                    waiting.done.set_result(line["result"])
+            waiting.heard.set()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._transport.write(json.dumps(line).encode() + b"\n")
+
     def _give_sign(self) -> None:
         if not self._transport.get_write_buffer_size():  # else the node hangs, and a sign is waiting
             self._transport.write(SIGN)
-        self._timer = asyncio.get_running_loop().call_later(SIGN_SECONDS, self._give_sign)
+        self._timer = self._loop.call_later(SIGN_SECONDS, self._give_sign)
+
+
+class NodeLog(logging.Handler):
+    """Has the node log the warnings and errors of this process."""
+
+    def __init__(self, link: NodeLink) -> None:
+        super().__init__(logging.WARNING)
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record, with its traceback."""
+        self._link.log(record.levelno, self.format(record))

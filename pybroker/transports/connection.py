@@ -148,7 +148,7 @@ class SocketConnection(asyncio.Protocol):
         self._is_parked = False  # it waits until the peer is read
         self._is_lost = False  # the connection ended while input waited
         self._chunks: list[bytes] = []  # received while input waited
-        self._make_session = make_session
+        self.make_session = make_session
         self._refusal = refusal
         self._transport: asyncio.Transport
         self._session: Session | None = None
@@ -443,7 +443,7 @@ class SocketConnection(asyncio.Protocol):
         return self.unsent_bytes
 
     def _begin(self) -> None:
-        self._session = self._make_session(self)
+        self._session = self.make_session(self)
 
     def _end(self) -> None:
         self._registry.forget(self)

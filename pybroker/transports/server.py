@@ -128,6 +128,7 @@ class Server:
         self.frames = frames or FrameMemory()
         self.unread = unread or OutputMemory()
         self._listeners: dict[socket.socket, ListenerProtocol] = {}
+        self._names: dict[MakeSession, str] = {}
         self._is_closed = False
         self._arriving: dict[socket.socket, None] = {}  # accepted, and without a transport yet
         self._arrivals: set[asyncio.Task[None]] = set()
@@ -135,6 +136,10 @@ class Server:
         self._handshakes = Handshakes(self._loop)
         self.admission = Admission[SocketConnection](limits)
         self._refused: dict[SocketConnection, None] = {}  # and those that made way for others
+
+    def listener_of(self, connection: SocketConnection) -> str:
+        """Return the name of the listener that a connection came through; empty if that is closed."""
+        return self._names.get(connection.make_session, "")
 
     def listen(self, protocol: ListenerProtocol, bound: socket.socket) -> str:
         """Open a listener on a socket made by `bind`, which belongs to the server from now on.
@@ -147,6 +152,7 @@ class Server:
         """
         bound.listen(_BACKLOG)
         self._listeners[bound] = protocol
+        self._names[protocol.session] = protocol.name
         self._accept_from(bound)
         host, port = bound.getsockname()[:2]
         return f"{protocol.name}://{in_url(host)}:{port}"

@@ -7,6 +7,7 @@ from tests.pages import ROOT, Block, blocks
 LANGUAGES = {"", "python", "sh", "console", "toml", "ini", "sql"}
 """Languages of blocks that a reader copies; a block without a language is refused."""
 
+MANAGEMENT = "tests/integration/test_management.py"
 PAGES = "tests/integration/test_pages.py"
 README = "tests/integration/test_readme.py"
 PLUGIN = "tests/integration/test_plugin.py"
@@ -41,6 +42,11 @@ RUN: dict[str, dict[str, str]] = {
     "docs/journal-tools.md": {
         "$ pybroker journal": f"{JOURNAL}::test_the_pages_examples_print_what_it_shows",
         "pybroker journal export": f"{JOURNAL}::test_the_pages_export_writes_the_store",
+    },
+    "docs/management.md": {
+        "$ pybroker start": f"{MANAGEMENT}::test_the_pages_commands",
+        "$ curl": f"{MANAGEMENT}::test_the_pages_commands",
+        "[management_roles]": f"{PAGES}::test_settings_in_pages_start_a_broker",
     },
     "docs/operations.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/pair.md": {

@@ -106,7 +106,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 def shown(name: str, value: object) -> str:
     """Return a default in the form in which it is written."""
     if value is None:
-        return "off" if name in (*PORTS, "health") else "none"
+        return "off" if name in (*PORTS, "health", "management") else "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -11,9 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from pybroker.broker.app.listeners import PORTS, is_tls, networks_of, proxied_of
+from pybroker.broker.app.management_roles import ROLES, ManagementRoles
 from pybroker.broker.app.setting import (
+    ListenAddress,
     Read,
     Setting,
+    address,
     broker_name,
     choice,
     header_value,
@@ -32,6 +35,7 @@ from pybroker.broker.app.stores import MEMORY_STORE, check_lock, check_store, is
 from pybroker.broker.app.stores import store as store_place
 from pybroker.broker.app.units import parse_duration as duration
 from pybroker.broker.app.units import parse_size as size
+from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN
@@ -46,7 +50,15 @@ if TYPE_CHECKING:  # imported when a file has tables
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
 
-TABLES = ("policies", "virtual_topics", "composite_queues", "composite_topics", "mirrored_queues", "ldap")
+TABLES = (
+    "policies",
+    "virtual_topics",
+    "composite_queues",
+    "composite_topics",
+    "mirrored_queues",
+    "ldap",
+    "management_roles",
+)
 """The settings that are TOML tables, and neither flags nor variables."""
 
 
@@ -118,6 +130,16 @@ class Config:
         None,
         description="Port of the health checks over HTTP, `/live`, `/ready`, `/master` and `/standby`, which every "
         "member answers; `0` for any free one, `off` for none.",
+    )
+    management: ListenAddress | None = _declared(
+        address,
+        None,
+        description="Address of the HTTP server for management, `HOST:PORT`, or a port on `bind`; it has REST, metrics "
+        "and the health checks, on master and standby; `off` for none. It needs the extra `management`, and "
+        "users with a role unless HOST is a loopback address.",
+    )
+    management_tls: bool = _declared(
+        yes_or_no, False, description="Serve management over TLS, with `tls_certificate`, and never otherwise."
     )
     tls_certificate: Path | None = _declared(
         path,
@@ -440,6 +462,11 @@ class Config:
     ldap: "LdapSettings | None" = _declared(
         _tables("ldap"), None, description="The LDAP directory that has users and groups: see [logins](security.md)."
     )
+    management_roles: ManagementRoles | None = _declared(
+        ROLES.read,
+        None,
+        description="The groups whose users may use management, by role: see [management](management.md#roles).",
+    )
     virtual_topics: "tuple[VirtualTopic, ...] | None" = _declared(
         _tables("virtual_topics"),
         None,
@@ -534,6 +561,7 @@ class Config:
             self._check_limits()
             self._check_users()
             self._check_listeners()
+            self._check_management()
         except ValueError as error:
             raise ConfigError(str(error), setting="") from error
 
@@ -612,7 +640,8 @@ class Config:
 
     def _check_listeners(self) -> None:
         users: dict[int, str] = {}
-        for name, number in (self.ports() | {"health": self.health or 0}).items():
+        others = {"health": self.health or 0, "management": 0 if self.management is None else self.management.port}
+        for name, number in (self.ports() | others).items():
             if number and number in users:
                 raise ValueError(f"{users[number]} and {name} cannot both have port {number}")
             users[number] = name
@@ -629,6 +658,19 @@ class Config:
             )
         if self.tls_ciphers is not None and (self.tls_certificate is None or self.tls_version_min != "1.2"):
             raise ValueError("tls_ciphers goes with a tls_certificate and tls_version_min = 1.2: it is for TLS 1.2")
+
+    def _check_management(self) -> None:
+        if self.management is None:
+            return
+        if self.has_users and not self.has_passwords:
+            raise ValueError("management goes with a users_file or ldap: users by certificate have no password for it")
+        host = self.management.host or self.bind
+        if not self.has_users and not is_loopback(host):
+            raise ValueError(
+                f"management would be open to everyone at {host}: set a users_file, or bind it to 127.0.0.1"
+            )
+        if self.management_tls and self.tls_certificate is None:
+            raise ValueError("management_tls needs a certificate: set tls_certificate")
 
     @property
     def networks(self) -> Networks | None:

@@ -7,21 +7,28 @@ holds none of the node's locks.
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final
 
 import pybroker
 from pybroker.broker.app.binding import bind
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.machine import MACHINE
-from pybroker.broker.domain.node_state import LINE_BYTES_MAX, NodeState
+from pybroker.broker.app.management_link import ManagementLink
+from pybroker.broker.app.management_logins import ManagementLogins
+from pybroker.broker.app.node import Node
+from pybroker.broker.app.node_answers import NodeAnswers
+from pybroker.broker.app.security_files import SecurityFiles
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.node_state import NodeState
 from pybroker.broker.domain.role import Role
 from pybroker.transports.server import in_url
 
@@ -39,6 +46,8 @@ _AGAIN_SECONDS: Final = 1.0
 _AGAIN_SECONDS_MAX: Final = 60.0
 """The process is started again at once; if it ends again within the longest pause, after pauses that double."""
 
+_BACKLOG: Final = 128
+
 _PASSED_ON: Final = ("PATH", "PYTHON", "LD_", "LANG", "LC_", "TZ")
 """How the environment variables begin that the process gets: others may have passwords."""
 
@@ -46,13 +55,34 @@ _PASSED_ON: Final = ("PATH", "PYTHON", "LD_", "LANG", "LC_", "TZ")
 class Management:
     """The management process of one member."""
 
-    def __init__(self, port: socket.socket) -> None:
-        """Create it, without starting the process; `port` is the bound socket of the health checks."""
+    def __init__(
+        self,
+        ports: Mapping[str, socket.socket],
+        setup: Mapping[str, Any],
+        logins: ManagementLogins,
+        answers: NodeAnswers,
+    ) -> None:
+        """Create it, without starting the process.
+
+        Args:
+            ports: the bound sockets, by the setting that each is for.
+            setup: what the process is told first; see `pybroker.management.setup`.
+            logins: decides who may use management.
+            answers: answers the requests of the process.
+        """
         self.obstacle: Callable[[], str] = str
         """Called with each state; returns the reason why this member could not serve."""
-        self._port = port
+        self._ports = ports
+        self._setup = setup
+        self._logins = logins
+        self._answers = answers
         self._role = Role.STANDBY
-        self._link: _Link | None = None
+        self._link: ManagementLink | None = None
+
+    def manage(self, node: Node) -> None:
+        """Answer requests about a run of this member, from now on."""
+        self.obstacle = node.obstacle
+        self._answers.node = node
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Tell the node's role, now and from now on."""
@@ -62,7 +92,10 @@ class Management:
     async def run(self) -> None:
         """Keep the process running until cancelled, which ends it."""
         pause = 0.0
-        with self._port:
+        with contextlib.ExitStack() as stack:
+            for port in self._ports.values():
+                stack.enter_context(port)
+            stack.callback(self._logins.close)
             while True:
                 began_at = time.monotonic()
                 try:
@@ -71,7 +104,7 @@ class Management:
                     why = f"cannot be started: {error}"
                 if time.monotonic() - began_at > _AGAIN_SECONDS_MAX:
                     pause = 0.0
-                _log.error("the management process %s: health checks are answered again in %.0f s", why, pause)
+                _log.error("the management process %s: it is started again in %.0f s", why, pause)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause + _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
 
@@ -80,12 +113,15 @@ class Management:
         mine, other = socket.socketpair()
         try:
             with other:
-                process = await asyncio.to_thread(_start, other, self._port)
-            _, link = await asyncio.get_running_loop().create_unix_connection(_Link, sock=mine)
+                process = await asyncio.to_thread(_start, other, self._ports)
+            _, link = await asyncio.get_running_loop().create_unix_connection(
+                lambda: ManagementLink(self._answers), sock=mine
+            )
         except BaseException:
             mine.close()  # then the process ends, if it was started
             raise
         self._link = link
+        link.set_up(self._setup)
         why = ""
         try:
             while not link.has_ended:
@@ -105,50 +141,75 @@ class Management:
 
     def _tell(self) -> None:
         if self._link is not None:
-            self._link.send(NodeState(role=self._role, obstacle=self.obstacle(), at=time.monotonic()))
+            self._link.tell(
+                NodeState(
+                    role=self._role,
+                    obstacle=self.obstacle(),
+                    at=time.monotonic(),
+                    users_version=self._logins.version,
+                )
+            )
 
 
-async def open_management(config: Config, health: int) -> Management:
-    """Return the management process, not started, with a port for the health checks.
+async def open_management(config: Config, security: SecurityFiles) -> Management:
+    """Return the management process, not started, with its ports.
 
     Raises:
-        ConfigError: the port cannot be bound.
+        ConfigError: a port cannot be bound, or the LDAP directory's settings cannot be used.
     """
-    port = await bind(MACHINE, config.bind, health, "health")
+    ports: dict[str, socket.socket] = {}
+    try:
+        if config.health is not None:
+            ports["health"] = await _listen(config.bind, config.health, "health")
+            _log.info("health checks at http://%s", _address(ports["health"]))
+        if config.management is not None:
+            _require_libraries()
+            host, number = config.management.host or config.bind, config.management.port
+            ports["management"] = await _listen(host, number, "management")
+            scheme = "https" if config.management_tls else "http"
+            _log.info("management at %s://%s", scheme, _address(ports["management"]))
+        logins = ManagementLogins(config, security)
+    except BaseException:
+        for port in ports.values():
+            port.close()
+        raise
+    return Management(ports, _setup(config), logins, NodeAnswers(config, logins))
+
+
+async def _listen(host: str, port: int, setting: str) -> socket.socket:
+    """Return a socket whose connections wait in the kernel until the process serves them."""
+    bound = await bind(MACHINE, host, port, setting)
+    bound.listen(_BACKLOG)
+    return bound
+
+
+def _require_libraries() -> None:
+    """Check that the libraries of the HTTP server are installed.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if missing := [name for name in ("aiohttp", "prometheus_client") if importlib.util.find_spec(name) is None]:
+        hint = "pip install 'pybroker[management]'"
+        raise ConfigError(f"it needs {' and '.join(missing)}, not installed here", setting="management", hint=hint)
+
+
+def _address(port: socket.socket) -> str:
     host, number = port.getsockname()[:2]
-    _log.info("health checks at http://%s:%d", in_url(host), number)
-    return Management(port)
+    return f"{in_url(host)}:{number}"
 
 
-class _Link(asyncio.Protocol):
-    """The node's end of the link."""
-
-    def __init__(self) -> None:
-        self.heard_at = time.monotonic()
-        self.ended = asyncio.Event()
-
-    @property
-    def has_ended(self) -> bool:
-        """True once the process has ended, or closed the link."""
-        return self.ended.is_set()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Note a sign of life, which is all that comes."""
-        self.heard_at = time.monotonic()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.ended.set()
-
-    def send(self, state: NodeState) -> None:
-        """Send a state; drop it if the process does not read: it gets a newer one when it does."""
-        if self._transport.get_write_buffer_size() < LINE_BYTES_MAX:
-            self._transport.write(state.as_line())
-
-    def close(self) -> None:
-        self._transport.abort()
+def _setup(config: Config) -> Mapping[str, Any]:
+    tls = None
+    if config.management_tls:
+        tls = {
+            "certificate": str(config.tls_certificate),
+            "key": None if config.tls_key is None else str(config.tls_key),
+            "key_password_file": None if config.tls_key_password_file is None else str(config.tls_key_password_file),
+            "version_min": config.tls_version_min,
+            "ciphers": config.tls_ciphers,
+        }
+    return {"version": pybroker.__version__, "has_users": config.has_users, "tls": tls}
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int | None:
@@ -158,15 +219,17 @@ def _wait(process: "subprocess.Popen[bytes]") -> int | None:
     return None
 
 
-def _start(link: socket.socket, health: socket.socket) -> "subprocess.Popen[bytes]":
+def _start(link: socket.socket, ports: Mapping[str, socket.socket]) -> "subprocess.Popen[bytes]":
     """Start the process. Blocks for some milliseconds."""
     command = [sys.executable, "-P", "-m", "pybroker.management", "--link", str(link.fileno())]
+    for name, port in ports.items():
+        command += [f"--{name}", str(port.fileno())]
     root = str(Path(pybroker.__file__).parents[1])  # found in a checkout, too; -P leaves out the present directory
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     environment = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
     return subprocess.Popen(  # noqa: S603 (our own program)
-        [*command, "--health", str(health.fileno())],
+        command,
         stdin=subprocess.DEVNULL,
-        pass_fds=(link.fileno(), health.fileno()),
+        pass_fds=(link.fileno(), *[port.fileno() for port in ports.values()]),
         env=environment | {"PYTHONPATH": paths},
     )

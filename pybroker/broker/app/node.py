@@ -55,8 +55,12 @@ Publish = Callable[[Role, list[str], int], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Term:
-    """The objects of a term of mastership."""
+class Term:
+    """The objects of a term of mastership.
+
+    Attributes:
+        listeners: the URLs of the open listeners; none before it serves.
+    """
 
     store: MessageStore
     jobs: JobStore | None
@@ -66,6 +70,7 @@ class _Term:
     spool: MessageSpool | None = None
     authentication: Authentication | None = None
     alarm: asyncio.TimerHandle | None = None
+    listeners: Sequence[str] = ()
 
 
 class Node:
@@ -96,7 +101,7 @@ class Node:
         self._lock: LockProvider = wiring.make_lock(config, machine)
         self._security = SecurityFiles(config) if security is None else security
         self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
-        self._term: _Term | None = None
+        self._term: Term | None = None
         self._error: BrokerError | None = None
         self._lock_won_at = 0.0
         self._standby: Standby | None = None
@@ -134,10 +139,14 @@ class Node:
         """Return the reason why a standby could not serve; empty if it could, or for another role."""
         return self._readiness.obstacle if self.role is Role.STANDBY else ""
 
+    def serving(self) -> Term | None:
+        """Return the present term; None unless the broker serves."""
+        return self._term if self.role is Role.MASTER else None
+
     def totals(self) -> Totals | None:
         """Return the broker's counts; None unless it serves."""
-        term = self._term
-        if self.role is not Role.MASTER or term is None:
+        term = self.serving()
+        if term is None:
             return None
         lag = term.server.turn.longest()
         totals = term.broker.admin.totals()
@@ -146,8 +155,12 @@ class Node:
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes; none unless the broker serves."""
-        term = self._term
-        return () if self.role is not Role.MASTER or term is None else term.broker.admin.largest(count)
+        term = self.serving()
+        return () if term is None else term.broker.admin.largest(count)
+
+    def system_usage(self, term: Term) -> BrokerSystemUsage:
+        """Return the usage of store and spool in a term."""
+        return BrokerSystemUsage(self._config, term.store, term.spool, term.listeners)
 
     def stop(self) -> None:
         """Request an orderly end; a second request does not wait for clients."""
@@ -245,7 +258,7 @@ class Node:
         )
         self._follower = None  # it belongs to the store now
         spool = wiring.make_spool(self._config, turn, machine)
-        term = _Term(
+        term = Term(
             store=store,
             jobs=wiring.make_jobs(
                 self._config,
@@ -290,7 +303,8 @@ class Node:
             unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
             listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
             unused.pop_all()
-        self._open_services(term, jobs, listeners)
+        term.listeners = listeners
+        self._open_services(term, jobs)
         term.store.cleanup()  # otherwise the files of each failover would be replayed in the next
         self._begin_tasks(term)
         self.has_served = True
@@ -299,15 +313,15 @@ class Node:
         _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), milliseconds)
         self._publish(self.role, listeners, term.store.epoch)
 
-    def _open_services(self, term: _Term, jobs: Sequence[Job], listeners: Sequence[str]) -> None:
+    def _open_services(self, term: Term, jobs: Sequence[Job]) -> None:
         """Begin to answer requests for statistics, and to deliver scheduled messages."""
         config = self._config
         if config.statistics:
-            term.broker.open_statistics(BrokerSystemUsage(config, term.store, term.spool, listeners))
+            term.broker.open_statistics(self.system_usage(term))
         if term.jobs is not None:
             wiring.open_scheduler(config, term.broker, term.jobs, jobs, self._set_alarm, self._machine)
 
-    def _begin_tasks(self, term: _Term) -> None:
+    def _begin_tasks(self, term: Term) -> None:
         config = self._config
         tasks = [
             self._every(config.lock_check, self._check_lock),
@@ -359,7 +373,7 @@ class Node:
             seconds = max(0, when - self._machine.clock()) / 1000
             term.alarm = asyncio.get_running_loop().call_later(seconds, self._fire, term)
 
-    def _fire(self, term: _Term) -> None:
+    def _fire(self, term: Term) -> None:
         if term.broker.scheduler is None:
             return
         try:

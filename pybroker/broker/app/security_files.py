@@ -114,6 +114,7 @@ class WatchedFiles(Generic[ContentT]):
 
     Attributes:
         content: what they hold.
+        version: the number of times that they were read again because they had changed.
         changed: called with it, on the event loop, after they were read again; None while no broker serves.
     """
 
@@ -134,6 +135,7 @@ class WatchedFiles(Generic[ContentT]):
         self._read = read
         self._read_stamps = self._seen_stamps = self._stamps()  # before the files: a change meanwhile is seen as one
         self._logged = ""
+        self.version = 0
         self.content = read()
         self._warn()
 
@@ -168,6 +170,7 @@ class WatchedFiles(Generic[ContentT]):
                 _log.info("%s can be used again: the %s are as they were", self._paths[0], self._what)
             return None
         self.content = content
+        self.version += 1
         self._warn()
         _log.info("%s was read again: %d %s", self._paths[0], len(content), self._what)
         return content

@@ -156,7 +156,7 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     """Run until a stop is requested, with certificates, users and rules that may be replaced."""
     certificates = wiring.make_certificates(config)
     security = SecurityFiles(config)
-    management = await _open_management(config)
+    management = await _open_management(config, security)
     watching = [asyncio.create_task(security.watch())]
     if management is not None:
         watching.append(asyncio.create_task(management.run()))
@@ -164,23 +164,24 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
         certificates.warn(time.time())
         watching.append(asyncio.create_task(certificates.watch()))
     try:
-        await _run_repeatedly(config, [each for each in (shown, management) if each], certificates, security)
+        await _run_repeatedly(config, shown, management, certificates, security)
     finally:
         for each in watching:
             each.cancel()
 
 
-async def _open_management(config: Config) -> "Management | None":
-    if config.health is None:
+async def _open_management(config: Config, security: SecurityFiles) -> "Management | None":
+    if config.health is None and config.management is None:
         return None
     from pybroker.broker.app.management import open_management
 
-    return await open_management(config, config.health)
+    return await open_management(config, security)
 
 
 async def _run_repeatedly(
     config: Config,
-    shown: Sequence[_Shown],
+    member: Membership | Presence | None,
+    management: "Management | None",
     certificates: Certificates | None,
     security: SecurityFiles,
 ) -> None:
@@ -190,12 +191,15 @@ async def _run_repeatedly(
     mostly temporary, as permanent ones were found at the start.
     """
     loop = asyncio.get_running_loop()
-    membership = next((each for each in shown if isinstance(each, Membership)), None)
+    membership = member if isinstance(member, Membership) else None
+    shown = [each for each in (member, management) if each is not None]
     creatable = wiring.creatable(config)
     while True:
         node = Node(config, partial(_publish, shown), certificates, creatable, security=security)
-        for each in shown:
-            each.obstacle = node.obstacle
+        if member is not None:
+            member.obstacle = node.obstacle
+        if management is not None:
+            management.manage(node)
         if membership is not None:
             membership.followed = node.followed
             membership.totals = node.totals

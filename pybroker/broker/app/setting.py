@@ -298,6 +298,33 @@ def port(value: object) -> int | None:
     return number
 
 
+class ListenAddress(NamedTuple):
+    """An address to listen on.
+
+    Attributes:
+        host: the host; None: that of another setting.
+        port: the port; 0: any free one.
+    """
+
+    host: str | None
+    port: int
+
+    def __str__(self) -> str:
+        """Return `host:port`, as it is written."""
+        host = "" if self.host is None else f"[{self.host}]:" if ":" in self.host else f"{self.host}:"
+        return f"{host}{self.port}"
+
+
+def address(value: object) -> ListenAddress | None:
+    """Return an address, `HOST:PORT`, `[IPv6]:PORT` or `PORT`; None for `off`."""
+    host, _, number = value.strip().rpartition(":") if isinstance(value, str) else ("", "", value)
+    try:
+        found = port(number)
+    except ValueError as error:
+        raise ValueError(f"{error}: write HOST:PORT, such as 127.0.0.1:8161, or PORT") from error
+    return None if found is None else ListenAddress(host.strip("[]") or None, found)
+
+
 def number(value: object) -> float:
     """Return a number."""
     try:

@@ -257,6 +257,11 @@ class BrokerConnection(Owner):
         return False
 
     @property
+    def is_blocked(self) -> bool:
+        """True while its client has to wait, because memory is full or the store is behind."""
+        return self._throttled or self._pressed or bool(self._full)
+
+    @property
     def _is_read_on(self) -> bool:
         """True if this connection must be read, because it may send what frees memory: acknowledgements or a commit."""
         return any(not is_advisory(consumer.request.destination) for consumer in self.consumers) or any(

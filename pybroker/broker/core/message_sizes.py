@@ -1,7 +1,5 @@
 """The sizes of the messages that were sent to a destination."""
 
-from dataclasses import replace
-
 from pybroker.broker.domain.admin import Counters
 
 
@@ -25,8 +23,17 @@ class MessageSizes:
 
     def added_to(self, counters: Counters) -> Counters:
         """Return counts with these sizes."""
-        return replace(
-            counters,
+        # Named one by one: `dataclasses.replace` takes four times as long, and a page may need thousands.
+        return Counters(
+            size=counters.size,
+            enqueued=counters.enqueued,
+            dispatched=counters.dispatched,
+            dequeued=counters.dequeued,
+            expired=counters.expired,
+            in_flight=counters.in_flight,
+            wait_seconds=counters.wait_seconds,
+            wait_seconds_max=counters.wait_seconds_max,
+            wait_seconds_min=counters.wait_seconds_min,
             message_bytes=self.total,
             message_bytes_max=self.largest,
             message_bytes_min=self.smallest,

@@ -8,6 +8,7 @@ BrokerError
 ├── StoreError                           the operator: StoreUnavailable, DatabaseUnavailable, JournalCorrupt
 ├── LockError                            the operator: LockNotHeld
 ├── ConfigError                          the user: setting and hint
+├── RequestFailed                        the user of management, who gets it over HTTP
 └── RequirementMissing                   the user: what to install
 ```
 """

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Any, Self
 
 from pybroker.broker.domain.role import Role
 
@@ -19,12 +19,14 @@ class NodeState:
     Attributes:
         role: its role.
         obstacle: the reason why a standby could not serve; empty if none is known.
+        users_version: a number that differs once the users have changed.
         at: the time of the state: seconds of the machine's monotonic clock, which its processes share.
     """
 
     role: Role
     obstacle: str
     at: float
+    users_version: int = 0
 
     def as_line(self) -> bytes:
         """Return the state as one line of JSON."""
@@ -32,7 +34,7 @@ class NodeState:
         return json.dumps(asdict(self) | {"obstacle": cut}).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Self:
-        """Return the state that a line has."""
-        fields = json.loads(line)
-        return cls(role=Role(fields["role"]), obstacle=fields["obstacle"], at=fields["at"])
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """Return the state that a line of JSON has."""
+        role = Role(fields["role"])
+        return cls(role=role, obstacle=fields["obstacle"], at=fields["at"], users_version=fields["users_version"])

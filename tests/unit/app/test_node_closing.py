@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.node import Node, _Term
+from pybroker.broker.app.node import Node, Term
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -52,7 +52,7 @@ def test_a_store_that_fails_to_close_does_not_stop_the_other(broken, ends, monke
 
     async def end() -> None:
         broker = BrokerCore("b", store=store, clock=lambda: 0)
-        node._term = _Term(store=store, jobs=jobs, broker=broker, server=Server(limits=AdmissionLimits.of(1)), tasks=[])
+        node._term = Term(store=store, jobs=jobs, broker=broker, server=Server(limits=AdmissionLimits.of(1)), tasks=[])
         await node._perform(Action.CLOSE_STORE)
 
     asyncio.run(end())

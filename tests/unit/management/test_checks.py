@@ -1,5 +1,6 @@
 """What each health check answers in each state of the node."""
 
+import json
 from http import HTTPStatus
 
 import pytest
@@ -60,10 +61,10 @@ def test_a_state_is_one_line_that_is_read_back() -> None:
     line = sent.as_line()
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert NodeState.from_line(line) == sent
+    assert NodeState.of(json.loads(line)) == sent
 
 
 def test_a_long_obstacle_is_cut() -> None:
     line = state(Role.STANDBY, "\N{GRINNING FACE}" * 100_000).as_line()
     assert len(line) < LINE_BYTES_MAX
-    assert NodeState.from_line(line).obstacle == "\N{GRINNING FACE}" * 500
+    assert NodeState.of(json.loads(line)).obstacle == "\N{GRINNING FACE}" * 500

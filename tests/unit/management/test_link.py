@@ -90,13 +90,13 @@ def test_a_node_that_hangs_is_not_live(process: Process) -> None:
 
 
 def test_it_gives_signs_of_life(process: Process) -> None:
-    assert set(process.link.recv(100)) == {ord(".")}
+    assert set(process.link.recv(100)) == {ord("\n")}
     assert process.link.recv(100)
 
 
 def test_it_ends_with_its_node() -> None:
     process = Process()
-    assert process.link.recv(1) == b"."
+    assert process.link.recv(1) == b"\n"
     process.link.close()
     assert process.process.wait(SECONDS) == 0
 
@@ -104,10 +104,10 @@ def test_it_ends_with_its_node() -> None:
 def test_signals_for_the_whole_group_leave_it_to_the_node() -> None:
     process = Process()
     with contextlib.closing(process.link):
-        assert process.link.recv(1) == b"."
+        assert process.link.recv(1) == b"\n"
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             process.process.send_signal(number)
-        assert process.link.recv(1) == b"."
+        assert process.link.recv(1) == b"\n"
         assert process.get("/live") == (200, "starting\n")
         assert not select.select([process.link], [], [], 0)[0] or process.link.recv(1)
     assert process.process.wait(SECONDS) == 0

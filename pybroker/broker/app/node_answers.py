@@ -1,0 +1,214 @@
+"""Answers the requests of the management process about its member: see `domain.node_requests`.
+
+Long answers are made in slices of `SLICE_SECONDS`, one in a turn of the event loop, and wait while the process does not
+read. They have rows as the broker has them: to sort, filter and format them takes longer, and is left to the process.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from pybroker import __version__
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.management_logins import ManagementLogins
+from pybroker.broker.app.node import Node, Term
+from pybroker.broker.core.connection import BrokerConnection
+from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.domain import audit
+from pybroker.broker.domain.admin import ConnectionView
+from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory
+from pybroker.broker.domain.node_requests import ConnectionRow, ConsumerRow, DestinationRow, RequestFailed, kind_of
+
+SLICE_SECONDS: Final = 0.001
+
+_CLOCK_MASK: Final = 7
+"""The clock is read once for so many items and one more."""
+
+SendRows = Callable[[list[Any]], Awaitable[None]]
+Arguments = Mapping[str, Any]
+Method = Callable[[Arguments, SendRows], Awaitable[object]]
+
+ItemT = TypeVar("ItemT")
+
+_log = logging.getLogger(__name__)
+
+
+class NodeAnswers:
+    """The answers of one member.
+
+    Attributes:
+        node: the present run of the member; None before the first.
+    """
+
+    def __init__(self, config: Config, logins: ManagementLogins) -> None:
+        """Create it without a node; `logins` decides who may ask."""
+        self.node: Node | None = None
+        self._config = config
+        self._logins = logins
+        self._methods: Final[Mapping[str, Method]] = {
+            "login": self._login,
+            "denied": self._denied,
+            "overview": self._overview,
+            "destinations": self._destinations,
+            "connections": self._connections,
+            "consumers": self._consumers,
+        }
+
+    async def answer(self, method: str, arguments: Arguments, send: SendRows) -> object:
+        """Return the result of a request, after its rows were sent.
+
+        Raises:
+            RequestFailed: it is not carried out.
+        """
+        found = self._methods.get(method)
+        if found is None:
+            raise RequestFailed(HTTPStatus.NOT_IMPLEMENTED, f"this member has no method {method!r}")
+        return await found(arguments, send)
+
+    def _serving(self) -> Term:
+        """Return the present term.
+
+        Raises:
+            RequestFailed: the member is not master.
+        """
+        term = None if self.node is None else self.node.serving()
+        if term is None:
+            role = "starting" if self.node is None else self.node.role.lower()
+            raise RequestFailed(HTTPStatus.SERVICE_UNAVAILABLE, f"this member is not the master: it is {role}")
+        return term
+
+    # ------------------------------------------------------------ users
+
+    async def _login(self, arguments: Arguments, send: SendRows) -> object:
+        user, role = await self._logins.verify(arguments["user"], arguments["password"], arguments["address"])
+        return {"user": user, "role": role.name}
+
+    async def _denied(self, arguments: Arguments, send: SendRows) -> object:
+        audit.denied(arguments["user"], arguments["address"], arguments["act"], arguments["object"])
+        return None
+
+    # ------------------------------------------------------------ state
+
+    async def _overview(self, arguments: Arguments, send: SendRows) -> object:
+        config, node = self._config, self.node
+        found = {
+            "version": __version__,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "broker_name": config.broker_name,
+            "store": config.store if config.is_in_directory else "",
+            "is_persistent": config.sync != "never" and config.store != "memory:",
+            "role": "STANDBY" if node is None else node.role.value,
+            "since_ms": 0 if node is None else node.since_ms,
+        }
+        term, totals = (None, None) if node is None else (node.serving(), node.totals())
+        if node is None or term is None or totals is None:
+            return found
+        return found | {
+            "broker_id": term.broker.id,
+            "listeners": list(term.listeners),
+            "epoch": term.store.epoch,
+            "totals": asdict(totals),
+            "removed": asdict(term.broker.admin.removed()),
+            "usage": dict(node.system_usage(term).statistics()),
+        }
+
+    async def _destinations(self, arguments: Arguments, send: SendRows) -> object:
+        term = self._serving()
+        admin, is_wanted = term.broker.admin, _filter(arguments)
+
+        def row(destination: Destination) -> DestinationRow | None:
+            state = admin.state(destination) if is_wanted(destination) else None
+            return None if state is None else DestinationRow.of(state)
+
+        await self._in_slices(term, list(admin.destinations()), row, send)
+        return None
+
+    async def _connections(self, arguments: Arguments, send: SendRows) -> object:
+        term = self._serving()
+        listeners = {each.peer: term.server.listener_of(each) for each in term.server.connections}
+        await self._in_slices(
+            term, list(term.broker.admin.connections()), partial(_connection_row, listeners=listeners), send
+        )
+        return None
+
+    async def _consumers(self, arguments: Arguments, send: SendRows) -> object:
+        term = self._serving()
+        for connection in list(term.broker.admin.connections()):
+            await self._in_slices(term, list(connection.consumers), _consumer_row, send)
+        return None
+
+    async def _in_slices(
+        self, term: Term, items: Iterable[ItemT], row: Callable[[ItemT], tuple[Any, ...] | None], send: SendRows
+    ) -> None:
+        """Send the rows of items; those without one are left out."""
+        rows: list[Any] = []
+        began_at = time.monotonic()
+        for index, item in enumerate(items):
+            if (found := row(item)) is not None:
+                rows.append(found)
+            if not index & _CLOCK_MASK and time.monotonic() - began_at > SLICE_SECONDS:
+                await send(rows)
+                await asyncio.sleep(0)
+                if self._serving() is not term:
+                    raise RequestFailed(HTTPStatus.SERVICE_UNAVAILABLE, "the master has changed meanwhile")
+                rows, began_at = [], time.monotonic()
+        if rows:
+            await send(rows)
+
+
+def _filter(arguments: Arguments) -> Callable[[Destination], bool]:
+    """Return what decides which destinations are wanted: one alone, or all but advisory topics."""
+    name = arguments.get("name")
+    if name is None:
+        return lambda destination: not is_advisory(destination)
+    return Destination(DestinationType[arguments["type"]], name).__eq__
+
+
+def _connection_row(connection: ConnectionView, listeners: Mapping[str, str]) -> ConnectionRow | None:
+    if not isinstance(connection, BrokerConnection):
+        return None
+    return ConnectionRow(
+        connection.connection_id,
+        connection.client_id,
+        connection.user.name,
+        connection.peer,
+        listeners.get(connection.peer, ""),
+        len(connection.consumers),
+        len(connection.producers),
+        len(connection.transactions),
+        connection.is_blocked,
+    )
+
+
+def _consumer_row(consumer: object) -> ConsumerRow | None:
+    if not isinstance(consumer, BrokerConsumer):
+        return None
+    request, connection = consumer.request, consumer.connection
+    return ConsumerRow(
+        "" if request.consumer_id is None else str(request.consumer_id),
+        connection.connection_id,
+        connection.client_id,
+        connection.user.name,
+        kind_of(request.destination),
+        ",".join([each.name for each in request.destinations]),
+        request.selector or "",
+        request.subscription_name or "",
+        consumer.prefetch,
+        consumer.offered_count,
+        consumer.acknowledged_count,
+        consumer.outstanding_count,
+        request.priority,
+        request.exclusive,
+        request.retroactive,
+        request.no_local,
+        request.browser,
+        request.pending_limit or 0,
+    )

@@ -1,0 +1,161 @@
+"""REST of `/api/v1`: what the console and the commands read.
+
+An answer is JSON; lists come in pages. An error is `{"error": "one sentence"}` with its status.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from aiohttp import web
+
+from pybroker.broker.domain.node_requests import ConnectionRow, ConsumerRow, DestinationRow, RequestFailed
+from pybroker.management.link import NodeLink
+from pybroker.management.paging import PageRequest, parameters
+from pybroker.management.routes import Handler, Parameter, Route
+from pybroker.management.site import json_answer
+from pybroker.management.snapshots import Shared, Snapshots
+
+API: Final = "/api/v1"
+
+FILTERS: Final[Mapping[str, Callable[[DestinationRow], bool]]] = {
+    "empty": lambda row: not row.size,
+    "nonempty": lambda row: row.size > 0,
+    "noConsumer": lambda row: not row.consumers,
+}
+"""The filters of destinations, by the names that ActiveMQ's `queryQueues` has for them."""
+
+_FILTER = Parameter(name="filter", description="Only such queues or topics.", values=tuple(FILTERS))
+
+
+class Computed(NamedTuple):
+    """Columns of a destination that are computed from its row."""
+
+    memory_percent: int
+    average_wait_seconds: float
+    average_message_bytes: int
+
+    @classmethod
+    def of(cls, row: DestinationRow) -> "Computed":
+        """Return those of a row."""
+        return cls(
+            100 * row.memory_bytes // row.memory_bytes_max if row.memory_bytes_max else 0,
+            row.wait_seconds / max(1, row.dispatched),
+            row.message_bytes // max(1, row.enqueued),
+        )
+
+
+def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
+    """Return the routes."""
+    return [
+        Route(
+            method="GET",
+            path=f"{API}/overview",
+            handler=_overview(snapshots),
+            summary="The member, and the totals of its broker if it is the master.",
+            answer={"type": "object"},
+        ),
+        *_of_destinations(snapshots, "queue", "QUEUE"),
+        *_of_destinations(snapshots, "topic", "TOPIC"),
+        _list("connections", snapshots.connections, ConnectionRow, "client_id", "The open connections."),
+        _list("consumers", snapshots.consumers, ConsumerRow, "destination", "The consumers of all connections."),
+    ]
+
+
+def destination_json(row: DestinationRow) -> dict[str, Any]:
+    """Return a queue or topic as JSON."""
+    return row._asdict() | Computed.of(row)._asdict()
+
+
+def _overview(snapshots: Snapshots) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return json_answer(await snapshots.overview.get())
+
+    return answer
+
+
+def _of_destinations(snapshots: Snapshots, kind: str, destination_type: str) -> Sequence[Route]:
+    columns = (*DestinationRow._fields, *Computed._fields)
+
+    async def answer_list(request: web.Request) -> web.StreamResponse:
+        asked = PageRequest.of(request.query, columns)
+        keep = _filter(request.query)
+        rows = [row for row in await snapshots.destinations.get() if row.kind == kind and keep(row)]
+        return json_answer(asked.cut(rows, _name, _value).as_json(destination_json))
+
+    async def answer_one(request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        row = await snapshots.destination(destination_type, name)
+        if row is None:
+            raise RequestFailed(HTTPStatus.NOT_FOUND, f"there is no {kind} {name!r}")
+        return json_answer(destination_json(row))
+
+    return [
+        Route(
+            method="GET",
+            path=f"{API}/{kind}s",
+            handler=answer_list,
+            summary=f"The {kind}s, without advisory topics.",
+            parameters=[*parameters(columns), _FILTER],
+            answer=_page_schema(columns),
+        ),
+        Route(
+            method="GET",
+            path=f"{API}/{kind}s/{{name}}",
+            handler=answer_one,
+            summary=f"One {kind}, as it is now.",
+            answer=_object_schema(columns),
+        ),
+    ]
+
+
+def _list(path: str, shared: Shared[Sequence[Any]], row_type: type[Any], name: str, summary: str) -> Route:
+    """Return the route of rows that come in pages, filtered by the column `name`."""
+    columns: tuple[str, ...] = row_type._fields
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked = PageRequest.of(request.query, columns)
+        page = asked.cut(await shared.get(), lambda row: str(getattr(row, name)), getattr)
+        return json_answer(page.as_json(lambda row: row._asdict()))
+
+    return Route(
+        method="GET",
+        path=f"{API}/{path}",
+        handler=answer,
+        summary=summary,
+        parameters=parameters(columns),
+        answer=_page_schema(columns),
+    )
+
+
+def _filter(query: Mapping[str, str]) -> Callable[[DestinationRow], bool]:
+    name = query.get("filter")
+    if not name:
+        return lambda row: True
+    if name not in FILTERS:
+        raise RequestFailed(HTTPStatus.BAD_REQUEST, f"filter is one of {', '.join(FILTERS)}, not {name[:20]!r}")
+    return FILTERS[name]
+
+
+def _name(row: DestinationRow) -> str:
+    return row.name
+
+
+def _value(row: DestinationRow, column: str) -> Any:
+    return getattr(Computed.of(row) if column in Computed._fields else row, column)
+
+
+def _object_schema(columns: Sequence[str]) -> dict[str, Any]:
+    return {"type": "object", "properties": {each: {} for each in columns}}
+
+
+def _page_schema(columns: Sequence[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": _object_schema(columns)},
+            "count": {"type": "integer", "description": "The number of the items of all pages."},
+            "page": {"type": "integer"},
+            "page_size": {"type": "integer"},
+        },
+    }

@@ -1,0 +1,79 @@
+"""Opens the HTTP server of management, with all that it serves."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Sequence
+from http import HTTPStatus
+
+from aiohttp import web
+
+from pybroker import __version__
+from pybroker.management import health_routes, metrics, openapi, rest
+from pybroker.management.connections import OpenConnections
+from pybroker.management.link import NodeLink
+from pybroker.management.routes import Route
+from pybroker.management.setup import Setup
+from pybroker.management.site import make_application
+from pybroker.management.snapshots import Snapshots
+from pybroker.management.visitors import Visitors
+from pybroker.transports.certificates import Certificates
+
+_HANDSHAKE_SECONDS = 5.0
+
+
+@contextlib.asynccontextmanager
+async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int) -> AsyncGenerator[None]:
+    """Serve on a bound socket while the context is open."""
+    visitors = Visitors(link, has_users=setup.has_users)
+    runner = web.AppRunner(make_application(_routes(link, setup), visitors), handle_signals=False)
+    await runner.setup()
+    assert runner.server is not None, "it was set up"
+    connections = OpenConnections(runner.server)
+    tls, watching = None, None
+    if setup.certificates is not None:
+        tls = _replaceable(setup.certificates)
+        watching = asyncio.create_task(setup.certificates.watch())
+    try:
+        async with await asyncio.get_running_loop().create_server(
+            connections.make,
+            sock=port,
+            backlog=backlog,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
+        ):
+            yield
+    finally:
+        if watching is not None:
+            watching.cancel()
+        await runner.cleanup()
+
+
+def _routes(link: NodeLink, setup: Setup) -> Sequence[Route]:
+    if setup.version != __version__:
+        return [*health_routes.routes(link), _outdated(setup.version)]
+    snapshots = Snapshots(link)
+    routes = [*health_routes.routes(link), *rest.routes(link, snapshots), *metrics.routes(link, snapshots)]
+    return [*routes, openapi.route(routes)]
+
+
+def _outdated(version: str) -> Route:
+    """Return the route for everything, where pybroker was upgraded below a member that still runs."""
+    text = f"this member runs pybroker {version}, and {__version__} is installed now: restart it"
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": text}, status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return Route(method="GET", path="/{path:.*}", handler=refuse, role=None)
+
+
+def _replaceable(certificates: Certificates) -> ssl.SSLContext:
+    """Return a context that has each connection use the newest certificates."""
+    context = certificates.context()
+
+    def use_newest(connection: ssl.SSLObject, name: str | None, former: ssl.SSLContext) -> None:
+        connection.context = certificates.context()
+
+    context.sni_callback = use_newest
+    return context

@@ -1,0 +1,104 @@
+"""The state of the broker, as the node told it last, however many ask.
+
+An answer that is less than `FRESH_SECONDS` old is good. An older one, of less than `STALE_SECONDS`, is returned at once
+too, and asked for again behind that, so that pages which are read every few seconds never wait. For all else the node
+is asked, once for all who wait.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from pybroker.broker.domain.node_requests import ConnectionRow, ConsumerRow, DestinationRow
+from pybroker.management.link import NodeLink
+
+FRESH_SECONDS: Final = 1.0
+STALE_SECONDS: Final = 5.0
+
+OVERVIEW_SECONDS: Final = 0.25
+"""The age up to which the overview is good: it has the role, and is short."""
+
+ValueT = TypeVar("ValueT")
+
+
+class Shared(Generic[ValueT]):
+    """A value that is computed once for all who ask for it at a time."""
+
+    def __init__(
+        self,
+        compute: Callable[[], Awaitable[ValueT]],
+        fresh_seconds: float = FRESH_SECONDS,
+        stale_seconds: float = STALE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without a value, which `compute` returns."""
+        self._compute = compute
+        self._fresh_seconds = fresh_seconds
+        self._stale_seconds = stale_seconds
+        self._monotonic = monotonic
+        self._task: asyncio.Task[ValueT] | None = None
+        self._last: tuple[float, ValueT] | None = None
+
+    async def get(self) -> ValueT:
+        """Return the value; an error is not kept.
+
+        Raises:
+            Exception: raised by the computation.
+        """
+        age = math.inf if self._last is None else self._monotonic() - self._last[0]
+        if self._last is not None and age < self._fresh_seconds:
+            return self._last[1]
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+            self._task.add_done_callback(self._done)
+        if self._last is not None and age < self._stale_seconds:
+            return self._last[1]
+        return await asyncio.shield(self._task)
+
+    async def _run(self) -> ValueT:
+        value = await self._compute()
+        self._last = self._monotonic(), value
+        return value
+
+    def _done(self, task: "asyncio.Task[ValueT]") -> None:
+        self._task = None
+        if not task.cancelled() and task.exception() is not None:
+            self._last = None  # what was true before is told to no one
+
+
+class Snapshots:
+    """The state of the broker.
+
+    Attributes:
+        overview: the member, and the totals of its broker; see `app.node_answers`.
+        destinations: all queues and topics but advisory topics.
+        connections: the open connections.
+        consumers: the consumers.
+    """
+
+    def __init__(self, link: NodeLink) -> None:
+        self._link = link
+        self.overview: Shared[Mapping[str, Any]] = Shared(self._overview, OVERVIEW_SECONDS, OVERVIEW_SECONDS)
+        self.destinations: Shared[Sequence[DestinationRow]] = Shared(self._destinations)
+        self.connections: Shared[Sequence[ConnectionRow]] = Shared(self._connections)
+        self.consumers: Shared[Sequence[ConsumerRow]] = Shared(self._consumers)
+
+    async def destination(self, destination_type: str, name: str) -> DestinationRow | None:
+        """Return one queue or topic as it is now; None if it does not exist."""
+        answer = await self._link.ask("destinations", type=destination_type, name=name)
+        return DestinationRow(*answer.rows[0]) if answer.rows else None
+
+    async def _overview(self) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = (await self._link.ask("overview")).result
+        return answer
+
+    async def _destinations(self) -> Sequence[DestinationRow]:
+        return [DestinationRow(*row) for row in (await self._link.ask("destinations")).rows]
+
+    async def _connections(self) -> Sequence[ConnectionRow]:
+        return [ConnectionRow(*row) for row in (await self._link.ask("connections")).rows]
+
+    async def _consumers(self) -> Sequence[ConsumerRow]:
+        return [ConsumerRow(*row) for row in (await self._link.ask("consumers")).rows]

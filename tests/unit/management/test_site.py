@@ -1,0 +1,234 @@
+"""The HTTP server: pages of rows, errors in one sentence, and clients that misbehave."""
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.node_requests import RequestFailed
+from pybroker.broker.domain.node_state import NodeState
+from pybroker.broker.domain.role import Role
+from pybroker.management import connections
+from tests.unit.management.simulated import Site, row, site
+
+ROWS = [
+    row("b", size=2, consumers=1, enqueued=5, message_bytes=50),
+    row("a/ä", size=0),
+    row("c", size=9),
+    row("t", "topic", enqueued=3),
+]
+STANDBY = {"broker_name": "b", "role": "STANDBY", "since_ms": 0}
+
+
+def destinations(arguments: Mapping[str, Any]) -> Any:
+    return [each for each in ROWS if arguments.get("name") in (None, each.name)]
+
+
+METHODS = {"destinations": destinations, "overview": lambda _: STANDBY}
+
+
+def ask(target: str, **more: Any) -> tuple[int, Any]:
+    """Ask a server of its own."""
+
+    async def run() -> tuple[int, Any]:
+        async with site(METHODS) as there:
+            return await there.ask(target, **more)
+
+    return asyncio.run(run())
+
+
+def names(target: str) -> tuple[list[str], int]:
+    status, answer = ask(target)
+    assert status == 200, answer
+    return [each["name"] for each in answer["items"]], answer["count"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected", "count"),
+    [
+        ("", ["b", "a/ä", "c"], 3),
+        ("sort=size&order=desc", ["c", "b", "a/ä"], 3),
+        ("sort=name", ["a/ä", "b", "c"], 3),
+        ("sort=average_message_bytes&order=desc&page_size=1", ["b"], 3),
+        ("page_size=2&page=2", ["c"], 3),
+        ("page=9", [], 3),
+        ("name=A/", ["a/ä"], 1),
+        ("filter=empty", ["a/ä"], 1),
+        ("filter=nonempty&sort=size", ["b", "c"], 2),
+        ("filter=noConsumer", ["a/ä", "c"], 2),
+    ],
+)
+def test_pages_are_filtered_and_sorted(query: str, expected: list[str], count: int) -> None:
+    assert names(f"/api/v1/queues?{query}") == (expected, count)
+
+
+def test_topics_have_pages_of_their_own() -> None:
+    assert names("/api/v1/topics") == (["t"], 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("sort=color", "there is no column 'color'"),
+        ("order=up", "order is asc or desc"),
+        ("page=0", "page is a number from 1"),
+        ("page=-1", "page is a number from 1"),
+        ("page=1e3", "page is a number from 1"),
+        ("page=99999999999999999999", "page is a number from 1"),
+        ("page_size=1001", "page_size is a number from 1 to 1000"),
+        ("filter=x", "filter is one of empty"),
+    ],
+)
+def test_a_query_that_is_not_valid_is_refused(query: str, word: str) -> None:
+    status, answer = ask(f"/api/v1/queues?{query}")
+    assert status == 400
+    assert word in answer["error"]
+
+
+def test_one_queue_by_its_name() -> None:
+    status, answer = ask("/api/v1/queues/a%2F%C3%A4")
+    assert (status, answer["name"], answer["memory_percent"]) == (200, "a/ä", 0)
+    assert ask("/api/v1/queues/d") == (404, {"error": "there is no queue 'd'"})
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "status"),
+    [
+        ("/nothing", "GET", 404),
+        ("/api/v1/../../etc/passwd", "GET", 404),
+        ("/api/v1/%2e%2e/overview", "GET", 404),
+        ("/api/v1/queues/%00", "GET", 404),
+        ("/fileserver/x", "PUT", 404),
+        ("/api/v1/overview", "PUT", 405),
+        ("/api/v1/overview", "MOVE", 405),
+        ("/api/v1/overview", "DELETE", 405),
+    ],
+)
+def test_other_requests_get_one_sentence(target: str, method: str, status: int) -> None:
+    found, answer = ask(target, method=method)
+    assert found == status
+    assert list(answer) == ["error"]
+
+
+def test_an_error_of_the_node_is_passed_on() -> None:
+    def refuse(_: Mapping[str, Any]) -> Any:
+        raise RequestFailed(HTTPStatus.SERVICE_UNAVAILABLE, "this member is not the master: it is standby")
+
+    def fail(_: Mapping[str, Any]) -> Any:
+        raise KeyError("a mistake")
+
+    async def run() -> None:
+        async with site({"destinations": refuse, "connections": fail}) as there:
+            expected = {"error": "this member is not the master: it is standby"}
+            assert await there.ask("/api/v1/queues") == (503, expected)
+            status, answer = await there.ask("/api/v1/connections")
+            assert (status, answer) == (500, {"error": "the member has failed to answer: see its log"})
+
+    asyncio.run(run())
+
+
+def test_health_checks_need_no_login() -> None:
+    async def run() -> None:
+        async with site(METHODS, has_users=True) as there:
+            assert (await there.ask_raw("/master"))[0] == 200
+            there.link.tell(NodeState(role=Role.STANDBY, obstacle="", at=1e12))
+            await there.until(lambda: there.ask_raw("/master"), 503)
+            assert (await there.ask_raw("/standby", "HEAD"))[::2] == (200, "")
+
+    asyncio.run(run())
+
+
+def test_many_readers_are_one_request_to_the_node() -> None:
+    async def run() -> None:
+        async with site(METHODS) as there:
+            answers = await asyncio.gather(*[there.ask("/api/v1/queues") for _ in range(50)])
+            assert [status for status, _ in answers] == [200] * 50
+            assert [method for method, _ in there.node.asked] == ["destinations"]
+
+    asyncio.run(run())
+
+
+def test_another_version_below_a_running_member_is_reported() -> None:
+    async def run() -> None:
+        async with site(METHODS, version="0.0.1") as there:
+            status, answer = await there.ask("/api/v1/overview")
+            assert status == 503
+            assert "restart it" in answer["error"]
+            assert (await there.ask_raw("/master"))[0] == 200
+
+    asyncio.run(run())
+
+
+def test_the_openapi_document_names_what_there_is() -> None:
+    status, answer = ask("/api/v1/openapi.json")
+    assert (status, answer["openapi"]) == (200, "3.1.0")
+    queues = answer["paths"]["/api/v1/queues"]["get"]
+    assert "filter" in [each["name"] for each in queues["parameters"]]
+    assert queues["security"] == [{"login": []}]
+    assert "security" not in answer["paths"]["/live"]["get"]
+    assert answer["paths"]["/api/v1/queues/{name}"]["get"]["parameters"][0]["in"] == "path"
+
+
+def test_every_documented_path_is_served() -> None:
+    async def run() -> None:
+        async with site(METHODS | {"connections": lambda _: [], "consumers": lambda _: []}) as there:
+            _, document = await there.ask("/api/v1/openapi.json")
+            for path, operations in document["paths"].items():
+                if "get" in operations and "{" not in path:
+                    status, answer = await there.ask(path)
+                    assert status in (200, 503), (path, answer)
+
+    asyncio.run(run())
+
+
+def test_a_slow_head_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "KEEP_ALIVE_SECONDS", 0.05)
+
+    async def run() -> bytes:
+        async with site(METHODS) as there:
+            return await there.exchange(b"GET /live HTTP/1.1\r\nHost: x\r\nX")
+
+    assert asyncio.run(run()) == b""
+
+
+async def _open(there: Site) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", there.port)
+
+
+def test_of_too_many_connections_the_longest_idle_is_closed() -> None:
+    async def run() -> None:
+        async with site(METHODS) as there:
+            first, *others = [await _open(there) for _ in range(connections.CONNECTIONS_MAX)]
+            assert (await there.ask_raw("/live"))[0] == 200
+            assert await first[0].read() == b""
+            for reader, writer in others[-1:]:
+                writer.write(b"GET /live HTTP/1.0\r\n\r\n")
+                assert (await reader.read()).startswith(b"HTTP/1.0 200")
+            for _, writer in (first, *others):
+                writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_large_head_and_a_large_body_are_refused() -> None:
+    async def run() -> None:
+        async with site(METHODS) as there:
+            answer = await there.exchange(b"GET /live HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.0 400") or answer.startswith(b"HTTP/1.1 400")
+
+    asyncio.run(run())
+
+
+def test_the_metrics_of_a_standby_have_no_destinations() -> None:
+    async def run() -> None:
+        async with site(METHODS, role=Role.STANDBY) as there:
+            status, headers, text = await there.ask_raw("/metrics")
+            assert (status, headers["content-type"].split(";")[0]) == (200, "text/plain")
+            assert 'pybroker_role{role="standby"} 1.0' in text
+            assert "pybroker_standby_ready 1.0" in text
+            assert "activemq_" not in text
+
+    asyncio.run(run())
