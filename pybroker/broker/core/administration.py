@@ -1,7 +1,7 @@
 """Implements the port `Admin`: connections, destinations, their consumers, and totals, for operators."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from itertools import chain
@@ -10,8 +10,9 @@ from typing import Final
 
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
+from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.runtime import CoreRuntime
-from pybroker.broker.domain.admin import NO_MESSAGES, Counters, DestinationState, Totals
+from pybroker.broker.domain.admin import NO_MESSAGES, Counters, DestinationState, SubscriptionState, Totals
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -115,6 +116,15 @@ class Administration(Observer):
             memory_bytes_max=usage.limit or usage.broker.limit,
         )
 
+    def durable_subscriptions(self) -> Iterator[SubscriptionState]:
+        """Yield the state of each durable subscription."""
+        return map(_subscription_state, self._destinations.durables.values())
+
+    def subscription(self, key: str) -> SubscriptionState | None:
+        """Return the state of the durable subscription of that key; None if there is none."""
+        durable = self._destinations.durables.get(key)
+        return None if durable is None else _subscription_state(durable)
+
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes, the largest first."""
         there = self._destinations
@@ -152,3 +162,19 @@ class Administration(Observer):
             is_spool_full=spool is not None and spool.is_full,
             scheduled=self._objects.job_count,
         )
+
+
+def _subscription_state(durable: Durable) -> SubscriptionState:
+    info, consumer = durable.info, durable.consumer
+    return SubscriptionState(
+        key=info.key,
+        client_id=info.client_id,
+        name=info.name,
+        destination=info.subscribed_destination,
+        selector=info.selector,
+        no_local=info.no_local,
+        user=info.user,
+        connection_id=None if consumer is None else consumer.connection.connection_id,
+        counters=durable.counters(),
+        cached=durable.cached_count,
+    )

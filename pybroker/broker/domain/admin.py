@@ -83,6 +83,9 @@ class DestinationState:
         cached: number of messages that wait in memory.
         memory_bytes: memory that its messages take (MemoryUsageByteCount).
         memory_bytes_max: the limit of that memory, its own or the broker's; 0: none (MemoryLimit).
+        is_paused: True while an operator has paused deliveries to its consumers (Paused).
+        is_dead_letter_queue: True if a policy names it for dead letters, or some were sent there (DLQ). In ActiveMQ
+            only the latter counts, until it is started again.
     """
 
     destination: Destination
@@ -92,6 +95,39 @@ class DestinationState:
     cached: int
     memory_bytes: int
     memory_bytes_max: int
+    is_paused: bool = False
+    is_dead_letter_queue: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionState:
+    """The state of one durable subscription at one moment, with or without a consumer.
+
+    Source: ActiveMQ 5.17, `DurableSubscriptionView`.
+
+    Attributes:
+        key: its key in the store, `<client id>:<name>`.
+        client_id: the client id of its owner.
+        name: its name.
+        destination: the topic, or a wildcard.
+        selector: its selector; None: every message.
+        no_local: True if it gets no message of its own connection.
+        user: the user to whom it belongs; None: unknown, or there were no logins.
+        connection_id: the connection of its consumer; None: it has none.
+        counters: the counts of its messages.
+        cached: number of messages that wait in memory.
+    """
+
+    key: str
+    client_id: str
+    name: str
+    destination: Destination
+    selector: str | None
+    no_local: bool
+    user: str | None
+    connection_id: str | None
+    counters: Counters
+    cached: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +251,14 @@ class Admin(Protocol):
         Takes time for each subscription of a topic, and for each outstanding message of a durable subscription to
         several topics.
         """
+        ...
+
+    def durable_subscriptions(self) -> Iterable[SubscriptionState]:
+        """Yield the state of each durable subscription; a few microseconds each. Read them in one turn."""
+        ...
+
+    def subscription(self, key: str) -> SubscriptionState | None:
+        """Return the state of the durable subscription of that key; None if there is none."""
         ...
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:

@@ -64,3 +64,19 @@ def test_offline_durables_count_as_consumers_of_a_topic(world: World) -> None:
     admin = world.broker.admin
     assert admin.consumer_count(topic("T")) == 2
     assert admin.consumer_count(topic("nothing")) == 0
+
+
+def test_a_durable_subscription_is_listed_with_and_without_its_consumer(world: World) -> None:
+    client = world.client("me")
+    inbox = client.subscribe("topic://T.*", subscription_name="s", selector="n > 3", prefetch=1)
+    client.send("topic://T.1", "1", "2", properties={"n": 4})
+    (state,) = world.broker.admin.durable_subscriptions()
+    assert (state.key, state.client_id, state.name) == ("me:s", "me", "s")
+    assert (state.destination, state.selector) == (topic("T.*"), "n > 3")
+    assert state.connection_id == client.connection.connection_id
+    assert (state.counters.size, state.counters.in_flight, state.cached) == (2, 1, 1)
+    inbox.consumer.close()
+    state = world.broker.admin.subscription("me:s")
+    assert state is not None
+    assert (state.connection_id, state.counters.size, state.counters.in_flight) == (None, 2, 0)
+    assert world.broker.admin.subscription("me:t") is None
