@@ -11,6 +11,7 @@ from typing import Final
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.domain.admin import NO_MESSAGES, Counters, DestinationState, SubscriptionState, Totals
 from pybroker.broker.domain.destination import Destination
@@ -29,7 +30,9 @@ class Administration(Observer):
         destinations: Destinations,
         clients: Mapping[str, BrokerConnection],
         runtime: CoreRuntime,
+        *,
         is_full: Callable[[], bool],
+        is_dead_letter_queue: Callable[[Destination], bool],
     ) -> None:
         """Create the port from live views of the broker's state, and have it observe the broker.
 
@@ -38,12 +41,14 @@ class Administration(Observer):
             clients: the open connections by client id.
             runtime: has the memory of messages, and of what clients create.
             is_full: returns True while the store has no space.
+            is_dead_letter_queue: returns True if a queue is for dead letters.
         """
         self._destinations = destinations
         self._clients = clients
         self._usage = runtime.usage
         self._objects = runtime.objects
         self._is_full = is_full
+        self._is_dead_letter_queue = is_dead_letter_queue
         self._producer_counts: Counter[Destination] = Counter()
         self._removed: list[Counters] = []
         """The counts of removed destinations, not all of them added together yet."""
@@ -114,6 +119,8 @@ class Administration(Observer):
             cached=existing.cached_count,
             memory_bytes=usage.used,
             memory_bytes_max=usage.limit or usage.broker.limit,
+            is_paused=isinstance(existing, Queue) and existing.consumer_set.is_paused,
+            is_dead_letter_queue=self._is_dead_letter_queue(destination),
         )
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:

@@ -8,7 +8,6 @@ reads the clock that it was given.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 
@@ -21,8 +20,10 @@ from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destinations import Destinations, check_name
 from pybroker.broker.core.host import Host, is_long
 from pybroker.broker.core.inactive import InactiveDestinations
+from pybroker.broker.core.limits import Limits as Limits
 from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
+from pybroker.broker.core.operations import BrokerOperations
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.piecewise import (
     PORTION_COST,
@@ -65,23 +66,6 @@ from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits on what clients may make one broker hold.
-
-    Attributes:
-        unwritten_bytes_max: bytes waiting for the disk above which producers are slowed down: four journal batches.
-        destinations_max: number of queues and topics that clients may create.
-        memory_bytes_max: memory of all messages above which producers are slowed down; 0 for no limit.
-        connections_per_user: number of connections of one user who has logged in; 0 for no limit.
-    """
-
-    unwritten_bytes_max: int = 16 << 20
-    destinations_max: int = 100_000
-    memory_bytes_max: int = 0
-    connections_per_user: int = 0
 
 
 class BrokerCore(Host):
@@ -151,7 +135,14 @@ class BrokerCore(Host):
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
-        self.admin: Admin = Administration(self.destinations, self._clients, self._runtime, lambda: self.is_full)
+        self.operations = BrokerOperations(self, self._runtime, self.destinations)
+        self.admin: Admin = Administration(
+            self.destinations,
+            self._clients,
+            self._runtime,
+            is_full=lambda: self.is_full,
+            is_dead_letter_queue=self.operations.is_dead_letter_queue,
+        )
         advisories = Advisories(self, self.admin, self.topics, self.usage.paging, self.policy)
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
@@ -261,6 +252,7 @@ class BrokerCore(Host):
         self._stop_scheduler()
         for connection in self._clients.values():
             connection.pause()
+        self.operations.interrupt()
         for work in list(self._works):
             attempt(work.finish, "carrying out work before the end")
 
@@ -269,6 +261,7 @@ class BrokerCore(Host):
         self.abandoned = True
         for work in self._works:
             work.drop()
+        self.operations.abandon()
         self.report()
         self._stop_scheduler()
 
@@ -445,10 +438,7 @@ class BrokerCore(Host):
         """Send the copies of one message; together: in a transaction, so that a crash leaves all or none of them."""
         transaction: BrokerTransaction | None = None
         if is_together:
-            self._transaction_count += 1
-            transaction = BrokerTransaction(
-                LocalTransactionId(self.run_id, self._transaction_count), self.store, commits=self.destinations.commits
-            )
+            transaction = self.begin_transaction()
         try:
             for each in routed:
                 if each is None:
@@ -632,6 +622,12 @@ class BrokerCore(Host):
             yield from (each for each in connection.transactions.values() if isinstance(each.id, LocalTransactionId))
 
     # ------------------------------------------------------------ transactions
+
+    def begin_transaction(self) -> BrokerTransaction:
+        """Begin a transaction of the broker itself, which ends soon."""
+        self._transaction_count += 1
+        transaction_id = LocalTransactionId(self.run_id, self._transaction_count)
+        return BrokerTransaction(transaction_id, self.store, commits=self.destinations.commits)
 
     def begin(self, transaction_id: TransactionId, owner: Owner) -> BrokerTransaction:
         """Begin a transaction of one connection."""

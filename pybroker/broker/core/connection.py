@@ -36,6 +36,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType, is_
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import (
     BrokerError,
+    ClosedByOperator,
     CommitFailed,
     InvalidDestination,
     MalformedData,
@@ -136,6 +137,11 @@ class BrokerConnection(Owner):
         """Close, as the user no longer exists, or has another password or other groups."""
         audit.disconnected(self.user.name, self.peer, "its user has changed")
         self._throttle.give_up(NotAuthenticated(f"User {self.user.name} has changed: log in again"))
+
+    def stop(self) -> None:
+        """Close, as an operator has decided."""
+        audit.disconnected(self.user.name, self.peer, "an operator has closed it")
+        self._throttle.give_up(ClosedByOperator("An operator has closed this connection"))
 
     def apply_rules(self) -> None:
         """Close, if a consumer has to subscribe again after the rules have changed."""

@@ -103,6 +103,8 @@ class ConsumerSet:
             one, or all that are not parked.
         parked: consumers without capacity that were removed from the order; `unpark` returns one to it.
         on_parked: called with consumers that were just parked; None: it is not called.
+        is_paused: True while no consumer gets messages, because an operator has said so: none is eligible then.
+        is_shared: True while each consumer may get messages: there is no exclusive one, and the queue is not paused.
         groups: the message groups; None until the queue has a message that belongs to one.
         accepts_any: True while every eligible consumer accepts every message. The oldest message then goes to the first
             consumer with capacity, and if a message waits, no consumer has capacity.
@@ -123,6 +125,8 @@ class ConsumerSet:
         "eligible",
         "exclusive",
         "groups",
+        "is_paused",
+        "is_shared",
         "on_parked",
         "parked",
     )
@@ -136,6 +140,8 @@ class ConsumerSet:
         """The consumers that close, and have not yet given back all of their outstanding messages."""
         self.on_parked: Callable[[Sequence[BrokerConsumer]], None] | None = None
         self.exclusive: BrokerConsumer | None = None
+        self.is_paused = False
+        self.is_shared = True
         self._chosen: BrokerConsumer | None = None
         """The exclusive consumer, without regard to those that close."""
         self.groups: MessageGroups | None = None
@@ -165,6 +171,11 @@ class ConsumerSet:
             priority = consumer.request.priority
             if self._chosen is None or priority >= _PRIORITY_MAX or priority > self._chosen.request.priority:
                 self._chosen = consumer
+        self._recompute()
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Have no consumer get messages from now on, or all again that may."""
+        self.is_paused = is_paused
         self._recompute()
 
     def hold(self, consumer: BrokerConsumer) -> None:
@@ -281,7 +292,7 @@ class ConsumerSet:
     ) -> BrokerConsumer | None:
         message, count = reference.message, reference.redelivery_count
         owner = groups.owner(message)
-        if owner is not None and self.exclusive in (None, owner) and owner.accepts(message, count):
+        if owner is not None and (self.is_shared or self.exclusive is owner) and owner.accepts(message, count):
             if owner.has_capacity:
                 return owner
             groups.passed_over(message, reference.sequence)
@@ -361,8 +372,9 @@ class ConsumerSet:
         return min((each for each in self.all if self._wants_all(each)), key=self._place, default=None)
 
     def _recompute(self) -> None:
-        exclusive = self.exclusive = next(iter(self._closing), self._chosen)
-        self.eligible = self._turns if exclusive is None else [exclusive]
+        exclusive = self.exclusive = None if self.is_paused else next(iter(self._closing), self._chosen)
+        self.is_shared = exclusive is None and not self.is_paused
+        self.eligible = self._turns if self.is_shared else [] if exclusive is None else [exclusive]
         is_selective = self._selective_count > 0 if exclusive is None else exclusive.is_selective
         self.accepts_any = self.groups is None and not is_selective
 

@@ -86,6 +86,7 @@ class DeadLetters:
         "_audits",
         "_clock",
         "_fallback",
+        "_places",
         "_strategies",
         "_target",
         "aggregator",
@@ -108,6 +109,8 @@ class DeadLetters:
         self._clock = clock
         self._strategies: Strategies = strategies or _shared
         self._audits: OrderedDict[Destination, Audit] = OrderedDict()
+        self._places: OrderedDict[Destination, None] = OrderedDict()
+        """The destinations to which dead letters were sent, the most recent at the end; as many as audits."""
         self.on_dead_lettered = on_dead_lettered
         self.on_expired = on_expired
         self.aggregator = LogAggregator(_log)
@@ -128,6 +131,15 @@ class DeadLetters:
         self._dead_letter(message, cause, subscription_key, is_expired=True)
         if self.on_expired is not None:
             attempt(partial(self.on_expired, message), "announcing an expired message", message)
+
+    def forget(self, place: Destination, message_id: str) -> None:
+        """Forget that a message was sent to a dead letter queue: it has left it, and may come there again."""
+        if (audit := self._audits.get(place)) is not None:
+            audit.discard(message_id)
+
+    def gets_letters(self, destination: Destination) -> bool:
+        """Return True if a dead letter was sent to a destination by this master."""
+        return destination in self._places
 
     # ------------------------------------------------------------ private
 
@@ -186,6 +198,10 @@ class DeadLetters:
             )
             letter = _as_it_is(message, place, expiration)
         target.send(letter)
+        self._places[place] = None
+        self._places.move_to_end(place)
+        if len(self._places) > AUDITS_MAX:
+            self._places.popitem(last=False)
         self.aggregator.record("dead-lettered", message.message_id, f"from {message.destination} to {place}", cause)
         return letter
 
@@ -276,6 +292,13 @@ class Audit:
         producer, sequence = _split(message_id)
         newest, seen = self._producers.get(producer, (sequence, 0))
         return sequence <= newest and bool(seen >> (newest - sequence) & 1)
+
+    def discard(self, message_id: str) -> None:
+        """Remove an id, which may come again."""
+        producer, sequence = _split(message_id)
+        newest, seen = self._producers.get(producer, (sequence, 0))
+        if sequence <= newest and seen:
+            self._producers[producer] = newest, seen & ~(1 << (newest - sequence))
 
     def add(self, message_id: str) -> None:
         """Add an id."""

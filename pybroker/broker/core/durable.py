@@ -6,7 +6,7 @@ topic that it covers, or one under the name of the wildcard while it covers none
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -152,11 +152,6 @@ class Durable(StoredSource):
         """The rights of the consumer's user, for a subscription to a wildcard; None: the user may read all topics."""
 
     @property
-    def is_closed(self) -> bool:
-        """True once the subscription has been deleted."""
-        return self._is_closed
-
-    @property
     def is_selective(self) -> bool:
         """True if the subscription has a selector."""
         return self._matches is not None
@@ -238,6 +233,11 @@ class Durable(StoredSource):
         usage = held.usage
         if usage.used > self._page_out_at or usage.broker.used > usage.broker.watermark:
             self._reduce_memory(usage)
+
+    @property
+    def holders(self) -> Iterable[BrokerConsumer]:
+        """The consumer, if there is one."""
+        return () if self.consumer is None else (self.consumer,)
 
     def in_flight(self) -> list[Reference]:
         """Return the outstanding messages of the consumer, oldest first."""

@@ -168,4 +168,6 @@ def _is_inactive(found: Queue | Topic) -> bool:
     """Return True if a destination has no messages and no consumers."""
     if found.usage.used or not found.gate.is_open or found.is_in_use:
         return False
-    return not found.pending.count if isinstance(found, Queue) else not any(found.history)
+    if isinstance(found, Queue):
+        return not found.pending.count and not found.consumer_set.is_paused
+    return not any(found.history)

@@ -184,6 +184,14 @@ class Pending:
         else:
             self._tombstones += 1
 
+    def discard(self, sequence: int) -> bool:
+        """Remove a paged-out message without reading it; return False if none of that sequence number is paged out."""
+        if self.paged_out is None or not self.paged_out.discard(sequence):
+            return False
+        self.count -= 1
+        self._drop_empty_index()
+        return True
+
     def restore(self, references: Sequence[Reference]) -> None:
         """Insert references at their old positions. Not during a `scan`."""
         if not references:
@@ -586,6 +594,13 @@ class PrioritizedPending:
         """Remove a waiting reference and move it to another state."""
         self._level(reference).remove(reference, state)
         self.count -= 1
+
+    def discard(self, sequence: int) -> bool:
+        """Remove a paged-out message without reading it; see `Pending.discard`."""
+        if not any([level.discard(sequence) for level in self._all()]):
+            return False
+        self.count -= 1
+        return True
 
     def restore(self, references: Sequence[Reference]) -> None:
         """Insert references at their old positions."""

@@ -281,6 +281,10 @@ class PolicyMap:
         """Return True if the policy of some destinations asks for something."""
         return asks(self._default) or any(map(asks, self._policies.values()))
 
+    def names_for_dead_letters(self, destination: Destination) -> bool:
+        """Return True if the dead letters of some destination would go to this one."""
+        return self.any(lambda policy: _is_place(policy.dead_letter_strategy, destination))
+
     def for_destination(self, destination: Destination) -> DestinationPolicy:
         """Return the policy of a destination; callers that need it for each message should keep it."""
         exact = self._policies.get(destination)
@@ -290,6 +294,10 @@ class PolicyMap:
         if not candidates:
             return self._default
         return self._policies[next(entry for entry in candidates if not _has_narrower(entry.name, candidates))]
+
+
+def _is_place(strategy: AnyDeadLetterStrategy, destination: Destination) -> bool:
+    return not isinstance(strategy, DiscardingDeadLetterStrategy) and strategy.is_place(destination)
 
 
 def _has_narrower(pattern: str, candidates: Iterable[Destination]) -> bool:

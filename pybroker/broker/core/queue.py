@@ -15,7 +15,7 @@ that the search may still find. The states of a search are defined in `search`.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Final
@@ -27,7 +27,7 @@ from pybroker.broker.core.delivered import Bodiless, without_body
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
 from pybroker.broker.core.message_sizes import MessageSizes
-from pybroker.broker.core.paged_out_index import MessageRef
+from pybroker.broker.core.paged_out_index import IN_STORE, MessageRef
 from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.pending import Pending
 from pybroker.broker.core.policy import DestinationPolicy
@@ -115,11 +115,6 @@ class Queue(StoredSource):
         """The time at which it continues in a later turn; 0: the clock was not read yet."""
         self._resting: set[BrokerConsumer] | None = None
         """The consumers of many queues that do not visit this one before a message waits; None: there are none."""
-
-    @property
-    def next_sequence(self) -> int:
-        """The sequence number that the next message gets."""
-        return self._next_sequence
 
     @property
     def consumers(self) -> Collection[BrokerConsumer]:
@@ -234,6 +229,11 @@ class Queue(StoredSource):
         held = (ref for consumer in self.consumer_set.all for ref in consumer.outstanding if ref.source is self)
         return sorted([*held, *self._unread], key=lambda reference: reference.sequence)
 
+    @property
+    def holders(self) -> Iterable[BrokerConsumer]:
+        """The consumers that may have outstanding messages."""
+        return self.consumer_set.all
+
     def outstanding_between(self, after: int, before: int) -> list[Reference]:
         """Return the outstanding messages behind a sequence number and before another, in any order."""
         return [
@@ -242,6 +242,40 @@ class Queue(StoredSource):
             for reference in consumer.outstanding
             if after < reference.sequence < before and reference.source is self
         ]
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Deliver nothing to consumers from now on, or again."""
+        self.consumer_set.pause(is_paused=is_paused)
+        if not is_paused:
+            self.dispatch()
+
+    def take(self, references: Sequence[Reference]) -> None:
+        """Remove waiting messages from the backlog: no consumer gets them before they are released, or restored."""
+        for reference in references:
+            self.pending.remove(reference, _DISPATCHED)
+        self.pending.compact()
+
+    def discard(self, waiting: Sequence[Reference | MessageRef]) -> int:
+        """Remove waiting messages, which need not be in memory, as an operator has said; return how many there were.
+
+        Each of them was found in this turn of the event loop.
+        """
+        taken: list[Reference] = []
+        count = 0
+        for each in waiting:
+            if isinstance(each, Reference):
+                self.pending.remove(each, _DISPATCHED)
+                taken.append(each)
+            elif self.pending.discard(each.sequence):
+                count += 1
+                if each.place == IN_STORE:
+                    self._store.remove(self.destination, each.message_id)
+        self.pending.compact()
+        self.dequeued += count
+        for reference in taken:
+            self.forget(reference, None, RemovalReason.CONSUMED)
+            self.release(reference)
+        return count + len(taken)
 
     def close(self) -> None:
         """Drop all messages and release their memory: the queue is deleted."""
@@ -260,7 +294,7 @@ class Queue(StoredSource):
             consumer_set.unpark(consumer)
         if not self.pending.count:
             return
-        if consumer is not None and consumer_set.exclusive not in (None, consumer):
+        if consumer is not None and not consumer_set.is_shared and consumer_set.exclusive is not consumer:
             return
         takes_any = consumer_set.accepts_any
         progress = before = self._progress

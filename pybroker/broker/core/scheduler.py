@@ -309,6 +309,29 @@ class Scheduler:
         self._arm()
         return True
 
+    # ------------------------------------------------------------ operators
+
+    @property
+    def job_count(self) -> int:
+        """The number of jobs."""
+        return len(self._job_queue)
+
+    def named(self) -> list[tuple[Job, ...]]:
+        """Return the jobs at this moment, those of one id together, in no order."""
+        return self._job_queue.named()
+
+    def read(self, job: Job) -> bytes:
+        """Return a job's message; raises as `JobStore.load`."""
+        return self._jobs.load(job)
+
+    def remove(self, job_id: str, next_time: int | None) -> int:
+        """Remove the jobs of an id, or those of them that are due at a time; return how many there were."""
+        wanted = [job for job in self._job_queue.by_id(job_id) if next_time in (None, job.next_time)]
+        for job in wanted:
+            self._cancel(job)
+        self._arm()
+        return len(wanted)
+
     # ------------------------------------------------------------ firing
 
     def fire(self, now: int) -> None:

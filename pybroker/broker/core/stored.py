@@ -11,12 +11,12 @@ does not have goes to the spool.
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final
 
-from pybroker.broker.core.consumer import DeliverySource
+from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.paged_out_index import IN_STORE, SEQUENCE_MAX, MessageRef, PagedOutIndex
@@ -154,6 +154,21 @@ class StoredSource(DeliverySource):
         waiting, unread = self.pending.clear(), list(self._unread)
         self.pending, self._unread = Pending(), {}
         return waiting, unread
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence number that the next message gets."""
+        return self._next_sequence
+
+    @property
+    def is_closed(self) -> bool:
+        """True once the backlog has been deleted."""
+        return self._is_closed
+
+    @property
+    @abstractmethod
+    def holders(self) -> Iterable[BrokerConsumer]:
+        """The consumers that may have outstanding messages."""
 
     @abstractmethod
     def in_flight(self) -> list[Reference]:

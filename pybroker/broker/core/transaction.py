@@ -182,6 +182,20 @@ class BrokerTransaction:
         self._count(OPERATION_BYTES * len(references) + consumer.tracked_bytes(references))
         self._acknowledged.setdefault(consumer, []).extend(references)
 
+    def add_removals(self, references: Sequence[Reference], removed: Callable[[Reference], None]) -> None:
+        """Add removals of messages that their backlog has locked; the caller appends them to the store.
+
+        They are not counted as memory, and a roll-back leaves them to the caller: it is for a commit that follows.
+
+        Args:
+            references: the messages.
+            removed: called for each of them at the commit.
+        """
+        self._check_open()
+        for reference in references:
+            self._in_store |= reference.message.persistent
+            self._at_commit.append(partial(removed, reference))
+
     def recover(
         self, sends: Sequence[tuple[SendTarget, Message | PagedOutMessage]], acknowledged: Sequence[Reference]
     ) -> None:
@@ -209,6 +223,11 @@ class BrokerTransaction:
     def is_open(self) -> bool:
         """True while operations may be added."""
         return self.state is _ACTIVE
+
+    @property
+    def sent_count(self) -> int:
+        """The number of messages that its commit sends."""
+        return len(self._sent)
 
     @property
     def acknowledged_so_far(self) -> Iterable[Reference]:
@@ -356,16 +375,21 @@ class BrokerTransaction:
         Args:
             owner: frees the memory of a long transaction in pieces; None: at once.
         """
+        steps = self.rolling_back()
+        if owner is not None and len(self._at_commit) > PIECE_MAX:
+            owner.work_off(steps)
+        else:
+            carry_out(steps)
+
+    def rolling_back(self) -> Steps:
+        """Roll back; return the steps that free its memory."""
         after = TRANSITIONS.after(self.state, TransactionEvent.ROLLBACK)
         forgetting = self._store.rollback_steps(self.id) if self._in_store else iter(())
         self.state = after
         self._release()
         acknowledged, self._acknowledged = self._acknowledged, {}
         reinstate(acknowledged)
-        if owner is not None and len(self._at_commit) > PIECE_MAX:
-            owner.work_off(chain(forgetting, self._discarding()))
-        else:
-            carry_out(forgetting)
+        return chain(forgetting, self._discarding())
 
     def _discarding(self) -> Steps:
         """Free the memory of the operations: 300,000 of them take a tenth of a second."""

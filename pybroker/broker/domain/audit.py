@@ -3,10 +3,12 @@
 Its logger is `pybroker.audit`. A line has its parts as fields too, for a log in JSON:
 
 ```text
-event      login, guest, login refused, refused, denied, created, removed, unsubscribed, disconnected
+event      login, guest, login refused, refused, denied, created, removed, unsubscribed, disconnected, operated
 user       the name of the user; of a refused login the one that was given, null for none
 address    the client's address
+act        of an operator, such as `moved`: see `core.operations`
 object     what it is about: a destination, a subscription
+messages   of an operator's act, the number of messages that it has affected
 reason     of what was refused or denied
 ```
 
@@ -69,6 +71,28 @@ def unsubscribed(user: str, address: str, what: str) -> None:
     """Log that a client has deleted a durable subscription."""
     fields = _fields("unsubscribed", user, address, what)
     _log.info("%s from %s deleted the durable subscription %s", shown(user), address, what, extra=fields)
+
+
+def operated(user: str, address: str, act: str, what: str, count: int | None = None, reason: str | None = None) -> None:
+    """Log an act of an operator.
+
+    Args:
+        user: the operator.
+        address: the address of the operator.
+        act: such as `removed messages of`.
+        what: the destination, connection, subscription, branch or job.
+        count: the number of messages that were affected; None: the act is about none.
+        reason: why it ended early; None: it did not.
+    """
+    fields = _fields("operated", user, address, what, reason)
+    fields[FIELDS]["act"] = act
+    text = ""
+    if count is not None:
+        fields[FIELDS]["messages"] = str(count)
+        text = f": {count} messages"
+    if reason is not None:
+        text += f", and ended early: {reason}"
+    _log.info("%s from %s %s %s%s", shown(user), address, act, what, text, extra=fields)
 
 
 def disconnected(user: str, address: str, reason: str) -> None:

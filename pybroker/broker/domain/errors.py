@@ -61,6 +61,10 @@ class ResourceLimit(RequestError):
     """A limit on memory, disk space or numbers is reached."""
 
 
+class ClosedByOperator(RequestError):
+    """The end of a connection that an operator has closed."""
+
+
 class TooManyValues(RequestError):
     """A message's properties have more values than the limit."""
 

@@ -76,7 +76,7 @@ def test_a_durable_subscription_is_listed_with_and_without_its_consumer(world: W
     assert state.connection_id == client.connection.connection_id
     assert (state.counters.size, state.counters.in_flight, state.cached) == (2, 1, 1)
     inbox.consumer.close()
-    state = world.broker.admin.subscription("me:s")
-    assert state is not None
-    assert (state.connection_id, state.counters.size, state.counters.in_flight) == (None, 2, 0)
+    found = world.broker.admin.subscription("me:s")
+    assert found is not None
+    assert (found.connection_id, found.counters.size, found.counters.in_flight) == (None, 2, 0)
     assert world.broker.admin.subscription("me:t") is None
