@@ -30,8 +30,16 @@ class SelectedMessages:
         walk: the walk through the queue. An action that could not do all sets its position back.
     """
 
-    def __init__(self, operation: SteppedOperation, queue: Queue, selection: MessageSelection) -> None:
+    def __init__(
+        self, operation: SteppedOperation, queue: Queue, selection: MessageSelection, *, reads_all: bool = False
+    ) -> None:
         """Begin with the oldest message.
+
+        Args:
+            operation: the operation of which it is the work.
+            queue: the queue.
+            selection: which messages.
+            reads_all: True if all that are found will be read: many at a time are read in less time.
 
         Raises:
             InvalidSelector: the selector cannot be parsed.
@@ -41,6 +49,7 @@ class SelectedMessages:
         self._queue = queue
         self._matches: Matcher | None = matcher(selection.selector)
         self._ids = selection.message_ids
+        self._reads_all = reads_all and self._ids is None
         limits = [
             each for each in (selection.maximum, None if self._ids is None else len(self._ids)) if each is not None
         ]
@@ -90,9 +99,8 @@ class SelectedMessages:
         """Return the next messages that are selected, and the cost of finding them."""
         if self._matches is not None:
             return self._matching(self._matches)
-        before = self.walk.position
-        passed = self.walk.unread()
-        ids = self._ids
+        before, ids = self.walk.position, self._ids
+        passed: Sequence[Waiting] = self.walk.read() if self._reads_all else self.walk.unread()
         if ids is not None and not all(map(has_id, passed)):
             self.walk.position = before
             passed = self.walk.read()

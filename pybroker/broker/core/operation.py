@@ -1,8 +1,8 @@
 """One operation of an operator, carried out in pieces between which the broker serves its clients.
 
 ```text
-begin -> piece -> later turn -> piece -> … -> last piece -> ended
-           `-> waits: for the journal, for a page, for memory -> piece
+begin -> later turn -> piece -> later turn -> piece -> … -> last piece -> ended
+                         `-> waits: for the journal, for a page, for memory -> piece
 ```
 
 It is an iterator of steps. A step yields its cost in usual operations, as in `piecewise`, or a `Wait`, which calls back
@@ -40,6 +40,7 @@ class SteppedOperation:
         is_cancelled: True once `cancel` was called before its end.
         is_interrupted: True once the broker has ended it.
         is_change: True if it changes something, and so ends once that is on disk.
+        is_decided: True if its steps are carried out to the end, whatever happens.
         is_done: True once the caller was called back.
     """
 
@@ -63,6 +64,7 @@ class SteppedOperation:
         self.is_cancelled = False
         self.is_interrupted = False
         self.is_change = False
+        self.is_decided = False
         self.is_done = False
         self._paging = paging
         self._pace = pace
@@ -78,10 +80,13 @@ class SteppedOperation:
         """True if no further message may be touched."""
         return self.is_cancelled or self.is_interrupted
 
-    def begin(self, steps: OperationSteps) -> None:
-        """Carry out the first piece of these steps, and the others in later turns."""
+    def begin(self, steps: OperationSteps, *, at_once: bool = False) -> None:
+        """Carry out these steps in later turns; the first piece in this one if it is to be done at once."""
         self._steps = steps
-        self._proceed()
+        if at_once:
+            self._proceed()
+        else:
+            self._wait_for(self._later)
 
     def cancel(self) -> None:
         """End the operation before its next message."""

@@ -19,6 +19,7 @@ from pybroker.broker.core.job_pages import JobPageReader
 from pybroker.broker.core.message_pages import MessagePageReader, MessageSearch
 from pybroker.broker.core.message_selection import SelectedMessages
 from pybroker.broker.core.operation import STOPPING, OperationSteps, SteppedOperation
+from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduled import is_scheduled
@@ -232,7 +233,7 @@ class BrokerOperations:
         if is_move and target.is_composite and queue in parts(target):
             raise InvalidDestination(f"{target} contains {queue} itself: copy the messages to the other names")
         operation = self._new()
-        selected = SelectedMessages(operation, source, selection)
+        selected = SelectedMessages(operation, source, selection, reads_all=True)
         transfer = MessageTransfer(
             self._broker,
             operation,
@@ -254,7 +255,7 @@ class BrokerOperations:
         if not self.is_dead_letter_queue(queue):
             raise NotDeadLetterQueue("Retry of message is only possible on Dead Letter Queues!")  # ActiveMQ's text
         operation = self._new()
-        selected = SelectedMessages(operation, source, selection)
+        selected = SelectedMessages(operation, source, selection, reads_all=True)
         transfer = MessageTransfer(
             self._broker,
             operation,
@@ -386,17 +387,11 @@ class BrokerOperations:
 
     def commit_branch(self, branch: XATransactionId, actor: Actor, done: WhenResult) -> RunningOperation:
         """Commit a branch in doubt; see the port."""
-        transaction = self._prepared(branch)
-        operation = self._new()
-        self._broker.ended(transaction)
-        return self._end_branch(operation, transaction.committing(), transaction, actor, "committed", done)
+        return self._end_branch(branch, BrokerTransaction.committing, actor, "committed", done)
 
     def roll_back_branch(self, branch: XATransactionId, actor: Actor, done: WhenResult) -> RunningOperation:
         """Roll back a branch in doubt; see the port."""
-        transaction = self._prepared(branch)
-        operation = self._new()
-        self._broker.ended(transaction)
-        return self._end_branch(operation, transaction.rolling_back(), transaction, actor, "rolled back", done)
+        return self._end_branch(branch, BrokerTransaction.rolling_back, actor, "rolled back", done)
 
     def _prepared(self, branch: XATransactionId) -> BrokerTransaction:
         self._check_running()
@@ -407,23 +402,25 @@ class BrokerOperations:
 
     def _end_branch(
         self,
-        operation: SteppedOperation,
-        steps: OperationSteps,
-        transaction: BrokerTransaction,
+        branch: XATransactionId,
+        end: Callable[[BrokerTransaction], Steps],
         actor: Actor,
         act: str,
         done: WhenResult,
     ) -> RunningOperation:
-        """Carry out the end of a branch, which nothing interrupts: it is decided by its first step."""
+        """Carry out the end of a branch, which nothing interrupts: it is decided at once."""
+        transaction = self._prepared(branch)
+        operation = self._new()
         count = transaction.sent_count + sum(1 for _ in transaction.acknowledged_so_far)
+        self._broker.ended(transaction)
 
         def report(error: BrokerError | None) -> None:
             operation.affected = 0 if error is not None else count
             reason = None if error is None else str(error)
-            audit.operated(actor.user, actor.address, act, str(transaction.id), operation.affected, reason)
+            audit.operated(actor.user, actor.address, act, str(branch), operation.affected, reason)
             done(OperationResult(affected=operation.affected, error=error))
 
-        return self._begin(operation, steps, report, is_change=True)
+        return self._begin(operation, end(transaction), report, is_change=True, is_decided=True)
 
     # ------------------------------------------------------------ jobs
 
@@ -504,16 +501,17 @@ class BrokerOperations:
         report: Callable[[BrokerError | None], None],
         *,
         is_change: bool = False,
+        is_decided: bool = False,
     ) -> RunningOperation:
-        """Carry out the first piece; once all is done, and on disk if it changes something, `report` is called."""
+        """Carry out an operation; once all is done, and on disk if it changes something, `report` is called."""
         self._running[operation] = report
-        operation.is_change = is_change
-        operation.begin(steps)
+        operation.is_change, operation.is_decided = is_change, is_decided
+        operation.begin(steps, at_once=is_decided)
         return operation
 
     def _ended(self, operation: SteppedOperation, error: BrokerError | None) -> None:
         """Report the end of an operation, unless `abandon` does."""
-        if error is None and operation.is_interrupted:
+        if error is None and operation.is_interrupted and not operation.is_decided:
             error = OperationInterrupted(STOPPING)
         if operation.is_change:
             self._broker.when_durable(partial(self._report, operation, error))

@@ -14,9 +14,10 @@ An operation works in pieces of about a millisecond, so other clients wait no lo
 changed, also if it ends early: by `cancel`, by an error, or as the broker stops. Its result says how many messages
 were affected. If the broker stops being master, the result has the error `OperationInterrupted`.
 
-All of it is called on the event loop's thread, on which `done` is called too, maybe before the call returns. `done` is
-called exactly once. Positions, cursors and pauses last as long as this member is master: a new master begins without
-pauses, as an ActiveMQ does, and counts positions from the beginning.
+All of it is called on the event loop's thread, on which `done` is called too, exactly once: after the call of an
+operation has returned, where there is an event loop, and never if the call has raised an error. What is done at once
+calls back when it is on disk, maybe before it returns. Positions, cursors and pauses last as long as this member is
+master: a new master begins without pauses, as an ActiveMQ does, and counts positions from the beginning.
 
 Source: ActiveMQ 5.17, `QueueView`, `BrokerView`, `Queue.moveMatchingMessagesTo` and its kin; management.md, section 5.
 """
