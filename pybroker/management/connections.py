@@ -5,13 +5,26 @@ does not end the head of a request within `HEAD_SECONDS` is closed too.
 """
 
 import asyncio
+import logging
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 HEAD_SECONDS: Final = 10.0
 KEEP_ALIVE_SECONDS: Final = 15.0
 CONNECTIONS_MAX: Final = 200
+
+
+_log = logging.getLogger(__name__)
+
+
+def _is_no_bad_request(record: logging.LogRecord) -> bool:
+    """Return False for a request that is not valid HTTP: its client is told, and strangers do not fill the log."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_log.addFilter(_is_no_bad_request)
 
 
 class OpenConnections:
@@ -31,6 +44,7 @@ class OpenConnections:
             self._server,
             loop=loop,
             access_log=None,
+            logger=_log,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             lingering_time=1.0,
             max_field_size=8190,

@@ -76,7 +76,11 @@ class NodeLink(asyncio.Protocol):
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await waiting.heard.wait()
             return Answer(waiting.rows, waiting.done.result())
+        except asyncio.CancelledError:
+            self._write({"cancel": number})
+            raise
         except TimeoutError:
+            self._write({"cancel": number})
             text = f"the member has not answered for {ANSWER_SECONDS:.0f} s: it hangs, or waits for its disk"
             raise RequestFailed(HTTPStatus.GATEWAY_TIMEOUT, text) from None
         finally:

@@ -9,10 +9,15 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from pybroker.broker.domain.node_requests import ConnectionRow, ConsumerRow, DestinationRow, RequestFailed
-from pybroker.management.link import NodeLink
+from pybroker.broker.domain.node_requests import (
+    ConnectionRow,
+    ConsumerRow,
+    DestinationRow,
+    RequestFailed,
+    SubscriptionRow,
+)
 from pybroker.management.paging import PageRequest, parameters
-from pybroker.management.routes import Handler, Parameter, Route
+from pybroker.management.routes import VISITOR, Handler, Parameter, Route
 from pybroker.management.site import json_answer
 from pybroker.management.snapshots import Shared, Snapshots
 
@@ -26,6 +31,19 @@ FILTERS: Final[Mapping[str, Callable[[DestinationRow], bool]]] = {
 """The filters of destinations, by the names that ActiveMQ's `queryQueues` has for them."""
 
 _FILTER = Parameter(name="filter", description="Only such queues or topics.", values=tuple(FILTERS))
+
+
+class Rates(NamedTuple):
+    """Messages per second."""
+
+    enqueue_rate: float
+    dequeue_rate: float
+
+
+UNKNOWN_RATES: Final = dict.fromkeys(Rates._fields)
+
+RatesOf = Callable[[DestinationRow], Rates | None]
+"""Returns the rates of a queue or topic; None if they are not known."""
 
 
 class Computed(NamedTuple):
@@ -45,7 +63,7 @@ class Computed(NamedTuple):
         )
 
 
-def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
+def routes(snapshots: Snapshots, rates_of: RatesOf) -> Sequence[Route]:
     """Return the routes."""
     return [
         Route(
@@ -55,16 +73,35 @@ def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
             summary="The member, and the totals of its broker if it is the master.",
             answer={"type": "object"},
         ),
-        *_of_destinations(snapshots, "queue", "QUEUE"),
-        *_of_destinations(snapshots, "topic", "TOPIC"),
+        *_of_destinations(snapshots, rates_of, "queue", "QUEUE"),
+        *_of_destinations(snapshots, rates_of, "topic", "TOPIC"),
         _list("connections", snapshots.connections, ConnectionRow, "client_id", "The open connections."),
         _list("consumers", snapshots.consumers, ConsumerRow, "destination", "The consumers of all connections."),
+        _list(
+            "subscriptions",
+            snapshots.subscriptions,
+            SubscriptionRow,
+            "key",
+            "The durable subscriptions, with or without a consumer.",
+        ),
+        Route(
+            method="GET",
+            path=f"{API}/whoami",
+            handler=_whoami,
+            summary="The user that this request comes from, and its role.",
+            answer=_object_schema(("user", "role")),
+        ),
     ]
 
 
-def destination_json(row: DestinationRow) -> dict[str, Any]:
+def _json_of(row: DestinationRow, rates: Rates | None) -> dict[str, Any]:
     """Return a queue or topic as JSON."""
-    return row._asdict() | Computed.of(row)._asdict()
+    return row._asdict() | Computed.of(row)._asdict() | (UNKNOWN_RATES if rates is None else rates._asdict())
+
+
+async def _whoami(request: web.Request) -> web.StreamResponse:
+    visitor = request[VISITOR]
+    return json_answer({"user": visitor.user, "role": visitor.role.name.lower()})
 
 
 def _overview(snapshots: Snapshots) -> Handler:
@@ -74,21 +111,29 @@ def _overview(snapshots: Snapshots) -> Handler:
     return answer
 
 
-def _of_destinations(snapshots: Snapshots, kind: str, destination_type: str) -> Sequence[Route]:
-    columns = (*DestinationRow._fields, *Computed._fields)
+def _of_destinations(snapshots: Snapshots, rates_of: RatesOf, kind: str, destination_type: str) -> Sequence[Route]:
+    columns = (*DestinationRow._fields, *Computed._fields, *Rates._fields)
+
+    def value_of(row: DestinationRow, column: str) -> Any:
+        if column in Rates._fields:
+            return getattr(rates_of(row) or Rates(0.0, 0.0), column)
+        return getattr(Computed.of(row) if column in Computed._fields else row, column)
+
+    def json_of(row: DestinationRow) -> dict[str, Any]:
+        return _json_of(row, rates_of(row))
 
     async def answer_list(request: web.Request) -> web.StreamResponse:
         asked = PageRequest.of(request.query, columns)
         keep = _filter(request.query)
         rows = [row for row in await snapshots.destinations.get() if row.kind == kind and keep(row)]
-        return json_answer(asked.cut(rows, _name, _value).as_json(destination_json))
+        return json_answer(asked.cut(rows, _name, value_of).as_json(json_of))
 
     async def answer_one(request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         row = await snapshots.destination(destination_type, name)
         if row is None:
             raise RequestFailed(HTTPStatus.NOT_FOUND, f"there is no {kind} {name!r}")
-        return json_answer(destination_json(row))
+        return json_answer(json_of(row))
 
     return [
         Route(
@@ -139,10 +184,6 @@ def _filter(query: Mapping[str, str]) -> Callable[[DestinationRow], bool]:
 
 def _name(row: DestinationRow) -> str:
     return row.name
-
-
-def _value(row: DestinationRow, column: str) -> Any:
-    return getattr(Computed.of(row) if column in Computed._fields else row, column)
 
 
 def _object_schema(columns: Sequence[str]) -> dict[str, Any]:

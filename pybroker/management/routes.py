@@ -1,7 +1,7 @@
 """The routes of the HTTP server: each has a role that it needs, and what the OpenAPI document says of it."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
@@ -47,6 +47,7 @@ class Route:
         parameters: the parameters of the query.
         body: the schema of the JSON body; None: it has none.
         answer: the schema of the JSON that it answers; None: it is no JSON.
+        seconds: the time in which the body of a request has come, and its answer is made.
         is_documented: True if the OpenAPI document has it.
     """
 
@@ -58,7 +59,8 @@ class Route:
     parameters: Sequence[Parameter] = ()
     body: dict[str, Any] | None = None
     answer: dict[str, Any] | None = None
-    is_documented: bool = field(default=True)
+    seconds: float = 60.0
+    is_documented: bool = True
 
     @property
     def changes(self) -> bool:

@@ -10,8 +10,10 @@ from http import HTTPStatus
 from aiohttp import web
 
 from pybroker import __version__
-from pybroker.management import health_routes, metrics, openapi, rest
+from pybroker.management import health_routes, metrics, openapi, operations, rest
 from pybroker.management.connections import OpenConnections
+from pybroker.management.history import History
+from pybroker.management.history import routes as history_routes
 from pybroker.management.link import NodeLink
 from pybroker.management.routes import Route
 from pybroker.management.setup import Setup
@@ -27,14 +29,21 @@ _HANDSHAKE_SECONDS = 5.0
 async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int) -> AsyncGenerator[None]:
     """Serve on a bound socket while the context is open."""
     visitors = Visitors(link, has_users=setup.has_users)
-    runner = web.AppRunner(make_application(_routes(link, setup), visitors), handle_signals=False)
+    snapshots = Snapshots(link)
+    history = History(snapshots)
+    if setup.version == __version__:
+        routes = _routes(link, snapshots, history)
+    else:
+        routes = [*health_routes.routes(link), _outdated(setup.version)]
+    application = make_application(routes, visitors)
+    runner = web.AppRunner(application, handle_signals=False, handler_cancellation=True)
     await runner.setup()
     assert runner.server is not None, "it was set up"
     connections = OpenConnections(runner.server)
-    tls, watching = None, None
+    tls, watching = None, [asyncio.create_task(history.watch())]
     if setup.certificates is not None:
         tls = _replaceable(setup.certificates)
-        watching = asyncio.create_task(setup.certificates.watch())
+        watching.append(asyncio.create_task(setup.certificates.watch()))
     try:
         async with await asyncio.get_running_loop().create_server(
             connections.make,
@@ -45,16 +54,19 @@ async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int)
         ):
             yield
     finally:
-        if watching is not None:
-            watching.cancel()
+        for task in watching:
+            task.cancel()
         await runner.cleanup()
 
 
-def _routes(link: NodeLink, setup: Setup) -> Sequence[Route]:
-    if setup.version != __version__:
-        return [*health_routes.routes(link), _outdated(setup.version)]
-    snapshots = Snapshots(link)
-    routes = [*health_routes.routes(link), *rest.routes(link, snapshots), *metrics.routes(link, snapshots)]
+def _routes(link: NodeLink, snapshots: Snapshots, history: History) -> Sequence[Route]:
+    routes = [
+        *health_routes.routes(link),
+        *rest.routes(snapshots, history.rates_of),
+        *history_routes(history),
+        *operations.routes(link),
+        *metrics.routes(link, snapshots),
+    ]
     return [*routes, openapi.route(routes)]
 
 

@@ -22,9 +22,6 @@ from pybroker.management.visitors import Visitors, is_same_origin
 
 BODY_BYTES_MAX: Final = 2 << 20
 
-REQUEST_SECONDS: Final = 60.0
-"""The time in which the body of a request has come, and its answer is made."""
-
 _LOGIN: Final = {"WWW-Authenticate": 'Basic realm="pybroker", charset="UTF-8"'}
 
 _HEADERS: Final = {
@@ -45,9 +42,9 @@ def make_application(routes: Iterable[Route], visitors: Visitors) -> web.Applica
         client_max_size=BODY_BYTES_MAX, middlewares=[_connection, _headers, _errors], logger=_log
     )
     for route in routes:
-        application.router.add_route(route.method, route.path, _checked(route, visitors))
-        if route.method == "GET":
-            application.router.add_route("HEAD", route.path, _checked(route, visitors))
+        handler = _limited(_checked(route, visitors), route.seconds)
+        for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
+            application.router.add_route(method, route.path, handler)
     return application
 
 
@@ -70,6 +67,16 @@ def _checked(route: Route, visitors: Visitors) -> Handler:
             raise RequestFailed(HTTPStatus.FORBIDDEN, "a page of another site may not change anything here")
         request[VISITOR] = visitor
         return await route.handler(request)
+
+    return handle
+
+
+def _limited(handler: Handler, seconds: float) -> Handler:
+    """Return a handler that has so many seconds."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        async with asyncio.timeout(seconds):
+            return await handler(request)
 
     return handle
 
@@ -98,8 +105,7 @@ async def _headers(request: web.Request, handler: Handler) -> web.StreamResponse
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
-        async with asyncio.timeout(REQUEST_SECONDS):
-            return await handler(request)
+        return await handler(request)
     except RequestFailed as error:
         return failure(error.status, error.text, _LOGIN if error.status is HTTPStatus.UNAUTHORIZED else {})
     except web.HTTPException as error:
@@ -108,8 +114,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
         return failure(HTTPStatus(error.status), _sentence(error, request), allow)
     except TimeoutError:
-        text = f"the request did not end within {REQUEST_SECONDS:.0f} s"
-        return failure(HTTPStatus.REQUEST_TIMEOUT, text)
+        return failure(HTTPStatus.REQUEST_TIMEOUT, "the request took too long, and what is left of it is not done")
     except Exception:
         _log.exception("%s %s failed", request.method, request.path)
         return failure(HTTPStatus.INTERNAL_SERVER_ERROR, "this failed by a mistake of pybroker: see the member's log")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from pybroker.broker.domain.node_requests import ConnectionRow, ConsumerRow, DestinationRow
+from pybroker.broker.domain.node_requests import ConnectionRow, ConsumerRow, DestinationRow, SubscriptionRow
 from pybroker.management.link import NodeLink
 
 FRESH_SECONDS: Final = 1.0
@@ -76,6 +76,7 @@ class Snapshots:
         destinations: all queues and topics but advisory topics.
         connections: the open connections.
         consumers: the consumers.
+        subscriptions: the durable subscriptions, with or without a consumer.
     """
 
     def __init__(self, link: NodeLink) -> None:
@@ -84,6 +85,7 @@ class Snapshots:
         self.destinations: Shared[Sequence[DestinationRow]] = Shared(self._destinations)
         self.connections: Shared[Sequence[ConnectionRow]] = Shared(self._connections)
         self.consumers: Shared[Sequence[ConsumerRow]] = Shared(self._consumers)
+        self.subscriptions: Shared[Sequence[SubscriptionRow]] = Shared(self._subscriptions)
 
     async def destination(self, destination_type: str, name: str) -> DestinationRow | None:
         """Return one queue or topic as it is now; None if it does not exist."""
@@ -102,3 +104,6 @@ class Snapshots:
 
     async def _consumers(self) -> Sequence[ConsumerRow]:
         return [ConsumerRow(*row) for row in (await self._link.ask("consumers")).rows]
+
+    async def _subscriptions(self) -> Sequence[SubscriptionRow]:
+        return [SubscriptionRow(*row) for row in (await self._link.ask("subscriptions")).rows]

@@ -13,8 +13,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-from pybroker.broker.app.node_answers import Arguments, NodeAnswers
-from pybroker.broker.domain.errors import RequestError
+from pybroker.broker.app.node_answers import NodeAnswers
+from pybroker.broker.app.request_types import Arguments
+from pybroker.broker.domain.errors import BrokerError, InvalidDestination, InvalidSelector, MalformedData
 from pybroker.broker.domain.node_requests import REQUEST_BYTES_MAX, RequestFailed
 from pybroker.broker.domain.node_state import LINE_BYTES_MAX, NodeState
 
@@ -38,7 +39,7 @@ class ManagementLink(asyncio.Protocol):
         self.ended = asyncio.Event()
         self._answers = answers
         self._input = bytearray()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
         self._may_write = asyncio.Event()
         self._may_write.set()
 
@@ -77,7 +78,7 @@ class ManagementLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End all answers."""
         self.ended.set()
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
 
     def set_up(self, setup: Mapping[str, Any]) -> None:
@@ -100,14 +101,18 @@ class ManagementLink(asyncio.Protocol):
             level, text = line["log"]
             _log.log(level, "management process: %s", text[:_LOG_CHARACTERS_MAX])
             return
-        task = asyncio.create_task(self._answer(line["id"], line["method"], line["arguments"]))
-        self._tasks.add(task)
-        task.add_done_callback(self._answered)
+        if "cancel" in line:
+            if (cancelled := self._tasks.get(line["cancel"])) is not None:
+                cancelled.cancel()
+            return
+        number = line["id"]
+        task = self._tasks[number] = asyncio.create_task(self._answer(number, line["method"], line["arguments"]))
+        task.add_done_callback(partial(self._answered, number))
         if len(self._tasks) >= ANSWERS_MAX:
             self._transport.pause_reading()
 
-    def _answered(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
+    def _answered(self, number: int, task: "asyncio.Task[None]") -> None:
+        del self._tasks[number]
         if len(self._tasks) < ANSWERS_MAX and not self.has_ended:
             self._transport.resume_reading()
 
@@ -117,7 +122,11 @@ class ManagementLink(asyncio.Protocol):
             answer: dict[str, Any] = {"result": await self._answers.answer(method, arguments, send)}
         except RequestFailed as error:
             answer = {"error": [error.status, error.text]}
-        except RequestError as error:
+        except (InvalidSelector, MalformedData) as error:
+            answer = {"error": [HTTPStatus.BAD_REQUEST, str(error)]}
+        except InvalidDestination as error:
+            answer = {"error": [HTTPStatus.NOT_FOUND, str(error)]}
+        except BrokerError as error:
             answer = {"error": [HTTPStatus.CONFLICT, str(error)]}
         except Exception:
             _log.exception("the request %s of the management process failed", method)
@@ -125,8 +134,7 @@ class ManagementLink(asyncio.Protocol):
         await self._send({"id": number} | answer)
 
     async def _send_rows(self, number: int, rows: list[Any]) -> None:
-        if rows:
-            await self._send({"id": number, "rows": rows})
+        await self._send({"id": number, "rows": rows})
 
     async def _send(self, line: dict[str, Any]) -> None:
         await self._may_write.wait()

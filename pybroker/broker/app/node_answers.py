@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -19,21 +19,26 @@ from pybroker import __version__
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.management_logins import ManagementLogins
 from pybroker.broker.app.node import Node, Term
+from pybroker.broker.app.operation_answers import OperationAnswers
+from pybroker.broker.app.request_types import Arguments, Method, SendRows
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.admin import ConnectionView
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory
-from pybroker.broker.domain.node_requests import ConnectionRow, ConsumerRow, DestinationRow, RequestFailed, kind_of
+from pybroker.broker.domain.node_requests import (
+    ConnectionRow,
+    ConsumerRow,
+    DestinationRow,
+    RequestFailed,
+    SubscriptionRow,
+    kind_of,
+)
 
 SLICE_SECONDS: Final = 0.001
 
 _CLOCK_MASK: Final = 7
 """The clock is read once for so many items and one more."""
-
-SendRows = Callable[[list[Any]], Awaitable[None]]
-Arguments = Mapping[str, Any]
-Method = Callable[[Arguments, SendRows], Awaitable[object]]
 
 ItemT = TypeVar("ItemT")
 
@@ -59,6 +64,8 @@ class NodeAnswers:
             "destinations": self._destinations,
             "connections": self._connections,
             "consumers": self._consumers,
+            "subscriptions": self._subscriptions,
+            **OperationAnswers(self._serving).methods,
         }
 
     async def answer(self, method: str, arguments: Arguments, send: SendRows) -> object:
@@ -143,6 +150,11 @@ class NodeAnswers:
         term = self._serving()
         for connection in list(term.broker.admin.connections()):
             await self._in_slices(term, list(connection.consumers), _consumer_row, send)
+        return None
+
+    async def _subscriptions(self, arguments: Arguments, send: SendRows) -> object:
+        term = self._serving()
+        await self._in_slices(term, list(term.broker.admin.durable_subscriptions()), SubscriptionRow.of, send)
         return None
 
     async def _in_slices(

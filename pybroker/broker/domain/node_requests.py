@@ -5,6 +5,7 @@ process -> node   {"id": 7, "method": "destinations", "arguments": {}}
 node -> process   {"id": 7, "rows": [[…], …]}                        any number of them
                   {"id": 7, "result": …}                             or
                   {"id": 7, "error": [404, "there is no such queue"]}
+process -> node   {"cancel": 7}                                      end it; no answer is awaited
 process -> node   {"log": [30, "…"]}                                 a line for the log; its level as of `logging`
 ```
 
@@ -15,7 +16,7 @@ import enum
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from pybroker.broker.domain.admin import DestinationState
+from pybroker.broker.domain.admin import DestinationState, SubscriptionState
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError
 
@@ -75,6 +76,8 @@ class DestinationRow(NamedTuple):
     message_bytes: int
     message_bytes_max: int
     message_bytes_min: int
+    is_paused: bool
+    is_dead_letter_queue: bool
 
     @classmethod
     def of(cls, state: DestinationState) -> "DestinationRow":
@@ -101,7 +104,90 @@ class DestinationRow(NamedTuple):
             counters.message_bytes,
             counters.message_bytes_max,
             counters.message_bytes_min,
+            state.is_paused,
+            state.is_dead_letter_queue,
         )
+
+
+class SubscriptionRow(NamedTuple):
+    """A durable subscription, with or without a consumer; see `SubscriptionState`."""
+
+    key: str
+    client_id: str
+    name: str
+    destination: str
+    selector: str
+    is_no_local: bool
+    is_active: bool
+    connection_id: str
+    size: int
+    in_flight: int
+    enqueued: int
+    dispatched: int
+    dequeued: int
+    expired: int
+
+    @classmethod
+    def of(cls, state: SubscriptionState) -> "SubscriptionRow":
+        """Return the row of a subscription."""
+        counters = state.counters
+        return cls(
+            state.key,
+            state.client_id,
+            state.name,
+            state.destination.name,
+            state.selector or "",
+            state.no_local,
+            state.connection_id is not None,
+            state.connection_id or "",
+            counters.size,
+            counters.in_flight,
+            counters.enqueued,
+            counters.dispatched,
+            counters.dequeued,
+            counters.expired,
+        )
+
+
+class MessageRow(NamedTuple):
+    """A message that is browsed; see `domain.operations.BrowsedMessage`.
+
+    Attributes:
+        state: `waiting` or `in flight`.
+        holder: connection id, client id and consumer id of the consumer that has it; None: none has.
+        data: its bytes, as `Message.data` has them, in base64.
+    """
+
+    message_id: str
+    position: int
+    state: str
+    redelivery_count: int
+    holder: tuple[str, str, str] | None
+    data: str
+
+
+class JobRow(NamedTuple):
+    """A scheduled message; see `domain.operations.ScheduledMessage`. Times are milliseconds."""
+
+    job_id: str
+    next_time_ms: int
+    start_time_ms: int
+    cron: str
+    delay_ms: int
+    period_ms: int
+    repeat: int
+    run_count: int
+    destination: str
+    size: int
+
+
+class BranchRow(NamedTuple):
+    """An XA branch in doubt; see `domain.operations.InDoubtBranch`."""
+
+    branch: str
+    user: str
+    sent: int
+    acknowledged: int
 
 
 class ConnectionRow(NamedTuple):

