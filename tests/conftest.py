@@ -98,6 +98,18 @@ def _missing_haproxy() -> str:
     return "" if shutil.which("haproxy") else "no haproxy on the PATH; install haproxy (Debian, Ubuntu)"
 
 
+def _missing_logrotate() -> str:
+    return "" if Path("/usr/sbin/logrotate").is_file() else "no /usr/sbin/logrotate; install logrotate (Debian, Ubuntu)"
+
+
+def _missing_mandoc() -> str:
+    return "" if shutil.which("mandoc") else "no mandoc on the PATH; install mandoc (Debian, Ubuntu)"
+
+
+def _missing_systemd() -> str:
+    return "" if shutil.which("systemd-analyze") else "no systemd-analyze on the PATH; install systemd (Debian, Ubuntu)"
+
+
 def _missing_slapd() -> str:
     if SLAPD and shutil.which("ldapmodify"):
         return ""
@@ -115,7 +127,10 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "activemq-jdbc": cache(_missing_activemq_jdbc),
     "chromium": cache(_missing_chromium),
     "haproxy": cache(_missing_haproxy),
+    "logrotate": cache(_missing_logrotate),
+    "mandoc": cache(_missing_mandoc),
     "slapd": cache(_missing_slapd),
+    "systemd": cache(_missing_systemd),
     "valgrind": cache(_missing_valgrind),
 }
 """Per component: what is missing and how to get it, or an empty string."""

@@ -75,6 +75,7 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    logs.record_end(message)
     click.echo(f"pybroker: {message}", err=True)
     sys.exit(code)
 
@@ -124,7 +125,8 @@ def start(config_file: Path | None, **flags: Any) -> None:
     process.ignore_signals()
     argv.hide_passwords()
     config = settings.load(config_file, flags)
-    logs.configure(config.log_level, connections=config.log_connections, as_json=config.log_format == "json")
+    as_json = config.log_format == "json"
+    logs.configure(config.log_level, connections=config.log_connections, as_json=as_json, file=config.log_file)
     for hint in unknown_variables():  # not an error: Kubernetes sets such variables for a service of this name
         _log.warning("an environment variable has no effect: %s", hint)
     gc.disable()  # loading makes no garbage, and collections would take a tenth of the time

@@ -534,9 +534,10 @@ class Config:
         choice("debug", "info", "warning", "error"), "info", description="The lowest level that is logged."
     )
     log_format: str = _declared(
-        choice("text", "json"),
-        "text",
-        description="The form of the log: text, or a line of JSON for each event.",
+        choice("text", "json"), "text", description="The form of the log: text, or a line of JSON for each event."
+    )
+    log_file: Path | None = _declared(
+        path, None, "File of this member's log, opened again when it was renamed; by default standard error."
     )
     log_connections: bool = _declared(
         yes_or_no,

@@ -13,9 +13,11 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Final, TextIO
 
+from pybroker.broker.app.log_file import LogFile
 from pybroker.broker.app.log_limits import PERIOD_SECONDS, LogLimits
 from pybroker.broker.app.log_output import LogOutput
 from pybroker.broker.domain import audit
@@ -87,14 +89,22 @@ class _JsonFormatter(_Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to standard error what `LogLimits` allow, and its reader takes."""
+    """Writes to a file, or else to standard error, what `LogLimits` allow and its reader takes."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], file: LogFile | None) -> None:
         super().__init__()
         self._limits = LogLimits(clock)
-        self._output: LogOutput | None = None
-        with suppress(OSError):  # a stream without a descriptor, which takes all at once
-            self._output = LogOutput(self.stream.fileno())
+        self._file = file
+        self._file_failure = ""
+        self._output: LogOutput | None = file
+        if file is None:
+            with suppress(OSError):  # a stream without a descriptor, which takes all at once
+                self._output = LogOutput(self.stream.fileno())
+
+    @property
+    def has_file(self) -> bool:
+        """True if the log is a file."""
+        return self._file is not None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, or count it. The caller holds the handler's lock."""
@@ -123,12 +133,18 @@ class _Handler(logging.StreamHandler[TextIO]):
             output.flush()
             if output.left_out and not output.is_behind:
                 count, output.left_out = output.left_out, 0
-                text = f"left out here, as the log could not be written: {counted(count, 'line')}"
-                self._write(logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None))
+                self._warn(f"left out here, as the log could not be written: {counted(count, 'line')}")
                 if output.left_out:  # it still cannot
                     output.left_out = count
+        if self._file is not None and self._file.failure != self._file_failure:
+            self._file_failure = self._file.failure
+            if self._file_failure:
+                self._warn(self._file_failure)
         for record in self._limits.reports(final=final):
             self._write(record)
+
+    def _warn(self, text: str) -> None:
+        self._write(logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None))
 
     def _write(self, record: logging.LogRecord) -> None:
         try:
@@ -148,17 +164,26 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def configure(
-    level: str, *, connections: bool = False, as_json: bool = False, clock: Callable[[], float] = time.monotonic
+    level: str,
+    *,
+    connections: bool = False,
+    as_json: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    file: Path | None = None,
 ) -> None:
-    """Send the log to standard error.
+    """Send the log to a file, or to standard error.
 
     Args:
         level: the lowest level that is written.
         connections: include clients that connect and disconnect.
         as_json: write each event as a line of JSON.
         clock: seconds, for the limits to lines that peers cause.
+        file: the file; None: standard error.
+
+    Raises:
+        ConfigError: the file cannot be opened.
     """
-    handler = _Handler(clock)
+    handler = _Handler(clock, None if file is None else LogFile(file))
     _handlers[:] = [handler]
     handler.setFormatter(_JsonFormatter() if as_json else _Formatter())
     root = logging.getLogger()
@@ -168,6 +193,12 @@ def configure(
         logging.NOTSET if connections or root.level <= logging.DEBUG else logging.WARNING
     )
     logging.getLogger("asyncio").setLevel(max(logging.WARNING, root.level))
+
+
+def record_end(message: str) -> None:
+    """Write the reason of the process's end to a log file: standard error, which has it too, may be lost."""
+    if any(handler.has_file for handler in _handlers):
+        logging.getLogger(__name__).critical("%s", message)
 
 
 async def watch() -> None:

@@ -93,6 +93,8 @@ class Node:
         """True after a stop was requested."""
         self.has_served = False
         """True after it was master."""
+        self.is_waiting = False
+        """True once another member was found to have the lock."""
         self.creatable = creatable
         """The journals that may be created: none that this member has seen."""
         self._config = config
@@ -208,6 +210,8 @@ class Node:
         try:
             if not self._lock.try_acquire():
                 _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
+                self.is_waiting = True
+                self._publish(self.role, [], 0)
                 if not await self._stand_by():
                     return
                 self._has_stood_by = True

@@ -24,6 +24,7 @@ from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
+from pybroker.broker.app.systemd import ServiceNotifier, open_notifier
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.role import Role
@@ -156,18 +157,23 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     """Run until a stop is requested, with certificates, users and rules that may be replaced."""
     certificates = wiring.make_certificates(config)
     security = SecurityFiles(config)
+    notifier = open_notifier(config.stop_timeout)  # before there is a child process
     management = await _open_management(config, security)
     watching = [asyncio.create_task(security.watch())]
+    if notifier is not None:
+        watching.append(asyncio.create_task(notifier.run()))
     if management is not None:
         watching.append(asyncio.create_task(management.run()))
     if certificates is not None:
         certificates.warn(time.time())
         watching.append(asyncio.create_task(certificates.watch()))
     try:
-        await _run_repeatedly(config, shown, management, certificates, security)
+        await _run_repeatedly(config, shown, management, certificates, security, notifier)
     finally:
         for each in watching:
             each.cancel()
+        if notifier is not None:
+            notifier.close()
 
 
 async def _open_management(config: Config, security: SecurityFiles) -> "Management | None":
@@ -184,6 +190,7 @@ async def _run_repeatedly(
     management: "Management | None",
     certificates: Certificates | None,
     security: SecurityFiles,
+    notifier: ServiceNotifier | None,
 ) -> None:
     """Run a member, and again as standby after it lost its lock.
 
@@ -195,7 +202,8 @@ async def _run_repeatedly(
     shown = [each for each in (member, management) if each is not None]
     creatable = wiring.creatable(config)
     while True:
-        node = Node(config, partial(_publish, shown), certificates, creatable, security=security)
+        published = shown if notifier is None else (*shown, notifier)
+        node = Node(config, partial(_publish, published), certificates, creatable, security=security)
         if member is not None:
             member.obstacle = node.obstacle
         if management is not None:
@@ -203,9 +211,11 @@ async def _run_repeatedly(
         if membership is not None:
             membership.followed = node.followed
             membership.totals = node.totals
+        if notifier is not None:
+            notifier.node = node
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
-        signals.handle(loop, node, certificates)
+        signals.handle(loop, node, certificates, notifier)
         try:
             await node.run()
         except LockNotHeld as error:
@@ -246,7 +256,7 @@ def _free_former_term() -> None:
     gc.freeze()
 
 
-def _publish(shown: Sequence[_Shown], role: Role, listeners: list[str], epoch: int) -> None:
+def _publish(shown: Sequence[_Shown | ServiceNotifier], role: Role, listeners: list[str], epoch: int) -> None:
     for each in shown:
         each.publish(role, listeners, epoch)
 

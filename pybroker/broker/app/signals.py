@@ -1,6 +1,6 @@
 """Handlers of signals that do not end a member; SIGTERM and SIGINT, which end it, are handled in `serve`.
 
-SIGHUP    reads certificates again
+SIGHUP    reads certificates again; its line in the log opens a log file again that was renamed
 SIGUSR1   logs a summary of the member's state
 SIGUSR2   is ignored, with a line in the log; it is kept for later use
 
@@ -10,12 +10,14 @@ restart.
 """
 
 import asyncio
+import contextlib
 import logging
 import signal
 from typing import Final
 
 from pybroker.broker.app.logs import instant
 from pybroker.broker.app.node import Node
+from pybroker.broker.app.systemd import ServiceNotifier
 from pybroker.counted import counted
 from pybroker.transports.certificates import Certificates
 
@@ -25,19 +27,25 @@ _LARGEST_SHOWN: Final = 5
 _log = logging.getLogger(__name__)
 
 
-def handle(loop: asyncio.AbstractEventLoop, node: Node, certificates: Certificates | None) -> None:
+def handle(
+    loop: asyncio.AbstractEventLoop,
+    node: Node,
+    certificates: Certificates | None,
+    notifier: ServiceNotifier | None = None,
+) -> None:
     """Handle the signals on an event loop; replaces the handlers of an earlier node."""
-    loop.add_signal_handler(signal.SIGHUP, _reload, certificates)
+    loop.add_signal_handler(signal.SIGHUP, _reload, certificates, notifier)
     loop.add_signal_handler(signal.SIGUSR1, _summarise, node)
     loop.add_signal_handler(signal.SIGUSR2, _log.info, "SIGUSR2: ignored, it has no meaning here")
 
 
-def _reload(certificates: Certificates | None) -> None:
-    if certificates is None:
-        _log.info("SIGHUP: there is nothing to read again, for there is no tls_certificate; settings need a restart")
-        return
-    _log.info("SIGHUP: reading certificates again; settings need a restart")
-    certificates.reload()
+def _reload(certificates: Certificates | None, notifier: ServiceNotifier | None) -> None:
+    with contextlib.nullcontext() if notifier is None else notifier.reloading():
+        if certificates is None:
+            _log.info("SIGHUP: there is nothing to read again, as there is no tls_certificate; settings need a restart")
+            return
+        _log.info("SIGHUP: reading certificates again; settings need a restart")
+        certificates.reload()
 
 
 def _summarise(node: Node) -> None:

@@ -146,7 +146,7 @@ def test_a_standby_stops_at_once(live, registry, member):
         member.node.stop()
 
     assert live(member, scenario) is None
-    assert member.roles == [Role.STANDBY, Role.STOPPED]
+    assert member.roles == [Role.STANDBY, Role.STANDBY, Role.STOPPED], "the second one: another member has the lock"
 
 
 def test_losing_the_lock_cuts_clients_off_and_writes_nothing(live, registry, member):
