@@ -7,6 +7,7 @@ WORKDIR /src
 COPY pyproject.toml uv.lock README.md LICENSE ./
 COPY pybroker ./pybroker
 COPY pyspark_kahadb ./pyspark_kahadb
+COPY docs/man ./docs/man
 # The same hook as `make wheel`; --build-arg COMPILED=0 leaves it out, and takes a minute or two less.
 ARG COMPILED=1
 RUN HATCH_BUILD_HOOKS_ENABLE=$COMPILED uv sync --locked --no-editable --extra postgres --extra ldap --extra security --extra management

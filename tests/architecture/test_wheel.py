@@ -34,7 +34,7 @@ def names(wheel: zipfile.Path) -> list[PurePosixPath]:
 
 
 def test_wheel_holds_the_import_package_and_its_description_only(wheel: zipfile.Path) -> None:
-    tops = {name.parts[0] for name in names(wheel)}
+    tops = {name.parts[0] for name in names(wheel) if not name.parts[0].endswith(".data")}
     (description,) = tops - {"pybroker", "pyspark_kahadb"}
     assert tops >= {"pybroker", "pyspark_kahadb"}
     assert description.endswith(".dist-info")
@@ -51,6 +51,13 @@ def test_source_distribution_holds_every_module_too(root: Path, tmp_path: Path) 
     with tarfile.open(built) as archive:
         held = {PurePosixPath(*PurePosixPath(name).parts[1:]) for name in archive.getnames()}
     assert modules(root) <= held
+
+
+def test_wheel_installs_the_manual_page(root: Path, wheel: zipfile.Path) -> None:
+    (data,) = [name for name in names(wheel) if name.name == "pybroker.1"]
+    assert data.parts[0].endswith(".data")
+    assert data.parts[1:] == ("data", "share", "man", "man1", "pybroker.1")
+    assert wheel.root.read(str(data)) == (root / "docs" / "man" / "pybroker.1").read_bytes()
 
 
 def test_wheel_carries_licence_and_command(wheel: zipfile.Path) -> None:

@@ -1,4 +1,4 @@
-"""Generator of the reference pages `docs/settings.md`, `docs/cli.md` and `docs/states.md`.
+"""Generator of the reference pages `docs/settings.md`, `docs/cli.md`, `docs/states.md` and `docs/man/pybroker.1`.
 
     python -m pybroker.broker.app.reference docs
 
@@ -16,6 +16,7 @@ import click
 from pybroker.broker.app import message_json
 from pybroker.broker.app.cli import commands, shown
 from pybroker.broker.app.config import ENVIRONMENT_PREFIX, SETTINGS, TABLES, flag, is_table
+from pybroker.broker.app.manual import manual
 from pybroker.broker.core import search, transaction_states
 from pybroker.broker.domain.states import Transitions
 from pybroker.transports.openwire import states as openwire_states
@@ -64,7 +65,7 @@ _MACHINES: Mapping[str, Transitions[Any, Any]] = {
 def pages() -> dict[str, str]:
     """Return the pages by file name."""
     made = {"settings.md": _settings(), "cli.md": _command_line(), "states.md": _states()}
-    return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
+    return {name: "\n".join(lines) + "\n" for name, lines in made.items()} | {"man/pybroker.1": manual()}
 
 
 def _settings() -> Iterator[str]:
