@@ -17,6 +17,7 @@ from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
 from pybroker.broker.app.journal_cli import journal
 from pybroker.broker.app.listeners import PORTS
+from pybroker.broker.app.setting import path
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.user_cli import user
 from pybroker.broker.app.variables import unknown_variables
@@ -59,7 +60,7 @@ def main() -> None:
     closed = process.open_standard_streams()
     output.report_failures()
     try:
-        commands(standalone_mode=False, obj=closed)
+        commands(prog_name="pybroker", standalone_mode=False, obj=closed)
     except ConfigError as error:
         _fail(str(error), _EXIT_USAGE)
     except BrokerError as error:
@@ -99,7 +100,10 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
             flags = f"{settings.flag(name)}/--no-{name.replace('_', '-')}"
             option = click.option(flags, name, default=None, help=f"{field.description}  [default: {default}]")
         else:
-            option = click.option(settings.flag(name), name, help=f"{field.description}  [default: {default}]")
+            kind = click.Path() if field.read is path else click.STRING  # a shell completes names of files
+            option = click.option(
+                settings.flag(name), name, type=kind, help=f"{field.description}  [default: {default}]"
+            )
         command = option(command)
     return command
 
