@@ -19,6 +19,6 @@ COPY --from=build /opt/pybroker /opt/pybroker
 ENV PATH=/opt/pybroker/bin:$PATH
 USER pybroker
 VOLUME /data
-EXPOSE 61613 61616
+EXPOSE 61613 61616 8162
 ENTRYPOINT ["pybroker"]
 CMD ["start", "--store", "/data", "--bind", "0.0.0.0"]

@@ -39,6 +39,9 @@ RUN: dict[str, dict[str, str]] = {
         "export PYBROKER_STORE": f"{PAGES}::test_ha_page_starts_on_a_database",
         "export PYBROKER_LOCK_URL": f"{PAGES}::test_ha_page_locks_in_a_database",
     },
+    "docs/install.md": {
+        "_PYBROKER_COMPLETE=": "tests/integration/test_completion.py::test_each_shell_of_the_documents_gets_a_script",
+    },
     "docs/journal-tools.md": {
         "$ pybroker journal": f"{JOURNAL}::test_the_pages_examples_print_what_it_shows",
         "pybroker journal export": f"{JOURNAL}::test_the_pages_export_writes_the_store",
@@ -96,6 +99,7 @@ RUN: dict[str, dict[str, str]] = {
 NOT_RUN = {
     ("docs/install.md", "make broker"): "makes an environment from the package index; its commands: test_compiled.py",
     ("docs/install.md", "pip install"): "needs the package index; what it installs: test_wheel.py",
+    ("docs/install.md", "pybroker user add"): "needs a Kubernetes cluster; its names: test_kubernetes.py",
     ("docs/install.md", "make wheel"): "needs a compiler and the package index; what it builds: test_wheel.py",
     ("docs/pair.md", "make broker"): "needs root and writes to /opt and /etc",
     ("docs/pair.md", "systemctl"): "needs two machines with systemd",

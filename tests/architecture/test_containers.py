@@ -71,9 +71,24 @@ def test_clients_reach_both_by_the_ports_they_listen_on(services: dict[str, Any]
         assert [port(mapping, 1) for mapping in service["ports"]] == [listening.stomp, listening.openwire]
 
 
+def test_healthcheck_asks_a_port_that_answers(root: Path, services: dict[str, Any]) -> None:
+    exposed = re.search(r"^EXPOSE (.+)$", (root / "Dockerfile").read_text(), re.MULTILINE)
+    assert exposed is not None
+    for service in services.values():
+        (asked,) = re.findall(r"http://127\.0\.0\.1:(\d+)/ready", service["healthcheck"]["test"][-1])
+        config = load(None, {}, environment=variables(service, {}))
+        assert int(asked) == config.health
+        assert asked in exposed[1].split()
+
+
+def test_stop_is_not_cut_short_by_docker(services: dict[str, Any]) -> None:
+    for service in services.values():
+        assert int(service["stop_grace_period"].removesuffix("s")) > 2 * settings(service).stop_timeout
+
+
 def variables(service: dict[str, Any], environment: dict[str, str]) -> dict[str, str]:
     """The environment of a service's process."""
-    return {name: filled(value, environment) for name, value in service["environment"].items()}
+    return {name: filled(str(value), environment) for name, value in service["environment"].items()}
 
 
 def test_lock_is_on_the_volume_or_in_the_database(root: Path, services: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -10,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.integration.cluster import BrokerProcess, Pair, free_port
 from tests.integration.stomp_client import StompClient
 
 SECONDS = 30.0
+ROOT = Path(__file__).parents[2]
 
 Start = Callable[..., BrokerProcess]
 Connect = Callable[..., StompClient]
@@ -34,6 +38,16 @@ def get(port: int, path: str) -> tuple[int, str]:
             return error.code, error.read().decode().strip()
     except OSError:
         return 0, ""
+
+
+def is_healthy(port: int) -> bool:
+    """Run the check of docker-compose.yml, with another port and this Python."""
+    service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["a"]
+    kind, python, *arguments = service["healthcheck"]["test"]
+    assert (kind, python) == ("CMD", "python")
+    assert "127.0.0.1:8162/" in arguments[-1]
+    command = [sys.executable, *arguments[:-1], arguments[-1].replace(":8162/", f":{port}/")]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def wait_for(port: int, path: str, *expected: tuple[int, str]) -> None:
@@ -89,6 +103,7 @@ def test_a_standby_that_could_not_serve_is_degraded(tmp_path: Path, start: Start
          "`ss -ltnp`), or choose another port, or 0 for any free one"),
     )  # fmt: skip
     assert get(health_port(standby), "/live")[0] == 200
+    assert not is_healthy(health_port(standby))
 
 
 def test_a_management_process_that_ends_is_started_again(start: Start) -> None:
@@ -136,3 +151,14 @@ def test_a_node_that_stops_is_not_ready(start: Start, connect: Connect, loop: st
     reader.close()
     assert broker.join() == 0
     wait_for(port, "/live", (0, ""))
+
+
+def test_healthcheck_of_docker_compose(start: Start) -> None:
+    broker = start("--health", "0", store="memory:")
+    broker.wait_for("listening on")
+    port = health_port(broker)
+    wait_for(port, "/ready", (200, "master"))
+    assert is_healthy(port)
+    assert broker.terminate() == 0
+    wait_for(port, "/live", (0, ""))
+    assert not is_healthy(port)
