@@ -4,6 +4,7 @@ Each line asks for the status of the name, some 2 µs, so that no line goes to a
 Other programs may write to the file too: lines are appended, each by one call.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -36,11 +37,7 @@ class LogFile(LogOutput):
         try:
             self._own = os.open(self._path, _FLAGS, _MODE)
         except OSError as error:
-            raise ConfigError(
-                f"{self._path} cannot be opened: {error.strerror}",
-                setting="log_file",
-                hint="create its directory, and give this user the right to write there",
-            ) from error
+            raise _refused(path, error) from error
         super().__init__(self._own)
 
     def write(self, line: bytes) -> None:
@@ -70,3 +67,23 @@ class LogFile(LogOutput):
         os.dup2(opened, self._own, inheritable=False)
         os.close(opened)
         self.failure = ""
+
+
+def check(path: Path) -> None:
+    """Check that a log file could be opened, without making it.
+
+    Raises:
+        ConfigError: it could not.
+    """
+    there = path if path.exists() else path.absolute().parent
+    if not os.access(there, os.W_OK):
+        number = errno.EACCES if there.exists() else errno.ENOENT
+        raise _refused(path, OSError(number, os.strerror(number)))
+
+
+def _refused(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path.absolute()} cannot be opened: {error.strerror}",
+        setting="log_file",
+        hint="create its directory, and give this user the right to write there",
+    )

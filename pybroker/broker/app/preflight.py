@@ -5,7 +5,7 @@ import logging
 import os
 from pathlib import Path
 
-from pybroker.broker.app import database, eventloop, security_files, wiring
+from pybroker.broker.app import database, eventloop, log_file, security_files, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import has_data_files, layout
@@ -49,6 +49,8 @@ def _check_all(config: Config) -> None:
         security_files.read_certificate_users(config)
     if config.rules_file is not None:
         security_files.read_rules(config)
+    if config.log_file is not None:
+        log_file.check(config.log_file)  # for `pybroker doctor`: a start has opened it by now
     if config.spool_directory is not None and not os.access(config.spool_directory, os.W_OK | os.X_OK):
         raise ConfigError(
             f"{config.spool_directory.absolute()} is not a directory that this user can write to",

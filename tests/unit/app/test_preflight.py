@@ -97,6 +97,15 @@ def test_without_create_store_no_new_scheduler_store_is_begun(tmp_path, made):
     preflight.check(Config(**settings))
 
 
+def test_log_file_that_could_not_be_made_is_refused(tmp_path):
+    """As `pybroker doctor` finds it, which makes no file."""
+    gone = tmp_path / "gone" / "pybroker.log"
+    with pytest.raises(ConfigError, match=f"log_file: {gone} cannot be opened: No such file or directory; create its"):
+        preflight.check(Config(store="memory:", log_file=str(gone), stomp="0", openwire="0"))
+    preflight.check(Config(store="memory:", log_file=str(tmp_path / "pybroker.log"), stomp="0", openwire="0"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_spool_directory_that_is_missing_is_refused(tmp_path):
     gone = tmp_path / "gone"
     with pytest.raises(ConfigError, match=f"spool_directory: {gone} is not a directory that this user can write to"):
