@@ -14,7 +14,7 @@ from tests.integration.cluster import BrokerProcess
 from tests.integration.stomp_client import Disconnected, StompClient
 
 SECONDS = 30.0
-DURABLE = {"activemq.subscriptionName": "s"}
+DURABLE: Any = {"activemq.subscriptionName": "s"}
 
 Connect = Callable[..., StompClient]
 
