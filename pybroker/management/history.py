@@ -51,7 +51,7 @@ class Point(NamedTuple):
 _Key = tuple[str, str]
 
 
-class History:
+class TotalsHistory:
     """The last hour. It is empty on a standby."""
 
     def __init__(self, snapshots: Snapshots) -> None:
@@ -116,7 +116,7 @@ class History:
         self._counts, self._rates = None, {}
 
 
-def routes(history: History) -> Sequence[Route]:
+def routes(history: TotalsHistory) -> Sequence[Route]:
     """Return the route of the history."""
 
     async def answer(request: web.Request) -> web.StreamResponse:

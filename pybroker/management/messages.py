@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import BrokerError, InvalidDestination
-from pybroker.broker.domain.node_requests import MessageRow, RequestFailed
+from pybroker.broker.domain.node_requests import BrowsedRow, RequestFailed
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode
 from pybroker.broker.domain.openwire.values import Value, encode_map
@@ -37,7 +37,7 @@ BODIES: Final = ("none", "preview", "full")
 """How much of a body is wanted."""
 
 
-def message_json(row: MessageRow, body: str) -> dict[str, Any]:
+def message_json(row: BrowsedRow, body: str) -> dict[str, Any]:
     """Return a browsed message with as much of its body as one of `BODIES` says; takes milliseconds for a large one."""
     data = base64.b64decode(row.data)
     holder = row.holder

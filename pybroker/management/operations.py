@@ -15,7 +15,7 @@ from aiohttp import web
 
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
-from pybroker.broker.domain.node_requests import BranchRow, JobRow, ManagementRole, MessageRow, RequestFailed
+from pybroker.broker.domain.node_requests import BranchRow, BrowsedRow, JobRow, ManagementRole, RequestFailed
 from pybroker.broker.domain.operations import FROM_THE_BEGINNING
 from pybroker.management.link import NodeLink
 from pybroker.management.messages import BODIES, message_json, to_send
@@ -134,7 +134,7 @@ async def _browse(link: NodeLink, kind: str, request: web.Request) -> web.Stream
         byte_count=PAGE_BYTES,
         selector=query.get("selector"),
     )
-    messages = await asyncio.to_thread(lambda: [message_json(MessageRow(*row), body) for row in answer.rows])
+    messages = await asyncio.to_thread(lambda: [message_json(BrowsedRow(*row), body) for row in answer.rows])
     return json_answer({"messages": messages} | answer.result)
 
 
@@ -143,7 +143,7 @@ async def _message(link: NodeLink, request: web.Request) -> web.StreamResponse:
     answer = await link.ask("message", queue=name, message_id=message_id)
     if not answer.rows:
         raise RequestFailed(HTTPStatus.NOT_FOUND, f"there is no message {message_id!r} in queue {name!r} any more")
-    return json_answer(await asyncio.to_thread(message_json, MessageRow(*answer.rows[0]), "full"))
+    return json_answer(await asyncio.to_thread(message_json, BrowsedRow(*answer.rows[0]), "full"))
 
 
 async def _change(link: NodeLink, operation: str, request: web.Request) -> web.StreamResponse:

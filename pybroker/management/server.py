@@ -12,7 +12,7 @@ from aiohttp import web
 from pybroker import __version__
 from pybroker.management import health_routes, metrics, openapi, operations, rest
 from pybroker.management.connections import OpenConnections
-from pybroker.management.history import History
+from pybroker.management.history import TotalsHistory
 from pybroker.management.history import routes as history_routes
 from pybroker.management.link import NodeLink
 from pybroker.management.routes import Route
@@ -30,7 +30,7 @@ async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int)
     """Serve on a bound socket while the context is open."""
     visitors = Visitors(link, has_users=setup.has_users)
     snapshots = Snapshots(link)
-    history = History(snapshots)
+    history = TotalsHistory(snapshots)
     if setup.version == __version__:
         routes = _routes(link, snapshots, history)
     else:
@@ -59,7 +59,7 @@ async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int)
         await runner.cleanup()
 
 
-def _routes(link: NodeLink, snapshots: Snapshots, history: History) -> Sequence[Route]:
+def _routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory) -> Sequence[Route]:
     routes = [
         *health_routes.routes(link),
         *rest.routes(snapshots, history.rates_of),

@@ -16,7 +16,7 @@ from pybroker.broker.app.node import Term
 from pybroker.broker.app.request_types import Arguments, Method, SendRows
 from pybroker.broker.domain.destination import Destination, parse, queue
 from pybroker.broker.domain.errors import BrokerError
-from pybroker.broker.domain.node_requests import BranchRow, JobRow, MessageRow, RequestFailed
+from pybroker.broker.domain.node_requests import BranchRow, BrowsedRow, JobRow, RequestFailed
 from pybroker.broker.domain.openwire.message import decode
 from pybroker.broker.domain.operations import (
     FIRST_JOB,
@@ -251,9 +251,9 @@ def _result_json(result: OperationResult) -> dict[str, Any]:
     return asdict(result) | {"error": None if result.error is None else str(result.error)}
 
 
-def _message_row(browsed: BrowsedMessage) -> MessageRow:
+def _message_row(browsed: BrowsedMessage) -> BrowsedRow:
     holder = browsed.holder
-    return MessageRow(
+    return BrowsedRow(
         browsed.message.message_id,
         browsed.position,
         browsed.state.value,

@@ -149,7 +149,7 @@ class SubscriptionRow(NamedTuple):
         )
 
 
-class MessageRow(NamedTuple):
+class BrowsedRow(NamedTuple):
     """A message that is browsed; see `domain.operations.BrowsedMessage`.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.node_requests import MessageRow, RequestFailed
+from pybroker.broker.domain.node_requests import BrowsedRow, RequestFailed
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, encode_map, encode_stream
@@ -17,9 +17,9 @@ from pybroker.management.messages import PREVIEW_MAX, message_json, to_send
 WHERE = queue("A")
 
 
-def row(message: OpenWireMessage | bytes, holder: tuple[str, str, str] | None = None) -> MessageRow:
+def row(message: OpenWireMessage | bytes, holder: tuple[str, str, str] | None = None) -> BrowsedRow:
     data = message if isinstance(message, bytes) else encode(message)
-    return MessageRow("ID:1", 7, "in flight" if holder else "waiting", 2, holder, base64.b64encode(data).decode())
+    return BrowsedRow("ID:1", 7, "in flight" if holder else "waiting", 2, holder, base64.b64encode(data).decode())
 
 
 def shown(message: OpenWireMessage | bytes, body: str = "full") -> dict[str, Any]:
