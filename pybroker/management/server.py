@@ -10,7 +10,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from pybroker import __version__
-from pybroker.management import health_routes, metrics, openapi, operations, rest
+from pybroker.management import health_routes, journal, metrics, openapi, operations, rest
 from pybroker.management.connections import OpenConnections
 from pybroker.management.history import TotalsHistory
 from pybroker.management.history import routes as history_routes
@@ -64,6 +64,7 @@ def _routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory) -> Seq
         *health_routes.routes(link),
         *rest.routes(snapshots, history.rates_of),
         *history_routes(history),
+        *journal.routes(snapshots),
         *operations.routes(link),
         *metrics.routes(link, snapshots),
     ]

@@ -133,14 +133,35 @@ def test_over_tls(start: Start, tmp_path: Path) -> None:
         get(url.replace("https", "http"), "/api/v1/overview")
 
 
+def test_the_journal_says_what_keeps_its_files(start: Start, connect: Connect) -> None:
+    broker = start(*OPTIONS)
+    broker.wait_for("listening on")
+    connect(broker.port).request("SEND", b"x", destination="/queue/A", persistent="true")
+    status, answer = get(url_of(broker), "/api/v1/journal")
+    assert status == 200
+    (kept,) = [each for each in answer["files"] if each["directory"].endswith("kahadb") and each["is_current"]]
+    assert "message of queue://A" in kept["reasons"]
+    assert answer["bytes"] >= kept["size"] > 0
+    in_memory = start(*OPTIONS, store="memory:", name="b")
+    in_memory.wait_for("listening on")
+    assert get(url_of(in_memory), "/api/v1/journal")[0] == 404
+
+
 def test_the_pages_commands(start: Start) -> None:
     command = block("docs/management.md", "console", "pybroker start")
     options = shlex.split(command.partition("--store /mnt/shared")[2])
     assert options[:1] == ["--management"]
     broker = start(*options[:1], "127.0.0.1:0", store="memory:")
     broker.wait_for("listening on")
-    target = shlex.split(block("docs/management.md", "console", "curl"))[-1]
-    assert get(url_of(broker), target.removeprefix("localhost:8161"))[1]["page_size"] == 10
+    url = url_of(broker)
+    target = shlex.split(block("docs/management.md", "console", "page_size"))[-1]
+    assert get(url, target.removeprefix("localhost:8161"))[1]["page_size"] == 10
+    *options, target, _, body = shlex.split(block("docs/management.md", "console", "/move").removeprefix("$ curl "))
+    assert options == ["-s", "-X", "POST", "-H", "Content-Type: application/json"]
+    request = urllib.request.Request(f"http://{target}".replace("http://localhost:8161", url), body.encode())
+    request.add_header("Content-Type", "application/json")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(request, timeout=SECONDS)
 
 
 @pytest.mark.parametrize(
