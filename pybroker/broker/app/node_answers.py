@@ -34,6 +34,7 @@ from pybroker.broker.domain.node_requests import (
     SubscriptionRow,
     kind_of,
 )
+from pybroker.transports.connection import SocketConnection
 
 SLICE_SECONDS: Final = 0.001
 
@@ -140,21 +141,26 @@ class NodeAnswers:
 
     async def _connections(self, arguments: Arguments, send: SendRows) -> object:
         term = self._serving()
-        listeners = {each.peer: term.server.listener_of(each) for each in term.server.connections}
-        await self._in_slices(
-            term, list(term.broker.admin.connections()), partial(_connection_row, listeners=listeners), send
-        )
+        listeners: dict[str, str] = {}
+
+        def note(connection: SocketConnection) -> None:
+            listeners[connection.peer] = term.server.listener_of(connection)
+
+        await self._in_slices(term, list(term.server.connections), note, send)
+        row = partial(_connection_row, listeners=listeners)
+        await self._in_slices(term, list(term.broker.admin.connections()), row, send)
         return None
 
     async def _consumers(self, arguments: Arguments, send: SendRows) -> object:
         term = self._serving()
-        for connection in list(term.broker.admin.connections()):
-            await self._in_slices(term, list(connection.consumers), _consumer_row, send)
+        connections = list(term.broker.admin.connections())
+        consumers = (consumer for connection in connections for consumer in list(connection.consumers))
+        await self._in_slices(term, consumers, _consumer_row, send)
         return None
 
     async def _subscriptions(self, arguments: Arguments, send: SendRows) -> object:
         term = self._serving()
-        await self._in_slices(term, list(term.broker.admin.durable_subscriptions()), SubscriptionRow.of, send)
+        await self._in_slices(term, term.broker.admin.durable_subscriptions(), SubscriptionRow.of, send)
         return None
 
     async def _in_slices(

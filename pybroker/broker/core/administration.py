@@ -124,8 +124,8 @@ class Administration(Observer):
         )
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
-        """Yield the state of each durable subscription."""
-        return map(_subscription_state, self._destinations.durables.values())
+        """Yield the state of each durable subscription that exists now; others may come and go in between."""
+        return map(_subscription_state, list(self._destinations.durables.values()))
 
     def subscription(self, key: str) -> SubscriptionState | None:
         """Return the state of the durable subscription of that key; None if there is none."""
