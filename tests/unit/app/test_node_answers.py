@@ -1,0 +1,187 @@
+"""The node's answers to its management process: in slices, for one term of mastership, and one sentence if it fails."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pybroker.broker.app import node_answers
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.management_link import ANSWERS_MAX, ManagementLink
+from pybroker.broker.app.node_answers import NodeAnswers
+from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.errors import InvalidSelector, StoreUnavailable
+from pybroker.broker.domain.node_requests import REQUEST_BYTES_MAX, RequestFailed
+from pybroker.broker.domain.role import Role
+from pybroker.management.link import NodeLink
+from pybroker.store.memory import MemoryStore
+
+SECONDS = 10.0
+
+
+class Member:
+    """A node that serves a broker in memory."""
+
+    def __init__(self) -> None:
+        self.broker = BrokerCore("b", store=MemoryStore(), clock=lambda: 0)
+        self.role = Role.MASTER
+        self.term: Any = SimpleNamespace(broker=self.broker, server=SimpleNamespace(connections={}))
+
+    def serving(self) -> Any:
+        return self.term
+
+
+def answers_of(member: Member) -> NodeAnswers:
+    answers = NodeAnswers(Config(store="memory:"), SimpleNamespace())  # type: ignore[arg-type]
+    answers.node = member  # type: ignore[assignment]
+    return answers
+
+
+def test_many_rows_come_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_answers, "SLICE_SECONDS", 0.0)
+    member, turns, parts = Member(), [0], list[list[Any]]()
+    for number in range(100):
+        member.broker.destinations.ensure(queue(f"Q.{number}"))
+    member.broker.destinations.ensure(topic("ActiveMQ.Advisory.Connection"))
+
+    async def send(rows: list[Any]) -> None:
+        parts.append(rows)
+
+    async def count_turns() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        counting = asyncio.create_task(count_turns())
+        await answers_of(member).answer("destinations", {}, send)
+        counting.cancel()
+
+    asyncio.run(run())
+    assert sorted(row.name for rows in parts for row in rows) == sorted(f"Q.{number}" for number in range(100))
+    assert max(map(len, parts)) <= 8
+    assert turns[0] >= 12
+
+
+def test_an_answer_ends_with_its_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_answers, "SLICE_SECONDS", 0.0)
+    member = Member()
+    for number in range(20):
+        member.broker.destinations.ensure(queue(f"Q.{number}"))
+
+    async def send(rows: list[Any]) -> None:
+        member.term = None
+
+    with pytest.raises(RequestFailed, match="not the master"):
+        asyncio.run(answers_of(member).answer("destinations", {}, send))
+
+
+class Linked:
+    """Both ends of a link, with answers that the test gives."""
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self.answer = answer
+
+    async def run(self, use: Callable[[NodeLink, ManagementLink], Any]) -> Any:
+        mine, other = socket.socketpair()
+        async with asyncio.timeout(SECONDS):
+            _, link = await asyncio.get_running_loop().create_unix_connection(
+                lambda: ManagementLink(self),  # type: ignore[arg-type]
+                sock=mine,
+            )
+            process = await NodeLink.connect(other)
+            try:
+                return await use(process, link)
+            finally:
+                link.close()
+                await process.ended
+
+
+async def _ask(process: NodeLink, link: ManagementLink) -> Any:
+    return (await process.ask("x")).result
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (RequestFailed(HTTPStatus.NOT_FOUND, "there is none"), 404, "there is none"),
+        (InvalidSelector("no selector"), 400, "no selector"),
+        (StoreUnavailable("the disk is full"), 409, "the disk is full"),
+        (KeyError("a mistake"), 500, "the member has failed to answer: see its log"),
+    ],
+)
+def test_an_error_becomes_a_status_and_a_sentence(error: Exception, status: int, text: str) -> None:
+    async def answer(*_: Any) -> Any:
+        raise error
+
+    with pytest.raises(RequestFailed, match=text) as raised:
+        asyncio.run(Linked(answer).run(_ask))
+    assert raised.value.status == status
+
+
+def test_one_that_is_cancelled_is_cancelled_in_the_node() -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer(*_: Any) -> Any:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def use(process: NodeLink, link: ManagementLink) -> None:
+        asking = asyncio.create_task(process.ask("x"))
+        await began.wait()
+        asking.cancel()
+        await ended.wait()
+
+    asyncio.run(Linked(answer).run(use))
+
+
+def test_a_large_answer_waits_while_the_process_does_not_read() -> None:
+    row = "x" * 100_000
+
+    async def answer(_method: str, _arguments: Any, send: Any) -> None:
+        for _ in range(100):
+            await send([row])
+
+    async def use(process: NodeLink, link: ManagementLink) -> None:
+        assert (await process.ask("x")).rows == [row] * 100
+        assert link._transport.get_write_buffer_size() < 1 << 20
+
+    asyncio.run(Linked(answer).run(use))
+
+
+def test_more_requests_than_are_answered_at_a_time_wait() -> None:
+    running, most = [0], [0]
+
+    async def answer(*_: Any) -> Any:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        running[0] -= 1
+
+    async def use(process: NodeLink, link: ManagementLink) -> None:
+        for _ in range(5):
+            await asyncio.gather(*[process.ask("x") for _ in range(2 * ANSWERS_MAX)])
+
+    asyncio.run(Linked(answer).run(use))
+    assert running[0] == 0
+    assert most[0] >= ANSWERS_MAX
+
+
+def test_a_line_that_is_too_long_ends_the_process() -> None:
+    async def answer(*_: Any) -> Any:
+        return None
+
+    async def use(process: NodeLink, link: ManagementLink) -> None:
+        process._transport.write(b"x" * (REQUEST_BYTES_MAX + 10))
+        await process.ended
+
+    asyncio.run(Linked(answer).run(use))
