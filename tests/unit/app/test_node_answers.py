@@ -151,14 +151,16 @@ def test_a_large_answer_waits_while_the_process_does_not_read() -> None:
             await send([row])
 
     async def use(process: NodeLink, link: ManagementLink) -> None:
-        assert (await process.ask("x")).rows == [row] * 100
+        rows: list[Any] = (await process.ask("x")).rows
+        assert rows == [row] * 100
         assert link._transport.get_write_buffer_size() < 1 << 20
 
     asyncio.run(Linked(answer).run(use))
 
 
 def test_more_requests_than_are_answered_at_a_time_wait() -> None:
-    running, most = [0], [0]
+    running: list[int] = [0]
+    most: list[int] = [0]
 
     async def answer(*_: Any) -> Any:
         running[0] += 1
