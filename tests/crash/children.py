@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ("tests.crash.child", "tests.crash.scheduler_child")
+PROGRAMS = ("tests.crash.child", "tests.crash.operations_child", "tests.crash.scheduler_child")
 
 
 def run(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -64,8 +64,11 @@ class SelectedMessages:
             except NotReadYet:
                 yield self.when_readable
                 continue
+            if (left := self._left) is not None and len(found) > left:
+                found = found[:left]
+                walk.position = found[-1].sequence  # the action may leave some, and then others are wanted
             if found:
-                yield from act(found if self._left is None else found[: self._left])
+                yield from act(found)
             yield cost
 
     @property

@@ -260,22 +260,24 @@ class Queue(StoredSource):
 
         Each of them was found in this turn of the event loop.
         """
-        taken: list[Reference] = []
-        count = 0
+        removed: list[Reference | MessageRef] = []
         for each in waiting:
             if isinstance(each, Reference):
                 self.pending.remove(each, _DISPATCHED)
-                taken.append(each)
+                removed.append(each)
             elif self.pending.discard(each.sequence):
-                count += 1
-                if each.place == IN_STORE:
-                    self._store.remove(self.destination, each.message_id)
+                self.dequeued += 1
+                removed.append(each)
         self.pending.compact()
-        self.dequeued += count
-        for reference in taken:
-            self.forget(reference, None, RemovalReason.CONSUMED)
-            self.release(reference)
-        return count + len(taken)
+        for each in removed:  # in their order: after a crash the oldest ones are gone
+            if isinstance(each, Reference):
+                self.forget(each, None, RemovalReason.CONSUMED)
+            elif each.place == IN_STORE:
+                self._store.remove(self.destination, each.message_id)
+        for each in removed:
+            if isinstance(each, Reference):
+                self.release(each)
+        return len(removed)
 
     def close(self) -> None:
         """Drop all messages and release their memory: the queue is deleted."""

@@ -8,8 +8,9 @@ locked: no consumer gets them --> sent in a transaction --> removed in it --> it
 A crash before the commit is on disk leaves the messages of the transaction in their queue, a later one at the target.
 What was done by earlier transactions stays done.
 
-A message that its target has already, by its id, stays where it is, and so does one that would be sent nowhere. If the
-target is full, the operation waits for space. It ends with `ResourceLimit` if there is none for a while.
+A persistent message that its target has already, by its id, stays where it is, and so does one that would be sent
+nowhere. If the target is full, the operation waits for space. It ends with `ResourceLimit` if there is none for some
+time.
 
 Source: ActiveMQ 5.17, `Queue.moveMessageTo`, `BrokerSupport.doResend`. A copy has the message's id, the queue as
 original destination, and no earlier deliveries. ActiveMQ moves without flow control, and removes a message after it has
