@@ -87,7 +87,7 @@ class BrokerCore(Host):
         rules: Rules | None = None,
     ) -> None:
         super().__init__(clock)
-        self.name = name
+        self.name, self.store = name, store
         self.id = f"ID:{name}"
         """The broker's id for clients and other brokers: the same for each master of a store, and after each start."""
         self.run_id = run_id or f"{self.id}-{clock()}"
@@ -96,7 +96,6 @@ class BrokerCore(Host):
         """The URL at which clients connect, for advisory messages."""
         # Unique as long as there are fewer than a million messages a second: else the next master repeats numbers.
         self.next_sequence = count(clock() * 1000).__next__
-        self.store = store
         self.scheduler: Scheduler | None = None
         self._statistics: StatisticsRequests | None = None
         self._jobs: JobStore | None = None
@@ -136,13 +135,7 @@ class BrokerCore(Host):
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""
         self.operations = BrokerOperations(self, self._runtime, self.destinations)
-        self.admin: Admin = Administration(
-            self.destinations,
-            self._clients,
-            self._runtime,
-            is_full=lambda: self.is_full,
-            is_dead_letter_queue=self.operations.is_dead_letter_queue,
-        )
+        self.admin: Admin = self._administration()
         advisories = Advisories(self, self.admin, self.topics, self.usage.paging, self.policy)
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
@@ -749,6 +742,15 @@ class BrokerCore(Host):
             limits.destinations_max,
             count=self._count_objects,
             seconds=lambda: self.usage.paging.monotonic(),
+        )
+
+    def _administration(self) -> Administration:
+        return Administration(
+            self.destinations,
+            self._clients,
+            self._runtime,
+            is_full=lambda: self.is_full,
+            is_dead_letter_queue=self.operations.is_dead_letter_queue,
         )
 
     def _count_objects(self, change: int) -> None:

@@ -14,7 +14,7 @@ from pybroker.broker.domain.errors import JournalCorrupt, MalformedData, StoreUn
 from pybroker.broker.domain.jobs import Job
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import routing
-from pybroker.broker.domain.operations import PAGE_COUNT_MAX, JobCursor, JobPage, ScheduledMessage
+from pybroker.broker.domain.operations import PAGE_COUNT_MAX, JobCursor, JobPage, ScheduledJob
 
 _LOAD_COST: Final = 10
 """Reading the message of a job takes as long as so many usual operations."""
@@ -38,7 +38,7 @@ class JobPageReader:
         self._scheduler = scheduler
         self._cursor = cursor
         self._count = max(1, min(count, PAGE_COUNT_MAX))
-        self._shown: list[ScheduledMessage] = []
+        self._shown: list[ScheduledJob] = []
         self._has_more = False
 
     @property
@@ -78,7 +78,7 @@ class JobPageReader:
         with suppress(StoreUnavailable, JournalCorrupt, MalformedData):
             message = routing(scheduler.read(job))
         self._shown.append(
-            ScheduledMessage(
+            ScheduledJob(
                 job_id=job.job_id,
                 next_time=job.next_time,
                 start_time=job.start_time,

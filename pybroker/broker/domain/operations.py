@@ -416,7 +416,7 @@ FIRST_JOB: Final = JobCursor(-1, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledMessage:
+class ScheduledJob:
     """A scheduled message.
 
     Attributes:
@@ -451,7 +451,7 @@ class JobPage:
         cursor: where the next page begins; None: there is none.
     """
 
-    jobs: Sequence[ScheduledMessage]
+    jobs: Sequence[ScheduledJob]
     total: int
     cursor: JobCursor | None
 

@@ -16,6 +16,7 @@ from pybroker.broker.domain.operations import (
     MessagePage,
     MessageSelection,
     OperationResult,
+    Operations,
     PageLimits,
 )
 from pybroker.store.memory import MemoryStore
@@ -56,6 +57,11 @@ class Operator:
     def __post_init__(self) -> None:
         self.world.broker.usage.paging.later = self.loop.later.append
 
+    @property
+    def operations(self) -> Operations:
+        """The port, as those who show and call it have it."""
+        return self.world.broker.operations
+
     def browse(
         self,
         cursor: int = FROM_THE_BEGINNING,
@@ -63,7 +69,7 @@ class Operator:
         queue: Destination = Q,
         **limits: float,
     ) -> MessagePage:
-        self.world.broker.operations.browse(
+        self.operations.browse(
             queue,
             cursor,
             PageLimits(**limits),  # type: ignore[arg-type]
@@ -79,32 +85,32 @@ class Operator:
         return page
 
     def message(self, message_id: str) -> BrowsedMessage | None:
-        self.world.broker.operations.message(Q, message_id, self.results.append)
+        self.operations.message(Q, message_id, self.results.append)
         self.loop.run()
         found = self.results.pop()
         assert found is None or isinstance(found, BrowsedMessage)
         return found
 
     def count(self, selection: MessageSelection = EVERY_MESSAGE) -> OperationResult:
-        self.world.broker.operations.count(Q, selection, self.results.append)
+        self.operations.count(Q, selection, self.results.append)
         return self.result()
 
     def remove(self, selection: MessageSelection = EVERY_MESSAGE) -> OperationResult:
-        self.world.broker.operations.remove(Q, selection, ACTOR, self.results.append)
+        self.operations.remove(Q, selection, ACTOR, self.results.append)
         return self.result()
 
     def move(
         self, selection: MessageSelection = EVERY_MESSAGE, target: Destination = TARGET, queue: Destination = Q
     ) -> OperationResult:
-        self.world.broker.operations.move(queue, target, selection, ACTOR, self.results.append)
+        self.operations.move(queue, target, selection, ACTOR, self.results.append)
         return self.result()
 
     def copy(self, selection: MessageSelection = EVERY_MESSAGE, target: Destination = TARGET) -> OperationResult:
-        self.world.broker.operations.copy(Q, target, selection, ACTOR, self.results.append)
+        self.operations.copy(Q, target, selection, ACTOR, self.results.append)
         return self.result()
 
     def retry(self, queue: Destination, selection: MessageSelection = EVERY_MESSAGE) -> OperationResult:
-        self.world.broker.operations.retry(queue, selection, ACTOR, self.results.append)
+        self.operations.retry(queue, selection, ACTOR, self.results.append)
         return self.result()
 
     def result(self) -> OperationResult:
