@@ -30,7 +30,7 @@ from pybroker.broker.domain.operations import (
     Operations,
     PageLimits,
     RunningOperation,
-    ScheduledMessage,
+    ScheduledJob,
 )
 
 SIGN_SECONDS: Final = 2.0
@@ -263,7 +263,7 @@ def _message_row(browsed: BrowsedMessage) -> BrowsedRow:
     )
 
 
-def _job_row(job: ScheduledMessage) -> JobRow:
+def _job_row(job: ScheduledJob) -> JobRow:
     message = job.message
     return JobRow(
         job.job_id,

@@ -165,7 +165,7 @@ def test_more_requests_than_are_answered_at_a_time_wait() -> None:
     async def answer(*_: Any) -> Any:
         running[0] += 1
         most[0] = max(most[0], running[0])
-        for _ in range(20):
+        for _turn in range(20):
             await asyncio.sleep(0)
         running[0] -= 1
 
