@@ -19,6 +19,7 @@ the store. ActiveMQ ignores the directory.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -26,7 +27,7 @@ import socket
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -44,6 +45,8 @@ SILENT_MS = 10_000
 _BLOCK_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _SUFFIX = ".json"
+HISTORY_SUFFIX = ".history"
+"""Of the file with a member's history, beside its entry: see `member_history`."""
 
 # As in `pybroker.locks.file`: the two packages do not import one another.
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
@@ -60,12 +63,47 @@ class Followed:
         offset: where in it the next record is expected.
         at_ms: when it had last read to the journal's end.
         messages: the store's messages at that time.
+        behind_ms: how long it has not reached an end of the journal that its master had published; 0: it has reached
+            each, or is of an earlier version.
     """
 
     file_id: int
     offset: int
     at_ms: int
     messages: int
+    behind_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedEnd:
+    """The end of a master's journal, including what is not written yet.
+
+    Attributes:
+        file_id: the newest data file.
+        offset: the end of the newest record in it.
+    """
+
+    file_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreIdentity:
+    """The marks by which two members find out if their directories are the same, also through two NFS mounts.
+
+    Attributes:
+        broker_id: the id of the broker that the journal belongs to; empty: the journal has none.
+        journal_inode: the inode of the journal's directory.
+        scheduler_inode: the inode of the directory of scheduled messages; 0: there is none.
+        scheduler_file: the newest data file there; empty: there is none.
+        lock_stamp: the time that the lock's holder has written into the lock file, in milliseconds; 0: unknown.
+    """
+
+    broker_id: str
+    journal_inode: int
+    scheduler_inode: int = 0
+    scheduler_file: str = ""
+    lock_stamp: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +122,7 @@ class Load:
         scheduled: scheduled messages; 0 from an earlier version.
         loop_lag_ms: the longest turn of the event loop in the last minute, in milliseconds.
         loop_lag_cause: what that turn did.
+        reconnections: connections of clients that were connected before, since it became master.
     """
 
     connections: int
@@ -97,6 +136,7 @@ class Load:
     scheduled: int = 0
     loop_lag_ms: int = 0
     loop_lag_cause: str = ""
+    reconnections: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +158,18 @@ class MemberRecord:
         lock: the lock of a master.
         lock_kind: the setting `lock`, by which all members of a store have to agree; empty from an earlier version.
         obstacle: why it could not serve if it became master now, in words; empty when nothing is known.
+        obstacles: the same, each reason by itself.
+        warnings: what is wrong without keeping it from becoming master.
         followed: how far it has followed the journal as a standby; None for any other, and before it has read it once.
         load: its broker's totals as a master; None for any other.
+        journal_end: the end of its journal as a master; None for any other, and without a journal.
+        lock_since_ms: when it took the lock; 0: it does not hold it.
+        lock_confirmed_ms: when it last found that it still holds the lock; 0: it does not.
+        settings: short digests, by name, of those settings that have to be the same on all members and are not at their
+            defaults, and of users and rules. No password can be found by them.
+        identity: the marks of its store; None while it is not examined.
+        checked_ms: when it last examined itself and the other members; 0: never.
+        clean_ms: when it last found nothing wrong; 0: never.
     """
 
     name: str
@@ -138,6 +188,21 @@ class MemberRecord:
     obstacle: str = ""
     followed: Followed | None = None
     load: Load | None = None
+    obstacles: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    journal_end: PublishedEnd | None = None
+    lock_since_ms: int = 0
+    lock_confirmed_ms: int = 0
+    settings: dict[str, str] = field(default_factory=dict[str, str])
+    identity: StoreIdentity | None = None
+    checked_ms: int = 0
+    clean_ms: int = 0
+
+    @property
+    def settings_digest(self) -> str:
+        """A digest of `settings`: the same on all members that agree."""
+        text = json.dumps(self.settings, sort_keys=True).encode()
+        return hashlib.sha256(text).hexdigest()[:16] if self.checked_ms else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +215,8 @@ class MemberStatus:
         member: its last published state; None if it has published none yet or the file is damaged.
         problem: the reason why `member` is None, in words; empty otherwise.
         is_certain: its file could be examined; otherwise it may live though `alive` is False.
+        written_ms: when its file was written, by the clock of the file system; 0: unknown.
+        inode: of its file; 0: unknown.
     """
 
     name: str
@@ -157,6 +224,19 @@ class MemberStatus:
     member: MemberRecord | None
     problem: str = ""
     is_certain: bool = True
+    written_ms: int = field(default=0, compare=False)
+    inode: int = field(default=0, compare=False)
+
+
+_Part = Followed | Load | PublishedEnd | StoreIdentity
+
+_PARTS: dict[str, type[_Part]] = {
+    "followed": Followed,
+    "load": Load,
+    "journal_end": PublishedEnd,
+    "identity": StoreIdentity,
+}
+"""The fields of a member's state that are objects."""
 
 
 class MemberFile:
@@ -200,6 +280,11 @@ class MemberFile:
     def name(self) -> str:
         """The member's name."""
         return self._path.name.removesuffix(_SUFFIX)
+
+    @property
+    def inode(self) -> int:
+        """The inode of the file that is held, whatever is at its path now."""
+        return os.fstat(self._fd).st_ino
 
     def publish(self, member: MemberRecord) -> None:
         """Write the member's state and sync it, so that other machines see it too. Blocks for one disk sync.
@@ -317,7 +402,7 @@ def _read(path: Path) -> MemberStatus | None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             alive = _is_locked(fd)
-            member = _decode_torn(fd, name)
+            member, status = _decode_torn(fd, name)
         finally:
             os.close(fd)
     except FileNotFoundError:
@@ -327,7 +412,8 @@ def _read(path: Path) -> MemberStatus | None:
         return MemberStatus(name=name, alive=alive, member=None, problem=problem, is_certain=False)
     except ValueError as error:
         return MemberStatus(name=name, alive=alive, member=None, problem=str(error))
-    return MemberStatus(name=name, alive=alive, member=member)
+    written_ms = status.st_mtime_ns // 1_000_000
+    return MemberStatus(name=name, alive=alive, member=member, written_ms=written_ms, inode=status.st_ino)
 
 
 def _prune(path: Path, *, before_ms: int) -> bool:
@@ -339,6 +425,7 @@ def _prune(path: Path, *, before_ms: int) -> bool:
             if not (old and _try_lock(fd) and _is_at_path(fd, path)):
                 return False
             path.unlink()
+            path.with_suffix(HISTORY_SUFFIX).unlink(missing_ok=True)
         finally:
             os.close(fd)
     except FileNotFoundError:
@@ -392,12 +479,16 @@ def _encode(member: MemberRecord, size_bytes_min: int) -> bytes:
     return line.ljust(size_bytes - 1) + b"\n"
 
 
-def _decode_torn(fd: int, name: str) -> MemberRecord:
-    """Decode a file that its member may be rewriting: a failed read is repeated."""
+def _decode_torn(fd: int, name: str) -> tuple[MemberRecord, os.stat_result]:
+    """Decode a file that its member may be rewriting: a failed read, or one with the time of another, is repeated."""
+    before = os.fstat(fd)
     try:
-        return _decode(os.pread(fd, FILE_BYTES_MAX, 0), name)
+        member = _decode(os.pread(fd, FILE_BYTES_MAX, 0), name)
+        if (after := os.fstat(fd)).st_mtime_ns == before.st_mtime_ns:
+            return member, after
     except ValueError:
-        return _decode(os.pread(fd, FILE_BYTES_MAX, 0), name)
+        before = os.fstat(fd)
+    return _decode(os.pread(fd, FILE_BYTES_MAX, 0), name), os.fstat(fd)
 
 
 def _decode(block: bytes, name: str) -> MemberRecord:
@@ -429,9 +520,12 @@ def _member(record: Mapping[str, Any]) -> MemberRecord:
         if missing := _required(MemberRecord) - known.keys():
             raise ValueError(f"without {', '.join(sorted(missing))}")
         known["role"] = Role(known["role"])
-        if "listeners" in known:
-            known["listeners"] = tuple(known["listeners"])
-        for name, part in (("followed", Followed), ("load", Load)):
+        for name in ("listeners", "obstacles", "warnings"):
+            if name in known:
+                known[name] = tuple(known[name])
+        if "settings" in known:
+            known["settings"] = dict(known["settings"])
+        for name, part in _PARTS.items():
             if known.get(name) is not None:
                 known[name] = _part(part, known[name])
         return MemberRecord(**known)
@@ -439,7 +533,7 @@ def _member(record: Mapping[str, Any]) -> MemberRecord:
         raise ValueError(f"damaged: {type(error).__name__} {error}") from error
 
 
-def _part(part: type[Followed | Load], values: object) -> Followed | Load | None:
+def _part(part: type[_Part], values: object) -> _Part | None:
     """Return a part of a member's state; None if its version does not publish all fields that are needed."""
     if not isinstance(values, dict):
         raise TypeError(f"{part.__name__} is no object")
@@ -447,13 +541,13 @@ def _part(part: type[Followed | Load], values: object) -> Followed | Load | None
     return part(**known) if known.keys() >= _required(part) else None
 
 
-def _known(of: type[MemberRecord | Followed | Load], values: Mapping[str, Any]) -> dict[str, Any]:
+def _known(of: type[MemberRecord | _Part], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the fields that this version has; a newer one may have more, and an older one fewer."""
-    return {field.name: values[field.name] for field in fields(of) if field.name in values}
+    return {each.name: values[each.name] for each in fields(of) if each.name in values}
 
 
-def _required(of: type[MemberRecord | Followed | Load]) -> set[str]:
-    return {field.name for field in fields(of) if field.default is MISSING}
+def _required(of: type[MemberRecord | _Part]) -> set[str]:
+    return {each.name for each in fields(of) if each.default is MISSING and each.default_factory is MISSING}
 
 
 def _crc32(values: Mapping[str, Any]) -> int:

@@ -151,20 +151,22 @@ def status(store: str, as_json: bool) -> None:
     """Show the master and the standbys, and since when.
 
     Exit code 0: a master serves; 2: the store cannot be used; 3: the lock is held but no member serves yet; 4: there is
-    no master; 5: a master serves, and a standby could not, since its port is taken or its address is not this
-    machine's.
+    no master; 5: a master serves, and a standby could not, for one of the reasons that it shows. With --json, `ha` has
+    the whole state of high availability.
     """
-    from pybroker.broker.app import database_status
+    from pybroker.broker.app import database_status, ha_state
     from pybroker.broker.app import status as store_status
     from pybroker.broker.app.stores import is_database
 
     if is_database(store):
         argv.hide_passwords()
         database = database_status.read(store)
-        _show(database.as_json(), database_status.describe(database), database.exit, as_json=as_json)
+        state = database.as_json() | {"ha": ha_state.of_database(database)}
+        _show(state, database_status.describe(database), database.exit, as_json=as_json)
     else:
         found = store_status.read(store)
-        _show(found.as_json(), store_status.describe(found), found.exit, as_json=as_json)
+        state = found.as_json() | {"ha": ha_state.of_directory(found)}
+        _show(state, store_status.describe(found), found.exit, as_json=as_json)
 
 
 def _show(found: dict[str, Any], described: list[str], code: int, *, as_json: bool) -> None:

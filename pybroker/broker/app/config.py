@@ -28,6 +28,7 @@ from pybroker.broker.app.setting import (
     text,
     user_name,
     user_names,
+    web_address,
     whole,
     yes_or_no,
 )
@@ -140,6 +141,18 @@ class Config:
     )
     management_tls: bool = _declared(
         yes_or_no, False, description="Serve management over TLS, with `tls_certificate`, and never otherwise."
+    )
+    on_ha_event: Path | None = _declared(
+        path,
+        None,
+        description="Program that is run when this member becomes master, steps back, is degraded or healthy again: "
+        "it gets [a line of JSON](watching.md#events) on its standard input.",
+    )
+    ha_webhook: str | None = _declared(
+        web_address,
+        None,
+        is_secret=True,
+        description="URL of a web server to which the same JSON is posted, `https://…` or `http://…`.",
     )
     tls_certificate: Path | None = _declared(
         path,

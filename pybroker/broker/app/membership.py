@@ -2,19 +2,16 @@
 
 import asyncio
 import logging
-import os
-import socket
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from pybroker import __version__
 from pybroker.broker.app.machine import clock
-from pybroker.broker.domain.admin import Totals
+from pybroker.broker.app.own_record import OwnRecord
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.role import Role
-from pybroker.store.members import Followed, Load, MemberFile, MemberRecord, prune, read_members
+from pybroker.store.member_history import Entry, HistoryFile
+from pybroker.store.members import MemberFile, MemberRecord, prune, read_members
 
 _log = logging.getLogger(__name__)
 
@@ -46,31 +43,15 @@ class Membership:
         self._directory = directory
         self._file = MemberFile.claim(directory, name)
         self.name = self._file.name
-        now = clock()
-        self._member = MemberRecord(
-            name=self.name,
-            role=Role.STANDBY,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            version=__version__,
-            since_ms=now,
-            started_ms=now,
-            updated_ms=now,
-            lock=lock,
-            lock_kind=lock_kind,
-        )
-        self.followed: Callable[[], Followed | None] = _nothing
-        """Called at each renewal; returns how far this member has followed the journal."""
-        self.totals: Callable[[], Totals | None] = _nothing
-        """Called at each renewal; returns the counts of this member's broker."""
-        self.obstacle: Callable[[], str] = str
-        """Called at each renewal; returns the reason why this member could not serve."""
+        self.own = OwnRecord(self.name, lock, lock_kind)
+        """The state of this member."""
+        self._history = HistoryFile(directory, self.name)
+        self._written: Future[None] | None = None
         self._writer = ThreadPoolExecutor(1, "members")
-        prune(directory, older_than_ms=_FORGET_DEAD_MS, now_ms=now)
+        prune(directory, older_than_ms=_FORGET_DEAD_MS, now_ms=clock())
         try:
-            self._file.publish(
-                self._member
-            )  # before the others are read: of two members that start, one sees the other
+            # Before the others are read: of two members that start, one sees the other.
+            self._file.publish(self.own.current())
             self.require_same_lock()
         except BaseException:
             self.close()
@@ -83,7 +64,7 @@ class Membership:
             ConfigError: one has another.
             StoreUnavailable: the directory cannot be read.
         """
-        own = self._member.lock_kind
+        own = self.own.lock_kind
         for each in read_members(self._directory):
             other = each.member
             if not each.alive or other is None or other.name == self.name:
@@ -109,38 +90,33 @@ class Membership:
         """Renew the entry until cancelled."""
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            self._write(
-                replace(
-                    self._member,
-                    updated_ms=clock(),
-                    followed=self.followed(),
-                    load=_load(self.totals()),
-                    obstacle=self.obstacle(),
-                )
-            )
+            self.refresh()
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Write the entry soon, without blocking. An epoch of 0 leaves it unchanged."""
-        now, member = clock(), self._member
-        begins = role is not member.role
-        self._write(
-            replace(
-                member,
-                role=role,
-                since_ms=now if begins else member.since_ms,
-                updated_ms=now,
-                promotions=member.promotions + (begins and role is Role.MASTER),
-                listeners=tuple(listeners),
-                epoch=epoch or member.epoch,
-                followed=self.followed(),
-                load=_load(self.totals()),
-                obstacle=self.obstacle(),
-            )
-        )
+        self._write(self.own.take_role(role, listeners, epoch))
+
+    def refresh(self) -> None:
+        """Write the entry soon, with the present state, unless one is being written: then the next renewal has it."""
+        if self._written is None or self._written.done():
+            self._write(self.own.current())
+
+    def keep(self, entry: Entry) -> None:
+        """Add an entry to the history soon, without blocking."""
+        self._writer.submit(self._history.append, entry).add_done_callback(partial(_log_failure, "history"))
+
+    @property
+    def earlier(self) -> list[Entry]:
+        """The history that was there at the start."""
+        return self._history.earlier
+
+    def inode(self) -> int:
+        """Return the inode of the entry, whatever is at its path now."""
+        return self._file.inode
 
     def _write(self, member: MemberRecord) -> None:
-        self._member = member
-        self._writer.submit(self._file.publish, member).add_done_callback(_log_failure)
+        self._written = self._writer.submit(self._file.publish, member)
+        self._written.add_done_callback(partial(_log_failure, "entry"))
 
 
 def lock_kind_of(member: MemberRecord) -> str:
@@ -148,30 +124,7 @@ def lock_kind_of(member: MemberRecord) -> str:
     return member.lock_kind or _FILE_KINDS.get(Path(member.lock).name, "")
 
 
-def _nothing() -> None:
-    """Return None, for a member without journal and broker."""
-
-
-def _load(totals: Totals | None) -> Load | None:
-    """Return the part of a broker's totals that is published."""
-    if totals is None:
-        return None
-    return Load(
-        connections=totals.connections,
-        waiting=totals.waiting,
-        in_flight=totals.in_flight,
-        is_full=totals.is_full,
-        memory_bytes=totals.memory_bytes,
-        memory_bytes_max=totals.memory_bytes_max,
-        spool_bytes=totals.spool_bytes,
-        is_spool_full=totals.is_spool_full,
-        scheduled=totals.scheduled,
-        loop_lag_ms=round(totals.loop_lag_seconds * 1000),
-        loop_lag_cause=totals.loop_lag_cause,
-    )
-
-
-def _log_failure(written: Future[None]) -> None:
-    """Log a failure to write the entry; `status` shows its age, and clients are not affected."""
+def _log_failure(what: str, written: Future[None]) -> None:
+    """Log a failure to write; `status` shows the age of the entry, and clients are not affected."""
     if (error := written.exception()) is not None:
-        _log.error("cannot write this member's entry: %s", error)
+        _log.error("cannot write this member's %s: %s", what, error)

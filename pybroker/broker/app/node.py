@@ -19,12 +19,13 @@ from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.authentication import Authentication
 from pybroker.broker.app.binding import bind
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.ha_events import HaEvent, HaEventKind, Phases, Report, ignore
 from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.machine import MACHINE, Machine
-from pybroker.broker.app.readiness import Readiness
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
+from pybroker.broker.app.step_down import MayStepDown, standby_is_unknown
 from pybroker.broker.app.system_usage import BrokerSystemUsage
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, RoleEvent, decide
@@ -36,8 +37,9 @@ from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStor
 from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
 from pybroker.store.journal.follower import Follower
-from pybroker.store.members import Followed
+from pybroker.store.members import Followed, PublishedEnd
 from pybroker.transports.certificates import Certificates
+from pybroker.transports.openwire.session import Sessions
 from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
 
@@ -67,6 +69,7 @@ class Term:
     broker: BrokerCore
     server: Server
     tasks: list[asyncio.Task[None]]
+    sessions: Sessions
     spool: MessageSpool | None = None
     authentication: Authentication | None = None
     alarm: asyncio.TimerHandle | None = None
@@ -84,6 +87,9 @@ class Node:
         creatable: Creatable = Creatable(),  # noqa: B008 - a frozen value
         machine: Machine = MACHINE,
         security: SecurityFiles | None = None,
+        report: Report = ignore,
+        may_step_down: MayStepDown = standby_is_unknown,
+        obstacle: Callable[[], str] = str,
     ) -> None:
         self.role = Role.STANDBY
         self._machine = machine
@@ -93,6 +99,10 @@ class Node:
         """True after a stop was requested."""
         self.has_served = False
         """True after it was master."""
+        self.obstacle = obstacle
+        """Returns the reason why a standby could not serve; empty if it could, or for another role."""
+        self.has_stepped_down = False
+        """True after it began to give its lock to another member on request."""
         self.is_waiting = False
         """True once another member was found to have the lock."""
         self.creatable = creatable
@@ -105,11 +115,14 @@ class Node:
         self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
         self._term: Term | None = None
         self._error: BrokerError | None = None
+        self._report = report
+        self._may_step_down = may_step_down
         self._lock_won_at = 0.0
+        self._lock_since_ms = self._lock_confirmed_ms = 0
+        self._phases: Phases | None = None
         self._standby: Standby | None = None
         self._follower: Follower | None = None
         self._has_stood_by = False
-        self._readiness = Readiness(config, machine.bind)
 
     async def run(self) -> None:
         """Wait for the lock, serve, and end.
@@ -119,6 +132,7 @@ class Node:
             BrokerError: it could not become master, or its store failed.
         """
         self._publish(self.role, [], 0)
+        self._report(HaEvent(kind=HaEventKind.ROLE, role=self.role, reason="begins to wait for the lock"))
         waiting = asyncio.create_task(self._wait_for_lock())
         pages = LargePages(self._machine.large_page_bytes())
         try:
@@ -137,9 +151,18 @@ class Node:
         """Return the standby's position in the journal; None for another role."""
         return None if self._standby is None else self._standby.followed()
 
-    def obstacle(self) -> str:
-        """Return the reason why a standby could not serve; empty if it could, or for another role."""
-        return self._readiness.obstacle if self.role is Role.STANDBY else ""
+    def journal_problem(self) -> str:
+        """Return the reason why a standby cannot follow the journal now; empty if it can, or for another role."""
+        return "" if self._standby is None else self._standby.problem
+
+    def journal_end(self) -> PublishedEnd | None:
+        """Return the end of a master's journal; None for another role, or a store without one."""
+        term = self._term
+        return None if self.role is not Role.MASTER or term is None else wiring.journal_end(term.store)
+
+    def lock_times(self) -> tuple[int, int]:
+        """Return when it took the lock, and when it last found that it holds it, in milliseconds; 0 if it does not."""
+        return self._lock_since_ms, self._lock_confirmed_ms
 
     def serving(self) -> Term | None:
         """Return the present term; None unless the broker serves."""
@@ -153,7 +176,13 @@ class Node:
         lag = term.server.turn.longest()
         totals = term.broker.admin.totals()
         refused = term.broker.per_user.refused_count + term.server.refused_count
-        return replace(totals, refused=refused, loop_lag_seconds=lag.seconds, loop_lag_cause=lag.cause)
+        return replace(
+            totals,
+            refused=refused,
+            loop_lag_seconds=lag.seconds,
+            loop_lag_cause=lag.cause,
+            reconnections=term.sessions.reconnection_count,
+        )
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes; none unless the broker serves."""
@@ -169,6 +198,28 @@ class Node:
         self.is_stopping = True
         self._on(RoleEvent.STOP)
 
+    async def request_stepdown(self, *, force: bool = False) -> str:
+        """Give the lock to a standby in an orderly way, as at a stop; then `run` ends, and another run stands by.
+
+        Args:
+            force: without a standby that could serve, too: then no member serves until this one does again.
+
+        Returns:
+            The reason why it was refused, a sentence; empty if it has begun.
+        """
+        if refusal := self._not_a_master():
+            return refusal
+        if not force and (problem := await self._may_step_down()):
+            return f"{problem}: no member would take over"
+        if refusal := self._not_a_master():  # meanwhile
+            return refusal
+        self.has_stepped_down = True
+        self._on(RoleEvent.STEP_DOWN)
+        return ""
+
+    def _not_a_master(self) -> str:
+        return "" if self.role is Role.MASTER else f"this member is no master: it is {self.role.lower()}"
+
     # ------------------------------------------------------------ decide
 
     def _on(self, event: RoleEvent, error: BrokerError | None = None) -> None:
@@ -181,9 +232,13 @@ class Node:
             return
         if Action.ABORT_CLIENTS in actions:
             self._abort_clients()
-        if role is not self.role:
+        former = self.role
+        if role is not former:
             self.role, self.since_ms = role, self._machine.clock()
         self._publish(role, [], 0)
+        if role is not former:
+            reason = f"{sentence} ({error})" if error else sentence
+            self._report(HaEvent(kind=HaEventKind.ROLE, role=role, former=former, reason=reason))
         self._events.put_nowait(actions)
 
     async def _perform(self, action: Action) -> None:
@@ -202,17 +257,21 @@ class Node:
                 self._abandon_store()
             case Action.RELEASE_LOCK:
                 self._lock.release()
+                self._lock_since_ms = self._lock_confirmed_ms = 0
                 self._on(RoleEvent.RELEASED)
 
     # ------------------------------------------------------------ act
 
     async def _wait_for_lock(self) -> None:
+        self._phases = Phases(asyncio.get_running_loop().time)
         try:
-            if not self._lock.try_acquire():
+            if self._lock.try_acquire():
+                self._note_lock(self._phases)
+            else:
                 _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
                 self.is_waiting = True
                 self._publish(self.role, [], 0)
-                if not await self._stand_by():
+                if not await self._stand_by(self._phases):
                     return
                 self._has_stood_by = True
         except Exception as error:
@@ -221,22 +280,28 @@ class Node:
             self._error = error if isinstance(error, BrokerError) else LockError(repr(error))
             self._on(RoleEvent.STOP)
             return
-        self._lock_won_at = asyncio.get_running_loop().time()
         self._on(RoleEvent.LOCK_ACQUIRED)
 
-    async def _stand_by(self) -> bool:
+    def _note_lock(self, phases: Phases) -> None:
+        """Note the time at which the lock was won."""
+        phases.end("waiting")
+        self._lock_won_at = asyncio.get_running_loop().time()
+        self._lock_since_ms = self._lock_confirmed_ms = self._machine.clock()
+
+    async def _stand_by(self, phases: Phases) -> bool:
         """Follow the journal until the lock is won; False if waiting was cancelled."""
         self._standby = wiring.make_standby(self._config, self._machine)
-        readiness = asyncio.create_task(self._readiness.watch())
         try:
-            return await asyncio.to_thread(self._lock.acquire)
+            if is_won := await asyncio.to_thread(self._lock.acquire):
+                self._note_lock(phases)
+            return is_won
         finally:
-            readiness.cancel()
             standby, self._standby = self._standby, None
             if standby is not None:
                 self._follower = await asyncio.to_thread(standby.end)
                 if standby.has_seen_journal:
                     self.creatable = self.creatable._replace(messages=False)
+                phases.end("following")
 
     async def _promote(self) -> None:
         try:
@@ -249,8 +314,66 @@ class Node:
 
     async def _begin_term(self) -> None:
         loop = asyncio.get_running_loop()
+        machine, phases = self._machine, self._phases or Phases(loop.time)
+        self._term = term = self._new_term()
+        term.authentication = Authentication(self._config, self._security, term.broker, term.server.turn, machine)
+        if self._security.rules is not None:
+            self._security.rules.changed = term.broker.use_rules
+        with contextlib.ExitStack() as unused:
+            bound = {
+                setting: unused.enter_context(await bind(machine, self._config.bind, port, setting))
+                for setting, port in self._config.ports().items()
+            }
+            ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
+            protocols = wiring.make_protocols(
+                self._config,
+                term.broker,
+                ports,
+                self._certificates,
+                machine,
+                term.authentication.authenticator,
+                term.sessions,
+            )
+            phases.end("binding")
+            with _without_garbage_collection():
+                recovery = await asyncio.to_thread(term.store.recover)
+                phases.end("opening")
+                term.broker.load(recovery)
+                jobs: Sequence[Job] = () if term.jobs is None else await asyncio.to_thread(term.jobs.recover)
+            phases.end("loading")
+            self.creatable = Creatable(messages=False, jobs=False)
+            if self.role is not Role.PROMOTING:  # a stop was requested, or the lock was lost
+                return
+            unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
+            listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
+            unused.pop_all()
+        term.listeners = listeners
+        self._open_services(term, jobs)
+        term.store.cleanup()  # otherwise the files of each failover would be replayed in the next
+        self._begin_tasks(term)
+        self.has_served = True
+        self._on(RoleEvent.SERVING)
+        phases.end("listening")
+        self._announce(term, listeners, phases, loop.time() - self._lock_won_at)
+
+    def _announce(self, term: Term, listeners: list[str], phases: Phases, seconds: float) -> None:
+        """Publish, log and report that the member serves."""
+        _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), seconds * 1000)
+        self._publish(self.role, listeners, term.store.epoch)
+        self._report(
+            HaEvent(
+                kind=HaEventKind.PROMOTION,
+                role=self.role,
+                epoch=term.store.epoch,
+                phases=phases.milliseconds,
+                total_ms=round(seconds * 1000),
+            )
+        )
+
+    def _new_term(self) -> Term:
+        """Make the objects of a term; nothing is opened."""
         machine = self._machine
-        turn = Turn(loop, machine.monotonic)
+        turn = Turn(asyncio.get_running_loop(), machine.monotonic)
         store = wiring.make_store(
             self._config,
             self._lock,
@@ -262,7 +385,7 @@ class Node:
         )
         self._follower = None  # it belongs to the store now
         spool = wiring.make_spool(self._config, turn, machine)
-        term = Term(
+        return Term(
             store=store,
             jobs=wiring.make_jobs(
                 self._config,
@@ -283,39 +406,8 @@ class Node:
                 unread=wiring.make_output_memory(broker),
             ),
             tasks=[],
+            sessions=Sessions(),
         )
-        self._term = term
-        term.authentication = Authentication(self._config, self._security, broker, turn, machine)
-        if self._security.rules is not None:
-            self._security.rules.changed = broker.use_rules
-        with contextlib.ExitStack() as unused:
-            bound = {
-                setting: unused.enter_context(await bind(machine, self._config.bind, port, setting))
-                for setting, port in self._config.ports().items()
-            }
-            ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
-            protocols = wiring.make_protocols(
-                self._config, term.broker, ports, self._certificates, machine, term.authentication.authenticator
-            )
-            with _without_garbage_collection():
-                recovery = await asyncio.to_thread(store.recover)
-                term.broker.load(recovery)
-                jobs: Sequence[Job] = () if term.jobs is None else await asyncio.to_thread(term.jobs.recover)
-            self.creatable = Creatable(messages=False, jobs=False)
-            if self.role is not Role.PROMOTING:  # a stop was requested, or the lock was lost
-                return
-            unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
-            listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
-            unused.pop_all()
-        term.listeners = listeners
-        self._open_services(term, jobs)
-        term.store.cleanup()  # otherwise the files of each failover would be replayed in the next
-        self._begin_tasks(term)
-        self.has_served = True
-        self._on(RoleEvent.SERVING)
-        milliseconds = (asyncio.get_running_loop().time() - self._lock_won_at) * 1000
-        _log.info("listening on %s, %.0f ms after the lock was won", ", ".join(listeners), milliseconds)
-        self._publish(self.role, listeners, term.store.epoch)
 
     def _open_services(self, term: Term, jobs: Sequence[Job]) -> None:
         """Begin to answer requests for statistics, and to deliver scheduled messages."""
@@ -391,6 +483,8 @@ class Node:
             self._lock.check()
         except LockNotHeld as error:
             self._on(RoleEvent.LOCK_LOST, error)
+        else:
+            self._lock_confirmed_ms = self._machine.clock() - wiring.confirmed_ms_ago(self._lock)
 
     def _store_failed(self, error: Exception) -> None:
         if isinstance(error, LockNotHeld):

@@ -51,6 +51,12 @@ def _check_all(config: Config) -> None:
         security_files.read_rules(config)
     if config.log_file is not None:
         log_file.check(config.log_file)  # for `pybroker doctor`: a start has opened it by now
+    if config.on_ha_event is not None and not os.access(config.on_ha_event, os.X_OK):
+        raise ConfigError(
+            f"{config.on_ha_event.absolute()} is not a program that this user can run",
+            setting="on_ha_event",
+            hint="correct the name, or make it executable",
+        )
     if config.spool_directory is not None and not os.access(config.spool_directory, os.W_OK | os.X_OK):
         raise ConfigError(
             f"{config.spool_directory.absolute()} is not a directory that this user can write to",

@@ -23,8 +23,10 @@ from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.presence import Presence
 from pybroker.broker.app.security_files import SecurityFiles
+from pybroker.broker.app.step_down import leave_lock_to_others
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.app.systemd import ServiceNotifier, open_notifier
+from pybroker.broker.app.this_member import ThisMember
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.role import Role
@@ -159,7 +161,10 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     security = SecurityFiles(config)
     notifier = open_notifier(config.stop_timeout)  # before there is a child process
     management = await _open_management(config, security)
+    member = ThisMember(config, security, shown if isinstance(shown, Membership) else None)
     watching = [asyncio.create_task(security.watch())]
+    if config.store != MEMORY_STORE:
+        watching.append(asyncio.create_task(member.watch.run()))
     if notifier is not None:
         watching.append(asyncio.create_task(notifier.run()))
     if management is not None:
@@ -168,10 +173,11 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
         certificates.warn(time.time())
         watching.append(asyncio.create_task(certificates.watch()))
     try:
-        await _run_repeatedly(config, shown, management, certificates, security, notifier)
+        await _run_repeatedly(config, member, shown, management, certificates, security, notifier)
     finally:
         for each in watching:
             each.cancel()
+        await asyncio.to_thread(member.close)
         if notifier is not None:
             notifier.close()
 
@@ -186,31 +192,39 @@ async def _open_management(config: Config, security: SecurityFiles) -> "Manageme
 
 async def _run_repeatedly(
     config: Config,
-    member: Membership | Presence | None,
+    member: ThisMember,
+    entry: Membership | Presence | None,
     management: "Management | None",
     certificates: Certificates | None,
     security: SecurityFiles,
     notifier: ServiceNotifier | None,
 ) -> None:
-    """Run a member, and again as standby after it lost its lock.
+    """Run a member, and again as standby after it lost its lock, or gave it to another member on request.
 
     So does a master whose database failed, or a standby that could not reach it to become master: such errors are
     mostly temporary, as permanent ones were found at the start.
     """
     loop = asyncio.get_running_loop()
-    membership = member if isinstance(member, Membership) else None
-    shown = [each for each in (member, management) if each is not None]
+    membership = entry if isinstance(entry, Membership) else None
+    shown = [each for each in (entry, management) if each is not None]
     creatable = wiring.creatable(config)
     while True:
         published = shown if notifier is None else (*shown, notifier)
-        node = Node(config, partial(_publish, published), certificates, creatable, security=security)
-        if member is not None:
-            member.obstacle = node.obstacle
+        node = Node(
+            config,
+            partial(_publish, published),
+            certificates,
+            creatable,
+            security=security,
+            report=member.events,
+            may_step_down=member.may_step_down,
+            obstacle=member.watch.obstacle,
+        )
+        member.take(node)
+        if isinstance(entry, Presence):
+            entry.obstacle = node.obstacle
         if management is not None:
             management.manage(node)
-        if membership is not None:
-            membership.followed = node.followed
-            membership.totals = node.totals
         if notifier is not None:
             notifier.node = node
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -230,7 +244,11 @@ async def _run_repeatedly(
             _log.warning("standing by again after losing the database: %s", error)
             seconds = _AGAIN_SECONDS
         else:
-            return
+            if node.is_stopping or not node.has_stepped_down:
+                return
+            _log.info("standing by again after stepping down")
+            await leave_lock_to_others(config, lambda: node.is_stopping)  # noqa: B023 (awaited here)
+            seconds = _CLEAR_SECONDS
         creatable = node.creatable
         if not await _pauses(node, seconds):
             return

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
 
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.units import parse_duration as duration
@@ -261,6 +262,15 @@ def user_name(value: object) -> str:
 def user_names(value: object) -> str:
     """Return a comma list of names of users or groups, without blanks around them."""
     return ",".join([user_name(each.strip()) for each in text(value).split(",") if each.strip()])
+
+
+def web_address(value: object) -> str:
+    """Return the URL of a web server."""
+    url = text(value)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it is no URL of a web server: write https://HOST/PATH or http://HOST:PORT/PATH")
+    return url
 
 
 def path(value: object) -> Path:

@@ -42,6 +42,7 @@ class Standby:
         self._follower: Follower | None = None
         self._is_warm = False
         self._last_error = ""
+        self._problem = ""
         self._followed: Followed | None = None
         self.has_seen_journal = False
         """True after a data file was seen: the journal exists, even if it becomes unreachable."""
@@ -51,6 +52,11 @@ class Standby:
     def followed(self) -> Followed | None:
         """Return the position in the journal, for `status`; None until it has reached the end for the first time."""
         return self._followed
+
+    @property
+    def problem(self) -> str:
+        """The reason why the journal cannot be followed now; empty if it can."""
+        return self._problem
 
     def end(self) -> Follower | None:
         """Stop following, and return the follower for the promotion; None if there is none. Blocks for a step."""
@@ -70,11 +76,14 @@ class Standby:
                 scanned_at = now
             try:
                 delay = self._step(delay, scan)
+                self._problem = ""
             except BrokerError as error:
                 self._log_error(error)
+                self._problem = str(error)
                 delay = RETRY_SECONDS
-            except Exception:  # the follower starts again, and the promotion does not depend on this thread
+            except Exception as error:  # the follower starts again, and the promotion does not depend on this thread
                 _log.exception("following the journal failed unexpectedly")
+                self._problem = repr(error)
                 delay = RETRY_SECONDS
 
     def _step(self, delay: float, scan: bool) -> float:

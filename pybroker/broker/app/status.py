@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pybroker.broker.app.lag import lag_bytes, lag_seconds, sizes_in
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.logs import instant
 from pybroker.broker.app.machine import clock
+from pybroker.broker.app.stores import is_in_database
 from pybroker.broker.app.wiring import is_locked, lock_paths
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.role import Role
@@ -99,9 +101,18 @@ def read(store: str) -> Status:
 
 
 def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> tuple[str, bool] | None:
-    """Return the lock in a database that living members use, and True if one of them holds it."""
+    """Return the lock in a database that living members use, and True if one of them holds it.
+
+    The path of a lock file may differ from machine to machine. A member of an earlier version publishes no kind.
+    """
     files = {str(path) for path in locks}
-    living = [entry.member for entry in members if entry.alive and entry.member and entry.member.lock not in files]
+    living = [
+        member
+        for entry in members
+        if entry.alive
+        and (member := entry.member)
+        and (is_in_database(member.lock_kind) if member.lock_kind else member.lock not in files)
+    ]
     holding = [member for member in living if member.role is not Role.STANDBY]
     return ((holding or living)[0].lock, bool(holding)) if living else None
 
@@ -110,7 +121,7 @@ def describe(status: Status) -> list[str]:
     """Return the lines of the report, the master first."""
     lines = [_answer(status), *_describe_load(status)]
     for entry in sorted(status.members, key=lambda entry: (not entry.alive, entry.name)):
-        lines.append(f"  {entry.name:<24} {_describe_member(entry, status.now_ms)}")
+        lines.append(f"  {entry.name:<24} {_describe_member(entry, status.now_ms, _lag_of(entry, status))}")
     return lines
 
 
@@ -155,13 +166,20 @@ def _describe_load(status: Status) -> list[str]:
     return lines
 
 
+def _lag_of(entry: MemberStatus, status: Status) -> int:
+    """Return the bytes that a standby is behind its master; 0 if that is not known."""
+    end = status.master.member.journal_end if status.master and status.master.member else None
+    followed = entry.member.followed if entry.member else None
+    return 0 if end is None or followed is None else lag_bytes(followed, end, sizes_in(layout(status.store).journal))
+
+
 def _free_bytes(directory: Path) -> int:
     """Return the bytes that users without privileges can use on a directory's disk."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
 
 
-def _describe_member(entry: MemberStatus, now_ms: int) -> str:
+def _describe_member(entry: MemberStatus, now_ms: int, lag: int) -> str:
     member = entry.member
     if member is None:
         return f"{'alive' if entry.alive else 'gone'}, {entry.problem}"
@@ -174,19 +192,21 @@ def _describe_member(entry: MemberStatus, now_ms: int) -> str:
     warning = f", SILENT for {silent // 1000} s" if silent > SILENT_MS else ""
     if member.obstacle:
         warning += f", COULD NOT SERVE: {member.obstacle}"
+    if member.warnings:
+        warning += f", DEGRADED: {'; '.join(member.warnings)}"
     epoch = f", epoch {member.epoch}" if member.role is Role.MASTER else ""
-    return (
-        f"{member.role.lower()} since {instant(member.since_ms)}{epoch}, {where}{_describe_followed(member)}{warning}"
-    )
+    progress = _describe_followed(member, lag)
+    return f"{member.role.lower()} since {instant(member.since_ms)}{epoch}, {where}{progress}{warning}"
 
 
-def _describe_followed(member: MemberRecord) -> str:
-    """Return a standby's position in the journal, and its age by the standby's clock."""
+def _describe_followed(member: MemberRecord, lag: int) -> str:
+    """Return a standby's position in the journal, and how far it is behind: by its own clock, and in bytes."""
     if member.role is not Role.STANDBY:
         return ""
     followed = member.followed
     if followed is None:
         return ", reading the journal"
-    age = max(0, member.updated_ms - followed.at_ms) / 1000
+    seconds = lag_seconds(member) or 0.0
     where = f"db-{followed.file_id}.log at {followed.offset:,}"
-    return f", follows {where}, {age:.1f} s behind: {counted(followed.messages, 'message')}"
+    distance = f"{seconds:.1f} s and {counted(lag, 'byte')}" if lag else f"{seconds:.1f} s"
+    return f", follows {where}, {distance} behind: {counted(followed.messages, 'message')}"

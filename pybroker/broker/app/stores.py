@@ -59,7 +59,7 @@ def check_store(given: str, lock: str, lock_url: str | None, grace: float | None
             f"lock = {lock} does not guard a store in a database: leave it out, or write postgres-row, "
             "postgres-lease or postgres-advisory"
         )
-    if _place(given) != _place(lock_url or ""):
+    if place_of(given) != place_of(lock_url or ""):
         raise ValueError(
             "store and lock_url are two databases, and a lock in one does not guard the other from those who "
             "lock there: leave lock_url out"
@@ -90,7 +90,12 @@ def check_lock(lock: str, lock_url: str | None, grace: float | None, timing: tup
         raise ValueError(f"lock_url goes with the locks of a database: set lock to postgres-row, not {lock}")
 
 
-def _place(url: str) -> tuple[str, str]:
+def place_of(url: str) -> tuple[str, str]:
     """Return server and database of a URL, without user and options."""
     authority, _, rest = url.partition("://")[2].partition("/")
     return authority.rpartition("@")[2], re.split("[?#]", rest)[0]
+
+
+def without_secrets(given: str) -> str:
+    """Return a store's name for texts: of a database, its server and its name alone."""
+    return f"postgresql://{'/'.join(place_of(given))}" if is_database(given) else given

@@ -48,7 +48,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.replay import Progress
 from pybroker.store.journal.store import JournalStore
-from pybroker.store.members import read_members
+from pybroker.store.members import PublishedEnd, read_members
 from pybroker.store.memory import MemoryStore
 from pybroker.store.runtime import StoreRuntime
 from pybroker.store.scheduler.memory import MemoryJobStore
@@ -321,6 +321,20 @@ def _check_of(lock: LockProvider) -> Callable[[], None]:
     return lock.check_surely
 
 
+def journal_end(store: MessageStore) -> PublishedEnd | None:
+    """Return the end of a store's journal; None for a store without one."""
+    if not isinstance(store, JournalStore):
+        return None
+    file_id, offset = store.end
+    return PublishedEnd(file_id=file_id, offset=offset)
+
+
+def confirmed_ms_ago(lock: LockProvider) -> int:
+    """Return how old the confirmation of a lock is that was just checked: 0, unless a database confirms it."""
+    from_database = getattr(lock, "confirmed_seconds_ago", None)
+    return 0 if from_database is None else round(from_database() * 1000)
+
+
 def has_standby(config: Config) -> bool:
     """Return True if another member is standby; False if the members cannot be read."""
     try:
@@ -569,6 +583,7 @@ def make_protocols(
     certificates: Certificates | None = None,
     machine: Machine = MACHINE,
     authenticator: Authenticator = WITHOUT_LOGINS,
+    sessions: Sessions | None = None,
 ) -> dict[str, ListenerProtocol]:
     """Return the protocol of each port.
 
@@ -579,11 +594,12 @@ def make_protocols(
         certificates: the certificates; None to read them now.
         machine: the machine of this member.
         authenticator: decides who clients are.
+        sessions: the OpenWire sessions of the broker; None for new ones.
 
     Raises:
         ConfigError: certificate or key cannot be used.
     """
-    transports = _transports(config, broker, ports, machine, authenticator)
+    transports = _transports(config, broker, ports, machine, authenticator, sessions or Sessions())
     transports["auto"] = _auto(config, transports)
     certificates = certificates or make_certificates(config)
     tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
@@ -646,12 +662,17 @@ class _Transport:
 
 
 def _transports(
-    config: Config, broker: BrokerCore, ports: Mapping[str, int], machine: Machine, authenticator: Authenticator
+    config: Config,
+    broker: BrokerCore,
+    ports: Mapping[str, int],
+    machine: Machine,
+    authenticator: Authenticator,
+    sessions: Sessions,
 ) -> dict[str, _Transport]:
     """Return each protocol by the setting of its port."""
     return {
         "stomp": _stomp(config, broker, machine, authenticator),
-        "openwire": _openwire(config, broker, ports, authenticator),
+        "openwire": _openwire(config, broker, ports, authenticator, sessions),
     }
 
 
@@ -680,7 +701,9 @@ def _stomp(config: Config, broker: BrokerCore, machine: Machine, authenticator: 
     )
 
 
-def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int], authenticator: Authenticator) -> _Transport:
+def _openwire(
+    config: Config, broker: BrokerCore, ports: Mapping[str, int], authenticator: Authenticator, sessions: Sessions
+) -> _Transport:
     settings = OpenWireSettings(
         offer=broker_offer(
             max_inactivity_ms=round(config.openwire_max_inactivity * 1000),
@@ -694,7 +717,6 @@ def _openwire(config: Config, broker: BrokerCore, ports: Mapping[str, int], auth
         connect_seconds=config.connect_timeout,
     )
     broker.url = settings.broker_url
-    sessions = Sessions()
 
     def session(link: Link) -> Session:
         return OpenWireSession(

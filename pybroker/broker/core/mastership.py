@@ -4,7 +4,7 @@
         lock acquired                     recovered, listening
 STANDBY ---------------> PROMOTING ----------------------------> MASTER
    |                        |                                      |
-   | stop                   | failed, lock lost, stop              | lock lost, store failed, stop
+   | stop                   | failed, lock lost, stop              | lock lost, store failed, stop, step down
    v                        v                                      v
 STOPPED <--------------------------- RELINQUISHING <---------------+
                lock released            (listeners closed first)
@@ -30,6 +30,7 @@ class RoleEvent(enum.Enum):
     LOCK_LOST = "the lock is no longer ours"
     STORE_FAILED = "the store failed"
     STOP = "asked to stop"
+    STEP_DOWN = "asked to let a standby take over"
     RELEASED = "the lock is released"
 
 
@@ -80,6 +81,9 @@ _TABLE: dict[tuple[Role, RoleEvent], Decision] = {
     ),
     (Role.MASTER, RoleEvent.STOP): Decision(
         Role.RELINQUISHING, _ORDERLY, "asked to stop: sending what is owed, then handing over"
+    ),
+    (Role.MASTER, RoleEvent.STEP_DOWN): Decision(
+        Role.RELINQUISHING, _ORDERLY, "asked to step down: sending what is owed, then handing over"
     ),
     (Role.RELINQUISHING, RoleEvent.LOCK_LOST): Decision(
         Role.RELINQUISHING, (Action.ABORT_CLIENTS,), "lost the lock while stopping: clients are cut off"

@@ -149,6 +149,8 @@ class Totals:
         scheduled: number of scheduled messages.
         loop_lag_seconds: the longest turn of the event loop in the last minute: the wait that it added for all clients.
         loop_lag_cause: what that turn did.
+        reconnections: number of connections whose client says that it was connected before (OpenWire,
+            `ConnectionInfo.failoverReconnect`), since this member became master.
     """
 
     connections: int
@@ -165,6 +167,7 @@ class Totals:
     scheduled: int = 0
     loop_lag_seconds: float = 0.0
     loop_lag_cause: str = ""
+    reconnections: int = 0
 
 
 class ClientView(Protocol):

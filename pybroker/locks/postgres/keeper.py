@@ -104,6 +104,11 @@ class Keeper:
         if now() >= self._deadline:
             raise LockNotHeld(f"{self._name}: not confirmed for {now() - self._confirmed_at:.1f} s")
 
+    @property
+    def confirmed_seconds_ago(self) -> float:
+        """The age of the last confirmation."""
+        return now() - self._confirmed_at
+
     def check_surely(self) -> None:
         """Verify that the lock is held. Blocks while it is in doubt.
 

@@ -172,6 +172,14 @@ class PostgresLock(ABC):
         """
         self._held().check_surely()
 
+    def confirmed_seconds_ago(self) -> float:
+        """Return the age of the last confirmation by the database.
+
+        Raises:
+            LockNotHeld: it is not held.
+        """
+        return self._held().confirmed_seconds_ago
+
     def release(self) -> None:
         """Release the lock. Does nothing when it is not held. Takes a second at most."""
         with self._mutex:

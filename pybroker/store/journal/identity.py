@@ -54,13 +54,25 @@ def keep_identity(files: JournalFiles, given: BrokerIdentity, fence: Callable[[]
     return identity.broker_id
 
 
+def stored_broker_id(directory: Path) -> str:
+    """Return the id of the broker that a journal belongs to; empty if there is none, or none can be read."""
+    try:
+        return _read_file(directory / FILE_NAME).broker_id
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a member that is master logs it
+        return ""
+
+
+def _read_file(path: Path) -> BrokerIdentity:
+    with open(path, "rb", opener=regular.opener) as stream:
+        text = stream.read(_BYTES_MAX)
+    values = json.loads(text)
+    return BrokerIdentity(_checked(values["broker_id"]), _checked(values["broker_name"]))
+
+
 def _read(path: Path) -> BrokerIdentity | None:
     """Return a file's contents; None if it is missing or unusable."""
     try:
-        with open(path, "rb", opener=regular.opener) as stream:
-            text = stream.read(_BYTES_MAX)
-        values = json.loads(text)
-        return BrokerIdentity(_checked(values["broker_id"]), _checked(values["broker_name"]))
+        return _read_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:

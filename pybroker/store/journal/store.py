@@ -558,6 +558,11 @@ class JournalStore:
         return self._epoch
 
     @property
+    def end(self) -> Location:
+        """The data file of the newest record, and where that record ends; it may not be written yet."""
+        return Location(self._writer.file_id, self._writer.end)
+
+    @property
     def is_full(self) -> bool:
         """True while the disk has space only for records that free some, or the journal has reached its limit."""
         limit = self._settings.store_bytes_max

@@ -94,13 +94,15 @@ class Sessions:
     Attributes:
         by_id: those of connected clients, by connection id.
         owners: the clients of these and of former connections.
+        reconnection_count: the connections whose client was connected before, to this broker or to another.
     """
 
-    __slots__ = ("by_id", "owners")
+    __slots__ = ("by_id", "owners", "reconnection_count")
 
     def __init__(self) -> None:
         self.by_id: dict[str, OpenWireSession] = {}
         self.owners = ConnectionOwners()
+        self.reconnection_count = 0
 
 
 class OpenWireSession(Session):
@@ -464,6 +466,7 @@ class OpenWireSession(Session):
         connection = self._broker.connect(connection_id, info.client_id, self._link, user)
         self._connection_id, self.client_id, self.user = connection_id, info.client_id, user
         self._sessions.by_id[connection_id] = self
+        self._sessions.reconnection_count += info.failover_reconnect
         is_bridge = self._is_bridge or is_returning_bridge(info)
         if is_bridge and not connection.is_administrator:
             is_bridge = False  # by ids of others it could make their messages pass for repetitions

@@ -1,5 +1,6 @@
 """Compatibility of members."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -90,3 +91,43 @@ def test_kind_is_published_before_the_others_are_looked_at(tmp_path: Path) -> No
     membership.close()
     assert found is not None
     assert found.lock_kind == "flock"
+
+
+def test_history_of_the_member_is_kept_and_found_again(tmp_path: Path) -> None:
+    membership = Membership(tmp_path / "members", "own", "what is locked", "flock")
+    assert membership.earlier == []
+    membership.keep({"at_ms": 1, "kind": "role"})
+    membership.close()
+    again = Membership(tmp_path / "members", "own", "what is locked", "flock")
+    again.close()
+    assert again.earlier == [{"at_ms": 1, "kind": "role"}]
+
+
+def test_history_that_cannot_be_written_is_logged_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    membership = Membership(tmp_path / "members", "own", "what is locked", "flock")
+    (tmp_path / "members" / "own.new").mkdir()
+    membership.keep({"at_ms": 1, "kind": "role"})
+    membership.publish(Role.MASTER, [], 1)
+    membership.close()
+    found = read_members(tmp_path / "members")[0].member
+    assert found is not None
+    assert found.role is Role.MASTER
+    assert "cannot write this member's history" in caplog.text
+
+
+def test_entry_that_is_being_written_is_not_renewed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else entries of a store that hangs would be written one after another, late."""
+    goes_on, written = threading.Event(), list[Role]()
+    membership = Membership(tmp_path / "members", "own", "what is locked", "flock")
+
+    def publish(file: MemberFile, member: MemberRecord) -> None:
+        assert goes_on.wait(20)
+        written.append(member.role)
+
+    monkeypatch.setattr(MemberFile, "publish", publish)
+    for _ in range(5):
+        membership.refresh()
+    membership.publish(Role.MASTER, [], 1)
+    goes_on.set()
+    membership.close()
+    assert written == [Role.STANDBY, Role.MASTER]

@@ -12,6 +12,7 @@ import pytest
 from pybroker.broker.app import binding, wiring
 from pybroker.broker.app import node as node_module
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.ha_events import HaEvent, HaEventKind
 from pybroker.broker.app.node import Node
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.role import Role
@@ -54,7 +55,8 @@ class Member:
         self.listeners: list[str] = []
         self.fail: Callable[[Exception], None] = lambda error: None
         config = Config(store="memory:", stomp=port, openwire="off", lock_check="50ms", **settings)
-        self.node = Node(config, self._publish)
+        self.events: list[HaEvent] = []
+        self.node = Node(config, self._publish, report=self.events.append)
 
     def make_store(self, config, lock, on_failure, turn, follower=None, *, may_create=True, machine=None):
         self.fail = on_failure
@@ -306,3 +308,113 @@ def test_the_port_of_a_dying_master_is_waited_for(live, registry):
         member.node.stop()
 
     assert live(member, scenario) is None
+
+
+# ---------------------------------------------------------------- events and stepping down
+
+
+def test_promotion_is_reported_with_its_phases(live, member):
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        member.node.stop()
+
+    assert live(member, scenario) is None
+    changes = [(event.role, event.former) for event in member.events if event.kind is HaEventKind.ROLE]
+    assert changes == [
+        (Role.STANDBY, None),
+        (Role.PROMOTING, Role.STANDBY),
+        (Role.MASTER, Role.PROMOTING),
+        (Role.RELINQUISHING, Role.MASTER),
+        (Role.STOPPED, Role.RELINQUISHING),
+    ]
+    (promotion,) = [event for event in member.events if event.kind is HaEventKind.PROMOTION]
+    assert list(promotion.phases) == ["waiting", "binding", "opening", "loading", "listening"]
+    assert promotion.epoch == 1
+    assert sum(promotion.phases.values()) - promotion.phases["waiting"] - promotion.total_ms in range(-4, 5)
+
+
+def test_reason_of_a_lost_lock_is_reported(live, registry, member):
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        since_ms, confirmed_ms = member.node.lock_times()
+        assert 0 < since_ms <= confirmed_ms
+        registry.revoke("lock")
+        await member.until(Role.STOPPED)
+
+    assert isinstance(live(member, scenario), LockNotHeld)
+    (event,) = [each for each in member.events if each.role is Role.RELINQUISHING]
+    assert event.reason.startswith("lost the lock: clients are cut off, nothing more is acknowledged (lock: ")
+    assert member.node.lock_times() == (0, 0)
+
+
+def test_lock_of_a_master_is_confirmed_again_and_again(live, member):
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        since_ms, _ = member.node.lock_times()
+        async with asyncio.timeout(SECONDS):
+            while member.node.lock_times()[1] <= since_ms + 100:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        member.node.stop()
+
+    assert live(member, scenario) is None
+
+
+@pytest.mark.parametrize("problem", ["", "there is no standby"])
+def test_master_steps_down_if_a_standby_is_there(live, registry, member, problem):
+    async def may_step_down() -> str:
+        return problem
+
+    member.node._may_step_down = may_step_down
+
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        reader, writer = await member.connect()
+        refusal = await member.node.request_stepdown()
+        assert refusal == (f"{problem}: no member would take over" if problem else "")
+        if problem:
+            assert member.node.role is Role.MASTER
+            assert await member.node.request_stepdown(force=True) == ""
+        assert await member.node.request_stepdown() == "this member is no master: it is relinquishing"
+        assert await reader.read() == b""
+        writer.close()
+
+    assert live(member, scenario) is None
+    assert member.node.has_stepped_down
+    assert not member.node.is_stopping
+    assert member.store.end == "closed"
+    assert MemoryLock(registry, "lock").try_acquire()
+
+
+def test_standby_cannot_step_down(live, registry, member):
+    MemoryLock(registry, "lock").try_acquire()
+
+    async def scenario() -> None:
+        await member.until(Role.STANDBY)
+        assert await member.node.request_stepdown(force=True) == "this member is no master: it is standby"
+        member.node.stop()
+
+    assert live(member, scenario) is None
+    assert not member.node.has_stepped_down
+
+
+def test_master_that_loses_its_lock_meanwhile_does_not_step_down(live, registry, member):
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def may_step_down() -> str:
+        asked.set()
+        await goes_on.wait()
+        return ""
+
+    member.node._may_step_down = may_step_down
+
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        asking = asyncio.create_task(member.node.request_stepdown())
+        await asked.wait()
+        registry.revoke("lock")
+        await member.until(Role.STOPPED)
+        goes_on.set()
+        assert await asking == "this member is no master: it is stopped"
+
+    assert isinstance(live(member, scenario), LockNotHeld)
+    assert not member.node.has_stepped_down

@@ -13,6 +13,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.memory import MemoryStore
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.transports.admission import AdmissionLimits
+from pybroker.transports.openwire.session import Sessions
 from pybroker.transports.server import Server
 
 
@@ -52,7 +53,8 @@ def test_a_store_that_fails_to_close_does_not_stop_the_other(broken, ends, monke
 
     async def end() -> None:
         broker = BrokerCore("b", store=store, clock=lambda: 0)
-        node._term = Term(store=store, jobs=jobs, broker=broker, server=Server(limits=AdmissionLimits.of(1)), tasks=[])
+        server = Server(limits=AdmissionLimits.of(1))
+        node._term = Term(store=store, jobs=jobs, broker=broker, server=server, tasks=[], sessions=Sessions())
         await node._perform(Action.CLOSE_STORE)
 
     asyncio.run(end())

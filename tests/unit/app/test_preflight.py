@@ -106,6 +106,13 @@ def test_log_file_that_could_not_be_made_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_program_for_events_that_cannot_be_run_is_refused(tmp_path):
+    program = tmp_path / "program"
+    program.write_text("no program")
+    with pytest.raises(ConfigError, match=f"on_ha_event: {program} is not a program that this user can run"):
+        preflight.check(Config(store="memory:", on_ha_event=str(program), stomp="0", openwire="0"))
+
+
 def test_a_spool_directory_that_is_missing_is_refused(tmp_path):
     gone = tmp_path / "gone"
     with pytest.raises(ConfigError, match=f"spool_directory: {gone} is not a directory that this user can write to"):

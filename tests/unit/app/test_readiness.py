@@ -1,6 +1,5 @@
 """Obstacles that would keep a standby from serving, with real ports of this machine."""
 
-import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.broker.app import readiness
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.readiness import Readiness, find_obstacle
+from pybroker.broker.app.readiness import find_obstacle
 from pybroker.broker.domain.role import Role
-from pybroker.store.members import MemberFile, MemberRecord
+from pybroker.store.members import MemberFile, MemberRecord, read_members
 
 
 @pytest.fixture
@@ -31,6 +29,10 @@ def busy_port(stack: ExitStack) -> int:
 def standby(store: Path, port: int, **settings: object) -> Config:
     store.mkdir(exist_ok=True)
     return Config(store=str(store), stomp=port, openwire="off", **settings)
+
+
+def obstacle_of(config: Config) -> str:
+    return find_obstacle(config, read_members(Path(config.store) / "members"))
 
 
 def publish_master(stack: ExitStack, store: Path, listener: str, host: str = "") -> None:
@@ -54,7 +56,7 @@ def publish_master(stack: ExitStack, store: Path, listener: str, host: str = "")
 def test_port_that_the_master_has_is_no_obstacle(stack: ExitStack, tmp_path: Path, busy_port: int) -> None:
     config = standby(tmp_path, busy_port)
     publish_master(stack, tmp_path, f"stomp://127.0.0.1:{busy_port}")
-    assert not find_obstacle(config)
+    assert not obstacle_of(config)
 
 
 @pytest.mark.parametrize("host", ["", "another.example.org"])
@@ -63,43 +65,21 @@ def test_port_that_another_process_has_is_an_obstacle(
 ) -> None:
     config = standby(tmp_path, busy_port)
     publish_master(stack, tmp_path, f"stomp://127.0.0.1:{busy_port if host else 1}", host)
-    assert find_obstacle(config).startswith(f"stomp: cannot use 127.0.0.1 port {busy_port}: Address already in use")
+    assert obstacle_of(config).startswith(f"stomp: cannot use 127.0.0.1 port {busy_port}: Address already in use")
 
 
 def test_port_beside_a_silent_master_is_not_judged(tmp_path: Path, busy_port: int) -> None:
-    assert not find_obstacle(standby(tmp_path, busy_port))
+    assert not obstacle_of(standby(tmp_path, busy_port))
 
 
 def test_address_of_another_machine_is_an_obstacle(tmp_path: Path) -> None:
-    obstacle = find_obstacle(standby(tmp_path, 61999, bind="192.0.2.1"))
+    obstacle = obstacle_of(standby(tmp_path, 61999, bind="192.0.2.1"))
     assert obstacle.startswith("bind: cannot use 192.0.2.1 port 61999: Cannot assign requested address")
 
 
 def test_tried_port_is_left_free(stack: ExitStack, tmp_path: Path, busy_port: int) -> None:
     config = standby(tmp_path, busy_port)
     stack.close()
-    assert not find_obstacle(config)
+    assert not obstacle_of(config)
     with socket.create_server(("127.0.0.1", busy_port)) as listener:
         assert listener.getsockname()[1] == busy_port
-
-
-def test_obstacle_that_comes_and_goes_is_logged_once_each(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    found = ["taken", "taken", "", ""]
-    caplog.set_level("INFO", logger=readiness.__name__)
-    monkeypatch.setattr(readiness, "TRY_SECONDS", 0)
-    monkeypatch.setattr(readiness, "find_obstacle", lambda config, bind: found.pop(0))
-
-    async def scenario() -> None:
-        watched = Readiness(standby(tmp_path, 1))
-        watching = asyncio.create_task(watched.watch())
-        with pytest.raises(IndexError):  # at the end of the list
-            await watching
-        assert not watched.obstacle
-
-    asyncio.run(scenario())
-    assert [record.message for record in caplog.records] == [
-        "this standby could not serve if it became master now: taken",
-        "this standby could serve again if it became master now",
-    ]

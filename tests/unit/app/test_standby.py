@@ -156,7 +156,7 @@ def test_status_shows_how_far_a_standby_is(member: MemberRecord, expected: str) 
     assert status.as_json()["members"][0]["followed"] == (
         None
         if member.followed is None
-        else {"file_id": 43, "offset": 3_141_592, "at_ms": 1_700_000_060_000, "messages": 1_000_000}
+        else {"file_id": 43, "offset": 3_141_592, "at_ms": 1_700_000_060_000, "messages": 1_000_000, "behind_ms": 0}
     )
 
 

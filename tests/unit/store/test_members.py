@@ -314,7 +314,7 @@ def test_new_field_of_a_part_has_its_default(directory: Path, monkeypatch: pytes
     class NewLoad(Load):
         subscriptions: int = 0
 
-    monkeypatch.setattr(members, "Load", NewLoad)
+    monkeypatch.setitem(members._PARTS, "load", NewLoad)
     found = rewritten(directory).member
     assert found is not None
     assert found.load == NewLoad(connections=3, waiting=1_234, in_flight=5, is_full=True)

@@ -177,8 +177,10 @@ def test_client_that_comes_back_takes_over(world: World) -> None:
     before.send_commands(_begin(before))
     before.send(ORDERS, "c", transaction_id=LocalTransactionId(before.id, 1), response_required=False)
 
+    assert world.sessions.reconnection_count == 0
     after = world.client("c1", failover_reconnect=True)
 
+    assert world.sessions.reconnection_count == 1
     assert before.link.closed
     assert before.session.state is OpenWireState.CLOSED
     assert world.sessions.by_id == {"ID:c1": after.session}
