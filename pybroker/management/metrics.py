@@ -11,7 +11,9 @@ Source: management.md, section 9; the mixin of Grafana for ActiveMQ, and the exa
 
 import asyncio
 import heapq
+import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,12 +31,15 @@ from prometheus_client.registry import Collector
 from pybroker import __version__
 from pybroker.broker.domain.node_requests import DestinationRow, RequestFailed
 from pybroker.broker.domain.role import Role
+from pybroker.management import ha_metrics
 from pybroker.management.link import NodeLink
 from pybroker.management.routes import Route
 from pybroker.management.snapshots import Snapshots
 
 DESTINATIONS_MAX: Final = 1000
 OTHER: Final = "other"
+
+_log = logging.getLogger(__name__)
 
 Value = Callable[[DestinationRow], float]
 
@@ -77,9 +82,14 @@ def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
                 rows = await snapshots.destinations.get()
             except RequestFailed:  # it has just stepped back
                 overview = {name: value for name, value in overview.items() if name != "totals"}
+        try:
+            ha = await snapshots.ha.get()
+        except RequestFailed as error:  # the store does not answer: the other metrics are wanted all the more
+            _log.warning("the metrics are without the state of the pair: %s", error)
+            ha = None
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         obstacle = "" if state is None else state.obstacle
-        text = await asyncio.to_thread(render, overview, rows, obstacle, encode)
+        text = await asyncio.to_thread(render, overview, rows, ha, obstacle, encode)
         return web.Response(body=text, headers={"Content-Type": content_type})
 
     summary = "The metrics for Prometheus, in the format that the header Accept asks for."
@@ -89,12 +99,13 @@ def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
 def render(
     overview: Mapping[str, Any],
     rows: Sequence[DestinationRow],
+    ha: Mapping[str, Any] | None,
     obstacle: str,
     encode: Callable[[CollectorRegistry], bytes],
 ) -> bytes:
     """Return the metrics; takes about 0.1 ms for each destination."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(lambda: _families(overview, rows, obstacle)))
+    registry.register(_Families(lambda: _families(overview, rows, ha, obstacle)))
     ProcessCollector(registry=registry, pid=os.getppid)  # the node's
     return encode(registry)
 
@@ -110,7 +121,9 @@ class _Families(Collector):
         return self._collect()
 
 
-def _families(overview: Mapping[str, Any], rows: Sequence[DestinationRow], obstacle: str) -> Iterator[Metric]:
+def _families(
+    overview: Mapping[str, Any], rows: Sequence[DestinationRow], ha: Mapping[str, Any] | None, obstacle: str
+) -> Iterator[Metric]:
     yield InfoMetricFamily(
         "pybroker_build",
         "The version of pybroker",
@@ -121,8 +134,13 @@ def _families(overview: Mapping[str, Any], rows: Sequence[DestinationRow], obsta
     for each in Role:
         roles.add_metric([each.value.lower()], each is role)
     yield roles
-    yield _gauge("pybroker_standby_ready", "1 if this standby could take over", role is Role.STANDBY and not obstacle)
+    if role is Role.STANDBY:
+        is_ready = not obstacle and (ha is None or ha_metrics.own_member(ha).get("standby_ready") is not False)
+        yield _gauge("pybroker_standby_ready", "1 if this standby could take over", is_ready)
     yield _gauge("pybroker_role_since_seconds", "When it took its role", overview["since_ms"] / 1000)
+    yield _gauge("pybroker_ha_known", "1 if the state of the pair could be read from the store", ha is not None)
+    if ha is not None:
+        yield from ha_metrics.families(ha, time.time())
     if "totals" in overview:
         yield from _of_broker(overview, rows)
         yield from _of_destinations(rows)

@@ -72,7 +72,14 @@ _TYPES: Final = {"queue": "QUEUE", "topic": "TOPIC"}
 
 def routes(link: NodeLink) -> Sequence[Route]:
     """Return the routes."""
-    return [*_of_messages(link), *_of_destinations(link), *_of_clients(link), *_of_transactions(link), *_of_jobs(link)]
+    return [
+        *_of_messages(link),
+        *_of_destinations(link),
+        *_of_clients(link),
+        *_of_transactions(link),
+        *_of_jobs(link),
+        _of_pair(link),
+    ]
 
 
 # ---------------------------------------------------------------- messages
@@ -303,6 +310,20 @@ async def _remove_job(link: NodeLink, request: web.Request) -> web.StreamRespons
     due = None if text is None else whole(request.query, "next_time_ms", 0, 0, 1 << 53)
     answer = await link.ask("remove_job", job_id=request.match_info["name"], next_time=due, **_actor(request))
     return json_answer(answer.result)
+
+
+# ---------------------------------------------------------------- the pair
+
+
+def _of_pair(link: NodeLink) -> Route:
+    force = {"force": {"type": "boolean", "description": "Even if no standby would take over."}}
+    summary = "Have the master give its lock to a standby, and stand by itself."
+    return _post(f"{API}/stepdown", partial(_step_down, link), summary, force, role=ManagementRole.ADMIN)
+
+
+async def _step_down(link: NodeLink, request: web.Request) -> web.StreamResponse:
+    force = bool(_optional(await _body(request, ("force",)), "force", bool))
+    return json_answer((await link.ask("step_down", force=force, **_actor(request))).result)
 
 
 # ---------------------------------------------------------------- requests

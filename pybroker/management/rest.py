@@ -69,8 +69,15 @@ def routes(snapshots: Snapshots, rates_of: RatesOf) -> Sequence[Route]:
         Route(
             method="GET",
             path=f"{API}/overview",
-            handler=_overview(snapshots),
+            handler=_shared(snapshots.overview),
             summary="The member, and the totals of its broker if it is the master.",
+            answer={"type": "object"},
+        ),
+        Route(
+            method="GET",
+            path=f"{API}/ha",
+            handler=_shared(snapshots.ha),
+            summary="The state of the pair: members, lock, lag, what is wrong, and what has happened.",
             answer={"type": "object"},
         ),
         *_of_destinations(snapshots, rates_of, "queue", "QUEUE"),
@@ -104,9 +111,9 @@ async def _whoami(request: web.Request) -> web.StreamResponse:
     return json_answer({"user": visitor.user, "role": visitor.role.name.lower()})
 
 
-def _overview(snapshots: Snapshots) -> Handler:
+def _shared(shared: Shared[Mapping[str, Any]]) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
-        return json_answer(await snapshots.overview.get())
+        return json_answer(await shared.get())
 
     return answer
 

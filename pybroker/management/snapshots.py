@@ -17,6 +17,9 @@ from pybroker.management.link import NodeLink
 FRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 5.0
 
+HA_SECONDS: Final = 1.0
+"""The age up to which the state of the pair is good: it is read from the store."""
+
 OVERVIEW_SECONDS: Final = 0.25
 """The age up to which the overview is good: it has the role, and is short."""
 
@@ -77,6 +80,7 @@ class Snapshots:
         connections: the open connections.
         consumers: the consumers.
         subscriptions: the durable subscriptions, with or without a consumer.
+        ha: the state of the pair; see `app.ha_state`.
     """
 
     def __init__(self, link: NodeLink) -> None:
@@ -85,6 +89,7 @@ class Snapshots:
         self.destinations: Shared[Sequence[DestinationRow]] = Shared(self._destinations)
         self.connections: Shared[Sequence[ConnectionRow]] = Shared(self._connections)
         self.consumers: Shared[Sequence[ConsumerRow]] = Shared(self._consumers)
+        self.ha: Shared[Mapping[str, Any]] = Shared(self._ha, HA_SECONDS, HA_SECONDS)
         self.subscriptions: Shared[Sequence[SubscriptionRow]] = Shared(self._subscriptions)
 
     async def destination(self, destination_type: str, name: str) -> DestinationRow | None:
@@ -94,6 +99,10 @@ class Snapshots:
 
     async def _overview(self) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = (await self._link.ask("overview")).result
+        return answer
+
+    async def _ha(self) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = (await self._link.ask("ha")).result
         return answer
 
     async def _destinations(self) -> Sequence[DestinationRow]:

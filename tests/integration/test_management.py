@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,17 @@ def get(url: str, path: str, login: str = "", context: ssl.SSLContext | None = N
         with error:
             status, text = error.code, error.read().decode()
     return status, json.loads(text) if text.startswith(("{", "[")) else text
+
+
+def post(url: str, path: str) -> tuple[int, Any]:
+    """Return status and answer of a request that changes something."""
+    request = urllib.request.Request(url + path, b"{}", {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
 
 
 def wait_for(ask: Callable[[], Any], is_reached: Callable[[Any], bool]) -> Any:
@@ -89,6 +101,34 @@ def test_both_members_answer_and_only_the_master_has_queues(tmp_path: Path) -> N
         master.kill()
         wait_for(lambda: get(second, "/api/v1/overview")[1]["role"], lambda role: role == "MASTER")
         assert get(second, "/api/v1/queues")[0] == 200
+
+
+def test_either_member_shows_the_pair_and_the_master_steps_down(tmp_path: Path) -> None:
+    with Pair(tmp_path / "store", *OPTIONS) as pair:
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        first, second = url_of(master), url_of(standby)
+
+        def state(url: str) -> Any:
+            return get(url, "/api/v1/ha")[1]
+
+        def shows_both(found: Any) -> bool:
+            return [each["role"] for each in found.get("members", ())].count("STANDBY") == 1 and bool(found["master"])
+
+        for url, name in ((first, master.name), (second, standby.name)):
+            found = wait_for(partial(state, url), shows_both)
+            assert (found["name"], found["master"], found["lock"]["holder"]) == (name, master.name, master.name)
+        wait_for(lambda: get(second, "/metrics")[1], lambda text: "pybroker_standby_ready 1.0" in text)
+        metrics = get(second, "/metrics")[1]
+        assert f'pybroker_lock_holder_info{{holder="{master.name}"}} 1.0' in metrics
+        assert 'pybroker_members{state="standby"} 1.0' in metrics
+        assert "pybroker_standby_lag_bytes" in metrics
+        assert "pybroker_lock_held 0.0" in metrics
+        assert "pybroker_lock_held 1.0" in get(first, "/metrics")[1]
+        assert post(second, "/api/v1/stepdown") == (409, {"error": "this member is no master: it is standby"})
+        wait_for(lambda: post(first, "/api/v1/stepdown")[0], lambda status: status == 200)
+        wait_for(lambda: state(first), lambda found: found.get("master") == standby.name)
+        master.wait_for("audit: 'anonymous' from 127.0.0.1 had the master step down")
+        assert [each["member"] for each in state(first)["promotions"]][:1] == [standby.name]
 
 
 def test_users_have_the_roles_of_their_groups(start: Start, tmp_path: Path) -> None:

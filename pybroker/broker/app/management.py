@@ -21,6 +21,7 @@ from typing import Any, Final
 import pybroker
 from pybroker.broker.app.binding import bind
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.ha_state import HaState
 from pybroker.broker.app.machine import MACHINE
 from pybroker.broker.app.management_link import ManagementLink
 from pybroker.broker.app.management_logins import ManagementLogins
@@ -79,10 +80,10 @@ class Management:
         self._role = Role.STANDBY
         self._link: ManagementLink | None = None
 
-    def manage(self, node: Node) -> None:
-        """Answer requests about a run of this member, from now on."""
+    def manage(self, node: Node, ha_state: Callable[[], HaState]) -> None:
+        """Answer requests about a run of this member, from now on; `ha_state` returns the state of the pair."""
         self.obstacle = node.obstacle
-        self._answers.node = node
+        self._answers.manage(node, ha_state)
 
     def publish(self, role: Role, listeners: list[str], epoch: int) -> None:
         """Tell the node's role, now and from now on."""
@@ -96,6 +97,7 @@ class Management:
             for port in self._ports.values():
                 stack.enter_context(port)
             stack.callback(self._logins.close)
+            stack.callback(self._answers.ha.close)
             while True:
                 began_at = time.monotonic()
                 try:

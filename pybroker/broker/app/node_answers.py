@@ -17,6 +17,8 @@ from typing import Any, Final, TypeVar
 
 from pybroker import __version__
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.ha_answers import HaAnswers
+from pybroker.broker.app.ha_state import HaState
 from pybroker.broker.app.management_logins import ManagementLogins
 from pybroker.broker.app.node import Node, Term
 from pybroker.broker.app.operation_answers import OperationAnswers
@@ -51,11 +53,13 @@ class NodeAnswers:
 
     Attributes:
         node: the present run of the member; None before the first.
+        ha: the answers about the pair.
     """
 
     def __init__(self, config: Config, logins: ManagementLogins) -> None:
         """Create it without a node; `logins` decides who may ask."""
         self.node: Node | None = None
+        self.ha = HaAnswers(config.name or socket.gethostname())
         self._config = config
         self._logins = logins
         self._methods: Final[Mapping[str, Method]] = {
@@ -67,7 +71,13 @@ class NodeAnswers:
             "consumers": self._consumers,
             "subscriptions": self._subscriptions,
             **OperationAnswers(self._serving).methods,
+            **self.ha.methods,
         }
+
+    def manage(self, node: Node, ha_state: Callable[[], HaState]) -> None:
+        """Answer about a run of the member from now on; `ha_state` returns the state of the pair."""
+        self.node = self.ha.node = node
+        self.ha.read = ha_state
 
     async def answer(self, method: str, arguments: Arguments, send: SendRows) -> object:
         """Return the result of a request, after its rows were sent.

@@ -224,7 +224,7 @@ async def _run_repeatedly(
         if isinstance(entry, Presence):
             entry.obstacle = node.obstacle
         if management is not None:
-            management.manage(node)
+            management.manage(node, member.ha_state)
         if notifier is not None:
             notifier.node = node
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -43,7 +43,12 @@ ROWS = [
 
 def scrape(accept: str = "") -> str:
     async def run() -> str:
-        async with site({"overview": lambda _: MASTER, "destinations": lambda _: ROWS}) as there:
+        answers = {
+            "overview": lambda _: MASTER,
+            "destinations": lambda _: ROWS,
+            "ha": lambda _: HA | {"reconnections": 4},
+        }
+        async with site(answers) as there:
             status, _, text = await there.ask_raw("/metrics", Accept=accept)
             assert status == 200
             return text
@@ -103,3 +108,62 @@ def test_only_the_busiest_have_series_of_their_own(monkeypatch: pytest.MonkeyPat
     assert ("activemq_queue_average_enqueue_time", "other") not in found
     assert found["activemq_topic_enqueue_count", "T"] == 6
     assert found["pybroker_metrics_dropped_destinations", ""] == 2
+
+
+HA: dict[str, Any] = {
+    "name": "b",
+    "state": "degraded",
+    "last_clean_check_ms": 9000,
+    "disk_free_bytes": 77,
+    "reconnections": None,
+    "lock": {"is_held": True, "holder": "a", "held_since_ms": 1000, "confirmed_ms": 2000},
+    "promotions": [{"at_ms": 5000, "total_ms": 250}],
+    "members": [
+        {"name": "a", "role": "MASTER", "is_alive": True, "is_silent": True, "obstacles": [], "warnings": ["w"]},
+        {
+            "name": "b",
+            "role": "STANDBY",
+            "is_alive": True,
+            "is_silent": False,
+            "obstacles": ["o"],
+            "warnings": [],
+            "lag_bytes": 5,
+            "lag_seconds": 0.5,
+            "standby_ready": False,
+            "promotion_count": 3,
+        },
+        {"name": "c", "role": "STANDBY", "is_alive": False, "is_silent": False, "obstacles": [], "warnings": []},
+    ],
+}
+
+
+def test_a_standby_has_the_state_of_the_pair() -> None:
+    standby = {"broker_name": "b", "role": "STANDBY", "since_ms": 0}
+
+    async def run() -> str:
+        async with site({"overview": lambda _: standby, "ha": lambda _: HA}) as there:
+            return (await there.ask_raw("/metrics"))[2]
+
+    text = asyncio.run(run())
+    found = samples(text)
+    assert 'pybroker_members{state="master"} 1.0' in text
+    assert 'pybroker_members{state="standby"} 1.0' in text
+    assert 'pybroker_members{state="silent"} 1.0' in text
+    assert 'pybroker_members{state="degraded"} 2.0' in text
+    assert 'pybroker_lock_holder_info{holder="a"} 1.0' in text
+    expected = {
+        "pybroker_standby_ready": 0,
+        "pybroker_degraded": 1,
+        "pybroker_lock_held": 0,
+        "pybroker_standby_lag_bytes": 5,
+        "pybroker_standby_lag_seconds": 0.5,
+        "pybroker_ha_last_check_timestamp_seconds": 9,
+        "pybroker_disk_free_bytes": 77,
+        "pybroker_promotions_total": 3,
+        "pybroker_promotion_last_duration_seconds": 0.25,
+        "pybroker_promotion_last_timestamp_seconds": 5,
+        "pybroker_ha_known": 1,
+    }
+    assert {name: found[name, ""] for name in expected} == expected
+    assert ("pybroker_client_reconnects_total", "") not in found
+    assert found["pybroker_lock_age_seconds", ""] > found["pybroker_lock_last_confirmed_seconds", ""] > 0
