@@ -488,6 +488,8 @@ class BrokerOperations:
         """Carry out steps that change something, which is logged."""
 
         def report(error: BrokerError | None) -> None:
+            if error is None and source.is_closed:
+                error = InvalidDestination(f"{source.destination} was deleted meanwhile")
             reason = str(error) if error is not None else "cancelled" if operation.is_cancelled else None
             audit.operated(actor.user, actor.address, act, str(source.destination), operation.affected, reason)
             _report(operation, source, done, error)

@@ -30,6 +30,7 @@ from pybroker.broker.domain.operations import (
 from pybroker.store.memory import MemoryStore
 from tests.unit.core.conftest import Inbox, World
 from tests.unit.core.operators import ACTOR, TARGET, Loop, Operator, Q, error_of, names_of, operated
+from tests.unit.core.spools import MemorySpool
 from tests.unit.core.test_delivered import Disk, filled, started
 
 
@@ -515,6 +516,7 @@ def test_a_queue_that_is_deleted_meanwhile_ends_a_move(operator: Operator) -> No
     operator.loop.turn()
     operator.world.broker.remove_destination(Q)
     result = operator.result()
+    assert "was deleted meanwhile" in str(error_of(result))
     assert 0 < result.affected < 5100
     assert len(operator.names(TARGET)) == result.affected
 
@@ -553,6 +555,61 @@ def test_an_error_within_a_piece_leaves_its_messages_where_they_were(
     assert "carrying out an operation" in caplog.text
     assert operator.names(TARGET) + operator.names() == numbers(*range(100))
     assert consumed(operator.world, "queue://Q") == numbers(*range(result.affected, 100))
+
+
+# ---------------------------------------------------------------- messages in the spool
+
+
+@pytest.fixture
+def spooled() -> Operator:
+    """An operator of a queue with the messages 0 to 99, of which every other one goes to the spool."""
+    operator = operated(MemoryStore(supports_paging=True), memory_limit=20_000, producer_flow_control=False)
+    spool = operator.world.broker.usage.paging.spool = MemorySpool()
+    client = operator.world.client()
+    for number in range(100):
+        client.send("queue://Q", str(number), persistent=number % 2 == 0, properties={"n": number})
+        operator.loop.run()
+        spool.work()
+    assert len(spool.messages) > 30
+    return operator
+
+
+def spool_of(operator: Operator) -> MemorySpool:
+    spool = operator.world.broker.usage.paging.spool
+    assert isinstance(spool, MemorySpool)
+    return spool
+
+
+def test_spooled_messages_are_shown_in_their_places(spooled: Operator) -> None:
+    assert spooled.names() == numbers(*range(100))
+    assert names_of(spooled.browse(selector="n > 96")) == ["97", "98", "99"]
+    wanted = spooled.browse().messages[71]
+    found = spooled.message(wanted.message.message_id)
+    assert found is not None
+    assert (found.position, found.message.data) == (wanted.position, wanted.message.data)
+
+
+def test_spooled_messages_are_removed_from_the_spool_unread(spooled: Operator) -> None:
+    reads = spool_of(spooled).read_count
+    assert spooled.remove().affected == 100
+    assert (spool_of(spooled).messages, spool_of(spooled).read_count) == ({}, reads)
+    assert spooled.world.broker.queues[Q].usage.used == 0
+
+
+def test_spooled_messages_are_removed_by_ids_and_by_a_selector(spooled: Operator) -> None:
+    wanted = frozenset(ids(spooled)[60:70])
+    assert spooled.remove(MessageSelection(message_ids=wanted)).affected == 10
+    assert spooled.remove(MessageSelection(selector="n >= 80")).affected == 20
+    assert spooled.names() == numbers(*range(60), *range(70, 80))
+
+
+def test_spooled_messages_are_moved_in_their_order(spooled: Operator) -> None:
+    wanted = frozenset(ids(spooled)[60:70])
+    assert spooled.move(MessageSelection(message_ids=wanted)).affected == 10
+    assert spooled.move().affected == 90
+    spool_of(spooled).work()
+    assert spooled.names(TARGET) == numbers(*range(60, 70), *range(60), *range(70, 100))
+    assert spooled.names() == []
 
 
 # ---------------------------------------------------------------- the end of the broker, limits, the log
