@@ -28,6 +28,7 @@ from pybroker.broker.domain.operations import (
     PageLimits,
 )
 from pybroker.store.memory import MemoryStore
+from tests.compiled import interpreted
 from tests.unit.core.conftest import Inbox, World
 from tests.unit.core.operators import ACTOR, TARGET, Loop, Operator, Q, error_of, names_of, operated
 from tests.unit.core.spools import MemorySpool
@@ -536,6 +537,7 @@ def test_messages_in_transit_are_seen_only_once_they_are_on_disk() -> None:
     assert operator.result().affected == 5
 
 
+@interpreted
 def test_an_error_within_a_piece_leaves_its_messages_where_they_were(
     operator: Operator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
