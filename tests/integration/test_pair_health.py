@@ -426,7 +426,7 @@ def test_standby_of_an_activemq_is_well(member: Start, store: Path, activemq_cla
         standby = member("b", wait_for=WAITING)
         with contextlib.closing(StompClient(master.stomp)) as client:
             deadline = time.monotonic() + START_SECONDS
-            while (last := state(store))["members"][0]["checked_ms"] < began_ms + 7_000:
+            while ((last := state(store))["members"][0]["checked_ms"] or 0) < began_ms + 7_000:
                 client.request("SEND", b"x", destination="/queue/Q", persistent="true")
                 assert time.monotonic() < deadline
         assert (last["state"], last["lock"]["holder"]) == ("healthy", "another process")
