@@ -137,6 +137,7 @@ def to_send(destination: Destination, fields: Mapping[str, Any], now_ms: int) ->
 
     Raises:
         RequestFailed: a field cannot be used; names it.
+        UnencodableOpenWire: a name or header is too long.
     """
     body_type = fields.get("body_type", "text")
     makers: Mapping[str, Callable[[Any], tuple[MessageType, bytes | None]]] = {
@@ -144,7 +145,7 @@ def to_send(destination: Destination, fields: Mapping[str, Any], now_ms: int) ->
         "bytes": _bytes_body,
         "map": _map_body,
     }
-    if body_type not in makers:
+    if not isinstance(body_type, str) or body_type not in makers:
         raise RequestFailed(HTTPStatus.BAD_REQUEST, f"body_type is one of {', '.join(makers)}")
     kind, content = makers[body_type](fields.get("body"))
     lives_ms = _whole(fields, "time_to_live_ms", 0, 1 << 53)

@@ -16,6 +16,7 @@ from aiohttp import web
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.node_requests import BranchRow, BrowsedRow, JobRow, ManagementRole, RequestFailed
+from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.operations import FROM_THE_BEGINNING
 from pybroker.management.link import NodeLink
 from pybroker.management.messages import BODIES, message_json, to_send
@@ -187,7 +188,10 @@ async def _carry_out(link: NodeLink, request: web.Request, **arguments: Any) -> 
 
 async def _send(link: NodeLink, kind: str, request: web.Request) -> web.StreamResponse:
     fields = await _body(request, tuple(_SEND))
-    data = to_send(_destination(kind, request.match_info["name"]), fields, round(time.time() * 1000))
+    try:
+        data = to_send(_destination(kind, request.match_info["name"]), fields, round(time.time() * 1000))
+    except UnencodableOpenWire as error:
+        raise RequestFailed(HTTPStatus.BAD_REQUEST, str(error)) from error
     return json_answer((await link.ask("send", data=data, **_actor(request))).result)
 
 

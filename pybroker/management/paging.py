@@ -11,6 +11,9 @@ from pybroker.management.routes import Parameter
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 1000
 
+_DIGITS_MAX: Final = 19
+"""The digits of the largest number of 64 bits."""
+
 ItemT = TypeVar("ItemT")
 
 ValueOf = Callable[[ItemT, str], Any]
@@ -113,6 +116,6 @@ def whole(query: Mapping[str, str], name: str, default: int, least: int, most: i
     text = query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX and least <= int(text) <= most):
         raise RequestFailed(HTTPStatus.BAD_REQUEST, f"{name} is a number from {least} to {most}, not {text[:20]!r}")
     return int(text)

@@ -135,6 +135,7 @@ def test_a_message_to_send() -> None:
         ({"body": [], "body_type": "map"}, "the body of a map message is an object"),
         ({"body": {"a": {}}, "body_type": "map"}, "the body of a map message is an object"),
         ({"body_type": "object"}, "body_type is one of text, bytes, map"),
+        ({"body_type": ["text"]}, "body_type is one of text, bytes, map"),
         ({"priority": 10}, "priority is a number from 0 to 9"),
         ({"priority": True}, "priority is a number"),
         ({"time_to_live_ms": -1}, "time_to_live_ms is a number from 0"),

@@ -237,3 +237,31 @@ def test_the_metrics_of_a_standby_have_no_destinations() -> None:
             assert "activemq_" not in text
 
     asyncio.run(run())
+
+
+def test_times_are_accepted_where_they_are_returned() -> None:
+    asked: list[Mapping[str, Any]] = []
+
+    def jobs(arguments: Mapping[str, Any]) -> Any:
+        asked.append(arguments)
+        return {"total": 2, "cursor": [1795758064123, "ID:a:1"]}
+
+    def remove_job(arguments: Mapping[str, Any]) -> Any:
+        asked.append(arguments)
+        return {"removed": 1}
+
+    async def run() -> None:
+        async with site({"jobs": jobs, "remove_job": remove_job}) as there:
+            _, page = await there.ask("/api/v1/jobs")
+            assert (await there.ask(f"/api/v1/jobs?after={page['cursor']}"))[0] == 200
+            assert (await there.ask("/api/v1/jobs/ID:a:1?next_time_ms=1795758064123", "DELETE"))[0] == 200
+
+    asyncio.run(run())
+    assert asked[1]["cursor"] == [1795758064123, "ID:a:1"]
+    assert asked[2]["next_time"] == 1795758064123
+
+
+def test_a_message_with_a_header_that_is_too_long_is_refused() -> None:
+    status, answer = ask("/api/v1/queues/a/messages", method="POST", body={"group_id": "x" * 70_000})
+    assert (status, answer["error"][:26]) == (400, "a string of 70000 bytes: n")
+    assert ask("/api/v1/queues/a/messages", method="POST", body={"properties": {"x" * 70_000: 1}})[0] == 400
