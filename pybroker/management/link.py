@@ -7,10 +7,11 @@ import asyncio
 import json
 import logging
 import socket
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self, cast
 
-from pybroker.broker.domain.node_requests import ANSWER_BYTES_MAX, RequestFailed
+from pybroker.broker.domain.node_requests import ANSWER_BYTES_MAX, ANSWERS_MAX, REQUEST_BYTES_MAX, RequestFailed
 from pybroker.broker.domain.node_state import NodeState
 from pybroker.management.setup import Setup
 
@@ -53,6 +54,7 @@ class NodeLink(asyncio.Protocol):
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._input = bytearray()
         self._waiting: dict[int, _AwaitedAnswer] = {}
+        self._may_ask = asyncio.Semaphore(ANSWERS_MAX)
         self._last_number = 0
 
     @classmethod
@@ -62,15 +64,25 @@ class NodeLink(asyncio.Protocol):
         return link
 
     async def ask(self, method: str, **arguments: Any) -> Answer:
-        """Return the node's answer to a request.
+        """Return the node's answer to a request; of more than `ANSWERS_MAX` at a time the last ones wait.
+
+        They wait here: signs of life, and what ends a request, go to the node meanwhile.
 
         Raises:
             RequestFailed: the node refuses it, cannot answer it now, or hangs.
         """
+        async with self._may_ask:
+            return await self._ask(method, arguments)
+
+    async def _ask(self, method: str, arguments: Mapping[str, Any]) -> Answer:
         self._last_number = number = self._last_number + 1
+        line = _encoded({"id": number, "method": method, "arguments": arguments})
+        if len(line) > REQUEST_BYTES_MAX:
+            text = f"the request takes {len(line):,} bytes for the member, of {REQUEST_BYTES_MAX:,} at most"
+            raise RequestFailed(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
         waiting = self._waiting[number] = _AwaitedAnswer(self._loop)
         try:
-            self._write({"id": number, "method": method, "arguments": arguments})
+            self._transport.write(line)
             while not waiting.done.done():
                 waiting.heard.clear()
                 async with asyncio.timeout(ANSWER_SECONDS):
@@ -133,12 +145,17 @@ class NodeLink(asyncio.Protocol):
             waiting.heard.set()
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._transport.write(json.dumps(line).encode() + b"\n")
+        self._transport.write(_encoded(line))
 
     def _give_sign(self) -> None:
         if not self._transport.get_write_buffer_size():  # else the node hangs, and a sign is waiting
             self._transport.write(SIGN)
         self._timer = self._loop.call_later(SIGN_SECONDS, self._give_sign)
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
+    """Return a line; characters are not escaped, which would make it up to three times as long."""
+    return json.dumps(line, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
 
 
 class NodeLog(logging.Handler):

@@ -1,7 +1,7 @@
 """The node's end of the link to its management process: tells it the state, and answers its requests.
 
-See `domain.node_state` and `domain.node_requests` for the lines. `ANSWERS_MAX` requests are answered at a time; further
-ones wait for one of them to end, and so does the process with all that comes behind.
+See `domain.node_state` and `domain.node_requests` for the lines. The process has `ANSWERS_MAX` requests answered at a
+time. It is always read, as its signs of life, and what ends a request, come behind those that wait for a disk.
 """
 
 import asyncio
@@ -18,8 +18,6 @@ from pybroker.broker.app.request_types import Arguments
 from pybroker.broker.domain.errors import BrokerError, InvalidDestination, InvalidSelector, MalformedData
 from pybroker.broker.domain.node_requests import REQUEST_BYTES_MAX, RequestFailed
 from pybroker.broker.domain.node_state import LINE_BYTES_MAX, NodeState
-
-ANSWERS_MAX: Final = 100
 
 _LOG_CHARACTERS_MAX: Final = 4000
 
@@ -108,13 +106,9 @@ class ManagementLink(asyncio.Protocol):
         number = line["id"]
         task = self._tasks[number] = asyncio.create_task(self._answer(number, line["method"], line["arguments"]))
         task.add_done_callback(partial(self._answered, number))
-        if len(self._tasks) >= ANSWERS_MAX:
-            self._transport.pause_reading()
 
     def _answered(self, number: int, task: "asyncio.Task[None]") -> None:
         del self._tasks[number]
-        if len(self._tasks) < ANSWERS_MAX and not self.has_ended:
-            self._transport.resume_reading()
 
     async def _answer(self, number: int, method: str, arguments: Arguments) -> None:
         send = partial(self._send_rows, number)

@@ -25,6 +25,9 @@ REQUEST_BYTES_MAX: Final = 4 << 20
 
 ANSWER_BYTES_MAX: Final = 16 << 20
 
+ANSWERS_MAX: Final = 100
+"""Requests that a process has the node answer at a time."""
+
 
 class ManagementRole(enum.IntEnum):
     """The role of a user in management; a higher one has the rights of the lower ones."""

@@ -11,14 +11,14 @@ import pytest
 
 from pybroker.broker.app import node_answers
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.management_link import ANSWERS_MAX, ManagementLink
+from pybroker.broker.app.management_link import ManagementLink
 from pybroker.broker.app.node_answers import NodeAnswers
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import InvalidSelector, StoreUnavailable
-from pybroker.broker.domain.node_requests import REQUEST_BYTES_MAX, RequestFailed
+from pybroker.broker.domain.node_requests import ANSWERS_MAX, REQUEST_BYTES_MAX, RequestFailed
 from pybroker.broker.domain.role import Role
-from pybroker.management.link import NodeLink
+from pybroker.management.link import SIGN, NodeLink
 from pybroker.store.memory import MemoryStore
 
 SECONDS = 10.0
@@ -124,6 +124,11 @@ def test_an_error_becomes_a_status_and_a_sentence(error: Exception, status: int,
     assert raised.value.status == status
 
 
+async def _until(is_reached: Callable[[], bool]) -> None:
+    while not is_reached():  # within the time limit of `Linked`
+        await asyncio.sleep(0)
+
+
 def test_one_that_is_cancelled_is_cancelled_in_the_node() -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 
@@ -175,7 +180,44 @@ def test_more_requests_than_are_answered_at_a_time_wait() -> None:
 
     asyncio.run(Linked(answer).run(use))
     assert running[0] == 0
-    assert most[0] >= ANSWERS_MAX
+    assert most[0] == ANSWERS_MAX
+
+
+def test_signs_of_life_come_behind_as_many_requests_as_may_hang() -> None:
+    hanging: list[int] = [0]
+
+    async def answer(*_: Any) -> Any:
+        hanging[0] += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            hanging[0] -= 1
+
+    async def use(process: NodeLink, link: ManagementLink) -> None:
+        asking = [asyncio.create_task(process.ask("x")) for _ in range(2 * ANSWERS_MAX)]
+        await _until(lambda: hanging[0] == ANSWERS_MAX)
+        link.heard_at = 0.0
+        process._transport.write(SIGN)
+        await _until(lambda: link.heard_at > 0)
+        for each in asking:
+            each.cancel()
+        await _until(lambda: not hanging[0])
+
+    asyncio.run(Linked(answer).run(use))
+
+
+def test_a_request_is_no_longer_than_a_line_may_be() -> None:
+    async def answer(_method: str, arguments: Any, _send: Any) -> Any:
+        return [len(arguments["text"]), arguments["text"][-1]]
+
+    async def use(process: NodeLink, link: ManagementLink) -> None:
+        longest = "é" * (REQUEST_BYTES_MAX // 2 - 100) + "\ud800"
+        assert (await process.ask("x", text=longest)).result == [len(longest), "\ud800"]
+        with pytest.raises(RequestFailed, match="the request takes"):
+            await process.ask("x", text=longest + "é" * 100)
+        assert (await process.ask("x", text="\n")).result == [1, "\n"]
+
+    asyncio.run(Linked(answer).run(use))
 
 
 def test_a_line_that_is_too_long_ends_the_process() -> None:
