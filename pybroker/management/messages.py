@@ -8,6 +8,7 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -22,6 +23,7 @@ PREVIEW_MAX: Final = 1000
 """Characters of a text, bytes of another body, or values of a map or stream."""
 
 BODY_MAX: Final = 16 << 20
+"""As much of a body. What compressed bodies inflate to is limited to that together: some bytes may become gigabytes."""
 
 CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
 
@@ -37,8 +39,52 @@ BODIES: Final = ("none", "preview", "full")
 """How much of a body is wanted."""
 
 
+def browsed_rows(rows: Sequence[Sequence[Any]]) -> list[BrowsedRow]:
+    """Return browsed messages, each with all pieces of its data."""
+    found: list[tuple[BrowsedRow, list[str]]] = []
+    for row in rows:
+        if len(row) == 1:
+            found[-1][1].append(row[0])
+        else:
+            browsed = BrowsedRow(*row)
+            found.append((browsed, [browsed.data]))
+    return [browsed._replace(data="".join(pieces)) for browsed, pieces in found]
+
+
+def page_json(rows: Sequence[BrowsedRow], body: str) -> list[dict[str, Any]]:
+    """Return browsed messages, as `message_json` does."""
+    inflation = _Inflation(is_kept=body == "full")
+    return [_json_of(row, body, inflation) for row in rows]
+
+
 def message_json(row: BrowsedRow, body: str) -> dict[str, Any]:
     """Return a browsed message with as much of its body as one of `BODIES` says; takes milliseconds for a large one."""
+    return page_json([row], body)[0]
+
+
+class _Inflation:
+    """Inflates the bodies of one answer."""
+
+    def __init__(self, *, is_kept: bool) -> None:
+        """Begin; `is_kept` is True if the answer has them whole."""
+        self._left = BODY_MAX
+        self._is_kept = is_kept
+
+    def inflated(self, message: OpenWireMessage) -> OpenWireMessage:
+        """Return a message whose content is not compressed.
+
+        Raises:
+            MalformedOpenWire: it does not inflate, or to more than may be.
+        """
+        if not message.compressed:
+            return message
+        content = message.body_bytes(self._left)
+        if self._is_kept:
+            self._left -= len(content)
+        return replace(message, content=content, compressed=False)
+
+
+def _json_of(row: BrowsedRow, body: str, inflation: _Inflation) -> dict[str, Any]:
     data = base64.b64decode(row.data)
     holder = row.holder
     found: dict[str, Any] = {
@@ -49,14 +95,15 @@ def message_json(row: BrowsedRow, body: str) -> dict[str, Any]:
         "holder": None
         if holder is None
         else dict(zip(("connection_id", "client_id", "consumer_id"), holder, strict=True)),
-        "size": len(data),
+        "size": row.size,
     }
     try:
         message = decode(data)
         properties = {name: plain(value) for name, value in message.properties.items()}
     except BrokerError as error:
         return found | {"body_type": "damaged", "body": None, "body_is_cut": False, "error": str(error)}
-    return found | _headers(message) | {"properties": properties} | _body(message, body) | _cause(properties)
+    shown = _body(message, body, inflation) if len(data) == row.size else {"body": None, "body_is_cut": True}
+    return found | _headers(message) | {"properties": properties} | shown | _cause(properties)
 
 
 def _headers(message: OpenWireMessage) -> dict[str, Any]:
@@ -77,11 +124,12 @@ def _headers(message: OpenWireMessage) -> dict[str, Any]:
     }
 
 
-def _body(message: OpenWireMessage, wanted: str) -> dict[str, Any]:
+def _body(message: OpenWireMessage, wanted: str, inflation: _Inflation) -> dict[str, Any]:
     if wanted == "none":
         return {"body": None, "body_is_cut": message.content is not None}
     limit = PREVIEW_MAX if wanted == "preview" else BODY_MAX
     try:
+        message = inflation.inflated(message)
         match message.type:
             case MessageType.TEXT:
                 text = message.text()

@@ -1,6 +1,8 @@
 """What operators do over HTTP, on a real broker: browse, send, purge, move, retry, pause, delete, cut off."""
 
+import base64
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -209,3 +211,22 @@ def test_what_cannot_be_done_is_one_sentence(
     found, answer = api.ask(method, path, body)
     assert (found, list(answer)) == (status, ["error"])
     assert word in answer["error"]
+
+
+@pytest.mark.parametrize("size", [1 << 20, 20 << 20])
+def test_large_messages(api: Api, stomp_port: int, size: int) -> None:
+    """They go to the management process in pieces; of more than 16 MB its body is left out."""
+    with socket.create_connection(("127.0.0.1", stomp_port), timeout=SECONDS) as client:
+        client.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+        head = f"SEND\ndestination:/queue/LARGE\nn:1\nreceipt:1\ncontent-length:{size}\n\n".encode()
+        client.sendall(head + b"x" * size + b"\0DISCONNECT\nreceipt:2\n\n\0")
+        while client.recv(1 << 10):
+            pass
+    (found,) = api.done("GET", "/queues/LARGE/messages")["messages"]
+    assert found["size"] > size
+    assert (found["properties"]["n"], found["body_is_cut"]) == ("1", True)
+    whole = api.done("GET", f"/queues/LARGE/messages/{quote(found['message_id'], safe='')}")
+    is_shown = size < 16 << 20
+    assert whole["body"] == (base64.b64encode(b"x" * size).decode() if is_shown else None)
+    assert whole["body_is_cut"] is not is_shown
+    assert api.done("POST", "/queues/LARGE/purge", {})["affected"] == 1

@@ -29,6 +29,10 @@ ANSWERS_MAX: Final = 100
 """Requests that a process has the node answer at a time."""
 
 
+DATA_BYTES_MAX: Final = 16 << 20
+"""The data of a message that is browsed: of a larger one the content is left out."""
+
+
 class ManagementRole(enum.IntEnum):
     """The role of a user in management; a higher one has the rights of the lower ones."""
 
@@ -155,10 +159,13 @@ class SubscriptionRow(NamedTuple):
 class BrowsedRow(NamedTuple):
     """A message that is browsed; see `domain.operations.BrowsedMessage`.
 
+    Behind a row come the other pieces of its data, each in a row of one column.
+
     Attributes:
         state: `waiting` or `in flight`.
         holder: connection id, client id and consumer id of the consumer that has it; None: none has.
-        data: its bytes, as `Message.data` has them, in base64.
+        size: the number of its bytes.
+        data: its bytes, as `Message.data` has them, in base64; of more than `DATA_BYTES_MAX` without the content.
     """
 
     message_id: str
@@ -166,6 +173,7 @@ class BrowsedRow(NamedTuple):
     state: str
     redelivery_count: int
     holder: tuple[str, str, str] | None
+    size: int
     data: str
 
 

@@ -125,7 +125,7 @@ def test_an_error_becomes_a_status_and_a_sentence(error: Exception, status: int,
 
 
 async def _until(is_reached: Callable[[], bool]) -> None:
-    while not is_reached():  # within the time limit of `Linked`
+    while not is_reached():  # noqa: ASYNC110 (within the time limit of `Linked`)
         await asyncio.sleep(0)
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import zlib
 from typing import Any
 
 import pytest
@@ -12,14 +13,15 @@ from pybroker.broker.domain.node_requests import BrowsedRow, RequestFailed
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, encode_map, encode_stream
-from pybroker.management.messages import PREVIEW_MAX, message_json, to_send
+from pybroker.management.messages import BODY_MAX, PREVIEW_MAX, browsed_rows, message_json, page_json, to_send
 
 WHERE = queue("A")
 
 
 def row(message: OpenWireMessage | bytes, holder: tuple[str, str, str] | None = None) -> BrowsedRow:
     data = message if isinstance(message, bytes) else encode(message)
-    return BrowsedRow("ID:1", 7, "in flight" if holder else "waiting", 2, holder, base64.b64encode(data).decode())
+    state, text = "in flight" if holder else "waiting", base64.b64encode(data).decode()
+    return BrowsedRow("ID:1", 7, state, 2, holder, len(data), text)
 
 
 def shown(message: OpenWireMessage | bytes, body: str = "full") -> dict[str, Any]:
@@ -100,6 +102,33 @@ def test_what_does_not_decode_is_shown_as_damaged() -> None:
     assert shown(message)["error"]
     bomb = OpenWireMessage(type=MessageType.TEXT, destination=WHERE, content=b"no zlib", compressed=True)
     assert "zlib" in shown(bomb)["error"]
+
+
+def compressed(size: int) -> OpenWireMessage:
+    content = zlib.compress(encode_text("x" * size))
+    return OpenWireMessage(type=MessageType.TEXT, destination=WHERE, content=content, compressed=True)
+
+
+def test_compressed_bodies_are_shown_up_to_a_limit() -> None:
+    assert shown(compressed(5000))["body"] == "x" * 5000
+    assert shown(compressed(BODY_MAX), "preview")["error"] == f"a compressed body of more than {BODY_MAX} bytes"
+    large = row(compressed(BODY_MAX // 2 - 100))
+    whole = [each["body"] is not None for each in page_json([large, large, large], "full")]
+    assert whole == [True, True, False]
+    assert [len(each["body"]) for each in page_json([large, large, large], "preview")] == [PREVIEW_MAX] * 3
+
+
+def test_a_message_without_its_content_is_shown_as_cut() -> None:
+    part = row(OpenWireMessage(type=MessageType.TEXT, destination=WHERE, jms_type="t"))._replace(size=1 << 30)
+    found = message_json(part, "full")
+    assert (found["size"], found["type"], found["body"], found["body_is_cut"]) == (1 << 30, "t", None, True)
+
+
+def test_the_pieces_of_data_are_joined() -> None:
+    rows = [("a", 1, "waiting", 0, None, 6, "AAEC"), ("AwQF",), ("b", 2, "waiting", 0, None, 0, "")]
+    first, second = browsed_rows(rows)
+    assert (base64.b64decode(first.data), second.message_id, second.data) == (bytes(range(6)), "b", "")
+    assert browsed_rows([]) == []
 
 
 def sent(fields: dict[str, Any]) -> OpenWireMessage:

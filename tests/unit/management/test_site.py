@@ -12,6 +12,7 @@ from pybroker.broker.domain.node_state import NodeState
 from pybroker.broker.domain.role import Role
 from pybroker.management import connections
 from pybroker.management import site as site_module
+from pybroker.management.operations import IDS_MAX
 from pybroker.management.rest import API
 from tests.unit.management.simulated import Site, row, site
 
@@ -265,3 +266,11 @@ def test_a_message_with_a_header_that_is_too_long_is_refused() -> None:
     status, answer = ask("/api/v1/queues/a/messages", method="POST", body={"group_id": "x" * 70_000})
     assert (status, answer["error"][:26]) == (400, "a string of 70000 bytes: n")
     assert ask("/api/v1/queues/a/messages", method="POST", body={"properties": {"x" * 70_000: 1}})[0] == 400
+
+
+def test_more_ids_than_a_request_may_have_are_refused() -> None:
+    """The node reads a request in one turn of its event loop."""
+    ids = [str(number) for number in range(IDS_MAX + 1)]
+    status, answer = ask("/api/v1/queues/a/remove", method="POST", body={"message_ids": ids})
+    assert (status, answer["error"][:32]) == (400, "message_ids has at most 1000: na")
+    assert ask("/api/v1/queues/a/remove", method="POST", body={"message_ids": ids[1:]})[0] == 501  # comes to the node
