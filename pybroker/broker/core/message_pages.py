@@ -16,7 +16,7 @@ from heapq import merge
 from operator import itemgetter
 from typing import Final
 
-from pybroker.broker.core.backlog_walk import BacklogWalk, has_id, id_of
+from pybroker.broker.core.backlog_walk import READ_MAX, BacklogWalk, has_id, id_of
 from pybroker.broker.core.consumer import BrokerConsumer, Matcher
 from pybroker.broker.core.operation import OperationSteps, SteppedOperation
 from pybroker.broker.core.paged_out_index import MessageRef
@@ -67,6 +67,7 @@ class MessagesInFlight:
         self._dispatched = source.dispatched
         found: list[list[_Held]] = []
         for consumer in list(source.holders):
+            yield 1
             outstanding = list(consumer.outstanding)
             for start in range(0, len(outstanding), _SORTED_COUNT):
                 piece = outstanding[start : start + _SORTED_COUNT]
@@ -77,15 +78,21 @@ class MessagesInFlight:
         self._held = merge(*found, key=_sequence)
         self._next = next(self._held, None)
 
-    def through(self, position: int) -> list[_Held]:
-        """Return the next messages up to a position that are still in flight."""
+    def through(self, position: int) -> tuple[list[_Held], int]:
+        """Look at the next messages up to a position, at most `READ_MAX`.
+
+        Returns:
+            Those that are still in flight, and the position up to which all were looked at.
+        """
         found: list[_Held] = []
-        while self._next is not None and self._next[0] <= position:
-            _, reference, consumer = self._next
+        for _ in range(READ_MAX):
+            if self._next is None or self._next[0] > position:
+                return found, position
+            reached, reference, consumer = held = self._next
             if reference in consumer.outstanding:
-                found.append(self._next)
+                found.append(held)
             self._next = next(self._held, None)
-        return found
+        return found, reached
 
 
 class MessagePageReader:
@@ -134,7 +141,8 @@ class MessagePageReader:
             yield from self._in_flight.sorting(self._cursor)
             try:
                 waiting = walk.read()
-                found = self._with_bodies(waiting, self._in_flight.through(walk.position))
+                held, walk.position = self._in_flight.through(walk.position)
+                found = self._with_bodies([each for each in waiting if each.sequence <= walk.position], held)
             except NotReadYet:
                 walk.position = self._cursor
                 self._in_flight = MessagesInFlight(self._source)
@@ -226,6 +234,7 @@ class MessageSearch:
 
     def _in_flight(self) -> OperationSteps:
         for consumer in list(self._source.holders):
+            yield 1
             outstanding = list(consumer.outstanding)
             for start in range(0, len(outstanding), _SORTED_COUNT):
                 piece = outstanding[start : start + _SORTED_COUNT]

@@ -1,13 +1,18 @@
 """Messages of a queue are browsed, counted, removed, moved and copied by an operator."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from pybroker.broker.core import message_pages
+from pybroker.broker.core.backlog_walk import READ_MAX
+from pybroker.broker.core.message_pages import read_bodies
 from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.virtual import CompositeDestination, Forward
 from pybroker.broker.domain.destination import parse, queue, topic
 from pybroker.broker.domain.errors import (
@@ -137,6 +142,22 @@ def test_a_queue_whose_messages_are_all_in_flight(operator: Operator) -> None:
     operator.loop.run()
     assert names_of(operator.browse(count=3)) == ["0", "1", "2"]
     assert names_of(operator.browse(selector="n = 42")) == ["42"]
+
+
+def test_many_messages_in_flight_are_read_in_pieces(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them may be behind the last message that waits."""
+    operator.world.client().subscribe("queue://Q", prefetch=1000, selector="n <> 50")
+    operator.loop.run()
+    counts: list[int] = []
+
+    def read(source: StoredSource, references: Sequence[Reference]) -> dict[int, Reference]:
+        counts.append(len(references))
+        return read_bodies(source, references)
+
+    monkeypatch.setattr(message_pages, "read_bodies", read)
+    assert names_of(operator.browse()) == numbers(*range(100))
+    assert max(counts) <= READ_MAX
+    assert names_of(operator.browse(cursor=48, count=3)) == ["49", "50", "51"]
 
 
 def test_bodies_that_have_left_memory_are_read_back() -> None:
