@@ -11,7 +11,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from pybroker.broker.domain.node_requests import ConnectionRow, ConsumerRow, DestinationRow, SubscriptionRow
+from pybroker.broker.domain.node_requests import (
+    ConnectionRow,
+    ConsumerRow,
+    DestinationRow,
+    ProducerRow,
+    SubscriptionRow,
+)
 from pybroker.management.link import NodeLink
 
 FRESH_SECONDS: Final = 1.0
@@ -60,12 +66,21 @@ class Shared(Generic[ValueT]):
             return self._last[1]
         return await asyncio.shield(self._task)
 
+    def forget(self) -> None:
+        """Compute the value again for who asks from now on: it has been changed."""
+        self._last, self._task = None, None
+
     async def _run(self) -> ValueT:
         value = await self._compute()
-        self._last = self._monotonic(), value
+        if self._task is asyncio.current_task():  # else it may be older than what `forget` was called for
+            self._last = self._monotonic(), value
         return value
 
     def _done(self, task: "asyncio.Task[ValueT]") -> None:
+        if self._task is not task:
+            if not task.cancelled():
+                task.exception()  # who has waited for it has got it
+            return
         self._task = None
         if not task.cancelled() and task.exception() is not None:
             self._last = None  # what was true before is told to no one
@@ -81,6 +96,7 @@ class Snapshots:
         consumers: the consumers.
         subscriptions: the durable subscriptions, with or without a consumer.
         ha: the state of the pair; see `app.ha_state`.
+        producers: the producers.
     """
 
     def __init__(self, link: NodeLink) -> None:
@@ -91,6 +107,20 @@ class Snapshots:
         self.consumers: Shared[Sequence[ConsumerRow]] = Shared(self._consumers)
         self.ha: Shared[Mapping[str, Any]] = Shared(self._ha, HA_SECONDS, HA_SECONDS)
         self.subscriptions: Shared[Sequence[SubscriptionRow]] = Shared(self._subscriptions)
+        self.producers: Shared[Sequence[ProducerRow]] = Shared(self._producers)
+
+    def forget(self) -> None:
+        """Ask the node again: something was changed."""
+        shared: tuple[Shared[Any], ...] = (
+            self.overview,
+            self.destinations,
+            self.connections,
+            self.consumers,
+            self.producers,
+            self.subscriptions,
+        )
+        for each in shared:
+            each.forget()
 
     async def destination(self, destination_type: str, name: str) -> DestinationRow | None:
         """Return one queue or topic as it is now; None if it does not exist."""
@@ -116,3 +146,6 @@ class Snapshots:
 
     async def _subscriptions(self) -> Sequence[SubscriptionRow]:
         return [SubscriptionRow(*row) for row in (await self._link.ask("subscriptions")).rows]
+
+    async def _producers(self) -> Sequence[ProducerRow]:
+        return [ProducerRow(*row) for row in (await self._link.ask("producers")).rows]

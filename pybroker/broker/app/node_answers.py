@@ -23,8 +23,11 @@ from pybroker.broker.app.management_logins import ManagementLogins
 from pybroker.broker.app.node import Node, Term
 from pybroker.broker.app.operation_answers import OperationAnswers
 from pybroker.broker.app.request_types import Arguments, Method, SendRows
+from pybroker.broker.core.advisory import consumer_id
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.topic import TopicSubscription
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.admin import ConnectionView
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory
@@ -32,10 +35,12 @@ from pybroker.broker.domain.node_requests import (
     ConnectionRow,
     ConsumerRow,
     DestinationRow,
+    ProducerRow,
     RequestFailed,
     SubscriptionRow,
     kind_of,
 )
+from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.transports.connection import SocketConnection
 
 SLICE_SECONDS: Final = 0.001
@@ -72,6 +77,7 @@ class NodeAnswers:
             "subscriptions": self._subscriptions,
             **OperationAnswers(self._serving).methods,
             **self.ha.methods,
+            "producers": self._producers,
         }
 
     def manage(self, node: Node, ha_state: Callable[[], HaState]) -> None:
@@ -133,6 +139,7 @@ class NodeAnswers:
             "broker_id": term.broker.id,
             "listeners": list(term.listeners),
             "epoch": term.store.epoch,
+            "has_scheduler": term.jobs is not None,
             "totals": asdict(totals),
             "removed": asdict(term.broker.admin.removed()),
             "usage": dict(node.system_usage(term).statistics()),
@@ -171,6 +178,12 @@ class NodeAnswers:
     async def _subscriptions(self, arguments: Arguments, send: SendRows) -> object:
         term = self._serving()
         await self._in_slices(term, term.broker.admin.durable_subscriptions(), SubscriptionRow.of, send)
+        return None
+
+    async def _producers(self, arguments: Arguments, send: SendRows) -> object:
+        term = self._serving()
+        for connection in list(term.broker.admin.connections()):
+            await self._in_slices(term, list(connection.producers.items()), partial(_producer_row, connection), send)
         return None
 
     async def _in_slices(
@@ -220,8 +233,15 @@ def _consumer_row(consumer: object) -> ConsumerRow | None:
     if not isinstance(consumer, BrokerConsumer):
         return None
     request, connection = consumer.request, consumer.connection
+    own_id = consumer_id(consumer)
+    source = consumer.sources[0] if consumer.sources else None
+    waiting, discarded = 0, 0
+    if isinstance(source, TopicSubscription):
+        waiting, discarded = source.waiting_count, source.dropped
+    elif isinstance(source, Durable):
+        waiting = source.pending.count
     return ConsumerRow(
-        "" if request.consumer_id is None else str(request.consumer_id),
+        str(own_id),
         connection.connection_id,
         connection.client_id,
         connection.user.name,
@@ -239,4 +259,25 @@ def _consumer_row(consumer: object) -> ConsumerRow | None:
         request.no_local,
         request.browser,
         request.pending_limit or 0,
+        request.destination.is_temporary,
+        own_id.session_id,
+        own_id.value,
+        waiting,
+        discarded,
+    )
+
+
+def _producer_row(connection: ConnectionView, item: tuple[ProducerId, Destination | None]) -> ProducerRow | None:
+    if not isinstance(connection, BrokerConnection):
+        return None
+    producer_id, destination = item
+    return ProducerRow(
+        str(producer_id),
+        connection.connection_id,
+        connection.client_id,
+        connection.user.name,
+        "" if destination is None else kind_of(destination),
+        "" if destination is None else destination.name,
+        destination is not None and destination.is_temporary,
+        producer_id.session_id,
     )

@@ -13,7 +13,14 @@ from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.runtime import CoreRuntime
-from pybroker.broker.domain.admin import NO_MESSAGES, Counters, DestinationState, SubscriptionState, Totals
+from pybroker.broker.domain.admin import (
+    NO_MESSAGES,
+    ClientView,
+    Counters,
+    DestinationState,
+    SubscriptionState,
+    Totals,
+)
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -52,7 +59,12 @@ class Administration(Observer):
         self._producer_counts: Counter[Destination] = Counter()
         self._removed: list[Counters] = []
         """The counts of removed destinations, not all of them added together yet."""
+        self._connections_ever = 0
         runtime.observers.add(self)
+
+    def connection_added(self, connection: ClientView) -> None:
+        """Count a connection."""
+        self._connections_ever += 1
 
     def destination_removed(self, destination: Destination, owner: str | None) -> None:
         """Keep the counts of a destination that is removed."""
@@ -110,7 +122,7 @@ class Administration(Observer):
         existing = self._destinations.existing(destination)
         if existing is None:
             return None
-        usage = existing.usage
+        usage, policy = existing.usage, existing.policy
         return DestinationState(
             destination=destination,
             counters=existing.counters(),
@@ -121,6 +133,9 @@ class Administration(Observer):
             memory_bytes_max=usage.limit or usage.broker.limit,
             is_paused=isinstance(existing, Queue) and existing.consumer_set.is_paused,
             is_dead_letter_queue=self._is_dead_letter_queue(destination),
+            is_prioritized=policy.prioritized_messages,
+            has_flow_control=policy.producer_flow_control,
+            is_always_retroactive=policy.always_retroactive,
         )
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
@@ -168,6 +183,7 @@ class Administration(Observer):
             spool_bytes_max=0 if spool is None else spool.bytes_max,
             is_spool_full=spool is not None and spool.is_full,
             scheduled=self._objects.job_count,
+            connections_ever=self._connections_ever,
         )
 
 

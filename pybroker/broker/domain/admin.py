@@ -86,6 +86,9 @@ class DestinationState:
         is_paused: True while an operator has paused deliveries to its consumers (Paused).
         is_dead_letter_queue: True if a policy names it for dead letters, or some were sent there (DLQ). In ActiveMQ
             only the latter counts, until it is started again.
+        is_prioritized: True if it delivers by priority (PrioritizedMessages).
+        has_flow_control: True if its producers are slowed down at a limit (ProducerFlowControl).
+        is_always_retroactive: True if every consumer gets the topic's history (AlwaysRetroactive).
     """
 
     destination: Destination
@@ -97,6 +100,9 @@ class DestinationState:
     memory_bytes_max: int
     is_paused: bool = False
     is_dead_letter_queue: bool = False
+    is_prioritized: bool = False
+    has_flow_control: bool = True
+    is_always_retroactive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +153,7 @@ class Totals:
         is_spool_full: True while the spool takes no more messages.
         refused: number of connections that limits have refused or closed, since this member became master.
         scheduled: number of scheduled messages.
+        connections_ever: number of connections that were opened since this member became master.
         loop_lag_seconds: the longest turn of the event loop in the last minute: the wait that it added for all clients.
         loop_lag_cause: what that turn did.
         reconnections: number of connections whose client says that it was connected before (OpenWire,
@@ -165,6 +172,7 @@ class Totals:
     is_spool_full: bool
     refused: int = 0
     scheduled: int = 0
+    connections_ever: int = 0
     loop_lag_seconds: float = 0.0
     loop_lag_cause: str = ""
     reconnections: int = 0

@@ -85,6 +85,9 @@ class DestinationRow(NamedTuple):
     message_bytes_min: int
     is_paused: bool
     is_dead_letter_queue: bool
+    is_prioritized: bool
+    has_flow_control: bool
+    is_always_retroactive: bool
 
     @classmethod
     def of(cls, state: DestinationState) -> "DestinationRow":
@@ -113,6 +116,9 @@ class DestinationRow(NamedTuple):
             counters.message_bytes_min,
             state.is_paused,
             state.is_dead_letter_queue,
+            state.is_prioritized,
+            state.has_flow_control,
+            state.is_always_retroactive,
         )
 
 
@@ -231,7 +237,7 @@ class ConsumerRow(NamedTuple):
     """A consumer.
 
     Attributes:
-        consumer_id: its id in OpenWire, such as `ID:host-1-2-0:1:1:1`; another id for STOMP.
+        consumer_id: its id in OpenWire, such as `ID:host-1-2-0:1:1:1`; an id of that form for STOMP.
         connection_id: that of its connection.
         client_id: that of its client.
         user: the name of its user.
@@ -249,6 +255,11 @@ class ConsumerRow(NamedTuple):
         is_no_local: True if it does not get what its connection sends.
         is_browser: True if it consumes no message.
         pending_max: the messages that may wait for it, of a topic; 0: no limit of its own.
+        is_temporary: True if its destination is a temporary one.
+        session_id: the number of its session in the connection; -1 for STOMP.
+        number: its number in the session.
+        waiting: the messages that wait for it alone, of a topic or a durable subscription.
+        discarded: the messages of a topic that were dropped because it is slow.
     """
 
     consumer_id: str
@@ -269,6 +280,35 @@ class ConsumerRow(NamedTuple):
     is_no_local: bool
     is_browser: bool
     pending_max: int
+    is_temporary: bool
+    session_id: int
+    number: int
+    waiting: int
+    discarded: int
+
+
+class ProducerRow(NamedTuple):
+    """A producer of an OpenWire client; one of STOMP has none.
+
+    Attributes:
+        producer_id: its id in OpenWire.
+        connection_id: that of its connection.
+        client_id: that of its client.
+        user: the name of its user.
+        kind: `queue` or `topic`; empty if it names a destination in each message.
+        destination: the name of its destination; empty if it names one in each message.
+        is_temporary: True if its destination is a temporary one.
+        session_id: the number of its session in the connection.
+    """
+
+    producer_id: str
+    connection_id: str
+    client_id: str
+    user: str
+    kind: str
+    destination: str
+    is_temporary: bool
+    session_id: int
 
 
 def kind_of(destination: Destination) -> str:

@@ -23,6 +23,7 @@ def test_totals_count_what_waits_and_what_is_in_flight(world: World) -> None:
         spool_bytes=0,
         spool_bytes_max=0,
         is_spool_full=False,
+        connections_ever=1,
     )
 
 

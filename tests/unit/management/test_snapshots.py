@@ -85,3 +85,30 @@ def test_one_who_waits_may_leave() -> None:
         assert await staying == "a"
 
     asyncio.run(run())
+
+
+def test_a_value_that_was_forgotten_is_computed_anew() -> None:
+    may_end = [asyncio.Event(), asyncio.Event()]
+    computed: list[int] = []
+
+    async def compute() -> int:
+        number = len(computed)
+        computed.append(number)
+        await may_end[number].wait()
+        return number
+
+    async def run() -> None:
+        shared = Shared(compute)
+        before = asyncio.create_task(shared.get())
+        await turns()
+        shared.forget()
+        after = asyncio.create_task(shared.get())
+        await turns()
+        may_end[1].set()
+        assert await after == 1
+        may_end[0].set()
+        assert await before == 0
+        assert await shared.get() == 1
+        assert computed == [0, 1]
+
+    asyncio.run(run())
