@@ -9,6 +9,7 @@ BrokerError
 ├── LockError                            the operator: LockNotHeld
 ├── ConfigError                          the user: setting and hint
 ├── RequestFailed                        the user of management, who gets it over HTTP
+├── JolokiaError, MalformedObjectName    the same, from Jolokia
 └── RequirementMissing                   the user: what to install
 ```
 """
