@@ -49,6 +49,7 @@ class Route:
         answer: the schema of the JSON that it answers; None: it is no JSON.
         seconds: the time in which the body of a request has come, and its answer is made.
         is_documented: True if the OpenAPI document has it.
+        checks_origin: True if its handler checks itself where a request that changes something comes from.
     """
 
     method: str
@@ -61,6 +62,7 @@ class Route:
     answer: dict[str, Any] | None = None
     seconds: float = 60.0
     is_documented: bool = True
+    checks_origin: bool = False
 
     @property
     def changes(self) -> bool:

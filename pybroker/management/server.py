@@ -10,10 +10,20 @@ from http import HTTPStatus
 from aiohttp import web
 
 from pybroker import __version__
-from pybroker.management import health_routes, journal, metrics, openapi, operations, rest
+from pybroker.management import (
+    health_routes,
+    jolokia,
+    journal,
+    metrics,
+    openapi,
+    operations,
+    rest,
+    xml_pages,
+)
 from pybroker.management.connections import OpenConnections
 from pybroker.management.history import TotalsHistory
 from pybroker.management.history import routes as history_routes
+from pybroker.management.jmx_actions import NodeActions
 from pybroker.management.link import NodeLink
 from pybroker.management.routes import Route
 from pybroker.management.setup import Setup
@@ -32,7 +42,7 @@ async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int)
     snapshots = Snapshots(link)
     history = TotalsHistory(snapshots)
     if setup.version == __version__:
-        routes = _routes(link, snapshots, history)
+        routes = _routes(link, snapshots, history, visitors)
     else:
         routes = [*health_routes.routes(link), _outdated(setup.version)]
     application = make_application(routes, visitors)
@@ -59,13 +69,15 @@ async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int)
         await runner.cleanup()
 
 
-def _routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory) -> Sequence[Route]:
+def _routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory, visitors: Visitors) -> Sequence[Route]:
     routes = [
         *health_routes.routes(link),
         *rest.routes(snapshots, history.rates_of),
         *history_routes(history),
         *journal.routes(snapshots),
         *operations.routes(link),
+        *jolokia.routes(snapshots, visitors, NodeActions(link)),
+        *xml_pages.routes(snapshots),
         *metrics.routes(link, snapshots),
     ]
     return [*routes, openapi.route(routes)]

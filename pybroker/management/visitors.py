@@ -17,6 +17,7 @@ import hashlib
 import ipaddress
 import secrets
 import time
+import urllib.parse
 from collections import OrderedDict
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -116,6 +117,34 @@ def is_same_origin(headers: Mapping[str, str], scheme: str) -> bool:
     return origin is None or names_host(origin, headers, scheme)
 
 
+def is_own_page(headers: Mapping[str, str], scheme: str, *, is_origin_needed: bool) -> bool:
+    """Return True if a request comes from a page of this site, or from a program that names its address.
+
+    Scripts for ActiveMQ leave the port of the origin out.
+
+    Args:
+        headers: the headers of the request.
+        scheme: its scheme.
+        is_origin_needed: True if it must have an `Origin` or `Referer`: an image of a page may come without both.
+    """
+    site = headers.get("Sec-Fetch-Site")
+    if site is not None and site not in _SAME_SITE:
+        return False
+    origin = headers.get("Origin")
+    if origin is None:
+        referrer = urllib.parse.urlsplit(headers.get("Referer", ""))
+        origin = f"{referrer.scheme}://{referrer.netloc}" if referrer.netloc else None
+    if origin is None:
+        return not is_origin_needed
+    host = _without_port(headers.get("Host", ""))
+    return names_host(origin, headers, scheme) or names_host(origin, {"Host": host}, scheme)
+
+
+def _without_port(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    return name if port.isdigit() else host
+
+
 def names_host(origin: str, headers: Mapping[str, str], scheme: str) -> bool:
     """Return True if an `Origin` names the host that a request was sent to, in one of its schemes."""
     host = headers.get("Host", "")
@@ -147,7 +176,7 @@ def _require_this_host(host: str, address: str) -> None:
     Raises:
         RequestFailed: it is not.
     """
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    name = _without_port(host)
     if not _is_loopback(address) or not (name.lower() == "localhost" or _is_loopback(name.strip("[]"))):
         text = "without users only programs of this host may use management, at localhost or 127.0.0.1: set users_file"
         raise RequestFailed(HTTPStatus.FORBIDDEN, text)

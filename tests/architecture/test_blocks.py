@@ -7,6 +7,7 @@ from tests.pages import ROOT, Block, blocks
 LANGUAGES = {"", "python", "sh", "console", "toml", "ini", "sql"}
 """Languages of blocks that a reader copies; a block without a language is refused."""
 
+JOLOKIA = "tests/integration/test_jolokia.py"
 MANAGEMENT = "tests/integration/test_management.py"
 PAGES = "tests/integration/test_pages.py"
 README = "tests/integration/test_readme.py"
@@ -49,6 +50,9 @@ RUN: dict[str, dict[str, str]] = {
     "docs/management.md": {
         "$ pybroker start": f"{MANAGEMENT}::test_the_pages_commands",
         "$ curl": f"{MANAGEMENT}::test_the_pages_commands",
+        "$ curl -s 'http://localhost:8161/api/jolokia": f"{JOLOKIA}::test_the_pages_requests",
+        "$ curl -s -H 'Origin: http://localhost'": f"{JOLOKIA}::test_the_pages_requests",
+        "[[inputs.activemq]]": f"{JOLOKIA}::test_the_pages_requests",
         "[management_roles]": f"{PAGES}::test_settings_in_pages_start_a_broker",
     },
     "docs/operations.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
