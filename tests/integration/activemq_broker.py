@@ -4,9 +4,11 @@
 It is `tests/java/StockBroker.java`: Debian's 5.17 with KahaDB, an OpenWire and a STOMP connector and the scheduler.
 """
 
+import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.integration.cluster import free_port
 
@@ -45,6 +47,12 @@ class ActiveMQProcess:
         line = self.process.stdout.readline()
         assert line == b"listening\n", f"ActiveMQ did not start:\n{self.log.read_text()}"
         return self
+
+    def mbeans(self) -> dict[str, dict[str, Any]]:
+        """Return the attributes of its MBeans by their canonical names; needs `useJmx`."""
+        self.process.stdin.write(b"mbeans\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
 
     def kill(self) -> None:
         """kill -9."""

@@ -1,6 +1,13 @@
+import java.io.BufferedReader;
 import java.io.File;
+import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import javax.management.ObjectName;
 import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.broker.region.policy.ConstantPendingMessageLimitStrategy;
@@ -29,7 +36,8 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 
 /**
  * A stock ActiveMQ: StockBroker DIRECTORY OPENWIRE-PORT STOMP-PORT [POLICY...]. It prints "listening" once it serves,
- * and ends with its standard input; kill it for a crash. A second one on the same directory waits as the slave.
+ * and ends with its standard input; kill it for a crash. A second one on the same directory waits as the slave. With
+ * "useJmx" a line "mbeans" of its input is answered with all attributes of its MBeans.
  *
  * A policy is one argument of attributes, separated by blanks: "queue=PRIO.> prioritizedMessages=true". Those with a
  * bean for a value take a short form:
@@ -90,11 +98,37 @@ public final class StockBroker {
         broker.waitUntilStarted();
         System.out.println("listening");
         System.out.flush();
-        while (System.in.read() >= 0) {
-            continue;
+        var input = new BufferedReader(new InputStreamReader(System.in));
+        for (String line; (line = input.readLine()) != null; ) {
+            if (line.equals("mbeans")) {
+                System.out.println(Json.write(mbeans()));
+                System.out.flush();
+            }
         }
         broker.stop();
         System.exit(0);
+    }
+
+    /** The attributes of all MBeans of the broker, by their names. */
+    private static Map<String, Object> mbeans() throws Exception {
+        var server = ManagementFactory.getPlatformMBeanServer();
+        Map<String, Object> found = new TreeMap<>();
+        for (ObjectName name : server.queryNames(new ObjectName("org.apache.activemq:*"), null)) {
+            Map<String, Object> values = new TreeMap<>();
+            for (var attribute : server.getMBeanInfo(name).getAttributes()) {
+                values.put(attribute.getName(), plain(server.getAttribute(name, attribute.getName())));
+            }
+            found.put(name.getCanonicalName(), values);
+        }
+        return found;
+    }
+
+    /** A value with names of MBeans as texts. */
+    private static Object plain(Object value) {
+        if (value instanceof ObjectName name) {
+            return name.getCanonicalName();
+        }
+        return value instanceof ObjectName[] names ? Arrays.stream(names).map(StockBroker::plain).toList() : value;
     }
 
     private static boolean isOfSecurity(String text) {

@@ -111,7 +111,7 @@ def verify(laboratory: Laboratory, broker: str, area: str, check: str, expected:
     """
     outcomes = laboratory.outcomes(broker, area)
     for _ in range(1, ACTIVEMQ_TRIES if broker == "activemq" else 1):
-        if check not in outcomes or outcomes[check] == _wanted(broker, area, check, expected):
+        if check not in outcomes or outcomes[check] == wanted(broker, area, check, expected):
             break
         print(f"ActiveMQ gave {outcomes[check]} and is tried again")
         outcomes = outcomes | {check: laboratory.afresh(area, check)}
@@ -122,10 +122,11 @@ def compare(outcomes: Outcomes, broker: str, area: str, check: str, expected: Ma
     """Compare one of an area's outcomes."""
     assert outcomes.keys() == expected.keys()
     difference = DIFFERENCES.get((area, check))
-    found, wanted = outcomes[check], _wanted(broker, area, check, expected)
-    assert found == wanted, f"{found} is not {wanted}. {difference.reason if difference else ''}"
+    found, due = outcomes[check], wanted(broker, area, check, expected)
+    assert found == due, f"{found} is not {due}. {difference.reason if difference else ''}"
 
 
-def _wanted(broker: str, area: str, check: str, expected: Mapping[str, Any]) -> Any:
+def wanted(broker: str, area: str, check: str, expected: Mapping[str, Any]) -> Any:
+    """Return the outcome that a broker must give."""
     difference = DIFFERENCES.get((area, check))
     return difference.activemq if difference and broker == "activemq" else expected[check]
