@@ -31,6 +31,7 @@ FILTERS: Final[Mapping[str, Callable[[DestinationRow], bool]]] = {
 """The filters of destinations, by the names that ActiveMQ's `queryQueues` has for them."""
 
 _FILTER = Parameter(name="filter", description="Only such queues or topics.", values=tuple(FILTERS))
+_CONNECTION = Parameter(name="connection_id", description="Only that connection, or its consumers.")
 
 
 class Rates(NamedTuple):
@@ -167,7 +168,10 @@ def _list(path: str, shared: Shared[Sequence[Any]], row_type: type[Any], name: s
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = PageRequest.of(request.query, columns)
-        page = asked.cut(await shared.get(), lambda row: str(getattr(row, name)), getattr)
+        rows = await shared.get()
+        if (connection_id := request.query.get(_CONNECTION.name)) is not None:
+            rows = [row for row in rows if row.connection_id == connection_id]
+        page = asked.cut(rows, lambda row: str(getattr(row, name)), getattr)
         return json_answer(page.as_json(lambda row: row._asdict()))
 
     return Route(
@@ -175,7 +179,7 @@ def _list(path: str, shared: Shared[Sequence[Any]], row_type: type[Any], name: s
         path=f"{API}/{path}",
         handler=answer,
         summary=summary,
-        parameters=parameters(columns),
+        parameters=[*parameters(columns), _CONNECTION],
         answer=_page_schema(columns),
     )
 
