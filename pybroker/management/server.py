@@ -11,6 +11,7 @@ from aiohttp import web
 
 from pybroker import __version__
 from pybroker.management import (
+    console_routes,
     health_routes,
     jolokia,
     journal,
@@ -80,7 +81,7 @@ def _routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory, visito
         *xml_pages.routes(snapshots),
         *metrics.routes(link, snapshots),
     ]
-    return [*routes, openapi.route(routes)]
+    return [*routes, openapi.route(routes), *console_routes.routes()]
 
 
 def _outdated(version: str) -> Route:

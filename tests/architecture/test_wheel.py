@@ -21,9 +21,9 @@ def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
 
 
 def modules(root: Path) -> set[PurePosixPath]:
-    """Every module, stub and template of what is installed."""
+    """Every module, stub, template and file of the console of what is installed."""
     packages = (root / "pybroker", root / "pyspark_kahadb")
-    patterns = ("*.py", "*.pyi", "*.j2")
+    patterns = ("*.py", "*.pyi", "*.j2", "*.html", "*.css", "*.js", "*.svg")
     found = (path for package in packages for pattern in patterns for path in package.rglob(pattern))
     return {PurePosixPath(path.relative_to(root)) for path in found}
 

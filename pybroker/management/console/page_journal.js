@@ -1,0 +1,139 @@
+// The data files of the journal, with what keeps each of them, and transactions that wait for a decision.
+
+import { ApiError, get, path, post } from "./api.js";
+import { confirmCount } from "./dialog.js";
+import { h } from "./dom.js";
+import { bytes, counted, mono, name, number } from "./format.js";
+import { button, empty, failure, figure, notice, section, sentence, tag } from "./parts.js";
+import { table } from "./table.js";
+
+export const journalPage = {
+  title: () => "Journal",
+  needsMaster: true,
+
+  async load(context, signal) {
+    const [journal, transactions] = await Promise.all([
+      get("journal", {}, signal).catch(asRefusal), // it may have to be read first, and a database has none
+      get("transactions", {}, signal),
+    ]);
+    return { journal, transactions: transactions.items };
+  },
+
+  view(context) {
+    const { journal, transactions } = context.data;
+    return [
+      transactions.length > 0 && doubt(context, transactions),
+      h(
+        "div",
+        { class: "figures", key: "figures" },
+        figure("Size", bytes(journal.bytes)),
+        figure("Data files", number(journal.files?.length)),
+        figure("Transactions in doubt", transactions.length ? tag(number(transactions.length), "warn") : "0"),
+      ),
+      section("Data files", { key: "files" }, journal.error ? failure(journal.error) : fileTable(journal.files)),
+    ];
+  },
+};
+
+function asRefusal(error) {
+  if (error instanceof ApiError) return { error };
+  throw error;
+}
+
+function fileTable(files) {
+  if (!files.length) return empty("This store has no data files.");
+  const largest = Math.max(...files.map((each) => each.size), 1);
+  const columns = [
+    {
+      id: "name",
+      label: "File",
+      isMain: true,
+      cell: (each) => [
+        mono(each.name),
+        each.is_current && [" ", tag("current", "", "It is written to")],
+        each.directory && h("div", { class: "hint" }, name(each.directory)),
+      ],
+    },
+    { id: "size", label: "Size", isNumber: true, cell: (each) => bytes(each.size) },
+    { id: "share", label: "", class: "share", cell: (each) => share(each.size / largest) },
+    { id: "reasons", label: "What keeps it", class: "long", cell: reasons },
+  ];
+  return table("Data files", columns, files, { key: (each) => `${each.directory} ${each.name}` });
+}
+
+function share(part) {
+  return h(
+    "span",
+    { class: "window-track wide", "aria-hidden": "true" },
+    h("span", { class: "window-bar", style: { width: `${100 * part}%` } }),
+  );
+}
+
+/** The reasons for a file, each with what an operator can do about it. */
+function reasons({ reasons: found, remedies = [], note }) {
+  return [
+    found.length
+      ? h(
+          "ul",
+          { class: "reasons" },
+          found.map((reason, index) =>
+            h(
+              "li",
+              { key: `${index} ${reason}` },
+              sentence(reason),
+              remedies[index] && h("div", { class: "hint" }, sentence(remedies[index])),
+            ),
+          ),
+        )
+      : h("span", { class: "hint" }, "Nothing: it is deleted next."),
+    note && h("div", { class: "hint" }, sentence(note)),
+  ];
+}
+
+function doubt(context, items) {
+  const columns = [
+    { id: "branch", label: "Branch", isMain: true, class: "long", cell: (each) => mono(each.branch) },
+    { id: "user", label: "User", cell: (each) => name(each.user || "–") },
+    { id: "sent", label: "Sent", isNumber: true, cell: (each) => number(each.sent) },
+    { id: "acknowledged", label: "Acknowledged", isNumber: true, cell: (each) => number(each.acknowledged) },
+    context.may("operator") && {
+      id: "acts",
+      label: h("span", { class: "unseen" }, "Actions"),
+      class: "acts",
+      cell: (each) => [
+        button("Commit", () => decide(context, each, "commit"), { class: "small", key: "commit" }),
+        button("Roll back", () => decide(context, each, "rollback"), { class: "danger small", key: "rollback" }),
+      ],
+    },
+  ].filter(Boolean);
+  return section(
+    "Transactions in doubt",
+    { key: "doubt" },
+    notice(
+      "warn",
+      "These branches are prepared, and wait for their transaction manager. Decide here only if it is lost: it may decide otherwise for other resources.",
+    ),
+    table("Transactions in doubt", columns, items, { key: (each) => each.branch }),
+  );
+}
+
+async function decide(context, each, decision) {
+  const isCommit = decision === "commit";
+  const isDone = await confirmCount({
+    title: isCommit ? "Commit transaction" : "Roll back transaction",
+    label: isCommit ? "Commit" : "Roll back",
+    consequence: [
+      h("p", {}, mono(each.branch)),
+      h(
+        "p",
+        {},
+        h("b", {}, counted(each.sent, "message")),
+        isCommit ? " that it has sent will be delivered, and " : " that it has sent will be dropped, and ",
+        h("b", {}, counted(each.acknowledged, "message")),
+        isCommit ? " that it has acknowledged will be removed." : " that it has acknowledged will be delivered again.",
+      ),
+    ],
+    act: (signal) => post(`transactions/${path(each.branch)}/${decision}`, {}, signal),
+  });
+  if (isDone) context.refresh();
+}
