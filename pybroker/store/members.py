@@ -170,6 +170,7 @@ class MemberRecord:
         identity: the marks of its store; None while it is not examined.
         checked_ms: when it last examined itself and the other members; 0: never.
         clean_ms: when it last found nothing wrong; 0: never.
+        management: the address of its management, such as `https://a.example.org:8161`; empty: it has none.
     """
 
     name: str
@@ -197,6 +198,7 @@ class MemberRecord:
     identity: StoreIdentity | None = None
     checked_ms: int = 0
     clean_ms: int = 0
+    management: str = ""
 
     @property
     def settings_digest(self) -> str:

@@ -26,8 +26,8 @@ Each of `members` has `name`, `role`, `is_alive`, `is_silent` (alive, and has no
 `pid`, `version`, `started_ms`, `since_ms`, `age_ms` (of its entry), `epoch`, `promotion_count`, `listeners`,
 `lag_bytes` and `lag_seconds` (of a standby), `followed` and `journal_end` (positions: `file_id`, `offset`),
 `standby_ready` (a standby that lives, is not silent, and has found nothing wrong), `settings_digest` (the same on
-members that agree), `obstacles`, `warnings`, `checked_ms`, `clean_ms`, and `problem` (why its entry cannot be read).
-What is not known is null, or an empty list.
+members that agree), `obstacles`, `warnings`, `checked_ms`, `clean_ms`, `management` (the address of its management),
+and `problem` (why its entry cannot be read). What is not known is null, or an empty list.
 
 Each entry of `history` has `at_ms`, `member`, `kind` and, by kind:
 
@@ -254,6 +254,7 @@ def _of_member(entry: MemberStatus, end: PublishedEnd | None, now_ms: int, journ
         "warnings": list(member.warnings),
         "checked_ms": member.checked_ms or None,
         "clean_ms": member.clean_ms or None,
+        "management": member.management or None,
         "problem": None,
     }
 
@@ -281,6 +282,7 @@ _UNKNOWN_MEMBER: Final[HaState] = {
     "warnings": [],
     "checked_ms": None,
     "clean_ms": None,
+    "management": None,
     "problem": None,
 }
 

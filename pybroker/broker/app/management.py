@@ -8,6 +8,7 @@ holds none of the node's locks.
 import asyncio
 import contextlib
 import importlib.util
+import ipaddress
 import logging
 import os
 import socket
@@ -54,7 +55,11 @@ _PASSED_ON: Final = ("PATH", "PYTHON", "LD_", "LANG", "LC_", "TZ")
 
 
 class Management:
-    """The management process of one member."""
+    """The management process of one member.
+
+    Attributes:
+        url: the address of its HTTP server, as other hosts have it; empty: there is none.
+    """
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Management:
         setup: Mapping[str, Any],
         logins: ManagementLogins,
         answers: NodeAnswers,
+        url: str = "",
     ) -> None:
         """Create it, without starting the process.
 
@@ -70,9 +76,11 @@ class Management:
             setup: what the process is told first; see `pybroker.management.setup`.
             logins: decides who may use management.
             answers: answers the requests of the process.
+            url: the address of the HTTP server, as other hosts have it; empty: there is none.
         """
         self.obstacle: Callable[[], str] = str
         """Called with each state; returns the reason why this member could not serve."""
+        self.url = url
         self._ports = ports
         self._setup = setup
         self._logins = logins
@@ -160,6 +168,7 @@ async def open_management(config: Config, security: SecurityFiles) -> Management
         ConfigError: a port cannot be bound, or the LDAP directory's settings cannot be used.
     """
     ports: dict[str, socket.socket] = {}
+    url = ""
     try:
         if config.health is not None:
             ports["health"] = await _listen(config.bind, config.health, "health")
@@ -170,12 +179,13 @@ async def open_management(config: Config, security: SecurityFiles) -> Management
             ports["management"] = await _listen(host, number, "management")
             scheme = "https" if config.management_tls else "http"
             _log.info("management at %s://%s", scheme, _address(ports["management"]))
+            url = f"{scheme}://{_address(ports['management'], socket.gethostname())}"
         logins = ManagementLogins(config, security)
     except BaseException:
         for port in ports.values():
             port.close()
         raise
-    return Management(ports, _setup(config), logins, NodeAnswers(config, logins))
+    return Management(ports, _setup(config), logins, NodeAnswers(config, logins), url)
 
 
 async def _listen(host: str, port: int, setting: str) -> socket.socket:
@@ -196,8 +206,11 @@ def _require_libraries() -> None:
         raise ConfigError(f"it needs {' and '.join(missing)}, not installed here", setting="management", hint=hint)
 
 
-def _address(port: socket.socket) -> str:
+def _address(port: socket.socket, host_name: str = "") -> str:
+    """Return the address of a port; with `host_name` for one that takes connections of every interface."""
     host, number = port.getsockname()[:2]
+    if host_name and ipaddress.ip_address(host).is_unspecified:
+        host = host_name
     return f"{in_url(host)}:{number}"
 
 

@@ -66,6 +66,7 @@ class OwnRecord:
     Attributes:
         running: its present run; None before the first.
         examined: returns the result of the last examination.
+        management: the address of its management; empty: it has none.
     """
 
     def __init__(self, name: str, lock: str, lock_kind: str) -> None:
@@ -79,6 +80,7 @@ class OwnRecord:
         now = clock()
         self.running: Running | None = None
         self.examined: Callable[[], Examined] = _not_examined
+        self.management = ""
         self._member = MemberRecord(
             name=name,
             role=Role.STANDBY,
@@ -136,6 +138,7 @@ class OwnRecord:
             identity=examined.identity,
             checked_ms=examined.checked_ms,
             clean_ms=examined.clean_ms,
+            management=self.management,
         )
 
 

@@ -168,6 +168,7 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     if notifier is not None:
         watching.append(asyncio.create_task(notifier.run()))
     if management is not None:
+        member.own.management = management.url
         watching.append(asyncio.create_task(management.run()))
     if certificates is not None:
         certificates.warn(time.time())

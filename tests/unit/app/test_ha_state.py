@@ -73,7 +73,7 @@ def read(store: Path, own: MemberRecord | None = None) -> HaState:
 
 
 def test_a_pair_that_is_well(stack: ExitStack, store: Path) -> None:
-    live(stack, store, replace(MASTER, updated_ms=0), replace(STANDBY, updated_ms=0))
+    live(stack, store, replace(MASTER, updated_ms=0, management="http://h:8161"), replace(STANDBY, updated_ms=0))
     found = read(store)
     assert found == found | {
         "store": str(store),
@@ -104,6 +104,7 @@ def test_a_pair_that_is_well(stack: ExitStack, store: Path) -> None:
     assert master == master | {"name": "a", "role": "MASTER", "is_alive": True, "is_silent": False, "epoch": 3}
     assert master["journal_end"] == {"file_id": 2, "offset": 500}
     assert master["lag_bytes"] is None
+    assert (master["management"], standby["management"]) == ("http://h:8161", None)
     assert standby == standby | {
         "name": "b",
         "lag_bytes": 400,
