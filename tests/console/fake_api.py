@@ -134,6 +134,8 @@ def member(name: str, role: str, **values: Any) -> Row:
         "warnings": [],
         "checked_ms": at_ms - 900,
         "clean_ms": at_ms - 900,
+        "standby_ready": True if role == "STANDBY" else None,
+        "management": None,
         "problem": None,
     } | values
 
@@ -327,7 +329,16 @@ class FakeApi:
     def journal(self) -> Row:
         """Return `/journal`."""
         files = [
-            {"name": name, "size": size, "is_current": name == "db-5.log", "reasons": reasons}
+            {
+                "name": name,
+                "directory": "/mnt/shared/store/kahadb",
+                "size": size,
+                "is_current": name == "db-5.log",
+                "is_kept": bool(reasons),
+                "reasons": reasons,
+                "remedies": ["let their consumer take them" for _ in reasons],
+                "note": "",
+            }
             for name, size, reasons in (
                 ("db-1.log", 33_554_432, ["4 messages of queue://ORDERS"]),
                 ("db-4.log", 33_554_432, []),

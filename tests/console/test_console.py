@@ -83,11 +83,18 @@ def test_every_page_of_a_master(
     assert background == {"light": "rgb(245, 246, 247)", "dark": "rgb(16, 19, 21)"}[scheme]
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE])
+@pytest.mark.parametrize(
+    ("size", "published", "console"),
+    [
+        (WIDE, None, "http://a.example.org:{port}/console/"),
+        (PHONE, "https://a.example.org:9000", "https://a.example.org:9000/console/"),
+    ],
+)
 def test_every_page_of_a_standby_names_the_master(
-    api: FakeApi, served: ConsoleServer, open_page: OpenPage, size: tuple[int, int]
+    api: FakeApi, served: ConsoleServer, open_page: OpenPage, size: tuple[int, int], published: str | None, console: str
 ) -> None:
     api.role = "STANDBY"
+    api.members[0] |= {"management": published}
     api.reasons = [{"member": "b", "is_obstacle": True, "text": "the store cannot be read"}]
     page = open_page(served.url, size)
     link = page.get_by_role("link", name="console of a")
@@ -95,7 +102,7 @@ def test_every_page_of_a_standby_names_the_master(
         show(page, path)
         expect(page.get_by_text("the store cannot be read")).to_be_visible()
         expect(page.locator("svg.pair")).to_be_visible()
-        expect(link).to_have_attribute("href", f"http://a.example.org:{served.port}/console/")
+        expect(link).to_have_attribute("href", console.format(port=served.port))
     for path in MASTER_PAGES:
         show(page, path)
         expect(page.get_by_text("This member is a standby.")).to_be_visible()

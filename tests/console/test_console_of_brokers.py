@@ -51,13 +51,21 @@ def test_the_console_follows_a_failover(tmp_path: Path, open_page: OpenPage) -> 
     with Pair(tmp_path / "store", *OPTIONS) as pair:
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
         send(master, "A", b"one", b"two")
-        of_master, of_standby = open_page(console_of(master)), open_page(f"{console_of(standby)}#/queues")
-        expect(of_master.locator(".top-state")).to_contain_text("master")
-        expect(of_standby.get_by_text("This member is a standby.")).to_be_visible()
-        master.kill()
-        expect(of_master.get_by_text("The member does not answer")).to_be_visible()
-        expect(of_standby.get_by_role("link", name="A", exact=True)).to_be_visible()
+        first, second = console_of(master), console_of(standby)
+        of_master, of_standby = open_page(f"{first}#/ha"), open_page(f"{second}#/queues")
+        expect(of_standby.get_by_role("link", name="console of")).to_have_attribute("href", first)
+        name = of_master.locator("tr", has_text="this member").locator("bdi").first.inner_text()
+        of_master.get_by_role("button", name="Step down…").click()
+        of_master.get_by_role("dialog").get_by_role("textbox").fill(name)
+        of_master.keyboard.press("Enter")
         expect(of_standby.get_by_role("row", name="A no consumer 2")).to_be_visible()
+        show(of_master, "queues", "Queues")
+        expect(of_master.get_by_role("link", name="console of")).to_have_attribute("href", second)
+        standby.kill()
+        expect(of_standby.get_by_text("The member does not answer")).to_be_visible()
+        expect(of_master.get_by_role("row", name="A no consumer 2")).to_be_visible()
+        show(of_master, "ha", "High availability")
+        expect(of_master.locator(".promotion")).to_have_count(3)
 
 
 def test_messages_are_browsed_moved_and_purged(start: Start, open_page: OpenPage) -> None:

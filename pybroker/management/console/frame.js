@@ -87,7 +87,7 @@ function stateOf({ shell }) {
   return h(
     "div",
     { key: "state", class: "top-state", role: "status" },
-    h("span", { class: "top-name" }, name(overview.broker_name)),
+    h("span", { class: "top-name" }, name(state?.name ?? overview.broker_name)),
     shell.silence ? tag("no answer", "bad") : tag(role, colour),
     !shell.silence &&
       state &&
@@ -218,19 +218,27 @@ export function masterText(shell) {
   ];
 }
 
-/** The address of a member's console: the one that it publishes, or the same port of its host. */
+/** The address of a member's console: the one that it publishes, or else the same port of its host.
+ *
+ *  A member that listens on a loopback address is reached from its own host alone. */
 function consoleOf(member) {
+  const here = new URL(location.href);
   try {
-    if (member.management) return new URL("console/", `${member.management.replace(/\/*$/, "")}/`).href;
-    const listener = new URL(member.listeners[0].replace(/^[a-z+]+:/, "http:"));
-    const url = new URL(location.href);
-    if (!listener.hostname || listener.hostname === url.hostname) return null; // that would be this console
-    url.hostname = listener.hostname;
-    url.hash = "";
-    return url.href;
+    const url = new URL("console/", `${(member.management ?? guessed(member, here)).replace(/\/*$/, "")}/`);
+    const isHere = url.host === here.host;
+    return !isHere && (!isLoopback(url.hostname) || isLoopback(here.hostname)) ? url.href : null;
   } catch {
     return null; // it has no address that a browser understands
   }
+}
+
+function guessed(member, here) {
+  const { hostname } = new URL(member.listeners[0].replace(/^[a-z+]+:/, "http:"));
+  return `${here.protocol}//${hostname}:${here.port || (here.protocol === "https:" ? 443 : 80)}`;
+}
+
+function isLoopback(hostname) {
+  return hostname === "localhost" || hostname === "[::1]" || /^127\./.test(hostname);
 }
 
 /** A reason why the pair is degraded. */
@@ -246,6 +254,6 @@ export function reasonItem({ member, text, is_obstacle: isObstacle }) {
 
 /** The picture of the pair, as wide as its place. */
 export function picture(state) {
-  const width = Math.min(560, document.documentElement.clientWidth - 56);
+  const width = Math.max(240, Math.min(560, document.documentElement.clientWidth - 56));
   return h("div", { class: "pair-frame" }, pairPicture(state, width));
 }

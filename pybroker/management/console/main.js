@@ -177,10 +177,12 @@ async function refresh() {
   loading = new AbortController();
   const { signal } = loading;
   const shown = context;
+  let wasMaster = shown.isMaster;
   try {
     const isFirst = shell.overview === null || shell.silence !== null;
     if (isFirst) await loadShell(shown, signal); // only then is it known whether there is more to ask for
-    const isLoaded = shown.isMaster || !shown.page.needsMaster;
+    wasMaster = shown.isMaster;
+    const isLoaded = wasMaster || !shown.page.needsMaster;
     const [, page] = await Promise.allSettled([
       isFirst ? null : loadShell(shown, signal),
       isLoaded ? shown.page.load(shown, signal) : null,
@@ -209,8 +211,9 @@ async function refresh() {
     }
   }
   draw();
-  if (shown.isMaster && shown.page.needsMaster && shown.data === null && !shown.error && !shell.silence)
-    timer = setTimeout(refresh); // it has just become master
+  const hasChanged = shown.isMaster !== wasMaster && !shell.silence;
+  if (hasChanged && context === shown)
+    timer = setTimeout(refresh); // the page was loaded for the former role
   else schedule();
 }
 
@@ -256,7 +259,7 @@ function schedule() {
 
 function draw() {
   const title = context.page.title(context);
-  const broker = shell.overview ? visible(shell.overview.broker_name) : "";
+  const broker = shell.overview ? visible(shell.state?.name ?? shell.overview.broker_name) : "";
   document.title = [shell.silence ? "No answer" : title, broker, "pybroker"].filter(Boolean).join(" · ");
   patch(document.getElementById("app"), frame(context, actions, content(title)));
 }

@@ -138,19 +138,11 @@ function promotion(entry) {
   );
 }
 
-const ROLES = {
-  MASTER: "it became master",
-  STANDBY: "it became standby",
-  PROMOTING: "it began to take over",
-  RELINQUISHING: "it began to step down",
-  STOPPED: "it stopped",
-};
-const KINDS = {
-  role: ["role", ""],
-  promotion: ["promotion", "ok"],
-  degraded: ["degraded", "bad"],
-  healthy: ["healthy", "ok"],
-};
+const COLOURS = { promotion: "ok", degraded: "bad", healthy: "ok" };
+
+function alive(role) {
+  return { role, is_alive: true, is_silent: false };
+}
 
 function historyTable(history) {
   const columns = [
@@ -161,7 +153,7 @@ function historyTable(history) {
       cell: (each) => h("span", { title: ago(each.at_ms) }, dateTime(each.at_ms)),
     },
     { id: "member", label: "Member", isMain: true, cell: (each) => name(each.member) },
-    { id: "kind", label: "Event", cell: (each) => tag(...(KINDS[each.kind] ?? [visible(each.kind), ""])) },
+    { id: "kind", label: "Event", cell: event },
     { id: "text", label: "What happened", class: "long", cell: happened },
   ];
   return table("History", columns, history, {
@@ -169,10 +161,14 @@ function historyTable(history) {
   });
 }
 
+function event(entry) {
+  return tag(entry.kind === "role" ? roleOf(alive(entry.role)) : visible(entry.kind), COLOURS[entry.kind] ?? "");
+}
+
 function happened(entry) {
   switch (entry.kind) {
     case "role":
-      return sentence(`${ROLES[entry.role] ?? entry.role}${entry.reason ? `: ${entry.reason}` : ""}`);
+      return sentence(entry.reason || roleOf(alive(entry.role)));
     case "promotion":
       return `It served ${duration(entry.total_ms)} after it had the lock.`;
     case "degraded":

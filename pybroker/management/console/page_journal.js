@@ -7,6 +7,8 @@ import { bytes, counted, mono, name, number } from "./format.js";
 import { button, empty, failure, figure, notice, section, sentence, tag } from "./parts.js";
 import { table } from "./table.js";
 
+const REASONS = 4;
+
 export const journalPage = {
   title: () => "Journal",
   needsMaster: true,
@@ -69,23 +71,20 @@ function share(part) {
   );
 }
 
-/** The reasons for a file, each with what an operator can do about it. */
+/** The reasons for a file, and what an operator can do about them. */
 function reasons({ reasons: found, remedies = [], note }) {
+  const list = (texts) =>
+    h(
+      "ul",
+      { class: "reasons" },
+      [...new Set(texts)].map((text) => h("li", { key: text }, sentence(text))),
+    );
+  const folded = (label, texts) =>
+    texts.length > 0 && h("details", { key: label }, h("summary", {}, label), list(texts));
   return [
-    found.length
-      ? h(
-          "ul",
-          { class: "reasons" },
-          found.map((reason, index) =>
-            h(
-              "li",
-              { key: `${index} ${reason}` },
-              sentence(reason),
-              remedies[index] && h("div", { class: "hint" }, sentence(remedies[index])),
-            ),
-          ),
-        )
-      : h("span", { class: "hint" }, "Nothing: it is deleted next."),
+    found.length ? list(found.slice(0, REASONS)) : h("span", { class: "hint" }, "Nothing: it is deleted next."),
+    folded(`${number(found.length - REASONS)} more`, found.slice(REASONS)),
+    folded("Remedies", remedies),
     note && h("div", { class: "hint" }, sentence(note)),
   ];
 }

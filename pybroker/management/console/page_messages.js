@@ -233,13 +233,14 @@ function preview({ body, body_type: type, body_is_cut: isCut, size }) {
 function state(each) {
   if (each.state !== "in flight") return h("span", { class: "hint" }, each.state ?? "–");
   const holder = each.holder;
-  return [
-    tag("in flight", "warn"),
-    holder && [
-      " ",
-      h("a", { href: to("connections", holder.connection_id) }, name(holder.client_id || holder.connection_id)),
-    ],
-  ];
+  if (!holder) return tag("in flight", "warn");
+  const text = holder.client_id || holder.connection_id;
+  const link = h(
+    "a",
+    { href: to("connections", holder.connection_id), class: "holder", title: visible(text) },
+    name(text),
+  );
+  return [tag("in flight", "warn"), " ", link];
 }
 
 /** The way to the next and former pages. `end` says why a page has ended. */

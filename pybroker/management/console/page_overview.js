@@ -1,6 +1,6 @@
 // The state of the member and of the pair at a glance: warnings, high availability, rates, usage, the fullest queues.
 
-import { ApiError, get } from "./api.js";
+import { get } from "./api.js";
 import { chart, rates } from "./chart.js";
 import { h } from "./dom.js";
 import { ago, bytes, dateTime, duration, mono, name, number, percent, rate } from "./format.js";
@@ -18,10 +18,7 @@ export const overviewPage = {
 
   async load(context, signal) {
     if (!context.isMaster) return { history: null, fullest: null };
-    const [history, fullest] = await Promise.all([
-      get("history", {}, signal).catch(unlessMissing),
-      get("queues", FULLEST, signal),
-    ]);
+    const [history, fullest] = await Promise.all([recent(context, signal), get("queues", FULLEST, signal)]);
     return { history, fullest };
   },
 
@@ -47,9 +44,13 @@ export const overviewPage = {
   },
 };
 
-function unlessMissing(error) {
-  if (error instanceof ApiError && error.status === 404) return null;
-  throw error;
+/** The last hour, which is longer than all else, and asked for when it has another point. */
+async function recent({ state }, signal) {
+  if (!state.history || performance.now() - state.historyAtMs >= 1000 * state.history.interval_seconds) {
+    state.history = await get("history", {}, signal);
+    state.historyAtMs = performance.now();
+  }
+  return state.history;
 }
 
 function warnings(overview, state) {
@@ -117,7 +118,7 @@ function availability(state) {
           ],
           ["Last clean check", state.last_clean_check_ms ? ago(state.last_clean_check_ms) : "never"],
           [
-            "Last failover",
+            last && last.phases?.following === undefined ? "Became master" : "Last failover",
             last ? [`${ago(last.at_ms)}, to `, name(last.member), `, in ${duration(last.total_ms)}`] : "none",
           ],
           [
