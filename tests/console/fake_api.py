@@ -182,6 +182,7 @@ class FakeApi:
                 )
                 for number in range(1, 121)
             ],
+            "app1:gone": [message(number, position=number) for number in range(60)],
         }
         self.messages["ORDERS"][1] |= {"state": "in flight", "holder": connection(1) | {"consumer_id": "ID:c-1:1:1"}}
         self.messages["ORDERS"][2] |= {"body_type": "bytes", "body": "AAECA/8gcHlicm9rZXI="}

@@ -34,6 +34,8 @@ PAGES = {
     "topics": "Topics",
     "topics/PRICES": "Topics / PRICES",
     "subscriptions": "Durable subscriptions",
+    "subscriptions/app1%3Agone/messages": "Durable subscriptions / app1:gone",
+    f"subscriptions/app1%3Agone/messages/{MESSAGE}?position=1": "app1:gone / message",
     "connections": "Connections",
     "connections/ID%3Ac-2": "Connections / shop-2",
     "scheduled": "Scheduled messages",

@@ -120,3 +120,26 @@ def test_every_page_of_a_broker_is_shown_after_a_login(start: Start, open_page: 
         show(page, path, title)
         expect(page.locator(".page")).to_be_visible()
         assert page.locator("main > .notice.bad, .page + .notice.bad").count() == 0
+
+
+def test_a_durable_subscription_is_browsed_and_deleted(start: Start, open_page: OpenPage) -> None:
+    broker = start()
+    subscribe = {"destination": "/topic/PRICES", "id": "1", "activemq.subscriptionName": "prices"}
+    with closing(StompClient(broker.port, client_id="desk")) as client:
+        client.request("SUBSCRIBE", **subscribe)
+    with closing(StompClient(broker.port)) as client:
+        for number in range(3):
+            client.request("SEND", f"price {number}".encode(), destination="/topic/PRICES", persistent="true")
+    page = open_page(f"{console_of(broker)}#/subscriptions")
+    page.get_by_role("link", name="prices", exact=True).click()
+    for number in range(3):
+        page.get_by_role("link", name=f"price {number}").click()
+        expect(page.locator("pre.body")).to_have_text(f"price {number}")
+        page.go_back()
+    show(page, "subscriptions", "Durable subscriptions")
+    page.get_by_role("button", name="Delete prices").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("3 pending messages")
+    dialog.get_by_role("textbox").fill("prices")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("There are no durable subscriptions.")).to_be_visible()

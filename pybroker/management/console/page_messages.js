@@ -290,7 +290,8 @@ export const messagePage = {
   async load(context, signal) {
     const { isQueue, api } = placeOf(context.params);
     if (isQueue) return { message: await get(`${api()}/messages/${path(context.params.message)}`, {}, signal) };
-    const after = Number(context.route.query.get("position")) - 1;
+    const position = Number(context.route.query.get("position"));
+    const after = position > 0 ? position - 1 : null; // the cursor of what is before it
     const page = await get(`${api()}/messages`, { after, count: 1, body: "full" }, signal);
     if (page.messages[0]?.message_id !== context.params.message)
       throw new ApiError(404, "this message is no longer there");
