@@ -1,4 +1,7 @@
-"""The command line: `pybroker start | status | doctor | produce | consume | browse | journal | analyze | user`."""
+"""The command line: `start`, `status`, `doctor`, and the commands that other modules declare.
+
+They are those for operators (`operator_cli`, `operator_change_cli`), clients, journals, users and analyses.
+"""
 
 import gc
 import json
@@ -17,6 +20,8 @@ from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
 from pybroker.broker.app.journal_cli import journal
 from pybroker.broker.app.listeners import PORTS
+from pybroker.broker.app.operator_change_cli import COMMANDS as CHANGES
+from pybroker.broker.app.operator_cli import COMMANDS as LOOKS
 from pybroker.broker.app.setting import path
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.user_cli import user
@@ -81,7 +86,20 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Sections(click.Group):
+    """The commands, in the sections of the help."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        listed = [name for names in _SECTIONS.values() for name in names]
+        assert sorted(listed) == self.list_commands(ctx), "each command is in one section"
+        for title, names in _SECTIONS.items():
+            limit = formatter.width - 6 - max(map(len, listed))
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(limit)) for name in names])
+
+
+@click.group(cls=_Sections, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="pybroker")
 def commands() -> None:
     """A message broker in pure Python: a drop-in member of an ActiveMQ Classic master/slave installation."""
@@ -193,8 +211,17 @@ def doctor(config_file: Path | None, *, as_json: bool, **flags: Any) -> None:
     sys.exit(doctor_cli.show(judge(examine(config)), as_json=as_json))
 
 
-for command in (produce, consume, browse, analyze, journal, user):
+for command in (*LOOKS, *CHANGES, produce, consume, browse, analyze, journal, user):
     commands.add_command(command)
+
+_SECTIONS = {
+    "Members": ("start", "status", "doctor", "user"),
+    "State, over the HTTP API of management": [str(each.name) for each in LOOKS],
+    "Changes, over the HTTP API of management": [str(each.name) for each in CHANGES],
+    "Clients": ("produce", "consume", "browse"),
+    "Journals": ("journal", "analyze"),
+}
+"""The commands in the sections of the help."""
 
 if __name__ == "__main__":
     logging.captureWarnings(True)

@@ -37,7 +37,8 @@ pybroker \- message broker, for ActiveMQ Classic's master/slave pairs
 
 _DESCRIPTION = """
 `pybroker start` runs a broker for STOMP and OpenWire clients. Two of them on one store are a pair: one serves, and the
-other stands by and takes over when the first one ends. The other commands look at a pair, its messages and its journal.
+other stands by and takes over when the first one ends. The other commands look at a pair, its messages and its journal,
+and change them.
 """
 
 _ENVIRONMENT = f"""
@@ -55,7 +56,7 @@ _EXIT_STATUS = """
 
 2: a setting or an argument cannot be used.
 
-`pybroker status`, `pybroker doctor` and `pybroker journal` have others, which are above.
+`pybroker status`, `pybroker doctor`, `pybroker journal` and the commands for operators have others, which are above.
 """
 
 

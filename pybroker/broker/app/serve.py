@@ -162,13 +162,13 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     notifier = open_notifier(config.stop_timeout)  # before there is a child process
     management = await _open_management(config, security)
     member = ThisMember(config, security, shown if isinstance(shown, Membership) else None)
+    member.own.management = "" if management is None else management.url
     watching = [asyncio.create_task(security.watch())]
     if config.store != MEMORY_STORE:
         watching.append(asyncio.create_task(member.watch.run()))
     if notifier is not None:
         watching.append(asyncio.create_task(notifier.run()))
     if management is not None:
-        member.own.management = management.url
         watching.append(asyncio.create_task(management.run()))
     if certificates is not None:
         certificates.warn(time.time())

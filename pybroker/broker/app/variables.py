@@ -9,6 +9,7 @@ from pybroker.broker.app.setting import nearest
 
 _OTHER_VARIABLES: Final = (
     "PYBROKER_URL",
+    "PYBROKER_MANAGEMENT_URL",
     "PYBROKER_USER",
     "PYBROKER_PASSWORD",
     "PYBROKER_KEY_PASSWORD",

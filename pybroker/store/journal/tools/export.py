@@ -191,6 +191,12 @@ class Export:
         for transaction_id, transaction in state.prepared.items():
             yield self._transaction(transaction_id, transaction)
 
+    def queue_sizes(self) -> Iterator[tuple[Destination, int]]:
+        """Yield the queues, each with the number of its messages."""
+        for queue in self._state.queues():
+            contents = self._state.destinations.get(queue)
+            yield queue, 0 if contents is None else len(contents.messages)
+
     def messages(self, destination: Destination) -> Iterator[LiveMessage]:
         """Yield a destination's messages in dispatch order."""
         for entry in self._ordered(destination):

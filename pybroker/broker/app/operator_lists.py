@@ -1,0 +1,249 @@
+"""The lists of the commands for operators: fetched page by page, and shown as a table, as JSON or as ActiveMQ does.
+
+A list that takes several pages is fetched by its key, for which what changes between two pages moves no row from one
+to the other, and sorted here.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pybroker.broker.app.operator_text import Column, Row, bstat, cut, dstat, number, plain, rate, table, yes
+from pybroker.broker.domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pybroker.management_client.client import ManagementClient
+
+PAGE: Final = 1000
+"""Rows of a page, the most that a member sends."""
+
+JOBS_PAGE: Final = 500
+
+_SELECTOR_SHOWN_MAX: Final = 40
+
+
+class Listed(NamedTuple):
+    """A list.
+
+    Attributes:
+        columns: the columns of its table.
+        key: the field by which a row is the same in two pages.
+        name: the field that `--name` looks into.
+    """
+
+    columns: Sequence[Column]
+    key: str
+    name: str
+
+
+class ListRequest(NamedTuple):
+    """The rows that are wanted.
+
+    Attributes:
+        sort: the field to sort by, with a minus in front for the largest first; empty: the order of the member.
+        name: a part of the name, in capitals or not; empty: all.
+        filter: the filter of queues and topics; None: all.
+        limit: the number of rows, at most; None: all.
+    """
+
+    sort: str = ""
+    name: str = ""
+    filter: str | None = None
+    limit: int | None = None
+
+    @property
+    def column(self) -> str:
+        """The field to sort by, without the minus."""
+        return self.sort.removeprefix("-")
+
+    @property
+    def order(self) -> str:
+        """The order of the API."""
+        return "desc" if self.sort.startswith("-") else "asc"
+
+
+@dataclass(frozen=True, slots=True)
+class ListAnswer:
+    """The rows of a list, and the number of all that are there."""
+
+    items: Sequence[Row]
+    count: int
+
+
+def _flags(row: Mapping[str, Any] | None) -> str:
+    names = {"is_paused": "paused", "is_dead_letter_queue": "dead letters", "is_temporary": "temporary"}
+    return ", ".join(text for key, text in names.items() if row and row.get(key))
+
+
+def _time(value: Any) -> str:
+    return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if value else "-"
+
+
+def _selector(value: Any) -> str:
+    return cut(plain(value), _SELECTOR_SHOWN_MAX)
+
+
+_DESTINATION: Final = (
+    Column("NAME", "name", plain),
+    Column("SIZE", "size", number, True),
+    Column("IN FLIGHT", "in_flight", number, True),
+    Column("CONSUMERS", "consumers", number, True),
+    Column("PRODUCERS", "producers", number, True),
+    Column("ENQUEUED", "enqueued", number, True),
+    Column("DEQUEUED", "dequeued", number, True),
+    Column("IN/S", "enqueue_rate", rate, True),
+    Column("OUT/S", "dequeue_rate", rate, True),
+    Column("STATE", "flags", plain),
+)
+
+LISTS: Final[Mapping[str, Listed]] = {
+    "queues": Listed(_DESTINATION, "name", "name"),
+    "topics": Listed([each for each in _DESTINATION if each.key != "size"], "name", "name"),
+    "subscriptions": Listed(
+        (
+            Column("KEY", "key", plain),
+            Column("TOPIC", "destination", plain),
+            Column("ACTIVE", "is_active", yes),
+            Column("PENDING", "size", number, True),
+            Column("IN FLIGHT", "in_flight", number, True),
+            Column("ENQUEUED", "enqueued", number, True),
+            Column("DEQUEUED", "dequeued", number, True),
+            Column("SELECTOR", "selector", _selector),
+        ),
+        "key",
+        "key",
+    ),
+    "connections": Listed(
+        (
+            Column("CONNECTION", "connection_id", plain),
+            Column("CLIENT", "client_id", plain),
+            Column("USER", "user", plain),
+            Column("FROM", "peer", plain),
+            Column("LISTENER", "listener", plain),
+            Column("CONSUMERS", "consumers", number, True),
+            Column("PRODUCERS", "producers", number, True),
+            Column("TRANSACTIONS", "transactions", number, True),
+            Column("BLOCKED", "is_blocked", yes),
+        ),
+        "connection_id",
+        "client_id",
+    ),
+    "consumers": Listed(
+        (
+            Column("DESTINATION", "destination", plain),
+            Column("KIND", "kind", plain),
+            Column("CLIENT", "client_id", plain),
+            Column("USER", "user", plain),
+            Column("PREFETCH", "prefetch", number, True),
+            Column("IN FLIGHT", "in_flight", number, True),
+            Column("DELIVERED", "enqueued", number, True),
+            Column("ACKNOWLEDGED", "dequeued", number, True),
+            Column("SELECTOR", "selector", _selector),
+        ),
+        "connection_id",
+        "destination",
+    ),
+    "jobs": Listed(
+        (
+            Column("DUE", "next_time_ms", _time),
+            Column("DESTINATION", "destination", plain),
+            Column("CRON", "cron", plain),
+            Column("PERIOD MS", "period_ms", number, True),
+            Column("REPEAT", "repeat", number, True),
+            Column("RUNS", "run_count", number, True),
+            Column("SIZE", "size", number, True),
+            Column("JOB", "job_id", plain),
+        ),
+        "job_id",
+        "destination",
+    ),
+    "transactions": Listed(
+        (
+            Column("BRANCH", "branch", plain),
+            Column("USER", "user", plain),
+            Column("SENT", "sent", number, True),
+            Column("ACKNOWLEDGED", "acknowledged", number, True),
+        ),
+        "branch",
+        "branch",
+    ),
+}
+
+
+def fetch_list(client: "ManagementClient", kind: str, asked: ListRequest) -> ListAnswer:
+    """Return the rows of a list.
+
+    Raises:
+        ConfigError: it has no such column.
+        ManagementError: there are none.
+    """
+    if kind == "jobs":
+        return _chosen(_all_jobs(client), LISTS[kind], asked)
+    if kind == "transactions":
+        return _chosen(client.get(kind)["items"], LISTS[kind], asked)
+    query = {"name": asked.name or None, "filter": asked.filter}
+    if asked.limit is not None and asked.limit <= PAGE:
+        if asked.sort:
+            query |= {"sort": asked.column, "order": asked.order}
+        page = client.get(kind, page_size=asked.limit, **query)
+        return ListAnswer(page["items"], page["count"])
+    return _chosen(_all_pages(client, kind, query), LISTS[kind], asked._replace(name=""))
+
+
+def _all_pages(client: "ManagementClient", kind: str, query: Mapping[str, Any]) -> list[Row]:
+    found: list[Row] = []
+    page: Mapping[str, Any] = {"items": ()}
+    for page_number in range(1, 1 << 30):
+        page = client.get(kind, page=page_number, page_size=PAGE, sort=LISTS[kind].key, **query)
+        found += page["items"]
+        if page_number * PAGE >= page["count"]:
+            break
+    return found
+
+
+def _all_jobs(client: "ManagementClient") -> Iterator[Row]:
+    after = None
+    while True:
+        page = client.get("jobs", after=after, count=JOBS_PAGE)
+        yield from page["jobs"]
+        after = page["cursor"]
+        if after is None or not page["jobs"]:
+            return
+
+
+def _chosen(rows: Iterable[Row], listed: Listed, asked: ListRequest) -> ListAnswer:
+    """Return the rows that are wanted, of all that there are."""
+    text = asked.name.casefold()
+    found = [row for row in rows if text in str(row[listed.name]).casefold()]
+    if asked.sort:
+        if found and asked.column not in found[0]:
+            known = ", ".join(found[0])
+            raise ConfigError(f"there is no column {asked.column!r}", setting="--sort", hint=f"there are {known}")
+        found.sort(key=lambda row: _sortable(row[asked.column]), reverse=asked.order == "desc")
+    return ListAnswer(found[: asked.limit], len(found))
+
+
+def _sortable(value: Any) -> tuple[bool, Any]:
+    return (value is not None, value if value is not None else 0)
+
+
+# ---------------------------------------------------------------- output
+
+
+def shown(kind: str, answer: ListAnswer, layout: str) -> Iterator[str]:
+    """Yield the lines of a list in a layout: `table`, `json`, `dstat` or `bstat`."""
+    writers: Mapping[str, Callable[[], Iterable[str]]] = {
+        "json": lambda: [json.dumps({"items": list(answer.items), "count": answer.count})],
+        "dstat": lambda: dstat(answer.items),
+        "bstat": lambda: bstat(answer.items),
+        "table": lambda: table(LISTS[kind].columns, [{**row, "flags": _flags(row)} for row in answer.items]),
+    }
+    yield from writers[layout]()
+
+
+def now_ms() -> int:
+    """Return the time in milliseconds since the epoch."""
+    return int(time.time() * 1000)
