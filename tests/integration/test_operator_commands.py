@@ -84,6 +84,17 @@ def test_queues_finds_the_new_master_after_a_kill(tmp_path: Path) -> None:
         assert run("queues", *urls).exit_code == 3
 
 
+def test_stepdown_makes_the_standby_the_master(tmp_path: Path) -> None:
+    with Pair(tmp_path / "store", *OPTIONS) as pair:
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        urls = ("--url", f"{url_of(master)},{url_of(standby)}")
+        until(lambda: done("top", *urls), "standby, ready")
+        assert done("stepdown", "--dry-run", *urls) == f"would have {url_of(master)} step down\n"
+        assert done("stepdown", "--yes", *urls) == f"{url_of(master)} steps down: a standby becomes the master\n"
+        until(lambda: run("queues", *urls, "--wait", "30s").stderr, f"asking {url_of(standby)}, which is")
+        assert "pair: " in done("top", *urls, "--wait", "30s")
+
+
 def test_a_stopped_store_is_read_and_not_changed(tmp_path: Path, start: Start) -> None:
     store = str(tmp_path / "store")
     broker = start(*OPTIONS, store=store)

@@ -9,6 +9,7 @@ from typing import Any
 from tests.unit.management.simulated import Answer, SimulatedNode, site
 
 SECONDS = 10.0
+TURNS = 10
 
 
 class ServedNode:
@@ -47,6 +48,8 @@ def served(methods: Mapping[str, Answer], **options: Any) -> Iterator[ServedNode
             found.append(ServedNode(url, there.node, asyncio.get_running_loop(), end))
             is_ready.set()
             await end.wait()
+        for _ in range(TURNS):  # a connection that was closed just now is closed by the loop's next turns
+            await asyncio.sleep(0)
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
