@@ -207,7 +207,6 @@ class MemberRecord:
         return hashlib.sha256(text).hexdigest()[:16] if self.checked_ms else ""
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
     """A member as seen by a reader.
