@@ -124,7 +124,7 @@ def test_every_page_of_a_broker_is_shown_after_a_login(start: Start, open_page: 
 
 def test_a_durable_subscription_is_browsed_and_deleted(start: Start, open_page: OpenPage) -> None:
     broker = start()
-    subscribe = {"destination": "/topic/PRICES", "id": "1", "activemq.subscriptionName": "prices"}
+    subscribe: dict[str, Any] = {"destination": "/topic/PRICES", "id": "1", "activemq.subscriptionName": "prices"}
     with closing(StompClient(broker.port, client_id="desk")) as client:
         client.request("SUBSCRIBE", **subscribe)
     with closing(StompClient(broker.port)) as client:

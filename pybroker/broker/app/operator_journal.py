@@ -94,5 +94,5 @@ def _row(number: int, message: "LiveMessage", body: str) -> dict[str, Any]:
     from pybroker.management.messages import message_json
 
     data = base64.b64encode(message.data).decode()
-    row = message_json(BrowsedRow(message.message_id, number, "waiting", 0, None, data), body)
+    row = message_json(BrowsedRow(message.message_id, number, "waiting", 0, None, len(message.data), data), body)
     return row | ({"error": message.problem} if message.problem else {})

@@ -85,6 +85,7 @@ class MessagesInFlight:
             Those that are still in flight, and the position up to which all were looked at.
         """
         found: list[_Held] = []
+        reached = position
         for _ in range(READ_MAX):
             if self._next is None or self._next[0] > position:
                 return found, position
