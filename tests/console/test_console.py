@@ -398,7 +398,8 @@ def test_all_is_reached_by_keyboard(api: FakeApi, served: ConsoleServer, open_pa
         )
         reached.add(text)
         assert outline != "none" or text is None or page.evaluate("document.activeElement === document.body"), text
-    assert {"Skip to the page", "Overview", "Pause", "Refresh now", "Dark", "Create queue", "Filter by name"} <= reached
+    assert {"Skip to the page", "Overview", "Live: pause the refresh", "Refresh now", "Dark"} <= reached
+    assert {"Create queue", "Filter by name"} <= reached
     assert {"ORDERS", "ORDERS.EU", "Pending"} <= reached
 
 
@@ -449,7 +450,7 @@ def test_a_member_that_ends_is_reported_until_it_is_back(
 def test_nothing_is_asked_for_while_paused_or_hidden(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
     page = open_page(f"{served.url}#/queues?name=ORDERS")
     expect(page.get_by_role("link", name="ORDERS.EU")).to_be_visible()
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Live").click()
     api.queues[1] |= {"size": 77}
     page.clock.install()
     asked = api.asked
@@ -457,7 +458,7 @@ def test_nothing_is_asked_for_while_paused_or_hidden(api: FakeApi, served: Conso
     assert api.asked == asked
     page.get_by_role("button", name="Refresh now").click()
     expect(page.get_by_role("cell", name="77")).to_be_visible()
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Paused").click()
     hide = "(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
     hide += "document.dispatchEvent(new Event('visibilitychange')) }"
     page.evaluate(hide, True)

@@ -11,7 +11,8 @@ const ROW = 16;
 export function bodyView(context, message) {
   const { body, body_type: type } = message;
   if (type === "none" || body === null || body === undefined) return empty("It has no body.");
-  const views = viewsOf(body, type);
+  if (context.state.viewsOf !== message) Object.assign(context.state, { viewsOf: message, views: viewsOf(body, type) });
+  const { views } = context.state;
   const present = views.find(([id]) => id === context.state.bodyView) ?? views[0];
   return [
     message.body_is_cut && notice("warn", "The body is cut: the message is too large to be shown whole."),

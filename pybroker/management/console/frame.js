@@ -103,8 +103,8 @@ function controls(shell, actions) {
   return h(
     "div",
     { key: "controls", class: "controls" },
-    button(shell.isPaused ? "Resume" : "Pause", actions.pause, {
-      "aria-pressed": String(shell.isPaused),
+    button(shell.isPaused ? "Paused" : "Live", actions.pause, {
+      "aria-label": shell.isPaused ? "Paused: resume the refresh" : "Live: pause the refresh",
       title: "Pause or resume the refresh (p)",
       class: shell.isPaused ? "warn" : null,
     }),

@@ -16,6 +16,7 @@ const COUNTS = [
   ["250", "250 a page"],
 ];
 const PREVIEW_LENGTH = 90;
+const LARGE_BYTES = 65_536;
 
 /** The cursors of the pages before this one, by place: an address has only its own. */
 const trails = new Map();
@@ -289,6 +290,7 @@ export const messagePage = {
 
   async load(context, signal) {
     const { isQueue, api } = placeOf(context.params);
+    if (context.data?.message.size > LARGE_BYTES) return context.data; // it does not change, and is long
     if (isQueue) return { message: await get(`${api()}/messages/${path(context.params.message)}`, {}, signal) };
     const position = Number(context.route.query.get("position"));
     const after = position > 0 ? position - 1 : null; // the cursor of what is before it
