@@ -242,12 +242,17 @@ _PARTS: dict[str, type[_Part]] = {
 
 
 class MemberFile:
-    """A member's own file, claimed for the life of the process."""
+    """A member's own file, claimed for the life of the process.
+
+    Attributes:
+        inode: the inode of the file that is held, whatever is at its path now.
+    """
 
     def __init__(self, path: Path, fd: int) -> None:
-        """Take over a descriptor that holds the lock; use `claim`."""
+        """Take over a descriptor that holds the lock; use `claim`. Blocks for the file system."""
         self._path = path
         self._fd = fd
+        self.inode = os.fstat(fd).st_ino  # once: NFS asks its server each time, which may hang
         self._size_bytes = _BLOCK_BYTES
 
     @classmethod
@@ -282,11 +287,6 @@ class MemberFile:
     def name(self) -> str:
         """The member's name."""
         return self._path.name.removesuffix(_SUFFIX)
-
-    @property
-    def inode(self) -> int:
-        """The inode of the file that is held, whatever is at its path now."""
-        return os.fstat(self._fd).st_ino
 
     def publish(self, member: MemberRecord) -> None:
         """Write the member's state and sync it, so that other machines see it too. Blocks for one disk sync.

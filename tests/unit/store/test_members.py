@@ -95,6 +95,16 @@ def test_what_a_member_publishes_is_what_readers_get(directory: Path) -> None:
         assert read_members(directory) == [MemberStatus(name="amber", alive=True, member=MASTER)]
 
 
+def test_the_inode_of_a_member_file_needs_no_answer_of_the_file_system(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that hangs must not hang the event loop, which has it in each look at the pair."""
+    with claimed(directory, "amber") as file, monkeypatch.context() as hanging:
+        inode = (directory / "amber.json").stat().st_ino
+        hanging.setattr(members.os, "fstat", None)
+        assert file.inode == inode
+
+
 def test_the_last_publication_counts_however_long_the_one_before(directory: Path) -> None:
     standby = replace(MASTER, role=Role.STANDBY, listeners=())
     many = replace(MASTER, listeners=tuple(f"stomp://amber.example.org:{port}" for port in range(20_000, 20_500)))
