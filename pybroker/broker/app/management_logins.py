@@ -75,7 +75,12 @@ class ManagementLogins:
         if not self._config.has_users:
             return ANONYMOUS.name, ManagementRole.ADMIN
         decided: asyncio.Future[User | NotAuthenticated] = asyncio.get_running_loop().create_future()
-        self._authenticator().authenticate(Credentials(name, password, address), decided.set_result)
+
+        def decide(outcome: User | NotAuthenticated) -> None:
+            if not decided.done():  # else the client has gone meanwhile
+                decided.set_result(outcome)
+
+        self._authenticator().authenticate(Credentials(name, password, address), decide)
         user = await decided
         if not isinstance(user, User):
             raise RequestFailed(HTTPStatus.UNAUTHORIZED, "user name or password is wrong")
