@@ -181,7 +181,8 @@ def _of_broker(overview: Mapping[str, Any], rows: Sequence[DestinationRow]) -> I
 
 def _of_destinations(rows: Sequence[DestinationRow]) -> Iterator[Metric]:
     permanent = [row for row in rows if not row.is_temporary]
-    busiest = heapq.nlargest(DESTINATIONS_MAX, permanent, key=lambda row: row.enqueued + row.size)
+    named = [row for row in permanent if row.name != OTHER]  # its series would be there twice
+    busiest = heapq.nlargest(DESTINATIONS_MAX, named, key=lambda row: row.enqueued + row.size)
     shown = {(row.kind, row.name) for row in busiest}
     others = [row for row in permanent if (row.kind, row.name) not in shown]
     for kind in ("queue", "topic"):
@@ -203,10 +204,15 @@ def _filled(
     value: Value,
 ) -> Metric:
     for row in own:
-        family.add_metric([row.name], value(row))
+        family.add_metric([_label(row.name)], value(row))
     if rest and not ("average" in family.name or "percent" in family.name):
         family.add_metric([OTHER], sum(map(value, rest)))
     return family
+
+
+def _label(name: str) -> str:
+    """Return a name as a label: Java's may have half a surrogate pair, which UTF-8 has not."""
+    return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

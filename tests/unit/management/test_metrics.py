@@ -1,6 +1,7 @@
 """The metrics: names that boards for ActiveMQ use, limited in number, in both formats of Prometheus."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -135,6 +136,18 @@ HA: dict[str, Any] = {
         {"name": "c", "role": "STANDBY", "is_alive": False, "is_silent": False, "obstacles": [], "warnings": []},
     ],
 }
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_names_that_labels_cannot_have(monkeypatch: pytest.MonkeyPatch, accept: str) -> None:
+    """A client may name a queue as it likes, and the metrics of all others are there."""
+    monkeypatch.setattr(metrics, "DESTINATIONS_MAX", 2)
+    names = ["other", "\ud800", 'a"\n\\', "b"]
+    monkeypatch.setattr(sys.modules[__name__], "ROWS", [row(name, size=5, enqueued=9) for name in names])
+    text = scrape(accept)
+    assert r'activemq_queue_queue_size{destination="\\ud800"} 5.0' in text
+    assert r'activemq_queue_queue_size{destination="a\"\n\\"} 5.0' in text
+    assert text.count('activemq_queue_queue_size{destination="other"} 10.0') == 1
 
 
 def test_a_standby_has_the_state_of_the_pair() -> None:

@@ -101,7 +101,7 @@ def test_the_inode_of_a_member_file_needs_no_answer_of_the_file_system(
     """A share that hangs must not hang the event loop, which has it in each look at the pair."""
     with claimed(directory, "amber") as file, monkeypatch.context() as hanging:
         inode = (directory / "amber.json").stat().st_ino
-        hanging.setattr(members.os, "fstat", None)
+        hanging.setattr(os, "fstat", None)
         assert file.inode == inode
 
 
