@@ -3,6 +3,7 @@
 Source: management.md, section 5; ActiveMQ 5.17, `OpenTypeSupport`, `DestinationView.sendTextMessage`.
 """
 
+import asyncio
 import base64
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from pybroker.broker.domain.openwire.values import Byte, Float, Long, Short, Val
 from pybroker.management.jolokia_errors import JolokiaError, illegal
 from pybroker.management.link import Answer, NodeLink
 from pybroker.management.mbean_operations import Chosen
-from pybroker.management.messages import plain, to_send
+from pybroker.management.messages import Inflation, browsed_rows, plain, to_send
 from pybroker.management.operations import PAGE_BYTES
 from pybroker.management.visitors import Visitor
 
@@ -27,6 +28,12 @@ PREVIEW_BYTES: Final = 255
 
 BROWSED_SECONDS: Final = 30.0
 """The time in which a browse looks for messages that match."""
+
+BROWSED_BYTES: Final = 16 << 20
+"""Bytes of messages after which a browse ends."""
+
+_BROWSES_MAX: Final = 2
+"""Browses at a time: each has its messages in memory."""
 
 _PAGE: Final = 100
 _FROM_THE_BEGINNING: Final = -1
@@ -46,30 +53,34 @@ class NodeActions:
 
     def __init__(self, link: NodeLink) -> None:
         self._link = link
+        self._turns = asyncio.Semaphore(_BROWSES_MAX)
 
     async def browse(self, queue: str, selector: str | None, count: int) -> Sequence[Mapping[str, Any]]:
         """Return the first messages that match."""
-        found: list[Mapping[str, Any]] = []
+        found: list[BrowsedRow] = []
         cursor, ends_at = _FROM_THE_BEGINNING, time.monotonic() + BROWSED_SECONDS
-        while len(found) < count and time.monotonic() < ends_at:
-            answer = await self._ask(
-                "browse",
-                selector=selector,
-                queue=queue,
-                cursor=cursor,
-                count=min(_PAGE, count - len(found)),
-                byte_count=PAGE_BYTES,
-            )
-            found += [composite(BrowsedRow(*row)) for row in answer.rows]
-            cursor = answer.result["cursor"]
-            if answer.result["end"] == _LAST:
-                break
-        return found
+        async with self._turns:
+            while len(found) < count and time.monotonic() < ends_at and sum(map(_size, found)) < BROWSED_BYTES:
+                answer = await self._ask(
+                    "browse",
+                    selector=selector,
+                    queue=queue,
+                    cursor=cursor,
+                    count=min(_PAGE, count - len(found)),
+                    byte_count=PAGE_BYTES,
+                )
+                found += browsed_rows(answer.rows)
+                cursor = answer.result["cursor"]
+                if answer.result["end"] == _LAST:
+                    break
+            return await asyncio.to_thread(composites, found)
 
     async def message(self, queue: str, message_id: str) -> Mapping[str, Any] | None:
         """Return one message."""
-        answer = await self._ask("message", queue=queue, message_id=message_id)
-        return composite(BrowsedRow(*answer.rows[0])) if answer.rows else None
+        async with self._turns:
+            answer = await self._ask("message", queue=queue, message_id=message_id)
+            found = await asyncio.to_thread(composites, browsed_rows(answer.rows))
+        return found[0] if found else None
 
     async def remove(self, queue: str, chosen: Chosen, visitor: Visitor) -> int:
         """Remove messages."""
@@ -242,18 +253,28 @@ _TABLES: Final[Mapping[str, type]] = {
 """The tables of properties, which JMX has for each type, in the order in which a value is tried."""
 
 
-def composite(row: BrowsedRow) -> dict[str, Any]:
-    """Return a browsed message as the composite that ActiveMQ's `browse` returns.
+def composites(rows: Sequence[BrowsedRow]) -> list[dict[str, Any]]:
+    """Return browsed messages as the composites that ActiveMQ's `browse` returns; takes milliseconds for large ones.
 
     The times that ActiveMQ writes into a message as it comes, and the length of its path, are not there.
     """
+    inflation = Inflation(is_kept=True)
+    return [_composite(row, inflation) for row in rows]
+
+
+def _size(row: BrowsedRow) -> int:
+    return len(row.data)
+
+
+def _composite(row: BrowsedRow, inflation: Inflation) -> dict[str, Any]:
     data = base64.b64decode(row.data)
     found: dict[str, Any] = {"JMSMessageID": row.message_id, "JMSRedelivered": row.redelivery_count > 0}
     try:
         message = decode(data)
-        return found | _headers(message) | _properties(message.properties) | _body(message)
+        found |= _headers(message) | _properties(message.properties)
+        return found | _body(inflation.inflated(message)) if len(data) == row.size else found
     except BrokerError as error:
-        return found | {"Error": f"the message is damaged: {error}"}
+        return found | {"Error": f"the message cannot be shown: {error}"}
 
 
 def _headers(message: OpenWireMessage) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def browsed_rows(rows: Sequence[Sequence[Any]]) -> list[BrowsedRow]:
 
 def page_json(rows: Sequence[BrowsedRow], body: str) -> list[dict[str, Any]]:
     """Return browsed messages, as `message_json` does."""
-    inflation = _Inflation(is_kept=body == "full")
+    inflation = Inflation(is_kept=body == "full")
     return [_json_of(row, body, inflation) for row in rows]
 
 
@@ -62,8 +62,8 @@ def message_json(row: BrowsedRow, body: str) -> dict[str, Any]:
     return page_json([row], body)[0]
 
 
-class _Inflation:
-    """Inflates the bodies of one answer."""
+class Inflation:
+    """Inflates the bodies of one answer, to `BODY_MAX` together."""
 
     def __init__(self, *, is_kept: bool) -> None:
         """Begin; `is_kept` is True if the answer has them whole."""
@@ -84,7 +84,7 @@ class _Inflation:
         return replace(message, content=content, compressed=False)
 
 
-def _json_of(row: BrowsedRow, body: str, inflation: _Inflation) -> dict[str, Any]:
+def _json_of(row: BrowsedRow, body: str, inflation: Inflation) -> dict[str, Any]:
     data = base64.b64decode(row.data)
     holder = row.holder
     found: dict[str, Any] = {
@@ -124,7 +124,7 @@ def _headers(message: OpenWireMessage) -> dict[str, Any]:
     }
 
 
-def _body(message: OpenWireMessage, wanted: str, inflation: _Inflation) -> dict[str, Any]:
+def _body(message: OpenWireMessage, wanted: str, inflation: Inflation) -> dict[str, Any]:
     if wanted == "none":
         return {"body": None, "body_is_cut": message.content is not None}
     limit = PREVIEW_MAX if wanted == "preview" else BODY_MAX

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import zlib
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -14,7 +15,8 @@ from pybroker.broker.domain.node_requests import BrowsedRow, RequestFailed
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode
 from pybroker.broker.domain.openwire.values import Byte, Float, Long, Short, encode_map
-from pybroker.management.jmx_actions import composite
+from pybroker.management import messages
+from pybroker.management.jmx_actions import composites
 from tests.unit.management.brokers import METHODS
 from tests.unit.management.simulated import site
 
@@ -189,19 +191,20 @@ def test_messages_are_sent_as_activemq_sends_them(operation: str, arguments: Any
 
 
 def browsed(message: OpenWireMessage, **fields: Any) -> BrowsedRow:
+    data = encode(message)
     values: dict[str, Any] = {
         "message_id": "ID:1",
         "position": 1,
         "state": "waiting",
         "redelivery_count": 0,
         "holder": None,
-        "data": base64.b64encode(encode(message)).decode(),
+        "size": len(data),
+        "data": base64.b64encode(data).decode(),
     }
     return BrowsedRow(**values | fields)
 
 
 def test_a_browse_takes_pages_up_to_its_limit() -> None:
-    message = OpenWireMessage(type=MessageType.TEXT, destination=queue("ORDERS"), content=encode_text("x"))
     pages: list[int] = []
 
     async def browse(arguments: Mapping[str, Any]) -> Any:
@@ -211,7 +214,25 @@ def test_a_browse_takes_pages_up_to_its_limit() -> None:
     answer, requests = call(ORDERS, "browse(java.lang.String)", "n = 1", methods={"browse": browse})
     assert (answer["value"], pages) == ([], [-1, 1, 2])
     assert requests[0][1]["selector"] == "n = 1"
-    assert composite(browsed(message))["Text"] == "x"
+
+
+def test_a_message_that_came_in_pieces_is_put_together() -> None:
+    message = OpenWireMessage(type=MessageType.TEXT, destination=queue("ORDERS"), content=encode_text("x" * 90))
+    row = browsed(message)
+    rows = [list(row._replace(data=row.data[:40])), [row.data[40:80]], [row.data[80:]]]
+    answer, _ = call(ORDERS, "getMessage", "ID:1", methods={"message": lambda _: rows})
+    assert answer["value"]["Text"] == "x" * 90
+    cut = browsed(message, size=1 << 30)
+    assert "Text" not in composites([cut])[0]
+
+
+def test_bodies_inflate_within_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "BODY_MAX", 200)
+    content = zlib.compress(encode_text("x" * 90))
+    packed = OpenWireMessage(type=MessageType.TEXT, destination=queue("Q"), content=content, compressed=True)
+    first, second, third = composites([browsed(packed)] * 3)
+    assert (first["Text"], second["Text"]) == ("x" * 90, "x" * 90)
+    assert third["Error"].startswith("the message cannot be shown")
 
 
 def test_a_message_has_the_items_of_activemqs_composite() -> None:
@@ -226,7 +247,7 @@ def test_a_message_has_the_items_of_activemqs_composite() -> None:
         correlation_id="c",
     )
     message.set_properties({"b": True, "by": Byte(1), "s": Short(2), "i": 3, "l": Long(4), "f": Float(1.5), "t": "x"})
-    found = composite(browsed(message, redelivery_count=1))
+    found = composites([browsed(message, redelivery_count=1)])[0]
     expected = {
         "JMSMessageID": "ID:1",
         "JMSDestination": "queue://Q",
@@ -252,13 +273,13 @@ def test_a_message_has_the_items_of_activemqs_composite() -> None:
 
 def test_bodies_of_other_messages_are_shown_as_activemq_shows_them() -> None:
     data = OpenWireMessage(type=MessageType.BYTES, destination=queue("Q"), content=b"\x00\xff" * 200)
-    found = composite(browsed(data))
+    found = composites([browsed(data)])[0]
     assert (found["BodyLength"], found["BodyPreview"][:3], len(found["BodyPreview"])) == (400, [0, 255, 0], 255)
     table = OpenWireMessage(type=MessageType.MAP, destination=queue("Q"), content=encode_map({"k": 3, "t": "x"}))
-    assert composite(browsed(table))["ContentMap"] == "{k=3, t=x}"
-    damaged = composite(browsed(data)._replace(data=base64.b64encode(b"nonsense").decode()))
+    assert composites([browsed(table)])[0]["ContentMap"] == "{k=3, t=x}"
+    damaged = composites([browsed(data)._replace(data=base64.b64encode(b"nonsense").decode())])[0]
     assert damaged["JMSMessageID"] == "ID:1"
-    assert damaged["Error"].startswith("the message is damaged")
+    assert damaged["Error"].startswith("the message cannot be shown")
 
 
 def test_queries_of_queues_come_in_pages() -> None:
