@@ -41,6 +41,13 @@ def url_of(broker: BrokerProcess) -> str:
     return broker.wait_for(r"management at (https?://127.0.0.1:\d+)")[1]
 
 
+def serving(broker: BrokerProcess) -> str:
+    """Return the URL of a broker once its health check says that it is the master."""
+    broker.wait_for("listening on")
+    done("queues", "--url", url_of(broker), "--wait", "30s")
+    return url_of(broker)
+
+
 def run(*arguments: str, **variables: str) -> Result:
     return CliRunner().invoke(commands, arguments, env=variables)
 
@@ -130,8 +137,7 @@ def test_members_without_management_are_named(tmp_path: Path, start: Start) -> N
 
 def test_messages_and_changes(start: Start) -> None:
     broker = start(*OPTIONS, store="memory:")
-    broker.wait_for("listening on")
-    url = ("--url", url_of(broker))
+    url = ("--url", serving(broker))
     send(broker.port, "ORDERS", *map(str, range(7)))
     found = run("messages", "ORDERS", "--limit", "3", *url)
     assert [line.split()[-1] for line in found.stdout.splitlines()[1:]] == ["0", "1", "2"]
@@ -165,7 +171,7 @@ def test_over_tls_with_a_login(start: Start, tmp_path: Path) -> None:
     broker = start(*OPTIONS, "--management-tls", *files, store="memory:")
     broker.wait_for("listening on")
     url = ("--url", url_of(broker), "--user", "olaf")
-    assert run("queues", *url, "--ca", str(trusted), PYBROKER_PASSWORD="o").exit_code == 0
+    assert run("queues", *url, "--ca", str(trusted), "--wait", "30s", PYBROKER_PASSWORD="o").exit_code == 0
     assert run("queues", *url, "--ca", str(trusted), PYBROKER_PASSWORD="x").exit_code == 5
     found = run("queues", *url, PYBROKER_PASSWORD="o")
     assert found.exit_code == 3
@@ -195,7 +201,7 @@ def read_until(terminal: int, part: str) -> str:
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}])
 def test_top_obeys_its_keys(start: Start, terminal: tuple[int, int], variables: dict[str, str]) -> None:
     broker = start(*OPTIONS, store="memory:")
-    broker.wait_for("listening on")
+    serving(broker)
     send(broker.port, "ORDERS", "x")
     mine, other = terminal
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
@@ -219,7 +225,7 @@ def test_top_obeys_its_keys(start: Start, terminal: tuple[int, int], variables: 
 def test_the_commands_of_the_page(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line of the page's example, with the member of the test in place of the pair."""
     broker = start(*OPTIONS, store="memory:")
-    broker.wait_for("listening on")
+    serving(broker)
     send(broker.port, "ORDERS", *map(str, range(3)))
     send(broker.port, "ActiveMQ.DLQ", "dead")
     lines = block("docs/management.md", "sh", "pybroker queues").splitlines()

@@ -310,7 +310,7 @@ def _of_store(store: str) -> "Sequence[ApiAddress] | StoppedStore":
     if not running:
         return StoppedStore(store, _locked_by(status))
     running.sort(key=lambda member: member.role.value != "MASTER")
-    found = [address for member in running if (address := _reachable(member)) is not None]
+    found = [address for member in running if (address := reachable(member)) is not None]
     if not found:
         names = ", ".join(f"{member.name} on {member.host}" for member in running)
         raise MemberMissing(
@@ -320,7 +320,7 @@ def _of_store(store: str) -> "Sequence[ApiAddress] | StoppedStore":
     return found
 
 
-def _reachable(member: "MemberRecord") -> "ApiAddress | None":
+def reachable(member: "MemberRecord") -> "ApiAddress | None":
     """Return the address of a member's management as this machine reaches it; None if it cannot."""
     from dataclasses import replace
 
@@ -330,8 +330,8 @@ def _reachable(member: "MemberRecord") -> "ApiAddress | None":
     if not member.management:
         return None
     address, is_here = ApiAddress.of(member.management), member.host == socket.gethostname()
-    if address.host in _ANY:
-        return replace(address, host="127.0.0.1" if is_here and not address.is_tls else member.host)
+    if address.host == member.host and is_here and not address.is_tls:  # it serves all addresses of this machine
+        return replace(address, host="127.0.0.1")
     return None if is_loopback(address.host) and not is_here else address
 
 

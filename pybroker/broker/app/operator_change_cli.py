@@ -7,7 +7,7 @@ import click
 
 from pybroker.broker.app.operator_access import OperatorAccess
 from pybroker.broker.app.operator_cli import operator
-from pybroker.broker.domain.errors import ConfigError, InvalidDestination
+from pybroker.broker.app.operator_names import destination_of, queue_name
 
 if TYPE_CHECKING:
     from pybroker.broker.app.operator_changes import Manner
@@ -37,35 +37,6 @@ _careful = _with(_yes, _dry_run, _json)
 _selecting = _with(_selector, _ids, _maximum, _careful)
 
 
-def destination_of(text: str, setting: str) -> "Destination":
-    """Return the destination of `ORDERS`, `queue://ORDERS`, `topic://PRICES`, or STOMP's `/queue/ORDERS`.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    from pybroker.broker.domain.destination import parse
-
-    for kind in ("queue", "topic"):
-        if text.startswith(f"/{kind}/"):
-            text = f"{kind}://{text.removeprefix(f'/{kind}/')}"
-    try:
-        return parse(text)
-    except InvalidDestination as error:
-        raise ConfigError(str(error), setting=setting) from error
-
-
-def _queue_name(text: str) -> str:
-    """Return the name of a queue.
-
-    Raises:
-        ConfigError: it is a topic, or none.
-    """
-    found = destination_of(text, "QUEUE")
-    if not found.is_queue:
-        raise ConfigError(f"{text} is a topic, which holds no messages", setting="QUEUE")
-    return found.name
-
-
 # ---------------------------------------------------------------- messages
 
 
@@ -74,7 +45,7 @@ def _queue_name(text: str) -> str:
 @_careful
 def purge(access: OperatorAccess, queue: str, **manner: Any) -> None:
     """Remove all messages that wait in a queue. Those that consumers have stay."""
-    _operate(access, "purge", "purged", _queue_name(queue), {}, manner)
+    _operate(access, "purge", "purged", queue_name(queue), {}, manner)
 
 
 @operator("remove", "pybroker remove ORDERS --selector \"region = 'eu'\"", "pybroker remove ORDERS --id ID:a-1:1:1:1:7")
@@ -84,7 +55,7 @@ def remove(access: OperatorAccess, queue: str, **given: Any) -> None:
     """Remove messages that wait in a queue, by --selector or --id."""
     if not (given["selector"] or "").strip() and not given["message_ids"]:
         raise click.UsageError("Name the messages by --selector or --id; `pybroker purge` removes all.")
-    _operate(access, "remove", "removed", _queue_name(queue), _selection(given), given)
+    _operate(access, "remove", "removed", queue_name(queue), _selection(given), given)
 
 
 @operator(
@@ -115,7 +86,7 @@ def copy(access: OperatorAccess, queue: str, target: str, **given: Any) -> None:
 def retry(access: OperatorAccess, queue: str, **given: Any) -> None:
     """Move messages of a dead letter queue back to where they came from."""
     where = " back to where they came from"
-    _operate(access, "retry", "moved", _queue_name(queue), _selection(given), given, where=where)
+    _operate(access, "retry", "moved", queue_name(queue), _selection(given), given, where=where)
 
 
 def _transfer(access: OperatorAccess, verb: str, done: str, queue: str, target: str, given: Mapping[str, Any]) -> None:
@@ -124,7 +95,7 @@ def _transfer(access: OperatorAccess, verb: str, done: str, queue: str, target: 
         access,
         verb,
         done,
-        _queue_name(queue),
+        queue_name(queue),
         {**_selection(given), "target": where},
         given,
         where=f" to {where}",
@@ -169,7 +140,7 @@ def _declare_pause(verb: str, done: str, help_text: str) -> click.Command:
     def run(access: OperatorAccess, queue: str, as_json: bool) -> None:
         from pybroker.broker.app.operator_changes import made
 
-        name = _queue_name(queue)
+        name = queue_name(queue)
         answer = access.client().change("POST", "queues", name, verb, body={})
         made(answer, f"{done} {name}", _manner({"as_json": as_json}))
 
@@ -298,7 +269,7 @@ def _found(client: "ManagementClient", kind: str, key: str) -> Mapping[str, Any]
     raise RequestRefused(404, f"there is no {key!r} among the {kind}")
 
 
-def _declare_outcome(verb: str, done: str, help_text: str) -> click.Command:
+def _declare_outcome(verb: str, words: str, done: str, help_text: str) -> click.Command:
     def run(access: OperatorAccess, branch: str, **given: Any) -> None:
         from pybroker.broker.app.operator_changes import Plan, is_wanted, made
         from pybroker.broker.app.operator_text import plain
@@ -307,7 +278,7 @@ def _declare_outcome(verb: str, done: str, help_text: str) -> click.Command:
         if manner.asks:
             row = _found(client, "transactions", branch)
             counts = f"{row['sent']:,} sent and {row['acknowledged']:,} acknowledged"
-            plan = Plan(f"{verb} {plain(branch)} of user {plain(row['user'])}, messages: {counts}", row)
+            plan = Plan(f"{words} {plain(branch)} of user {plain(row['user'])}, messages: {counts}", row)
             if not is_wanted(plan, manner):
                 return
         made(client.change("POST", "transactions", branch, verb, body={}), f"{done} {plain(branch)}", manner)
@@ -320,6 +291,7 @@ def _declare_outcome(verb: str, done: str, help_text: str) -> click.Command:
 
 commit = _declare_outcome(
     "commit",
+    "commit",
     "committed",
     """Commit an XA transaction in doubt, which `pybroker transactions` shows.
 
@@ -328,6 +300,7 @@ commit = _declare_outcome(
 )
 rollback = _declare_outcome(
     "rollback",
+    "roll back",
     "rolled back",
     """Roll an XA transaction in doubt back, which `pybroker transactions` shows.
 

@@ -17,6 +17,7 @@ from pybroker.broker.app.operator_access import (
     report,
     with_access,
 )
+from pybroker.broker.app.operator_names import queue_name
 from pybroker.broker.app.units import parse_duration
 from pybroker.broker.domain.errors import ConfigError
 
@@ -246,6 +247,8 @@ def messages(
 
     if message_id is not None and (is_subscription or selector is not None or after is not None):
         raise click.UsageError("--id names one message of a queue: leave out --subscription, --selector and --after.")
+    if not is_subscription:
+        queue = queue_name(queue)
     found = access.client_or_store()
     if message_id is not None:
         _show_message(found, queue, message_id, as_json=as_json)

@@ -16,12 +16,13 @@ from click.testing import CliRunner, Result
 
 from pybroker.broker.app import operator_access, operator_changes, operator_lists
 from pybroker.broker.app.cli import commands
-from pybroker.broker.app.operator_change_cli import destination_of
 from pybroker.broker.app.operator_lists import ListRequest, fetch_list
+from pybroker.broker.app.operator_names import destination_of
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.node_requests import BranchRow, ConnectionRow, RequestFailed
 from pybroker.broker.domain.role import Role
 from pybroker.management_client.client import ManagementClient
+from pybroker.store.members import MemberRecord
 from tests.unit.management.served import ServedNode, served
 from tests.unit.management.simulated import row
 
@@ -257,7 +258,7 @@ def test_a_dry_run_changes_nothing(node: ServedNode) -> None:
     assert {each["operation"] for each in node.asked("change")} == {"count"}
     assert done(node, "cut-off", "ID:c:1", "--dry-run") == "would cut off app1, user anna, from 10.0.0.7:5\n"
     assert done(node, "delete", "b", "--dry-run") == "would delete queue://b with 2 messages\n"
-    shown = "would rollback XID:1 of user anna, messages: 3 sent and 4 acknowledged\n"
+    shown = "would roll back XID:1 of user anna, messages: 3 sent and 4 acknowledged\n"
     assert done(node, "rollback", "XID:1", "--dry-run") == shown
     assert not any(node.asked(method) for method in ("cut_off", "delete", "end_branch"))
 
@@ -366,3 +367,25 @@ def test_top_without_a_terminal_prints_one_screen(node: ServedNode) -> None:
 
 def test_the_default_is_the_port_of_the_documents() -> None:
     assert operator_access.DEFAULT_URL == "http://127.0.0.1:8161"
+
+
+@pytest.mark.parametrize(
+    ("management", "host", "expected"),
+    [
+        ("http://here:8161", "here", "http://127.0.0.1:8161"),
+        ("https://here:8161", "here", "https://here:8161"),
+        ("http://10.0.0.7:8161", "here", "http://10.0.0.7:8161"),
+        ("http://127.0.0.1:8161", "here", "http://127.0.0.1:8161"),
+        ("http://there:8161", "there", "http://there:8161"),
+        ("http://127.0.0.1:8161", "there", None),
+        ("", "here", None),
+    ],
+)
+def test_an_entrys_address_as_this_machine_reaches_it(
+    monkeypatch: pytest.MonkeyPatch, management: str, host: str, expected: str | None
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    common = {"since_ms": 0, "started_ms": 0, "updated_ms": 0}
+    member = MemberRecord(name="a", role=Role.MASTER, pid=1, host=host, version="1", management=management, **common)
+    found = operator_access.reachable(member)
+    assert (None if found is None else found.url) == expected
