@@ -53,6 +53,7 @@ RUN: dict[str, dict[str, str]] = {
         "$ curl -s 'http://localhost:8161/api/jolokia": f"{JOLOKIA}::test_the_pages_requests",
         "$ curl -s -H 'Origin: http://localhost'": f"{JOLOKIA}::test_the_pages_requests",
         "[[inputs.activemq]]": f"{JOLOKIA}::test_the_pages_requests",
+        "export PYBROKER_MANAGEMENT_URL": "tests/integration/test_operator_commands.py::test_the_commands_of_the_page",
         "[management_roles]": f"{PAGES}::test_settings_in_pages_start_a_broker",
     },
     "docs/operations.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},

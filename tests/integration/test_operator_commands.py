@@ -77,6 +77,7 @@ def test_queues_finds_the_new_master_after_a_kill(tmp_path: Path) -> None:
     with Pair(tmp_path / "store", *OPTIONS) as pair:
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
         urls = ("--url", f"{url_of(master)},{url_of(standby)}")
+        done("queues", *urls, "--wait", "30s")
         send(master.port, "ORDERS", "1", "2", "3")
         until(lambda: done("queues", *urls, "--format", "dstat"), f"{'ORDERS':50}  {3:10}")
         pair.wait_for_status(lambda status: all(each.get("management") for each in status["members"]))
@@ -95,7 +96,7 @@ def test_stepdown_makes_the_standby_the_master(tmp_path: Path) -> None:
     with Pair(tmp_path / "store", *OPTIONS) as pair:
         master, standby = pair.wait_for_master(), pair.wait_for_standby()
         urls = ("--url", f"{url_of(master)},{url_of(standby)}")
-        until(lambda: done("top", *urls), "standby, ready")
+        until(lambda: done("top", *urls, "--wait", "30s"), "standby, ready")
         assert done("stepdown", "--dry-run", *urls) == f"would have {url_of(master)} step down\n"
         assert done("stepdown", "--yes", *urls) == f"{url_of(master)} steps down: a standby becomes the master\n"
         until(lambda: run("queues", *urls, "--wait", "30s").stderr, f"asking {url_of(standby)}, which is")

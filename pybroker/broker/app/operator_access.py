@@ -87,6 +87,7 @@ _OPTIONS = (
     ),
     click.option(
         "--store",
+        "directory",
         metavar="DIR",
         help=f"The data directory of the pair, whose members are found there.  [environment: {STORE_VARIABLE}]",
     ),
@@ -121,7 +122,7 @@ _OPTIONS = (
 
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command, which gets them as `access`."""
-    names = ("urls", "store", "config_file", "user", "password_file", "ca_file", "insecure_http", "wait_seconds")
+    names = ("urls", "directory", "config_file", "user", "password_file", "ca_file", "insecure_http", "wait_seconds")
 
     @wraps(command)
     def with_options(**given: Any) -> None:
@@ -138,7 +139,7 @@ class OperatorAccess(NamedTuple):
     """The options as they are given."""
 
     urls: tuple[str, ...]
-    store: str | None
+    directory: str | None
     config_file: Path | None
     user: str | None
     password_file: Path | None
@@ -187,12 +188,12 @@ class OperatorAccess(NamedTuple):
         from pybroker.management_client.address import addresses
 
         argv.hide_passwords()
-        if sum(map(bool, (self.urls, self.store, self.config_file))) > 1:
+        if sum(map(bool, (self.urls, self.directory, self.config_file))) > 1:
             raise ConfigError("name the members by one of --url, --store and --config", setting="--url")
         if self.config_file is not None:
             return _of_settings(self.config_file)
         variables = os.environ
-        store = self.store or (not self.urls and not variables.get(URL_VARIABLE) and variables.get(STORE_VARIABLE))
+        store = self.directory or (not self.urls and not variables.get(URL_VARIABLE) and variables.get(STORE_VARIABLE))
         if store:
             return _of_store(store)
         found = addresses(self.urls or [variables.get(URL_VARIABLE) or DEFAULT_URL])

@@ -30,7 +30,7 @@ _MESSAGES: Final = 50
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the names of the API.")
 _sort = click.option("--sort", default="", metavar="COLUMN", help="Sort by a column of --json; -COLUMN: largest first.")
-_name = click.option("--name", default="", metavar="PART", help="Only those with this in their name.")
+_name = click.option("--name", "part", default="", metavar="PART", help="Only those with this in their name.")
 _limit = click.option("--limit", type=click.IntRange(min=1), help="So many rows at most.  [default: all]")
 _filter = click.option(
     "--filter", "wanted", type=click.Choice(["empty", "nonempty", "noConsumer"]), help="Only such ones."
@@ -72,7 +72,7 @@ def operator(name: str, *examples: str) -> Callable[[Callable[..., None]], click
 @_layout
 @_json
 def queues(
-    access: OperatorAccess, name: str, wanted: str | None, sort: str, limit: int | None, layout: str, as_json: bool
+    access: OperatorAccess, part: str, wanted: str | None, sort: str, limit: int | None, layout: str, as_json: bool
 ) -> None:
     """List the queues.
 
@@ -80,7 +80,7 @@ def queues(
     """
     from pybroker.broker.app.operator_lists import ListRequest, fetch_list
 
-    asked = ListRequest(sort, name, wanted, limit)
+    asked = ListRequest(sort, part, wanted, limit)
     found = access.client_or_store()
     if isinstance(found, StoppedStore):
         _queues_of_journal(found, asked, layout, as_json=as_json)
@@ -96,18 +96,18 @@ def queues(
 @_layout
 @_json
 def topics(
-    access: OperatorAccess, name: str, wanted: str | None, sort: str, limit: int | None, layout: str, as_json: bool
+    access: OperatorAccess, part: str, wanted: str | None, sort: str, limit: int | None, layout: str, as_json: bool
 ) -> None:
     """List the topics, without advisory topics."""
     from pybroker.broker.app.operator_lists import ListRequest, fetch_list
 
-    answer = fetch_list(access.client(), "topics", ListRequest(sort, name, wanted, limit))
+    answer = fetch_list(access.client(), "topics", ListRequest(sort, part, wanted, limit))
     _show("topics", answer, "json" if as_json else layout)
 
 
 def _queues_of_journal(stopped: StoppedStore, asked: "ListRequest", layout: str, *, as_json: bool) -> None:
     from pybroker.broker.app.operator_journal import journal_of, queues_in
-    from pybroker.broker.app.operator_text import Column, number, plain, table
+    from pybroker.broker.app.operator_text import TableColumn, number, plain, table
 
     if layout != "table":
         raise ConfigError("a journal has no counts of producers and consumers", setting="--format")
@@ -117,7 +117,7 @@ def _queues_of_journal(stopped: StoppedStore, asked: "ListRequest", layout: str,
         if as_json:
             _show("queues", answer, "json")
         else:
-            columns = (Column("NAME", "name", plain), Column("SIZE", "size", number, True))
+            columns = (TableColumn("NAME", "name", plain), TableColumn("SIZE", "size", number, True))
             _put(table(columns, answer.items))
             _report_rest(answer)
         _exit_if_damaged(stopped, is_damaged=journal.is_damaged)
@@ -159,10 +159,10 @@ def _put(lines: Iterable[str]) -> None:
 def _declare_list(kind: str, help_text: str, *examples: str) -> click.Command:
     """Declare the command of a list."""
 
-    def run(access: OperatorAccess, name: str, sort: str, limit: int | None, as_json: bool) -> None:
+    def run(access: OperatorAccess, part: str, sort: str, limit: int | None, as_json: bool) -> None:
         from pybroker.broker.app.operator_lists import ListRequest, fetch_list
 
-        answer = fetch_list(access.client(), kind, ListRequest(sort, name, None, limit))
+        answer = fetch_list(access.client(), kind, ListRequest(sort, part, None, limit))
         _show(kind, answer, "json" if as_json else "table")
 
     run.__doc__ = help_text
@@ -322,7 +322,7 @@ def _interval(_: click.Context, option: click.Parameter, text: str) -> float:
     help="Time between two looks.",
 )
 @click.option("--once", is_flag=True, help="Print one screen and end, as without a terminal.")
-def top(access: OperatorAccess, name: str, sort: str, interval: float, once: bool) -> None:
+def top(access: OperatorAccess, part: str, sort: str, interval: float, once: bool) -> None:
     """Watch the pair and its queues on the terminal.
 
     Keys: q ends it; up, down, PgUp and PgDn move along the queues; left and right choose the column to sort by, and r
@@ -330,7 +330,7 @@ def top(access: OperatorAccess, name: str, sort: str, interval: float, once: boo
     """
     from pybroker.broker.app.operator_top import run
 
-    run(access.client(is_quiet=True), name=name, sort=sort, interval=interval, once=once)
+    run(access.client(is_quiet=True), name=part, sort=sort, interval=interval, once=once)
 
 
 COMMANDS: Final = (queues, topics, subscriptions, connections, consumers, messages, jobs, transactions, top)

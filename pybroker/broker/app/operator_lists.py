@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pybroker.broker.app.operator_text import Column, Row, bstat, cut, dstat, number, plain, rate, table, yes
+from pybroker.broker.app.operator_text import Row, TableColumn, bstat, cut, dstat, number, plain, rate, table, yes
 from pybroker.broker.domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Listed(NamedTuple):
         name: the field that `--name` looks into.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     key: str
     name: str
 
@@ -87,16 +87,16 @@ def _selector(value: Any) -> str:
 
 
 _DESTINATION: Final = (
-    Column("NAME", "name", plain),
-    Column("SIZE", "size", number, True),
-    Column("IN FLIGHT", "in_flight", number, True),
-    Column("CONSUMERS", "consumers", number, True),
-    Column("PRODUCERS", "producers", number, True),
-    Column("ENQUEUED", "enqueued", number, True),
-    Column("DEQUEUED", "dequeued", number, True),
-    Column("IN/S", "enqueue_rate", rate, True),
-    Column("OUT/S", "dequeue_rate", rate, True),
-    Column("STATE", "flags", plain),
+    TableColumn("NAME", "name", plain),
+    TableColumn("SIZE", "size", number, True),
+    TableColumn("IN FLIGHT", "in_flight", number, True),
+    TableColumn("CONSUMERS", "consumers", number, True),
+    TableColumn("PRODUCERS", "producers", number, True),
+    TableColumn("ENQUEUED", "enqueued", number, True),
+    TableColumn("DEQUEUED", "dequeued", number, True),
+    TableColumn("IN/S", "enqueue_rate", rate, True),
+    TableColumn("OUT/S", "dequeue_rate", rate, True),
+    TableColumn("STATE", "flags", plain),
 )
 
 LISTS: Final[Mapping[str, Listed]] = {
@@ -104,68 +104,68 @@ LISTS: Final[Mapping[str, Listed]] = {
     "topics": Listed([each for each in _DESTINATION if each.key != "size"], "name", "name"),
     "subscriptions": Listed(
         (
-            Column("KEY", "key", plain),
-            Column("TOPIC", "destination", plain),
-            Column("ACTIVE", "is_active", yes),
-            Column("PENDING", "size", number, True),
-            Column("IN FLIGHT", "in_flight", number, True),
-            Column("ENQUEUED", "enqueued", number, True),
-            Column("DEQUEUED", "dequeued", number, True),
-            Column("SELECTOR", "selector", _selector),
+            TableColumn("KEY", "key", plain),
+            TableColumn("TOPIC", "destination", plain),
+            TableColumn("ACTIVE", "is_active", yes),
+            TableColumn("PENDING", "size", number, True),
+            TableColumn("IN FLIGHT", "in_flight", number, True),
+            TableColumn("ENQUEUED", "enqueued", number, True),
+            TableColumn("DEQUEUED", "dequeued", number, True),
+            TableColumn("SELECTOR", "selector", _selector),
         ),
         "key",
         "key",
     ),
     "connections": Listed(
         (
-            Column("CONNECTION", "connection_id", plain),
-            Column("CLIENT", "client_id", plain),
-            Column("USER", "user", plain),
-            Column("FROM", "peer", plain),
-            Column("LISTENER", "listener", plain),
-            Column("CONSUMERS", "consumers", number, True),
-            Column("PRODUCERS", "producers", number, True),
-            Column("TRANSACTIONS", "transactions", number, True),
-            Column("BLOCKED", "is_blocked", yes),
+            TableColumn("CONNECTION", "connection_id", plain),
+            TableColumn("CLIENT", "client_id", plain),
+            TableColumn("USER", "user", plain),
+            TableColumn("FROM", "peer", plain),
+            TableColumn("LISTENER", "listener", plain),
+            TableColumn("CONSUMERS", "consumers", number, True),
+            TableColumn("PRODUCERS", "producers", number, True),
+            TableColumn("TRANSACTIONS", "transactions", number, True),
+            TableColumn("BLOCKED", "is_blocked", yes),
         ),
         "connection_id",
         "client_id",
     ),
     "consumers": Listed(
         (
-            Column("DESTINATION", "destination", plain),
-            Column("KIND", "kind", plain),
-            Column("CLIENT", "client_id", plain),
-            Column("USER", "user", plain),
-            Column("PREFETCH", "prefetch", number, True),
-            Column("IN FLIGHT", "in_flight", number, True),
-            Column("DELIVERED", "enqueued", number, True),
-            Column("ACKNOWLEDGED", "dequeued", number, True),
-            Column("SELECTOR", "selector", _selector),
+            TableColumn("DESTINATION", "destination", plain),
+            TableColumn("KIND", "kind", plain),
+            TableColumn("CLIENT", "client_id", plain),
+            TableColumn("USER", "user", plain),
+            TableColumn("PREFETCH", "prefetch", number, True),
+            TableColumn("IN FLIGHT", "in_flight", number, True),
+            TableColumn("DELIVERED", "enqueued", number, True),
+            TableColumn("ACKNOWLEDGED", "dequeued", number, True),
+            TableColumn("SELECTOR", "selector", _selector),
         ),
         "connection_id",
         "destination",
     ),
     "jobs": Listed(
         (
-            Column("DUE", "next_time_ms", _time),
-            Column("DESTINATION", "destination", plain),
-            Column("CRON", "cron", plain),
-            Column("PERIOD MS", "period_ms", number, True),
-            Column("REPEAT", "repeat", number, True),
-            Column("RUNS", "run_count", number, True),
-            Column("SIZE", "size", number, True),
-            Column("JOB", "job_id", plain),
+            TableColumn("DUE", "next_time_ms", _time),
+            TableColumn("DESTINATION", "destination", plain),
+            TableColumn("CRON", "cron", plain),
+            TableColumn("PERIOD MS", "period_ms", number, True),
+            TableColumn("REPEAT", "repeat", number, True),
+            TableColumn("RUNS", "run_count", number, True),
+            TableColumn("SIZE", "size", number, True),
+            TableColumn("JOB", "job_id", plain),
         ),
         "job_id",
         "destination",
     ),
     "transactions": Listed(
         (
-            Column("BRANCH", "branch", plain),
-            Column("USER", "user", plain),
-            Column("SENT", "sent", number, True),
-            Column("ACKNOWLEDGED", "acknowledged", number, True),
+            TableColumn("BRANCH", "branch", plain),
+            TableColumn("USER", "user", plain),
+            TableColumn("SENT", "sent", number, True),
+            TableColumn("ACKNOWLEDGED", "acknowledged", number, True),
         ),
         "branch",
         "branch",

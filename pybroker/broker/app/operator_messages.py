@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pybroker.broker.app.operator_text import Column, Row, age, cut, number, plain, table
+from pybroker.broker.app.operator_text import Row, TableColumn, age, cut, number, plain, table
 
 if TYPE_CHECKING:
     from pybroker.management_client.client import ManagementClient
@@ -18,13 +18,13 @@ PAGE: Final = 500
 BODY_SHOWN_MAX: Final = 60
 
 _COLUMNS: Final = (
-    Column("POSITION", "position", number, True),
-    Column("MESSAGE", "message_id", plain),
-    Column("STATE", "where", plain),
-    Column("AGE", "age", plain, True),
-    Column("SIZE", "size", number, True),
-    Column("TYPE", "body_type", plain),
-    Column("BODY", "shown", plain),
+    TableColumn("POSITION", "position", number, True),
+    TableColumn("MESSAGE", "message_id", plain),
+    TableColumn("STATE", "where", plain),
+    TableColumn("AGE", "age", plain, True),
+    TableColumn("SIZE", "size", number, True),
+    TableColumn("TYPE", "body_type", plain),
+    TableColumn("BODY", "shown", plain),
 )
 
 

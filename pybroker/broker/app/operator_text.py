@@ -24,7 +24,7 @@ _DSTAT_TITLES: Final = (
 )
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table.
 
     Attributes:
@@ -40,7 +40,7 @@ class Column(NamedTuple):
     is_number: bool = False
 
 
-def table(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[str]:
+def table(columns: Sequence[TableColumn], rows: Iterable[Row]) -> Iterator[str]:
     """Yield the lines of a table, the titles first."""
     cells = [[column.title for column in columns]]
     cells += [[column.shown(row.get(column.key)) for column in columns] for row in rows]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.app.operator_text import Column, age, bstat, cut, dstat, number, plain, rate, table
+from pybroker.broker.app.operator_text import TableColumn, age, bstat, cut, dstat, number, plain, rate, table
 
 # management.md, section 7: seen with ActiveMQ 5.17.2
 DSTAT = """\
@@ -48,7 +48,11 @@ def test_dstat_is_by_name_and_without_temporary_queues() -> None:
 
 
 def test_a_table_is_aligned() -> None:
-    columns = (Column("NAME", "name", plain), Column("SIZE", "size", number, True), Column("NOTE", "note", plain))
+    columns = (
+        TableColumn("NAME", "name", plain),
+        TableColumn("SIZE", "size", number, True),
+        TableColumn("NOTE", "note", plain),
+    )
     rows: list[dict[str, Any]] = [{"name": "ORDERS", "size": 1234}, {"name": "B", "size": None, "note": "x"}]
     assert list(table(columns, rows)) == [
         "NAME     SIZE  NOTE",
