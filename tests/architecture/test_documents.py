@@ -51,8 +51,9 @@ def parse(arguments: list[str], environment: dict[str, str] | None = None) -> No
     command = cli.commands.commands[name] if name else cli.commands
     if {"--help", "--version"}.isdisjoint(rest):
         context = command.make_context(name, list(rest))
-        flags = {key: value for key, value in context.params.items() if key in SETTINGS}
-        load(None, flags, environment or {})
+        if "sync_interval" in context.params:  # a command that takes settings; others may have options of the same name
+            flags = {key: value for key, value in context.params.items() if key in SETTINGS}
+            load(None, flags, environment or {})
 
 
 def test_links_lead_somewhere(root: Path, documents: list[Path]) -> None:
