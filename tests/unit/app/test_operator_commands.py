@@ -385,7 +385,7 @@ def test_an_entrys_address_as_this_machine_reaches_it(
     monkeypatch: pytest.MonkeyPatch, management: str, host: str, expected: str | None
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "here")
-    common = {"since_ms": 0, "started_ms": 0, "updated_ms": 0}
+    common: dict[str, Any] = {"since_ms": 0, "started_ms": 0, "updated_ms": 0}
     member = MemberRecord(name="a", role=Role.MASTER, pid=1, host=host, version="1", management=management, **common)
     found = operator_access.reachable(member)
     assert (None if found is None else found.url) == expected
