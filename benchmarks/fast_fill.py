@@ -3,6 +3,7 @@
 What is written is what a broker would have written, had its producer sent so many messages and none were received.
 """
 
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +20,7 @@ BATCH_MESSAGES = 100
 def write_journal(directory: Path, count: int, *, batch_messages: int = BATCH_MESSAGES) -> int:
     """Fill an empty or missing directory with that many messages of 1 KB; return the last data file's id."""
     directory.mkdir(parents=True, exist_ok=True)
-    appender = Appender(JournalFiles(directory), JournalSettings(sync=SyncStrategy.NEVER))
+    appender = Appender(JournalFiles(directory), JournalSettings(sync=SyncStrategy.NEVER), time.monotonic)
     wanted = messages(count)
     file_id, offset = 1, 0
     while records := [encode_add_record(message) for message in islice(wanted, batch_messages)]:

@@ -118,7 +118,7 @@ def group_commit(options: Namespace) -> list[Row]:
     count = 50 if options.quick else 3_000
     records = [encode_add_record(message) for message in messages(count)]
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
-        appender = Appender(JournalFiles(Path(folder)), JournalSettings())
+        appender = Appender(JournalFiles(Path(folder)), JournalSettings(), time.monotonic)
         begun = time.perf_counter()
         offset = 0
         for record in records:
@@ -141,7 +141,7 @@ def fence(options: Namespace) -> list[Row]:
     writes: list[float] = []
     looks: list[float] = []
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
-        appender = Appender(JournalFiles(Path(folder)), JournalSettings())
+        appender = Appender(JournalFiles(Path(folder)), JournalSettings(), time.monotonic)
         offset = 0
         for message in messages(count):
             record = encode_add_record(message)

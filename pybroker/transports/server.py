@@ -9,6 +9,7 @@ import errno
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -129,6 +130,8 @@ class Server:
         self.unread = unread or OutputMemory()
         self._listeners: dict[socket.socket, ListenerProtocol] = {}
         self._names: dict[MakeSession, str] = {}
+        self._open: Counter[MakeSession] = Counter()
+        """The number of connections of each listener."""
         self._is_closed = False
         self._arriving: dict[socket.socket, None] = {}  # accepted, and without a transport yet
         self._arrivals: set[asyncio.Task[None]] = set()
@@ -140,6 +143,13 @@ class Server:
     def listener_of(self, connection: SocketConnection) -> str:
         """Return the name of the listener that a connection came through; empty if that is closed."""
         return self._names.get(connection.make_session, "")
+
+    def connection_counts(self) -> dict[str, int]:
+        """Return the number of open connections by the name of their listener."""
+        counts = dict.fromkeys(self._names.values(), 0)
+        for make_session, name in self._names.items():
+            counts[name] += self._open[make_session]
+        return counts
 
     def listen(self, protocol: ListenerProtocol, bound: socket.socket) -> str:
         """Open a listener on a socket made by `bind`, which belongs to the server from now on.
@@ -212,17 +222,22 @@ class Server:
             return False
         if outcome is not None:
             self.refused_count += 1
-            del self.connections[outcome]
+            self._remove(outcome)
             self._dismiss(outcome, partial(outcome.give_up, ResourceLimit(_MAKES_WAY)))
         self.connections[connection] = None
+        self._open[connection.make_session] += 1
         return True
 
     def forget(self, connection: SocketConnection) -> None:
         """Remove a connection that is gone."""
         if connection in self.connections:
-            del self.connections[connection]
+            self._remove(connection)
             self.admission.remove(connection)
         self._refused.pop(connection, None)
+
+    def _remove(self, connection: SocketConnection) -> None:
+        del self.connections[connection]
+        self._open[connection.make_session] -= 1
 
     def begin_header(self, reader: ProxyHeaderReader) -> bool:
         """Add the reader of a proxy's header; False if it came after the listeners were closed."""

@@ -40,6 +40,7 @@ class Administration(Observer):
         *,
         is_full: Callable[[], bool],
         is_dead_letter_queue: Callable[[Destination], bool],
+        in_doubt: Callable[[], int],
     ) -> None:
         """Create the port from live views of the broker's state, and have it observe the broker.
 
@@ -49,6 +50,7 @@ class Administration(Observer):
             runtime: has the memory of messages, and of what clients create.
             is_full: returns True while the store has no space.
             is_dead_letter_queue: returns True if a queue is for dead letters.
+            in_doubt: returns the number of prepared transactions.
         """
         self._destinations = destinations
         self._clients = clients
@@ -56,6 +58,9 @@ class Administration(Observer):
         self._objects = runtime.objects
         self._is_full = is_full
         self._is_dead_letter_queue = is_dead_letter_queue
+        self._in_doubt = in_doubt
+        self._dead_letters = runtime.dead_letters
+        self._began_at = self._usage.paging.monotonic()
         self._producer_counts: Counter[Destination] = Counter()
         self._removed: list[Counters] = []
         """The counts of removed destinations, not all of them added together yet."""
@@ -136,7 +141,11 @@ class Administration(Observer):
             is_prioritized=policy.prioritized_messages,
             has_flow_control=policy.producer_flow_control,
             is_always_retroactive=policy.always_retroactive,
+            oldest_seconds=self._oldest_seconds(existing) if isinstance(existing, Queue) else 0.0,
         )
+
+    def _oldest_seconds(self, queue: Queue) -> float:
+        return queue.oldest_seconds(self._usage.paging.monotonic(), self._began_at)
 
     def durable_subscriptions(self) -> Iterator[SubscriptionState]:
         """Yield the state of each durable subscription that exists now; others may come and go in between."""
@@ -184,6 +193,10 @@ class Administration(Observer):
             is_spool_full=spool is not None and spool.is_full,
             scheduled=self._objects.job_count,
             connections_ever=self._connections_ever,
+            blocked=sum([connection.is_blocked for connection in self._clients.values()]),
+            in_doubt=self._in_doubt(),
+            redelivered=self._dead_letters.redelivered,
+            dead_letters={kind.value: count for kind, count in self._dead_letters.sent.items()},
         )
 
 

@@ -751,6 +751,7 @@ class BrokerCore(Host):
             self._runtime,
             is_full=lambda: self.is_full,
             is_dead_letter_queue=self.operations.is_dead_letter_queue,
+            in_doubt=lambda: sum([transaction.prepared for transaction in self.branches.values()]),
         )
 
     def _count_objects(self, change: int) -> None:

@@ -16,6 +16,7 @@ from pybroker.broker.core.consumer import BrokerConsumer, DeliverySource, Owner
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.domain.admin import DeadLetterCause
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.message import BodilessMessage, Message
@@ -64,7 +65,7 @@ class CountedSource(DeliverySource):
     def restore(self, seen: Sequence[Reference], unseen: Sequence[Reference] = ()) -> None:
         """Do nothing: what was delivered does not return."""
 
-    def reject(self, reference: Reference, cause: str) -> None:
+    def reject(self, reference: Reference, cause: str, kind: DeadLetterCause = DeadLetterCause.REJECTED) -> None:
         """Do nothing: there is no dead letter, as in ActiveMQ. Other subscriptions have the message too."""
 
     def expire(self, reference: Reference) -> None:

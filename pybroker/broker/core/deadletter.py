@@ -23,7 +23,7 @@ example of a virtual topic, and a dead letter queue each, both copies are kept.
 """
 
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -37,6 +37,7 @@ from pybroker.broker.core.policy import (
     IndividualDeadLetterStrategy,
     SharedDeadLetterStrategy,
 )
+from pybroker.broker.domain.admin import DeadLetterCause
 from pybroker.broker.domain.destination import Destination, queue
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
@@ -80,6 +81,8 @@ class DeadLetters:
         on_dead_lettered: called after each message, sent or dropped.
         on_expired: called after each expired message.
         aggregator: writes the log lines about these messages.
+        sent: counts the dead letters that were sent, by cause; not those that were dropped.
+        redelivered: counts the messages that came back from a consumer whose client may have seen them.
     """
 
     __slots__ = (
@@ -92,6 +95,8 @@ class DeadLetters:
         "aggregator",
         "on_dead_lettered",
         "on_expired",
+        "redelivered",
+        "sent",
     )
 
     def __init__(
@@ -114,21 +119,31 @@ class DeadLetters:
         self.on_dead_lettered = on_dead_lettered
         self.on_expired = on_expired
         self.aggregator = LogAggregator(_log)
+        self.sent: Counter[DeadLetterCause] = Counter()
+        self.redelivered = 0
 
-    def dead_letter(self, message: Message, cause: str, *, subscription_key: str | None = None) -> None:
+    def dead_letter(
+        self,
+        message: Message,
+        cause: str,
+        *,
+        subscription_key: str | None = None,
+        kind: DeadLetterCause = DeadLetterCause.UNDELIVERABLE,
+    ) -> None:
         """Send the dead letter of a message, unless the strategy drops it. The caller removes the message afterwards.
 
         Args:
             message: the message, on the destination where it failed.
             cause: the cause, which is a property of the dead letter.
             subscription_key: the durable subscription in whose backlog it was; None on a queue.
+            kind: the kind of cause, for counts.
         """
-        self._dead_letter(message, cause, subscription_key, is_expired=message.is_expired(self._clock()))
+        self._dead_letter(message, cause, subscription_key, kind, is_expired=message.is_expired(self._clock()))
 
     def expire(self, message: Message, *, subscription_key: str | None = None) -> None:
         """Send the dead letter of an expired message, unless the strategy drops it."""
         cause = f"java.lang.Throwable: Message Expired. Expiration:{message.expiration}"
-        self._dead_letter(message, cause, subscription_key, is_expired=True)
+        self._dead_letter(message, cause, subscription_key, DeadLetterCause.EXPIRED, is_expired=True)
         if self.on_expired is not None:
             attempt(partial(self.on_expired, message), "announcing an expired message", message)
 
@@ -143,8 +158,12 @@ class DeadLetters:
 
     # ------------------------------------------------------------ private
 
-    def _dead_letter(self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool) -> None:
+    def _dead_letter(
+        self, message: Message, cause: str, subscription_key: str | None, kind: DeadLetterCause, *, is_expired: bool
+    ) -> None:
         letter = self._letter(message, cause, subscription_key, is_expired=is_expired)
+        if letter is not None:
+            self.sent[kind] += 1
         if self.on_dead_lettered is not None:
             attempt(partial(self.on_dead_lettered, message, letter, cause), "announcing a dead letter", message)
 

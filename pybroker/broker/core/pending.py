@@ -412,6 +412,12 @@ class Pending:
         return self._pager
 
     @property
+    def first_sequence(self) -> int:
+        """The lowest sequence number that waits, in memory or paged out; `SEQUENCE_MAX` if none does."""
+        first = SEQUENCE_MAX if self.paged_out is None else self.paged_out.first
+        return first if self._is_list_empty else min(first, self._items[self._advance_head()].sequence)
+
+    @property
     def _is_list_empty(self) -> bool:
         return not self.count or (self.paged_out is not None and self.count == self.paged_out.count)
 

@@ -35,7 +35,7 @@ from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.usage import Usage
-from pybroker.broker.domain.admin import Counters
+from pybroker.broker.domain.admin import Counters, DeadLetterCause
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -374,10 +374,10 @@ class Queue(StoredSource):
                 reference.message = without_flag(reference.message)
         super().restore(seen, unseen)
 
-    def reject(self, reference: Reference, cause: str) -> None:
+    def reject(self, reference: Reference, cause: str, kind: DeadLetterCause = DeadLetterCause.REJECTED) -> None:
         """Dead-letter a reference."""
         reference.message = without_flag(reference.message)
-        super().reject(reference, cause)
+        super().reject(reference, cause, kind)
 
     def expire(self, reference: Reference) -> None:
         """Remove an expired message."""

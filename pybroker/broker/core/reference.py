@@ -8,6 +8,7 @@ import enum
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 
+from pybroker.broker.domain.admin import DeadLetterCause
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.ports import RemovalReason
@@ -76,7 +77,7 @@ class Origin(metaclass=ABCMeta):
         """Insert unsettled references of a consumer again: those that its client may have seen, and the others."""
 
     @abstractmethod
-    def reject(self, reference: Reference, cause: str) -> None:
+    def reject(self, reference: Reference, cause: str, kind: DeadLetterCause = DeadLetterCause.REJECTED) -> None:
         """Dead-letter a message that a consumer rejected."""
 
     @abstractmethod

@@ -37,7 +37,7 @@ from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.waiting_times import WaitingTimes
-from pybroker.broker.domain.admin import Counters
+from pybroker.broker.domain.admin import Counters, DeadLetterCause
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import BodilessMessage, Message
@@ -188,6 +188,18 @@ class StoredSource(DeliverySource):
             wait_seconds_max=self.waits.longest,
             wait_seconds_min=self.waits.shortest,
         )
+
+    def oldest_seconds(self, now: float, began_at: float) -> float:
+        """Return for how long the oldest waiting message has waited; 0 if none waits.
+
+        Args:
+            now: monotonic seconds.
+            began_at: when this broker began, which counts for a message that an earlier one had stored.
+        """
+        first = min([part.first_sequence for part in self.pending.parts])
+        if first == SEQUENCE_MAX:
+            return 0.0
+        return max(0.0, now - (began_at if first < self._recovered_count else self.waits.begun_at(first, now)))
 
     @property
     def cached_count(self) -> int:
@@ -518,6 +530,7 @@ class StoredSource(DeliverySource):
             reference.redelivery_count += 1
             if not (0 <= max_redeliveries < reference.strikes and self._dead_letter(reference)):
                 returned.append(reference)
+        self._dead_letters.redelivered += len(returned) - len(unseen)
         if returned:
             first = min([reference.sequence for reference in returned])
             self.waits.begin_again(first, is_first=not self.pending.count)
@@ -535,13 +548,14 @@ class StoredSource(DeliverySource):
         self.dispatch()
         self._reduce_returned(in_memory)
 
-    def reject(self, reference: Reference, cause: str) -> None:
+    def reject(self, reference: Reference, cause: str, kind: DeadLetterCause = DeadLetterCause.REJECTED) -> None:
         """Dead-letter a reference; one whose body is not in memory once it has been read back."""
         if isinstance(reference.message, BodilessMessage) and not self._read_body(
-            reference, partial(self.reject, reference, cause)
+            reference, partial(self.reject, reference, cause, kind)
         ):
             return
-        self._dead_letters.dead_letter(reference.message, cause, subscription_key=self._subscription_key)
+        key = self._subscription_key
+        self._dead_letters.dead_letter(reference.message, cause, subscription_key=key, kind=kind)
         self._remove(reference)
 
     def expire(self, reference: Reference) -> None:
@@ -628,7 +642,8 @@ class StoredSource(DeliverySource):
             cause = f"its consumers left it {reference.strikes} times, and it is not persistent"
             self._dead_letters.aggregator.record("dropped", message.message_id, f"from {message.destination}", cause)
         try:
-            self.reject(reference, f"redelivered {self.policy.max_redeliveries} times without an acknowledgement")
+            cause = f"redelivered {self.policy.max_redeliveries} times without an acknowledgement"
+            self.reject(reference, cause, DeadLetterCause.REDELIVERED)
         except Exception as error:
             contain(error, "giving up", message)
             return False

@@ -33,7 +33,7 @@ from pybroker.broker.core.subscription_groups import (
 )
 from pybroker.broker.core.topic_deliveries import TopicDeliveries
 from pybroker.broker.core.usage import Usage
-from pybroker.broker.domain.admin import Counters
+from pybroker.broker.domain.admin import Counters, DeadLetterCause
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.message import Message
@@ -633,7 +633,8 @@ class TopicSubscription(GroupedSubscription):
         self.dropped += 1
         if (topic := self._topics.get(message.destination)) is not None:
             topic.dequeued += 1
-        self._dead_letters.dead_letter(message, f"TopicSubDiscard. {self._consumer.connection.connection_id}")
+        cause = f"TopicSubDiscard. {self._consumer.connection.connection_id}"
+        self._dead_letters.dead_letter(message, cause, kind=DeadLetterCause.DISCARDED)
         if self._discarded is not None:
             self._discarded(self, message)
         self._drop(message)

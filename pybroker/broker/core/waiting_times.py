@@ -85,7 +85,11 @@ class WaitingTimes:
             if seconds < self.shortest or not self.shortest:
                 self.shortest = seconds
 
-    def age(self, sequence: int, now: float) -> float:
-        """Return how long a message has been waiting; 0 if that is not known, as of one from an earlier master."""
-        place = bisect_right(self._sequences, sequence) - 1
-        return now - self._times[place] if place >= 0 else 0.0
+    def begun_at(self, sequence: int, now: float) -> float:
+        """Return when a waiting message began to wait; of one that came back before the first mark, that mark's time.
+
+        It is `now` if nothing was marked.
+        """
+        if not self._times:
+            return now
+        return self._times[max(0, bisect_right(self._sequences, sequence) - 1)]

@@ -3,13 +3,29 @@
 It returns live views: read them at once, on the event loop's thread, and do not keep them.
 """
 
+import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.subscription import ConsumerRequest
+
+
+class DeadLetterCause(enum.Enum):
+    """Why a message was sent to a dead letter queue, for counts; its property `dlqDeliveryFailureCause` says more."""
+
+    EXPIRED = "expired"
+    """It has expired."""
+    REDELIVERED = "redelivered"
+    """Too many consumers have left it without an acknowledgement."""
+    REJECTED = "rejected"
+    """A client rejected it: a NACK, or its own limit of redeliveries."""
+    DISCARDED = "discarded"
+    """The consumer of a topic was too slow for it."""
+    UNDELIVERABLE = "undeliverable"
+    """A scheduled message could not be sent when it was due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +105,8 @@ class DestinationState:
         is_prioritized: True if it delivers by priority (PrioritizedMessages).
         has_flow_control: True if its producers are slowed down at a limit (ProducerFlowControl).
         is_always_retroactive: True if every consumer gets the topic's history (AlwaysRetroactive).
+        oldest_seconds: for how long the oldest message of a queue has waited for a consumer; 0 if none waits, and for a
+            topic. Of one that an earlier master had stored it is the time since this member became master.
     """
 
     destination: Destination
@@ -103,6 +121,7 @@ class DestinationState:
     is_prioritized: bool = False
     has_flow_control: bool = True
     is_always_retroactive: bool = False
+    oldest_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +177,13 @@ class Totals:
         loop_lag_cause: what that turn did.
         reconnections: number of connections whose client says that it was connected before (OpenWire,
             `ConnectionInfo.failoverReconnect`), since this member became master.
+        by_listener: number of open connections by the name of their listener, those without a login included.
+        blocked: number of connections whose client has to wait before it sends more, because memory is full or the
+            store is behind.
+        in_doubt: number of XA transactions that are prepared.
+        redelivered: messages that came back from a consumer whose client may have seen them, since this member became
+            master. What a client redelivers to itself is unknown to the broker.
+        dead_letters: messages that were sent to a dead letter queue, by `DeadLetterCause`, since then.
     """
 
     connections: int
@@ -176,6 +202,11 @@ class Totals:
     loop_lag_seconds: float = 0.0
     loop_lag_cause: str = ""
     reconnections: int = 0
+    by_listener: Mapping[str, int] = field(default_factory=dict[str, int])
+    blocked: int = 0
+    in_doubt: int = 0
+    redelivered: int = 0
+    dead_letters: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class ClientView(Protocol):

@@ -16,6 +16,7 @@ Source: security.md, section 2.
 """
 
 import logging
+from collections import Counter
 from typing import Final
 
 from pybroker.broker.domain.security import NAME_SHOWN_MAX, shown
@@ -24,6 +25,9 @@ LOGGER: Final = "pybroker.audit"
 
 FIELDS: Final = "audit"
 """The attribute of a log record that has the fields."""
+
+COUNTS: Final = Counter[str]()
+"""How often each event has happened, for metrics. Like its logger it is the process's, and no parameter."""
 
 _log = logging.getLogger(LOGGER)
 
@@ -104,6 +108,8 @@ def disconnected(user: str, address: str, reason: str) -> None:
 def _fields(
     event: str, user: str | None, address: str, what: str | None = None, reason: str | None = None
 ) -> dict[str, dict[str, str | None]]:
+    """Count an event, and return the fields of its line."""
+    COUNTS[event] += 1
     name = None if user is None else user[:NAME_SHOWN_MAX]
     fields: dict[str, str | None] = {"event": event, "user": name, "address": address}
     if what is not None:

@@ -88,6 +88,7 @@ class DestinationRow(NamedTuple):
     is_prioritized: bool
     has_flow_control: bool
     is_always_retroactive: bool
+    oldest_seconds: float
 
     @classmethod
     def of(cls, state: DestinationState) -> "DestinationRow":
@@ -119,6 +120,7 @@ class DestinationRow(NamedTuple):
             state.is_prioritized,
             state.has_flow_control,
             state.is_always_retroactive,
+            state.oldest_seconds,
         )
 
 

@@ -34,12 +34,13 @@ Source: KahaDB journal of ActiveMQ 5.17 (`DataFileAppender`, preallocation, `jou
 import enum
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.broker.domain.errors import LockNotHeld, StoreError, StoreUnavailable
+from pybroker.store.journal.activity import JournalActivity
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import (
     BATCH_BYTES_MAX,
@@ -141,11 +142,17 @@ class DiskFull(StoreError, OSError):
 
 
 class Appender:
-    """Writes batches to their data files, one file at a time, each file new."""
+    """Writes batches to their data files, one file at a time, each file new.
 
-    def __init__(self, files: JournalFiles, settings: JournalSettings) -> None:
+    Attributes:
+        activity: counts what it does.
+    """
+
+    def __init__(self, files: JournalFiles, settings: JournalSettings, monotonic: Callable[[], float]) -> None:
+        self.activity = JournalActivity()
         self._files = files
         self._settings = settings
+        self._monotonic = monotonic
         self._syncs_each_batch = settings.sync is SyncStrategy.ALWAYS
         self._preallocate_bytes = settings.file_bytes_max if settings.preallocation is Preallocation.SPARSE_FILE else 0
         self.file_id = 0
@@ -192,6 +199,7 @@ class Appender:
         except OSError as error:
             raise _translated(error) from error
         self._end = end
+        self.activity.written_bytes += end - offset
         self.unsynced = True
         if self._syncs_each_batch:
             self.sync()
@@ -240,7 +248,9 @@ class Appender:
     def sync(self) -> None:
         """Make everything written so far durable."""
         if self.unsynced:
+            begun = self._monotonic()
             self._files.sync(self._descriptor)
+            self.activity.add_sync(self._monotonic() - begun)
             self.unsynced = False
 
     def require_own(self) -> None:

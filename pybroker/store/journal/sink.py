@@ -59,7 +59,9 @@ class JournalSink:
         self._settings = settings
         self._runtime = runtime
         self._on_shortage = on_shortage
-        self._appender = Appender(files, settings)
+        self._appender = Appender(files, settings, runtime.monotonic)
+        self.activity = self._appender.activity
+        """Counts what is written and synced."""
         self._reserve = Reserve(files, settings.reserve_bytes)
         self._sync_at = 0.0
         self._space_at = 0.0

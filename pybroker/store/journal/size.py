@@ -14,10 +14,15 @@ from pybroker.store.journal.reader import data_files
 
 
 class JournalSize:
-    """The size of one journal. Used on the event loop."""
+    """The size of one journal. Used on the event loop.
+
+    Attributes:
+        file_count: the number of its data files when its size was last asked for; 0 before.
+    """
 
     def __init__(self, files: JournalFiles) -> None:
         """Prepare; nothing is measured yet."""
+        self.file_count = 0
         self._files = files
         self._finished_bytes = 0
         self._seen = (-1, -1)
@@ -37,10 +42,12 @@ class JournalSize:
 
     def _measured(self, below: int) -> int:
         """Return the size of the data files below one; the newest of them may still have its hole."""
-        total = 0
+        total, count = 0, 1
         for file_id, path in data_files(self._files.directory).items():
             if file_id < below:
                 with contextlib.suppress(FileNotFoundError):  # removed in this moment
                     status = path.stat()
                     total += min(status.st_size, status.st_blocks * 512)
+                    count += 1
+        self.file_count = count
         return total

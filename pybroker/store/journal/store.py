@@ -28,6 +28,7 @@ from pybroker.broker.domain.openwire.objects import encode_subscription_info
 from pybroker.broker.domain.ports import Page, Recovery, RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
+from pybroker.store.journal.activity import JournalActivity
 from pybroker.store.journal.appender import PIECE_BYTES_MIN, JournalSettings, SyncStrategy
 from pybroker.store.journal.bodies import READ_AHEAD_BYTES, BodyReader, Place
 from pybroker.store.journal.clean_stop import INDEX_FILES, clean_stop
@@ -574,6 +575,16 @@ class JournalStore:
         writer, collector = self._writer, self._collector
         changes = 0 if collector is None else collector.change_count
         return self._size.bytes(writer.file_id, writer.end, changes)
+
+    @property
+    def file_count(self) -> int:
+        """The number of data files, when `used_bytes` was last read."""
+        return self._size.file_count
+
+    @property
+    def activity(self) -> JournalActivity:
+        """Counts of what was written and synced since it was opened."""
+        return self._writer.activity
 
     def _append(self, command: Command) -> None:
         """Encode a command, append it and apply it to the state."""

@@ -9,6 +9,7 @@ Source: ActiveMQ 5.17, `DataFileAppender` (rotation, batch limits).
 from collections.abc import Sequence
 
 from pybroker.store.group_commit import CommitPolicy, GroupCommit
+from pybroker.store.journal.activity import JournalActivity
 from pybroker.store.journal.appender import JournalSettings, as_store_unavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
@@ -255,6 +256,11 @@ class JournalWriter:
     def is_full(self) -> bool:
         """True while the disk has space only for records that free some."""
         return self._sink.is_full
+
+    @property
+    def activity(self) -> JournalActivity:
+        """Counts of what was written and synced."""
+        return self._sink.activity
 
     @property
     def write_seconds(self) -> float:

@@ -206,7 +206,7 @@ def test_a_wait_is_too_long_by_less_than_the_time_between_marks(gaps: list[float
         EFFORT.turn_at = now
         waits.begin(sequence, is_first=not sequence)
     sequence = data.draw(st.integers(0, len(gaps) - 1))
-    exact, found = now + 1.0 - times[sequence], waits.age(sequence, now + 1.0)
+    exact, found = now + 1.0 - times[sequence], now + 1.0 - waits.begun_at(sequence, now)
     earlier = times[max(0, sequence - 8 * len(gaps) // MARKS_MAX - 1)]
     assert exact <= found <= now + 1.0 - earlier
     EFFORT.turn_at = now + 1.0

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import threading
+import time
 import tracemalloc
 import zlib
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.store.journal.activity import SYNC_BOUNDS
 from pybroker.store.journal.appender import (
     AHEAD_BATCH_BYTES_MAX,
     AHEAD_BYTES,
@@ -56,7 +58,7 @@ class Journal:
     def __init__(self, directory: Path, kind: type[WatchedFiles] = WatchedFiles, /, **settings: object) -> None:
         directory.mkdir(exist_ok=True)
         self.files = kind(directory)
-        self.appender = Appender(self.files, JournalSettings(**settings))  # type: ignore[arg-type]
+        self.appender = Appender(self.files, JournalSettings(**settings), time.monotonic)  # type: ignore[arg-type]
         self.begin(1)
 
     def begin(self, file_id: int) -> None:
@@ -312,3 +314,27 @@ def test_a_file_system_that_takes_no_advice_is_written(tmp_path: Path, monkeypat
     start = journal.end
     journal.appender.write(journal.file_id, start, pieces, is_in_pieces=True)
     assert journal.content[start:].startswith(encode_batch(pieces) + EOF_MARKER)
+
+
+def test_bytes_and_syncs_are_counted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    times = iter([10.0, 10.0004, 20.0, 20.003, 30.0, 33.0])
+    journal.appender = Appender(journal.files, JournalSettings(), lambda: next(times))
+    journal.begin(2)
+    journal.write(1000)
+    journal.write(500)
+    activity = journal.appender.activity
+    assert activity.written_bytes == 1600
+    assert {SYNC_BOUNDS[at] if at < len(SYNC_BOUNDS) else None for at, n in enumerate(activity.sync_counts) if n} == {
+        0.0005,
+        0.005,
+        None,
+    }
+    assert activity.sync_seconds == pytest.approx(3.0034)
+
+
+def test_without_syncs_none_are_counted(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, sync=SyncStrategy.NEVER)
+    journal.write(1000)
+    assert journal.appender.activity.written_bytes == 1100
+    assert sum(journal.appender.activity.sync_counts) == 0

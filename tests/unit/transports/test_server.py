@@ -101,6 +101,20 @@ def test_a_peer_that_reads_nothing_is_cut_in_the_end(run: Run, monkeypatch: pyte
     run(scenario)
 
 
+def test_connections_are_counted_by_listener(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        assert world.server.connection_counts() == {"test": 0}
+        client, session = await world.meet()
+        await world.meet()
+        assert world.server.connection_counts() == {"test": 2}
+        session.link.close()
+        assert await world.read_to_end(client) == b""
+        await world.until(lambda: len(world.server.connections) == 1)
+        assert world.server.connection_counts() == {"test": 1}
+
+    run(scenario)
+
+
 def test_handed_over_is_called_before_a_close(run: Run) -> None:
     async def scenario(world: World) -> None:
         client, session = await world.meet()
