@@ -31,7 +31,7 @@ from prometheus_client.registry import Collector
 from pybroker import __version__
 from pybroker.broker.domain.node_requests import DestinationRow, RequestFailed
 from pybroker.broker.domain.role import Role
-from pybroker.management import ha_metrics
+from pybroker.management import event_metrics, ha_metrics
 from pybroker.management.link import NodeLink
 from pybroker.management.routes import Route
 from pybroker.management.snapshots import Snapshots
@@ -141,8 +141,12 @@ def _families(
     yield _gauge("pybroker_ha_known", "1 if the state of the pair could be read from the store", ha is not None)
     if ha is not None:
         yield from ha_metrics.families(ha, time.time())
+    yield from event_metrics.of_logins(overview.get("audit", {}))
     if "totals" in overview:
         yield from _of_broker(overview, rows)
+        yield from event_metrics.of_broker(overview["totals"])
+        if overview.get("journal") is not None:
+            yield from event_metrics.of_journal(overview["journal"])
         yield from _of_destinations(rows)
 
 
@@ -194,6 +198,7 @@ def _of_destinations(rows: Sequence[DestinationRow]) -> Iterator[Metric]:
             yield _filled(
                 UnknownMetricFamily(f"activemq_{kind}_{name}", text, labels=["destination"]), own, rest, value
             )
+    yield _oldest([row for row in busiest if row.kind == "queue"])
     yield _gauge("pybroker_metrics_dropped_destinations", "Queues and topics without series of their own", len(others))
 
 
@@ -213,6 +218,14 @@ def _filled(
 def _label(name: str) -> str:
     """Return a name as a label: Java's may have half a surrogate pair, which UTF-8 has not."""
     return name if name.isascii() else name.encode(errors="backslashreplace").decode()
+
+
+def _oldest(queues: Sequence[DestinationRow]) -> Metric:
+    text = "For how long the oldest message has waited for a consumer; 0 if none waits"
+    family = GaugeMetricFamily("pybroker_queue_oldest_message_seconds", text, labels=["destination"])
+    for row in queues:
+        family.add_metric([_label(row.name)], row.oldest_seconds)
+    return family
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

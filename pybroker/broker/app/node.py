@@ -182,6 +182,7 @@ class Node:
             loop_lag_seconds=lag.seconds,
             loop_lag_cause=lag.cause,
             reconnections=term.sessions.reconnection_count,
+            by_listener=term.server.connection_counts(),
         )
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:

@@ -24,6 +24,7 @@ from pybroker.broker.app.node import Node, Term
 from pybroker.broker.app.operation_answers import OperationAnswers
 from pybroker.broker.app.request_types import Arguments, Method, SendRows
 from pybroker.broker.core.advisory import consumer_id
+from pybroker.broker.app.wiring import journal_counts
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.durable import Durable
@@ -131,6 +132,7 @@ class NodeAnswers:
             "is_persistent": config.sync != "never" and config.store != "memory:",
             "role": "STANDBY" if node is None else node.role.value,
             "since_ms": 0 if node is None else node.since_ms,
+            "audit": dict(audit.COUNTS),
         }
         term, totals = (None, None) if node is None else (node.serving(), node.totals())
         if node is None or term is None or totals is None:
@@ -143,6 +145,7 @@ class NodeAnswers:
             "totals": asdict(totals),
             "removed": asdict(term.broker.admin.removed()),
             "usage": dict(node.system_usage(term).statistics()),
+            "journal": journal_counts(term.store),
         }
 
     async def _destinations(self, arguments: Arguments, send: SendRows) -> object:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from pybroker import __version__
@@ -43,6 +43,7 @@ from pybroker.locks.postgres.timing import Timing
 from pybroker.security.ldap_settings import LdapSettings
 from pybroker.security.logins import THREADS, Logins, SourceT
 from pybroker.security.networks import Networks
+from pybroker.store.journal.activity import SYNC_BOUNDS
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.follower import Follower
@@ -327,6 +328,23 @@ def journal_end(store: MessageStore) -> PublishedEnd | None:
         return None
     file_id, offset = store.end
     return PublishedEnd(file_id=file_id, offset=offset)
+
+
+def journal_counts(store: MessageStore) -> Mapping[str, Any] | None:
+    """Return what the writer of a store's journal has done, for metrics; None for a store without one.
+
+    The keys are those of `JournalActivity`; `files`, the number of data files; and `sync_bounds`.
+    """
+    if not isinstance(store, JournalStore):
+        return None
+    activity = store.activity
+    return {
+        "files": store.file_count,
+        "written_bytes": activity.written_bytes,
+        "sync_counts": list(activity.sync_counts),
+        "sync_seconds": activity.sync_seconds,
+        "sync_bounds": SYNC_BOUNDS,
+    }
 
 
 def confirmed_ms_ago(lock: LockProvider) -> int:

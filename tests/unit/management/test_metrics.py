@@ -23,6 +23,11 @@ TOTALS = {
     "is_spool_full": False,
     "refused": 3,
     "loop_lag_seconds": 0.25,
+    "by_listener": {"stomp": 2, "tcp": 1},
+    "blocked": 1,
+    "in_doubt": 4,
+    "redelivered": 5,
+    "dead_letters": {"expired": 6},
 }
 MASTER: dict[str, Any] = {
     "broker_name": "b",
@@ -32,9 +37,27 @@ MASTER: dict[str, Any] = {
     "totals": TOTALS,
     "removed": {"enqueued": 10, "dequeued": 7},
     "usage": {"storeUsage": 30, "storeLimit": 40, "tempUsage": 1, "tempLimit": 0},
+    "audit": {"login": 8, "login refused": 2, "operated": 1},
+    "journal": {
+        "files": 3,
+        "written_bytes": 1000,
+        "sync_bounds": [0.001, 1.0],
+        "sync_counts": [4, 2, 1],
+        "sync_seconds": 2.5,
+    },
 }
 ROWS = [
-    row("A", size=7, enqueued=11, dequeued=4, dispatched=8, wait_seconds=2.0, message_bytes=22, memory_bytes_max=9),
+    row(
+        "A",
+        size=7,
+        enqueued=11,
+        dequeued=4,
+        dispatched=8,
+        wait_seconds=2.0,
+        message_bytes=22,
+        memory_bytes_max=9,
+        oldest_seconds=60.0,
+    ),
     row("B", size=1, enqueued=1),
     row("C", size=2, enqueued=2),
     row("ID:x", size=9, enqueued=99, is_temporary=True),
@@ -80,6 +103,31 @@ def test_names_of_activemq() -> None:
     assert found["pybroker_epoch", ""] == 4
     assert ("activemq_queue_queue_size", "ID:x") not in found
     assert found["process_resident_memory_bytes", ""] > 0
+
+
+def test_what_happens_is_counted() -> None:
+    text = scrape()
+    assert 'pybroker_connections{listener="stomp"} 2.0' in text
+    assert 'pybroker_dead_letters_total{cause="expired"} 6.0' in text
+    assert 'pybroker_dead_letters_total{cause="rejected"} 0.0' in text
+    assert 'pybroker_logins_total{result="ok"} 8.0' in text
+    assert 'pybroker_logins_total{result="guest"} 0.0' in text
+    assert 'pybroker_logins_total{result="refused"} 2.0' in text
+    found = samples(text)
+    expected = {
+        "pybroker_redeliveries_total": 5,
+        "pybroker_blocked_producers": 1,
+        "pybroker_xa_in_doubt": 4,
+        "pybroker_denied_total": 0,
+        "pybroker_journal_files": 3,
+        "pybroker_journal_write_bytes_total": 1000,
+        "pybroker_journal_sync_seconds_count": 7,
+        "pybroker_journal_sync_seconds_sum": 2.5,
+    }
+    assert {name: found[name, ""] for name in expected} == expected
+    buckets = [("0.001", 4), ("1", 6), ("+Inf", 7)]
+    assert all(f'pybroker_journal_sync_seconds_bucket{{le="{le}"}} {count}.0' in text for le, count in buckets)
+    assert found["pybroker_queue_oldest_message_seconds", "A"] == 60
 
 
 def test_the_page_names_every_metric() -> None:
