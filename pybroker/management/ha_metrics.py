@@ -18,6 +18,10 @@ def families(state: Mapping[str, Any], now: float) -> Iterator[Metric]:
     yield from _of_members(state)
     yield from _of_standby(own)
     yield _gauge("pybroker_degraded", "1 while something is wrong with the pair", state["state"] == "degraded")
+    findings = GaugeMetricFamily("pybroker_findings", "What is wrong with the pair", labels=["member", "kind"])
+    for member, kind in sorted({(each["member"], each["kind"]) for each in state["reasons"]}):
+        findings.add_metric([member, kind], 1)
+    yield findings
     if state["last_clean_check_ms"]:
         text = "When a member last found nothing wrong, in seconds since 1970"
         yield _gauge("pybroker_ha_last_check_timestamp_seconds", text, state["last_clean_check_ms"] / 1000)

@@ -141,6 +141,9 @@ def _families(
     yield _gauge("pybroker_ha_known", "1 if the state of the pair could be read from the store", ha is not None)
     if ha is not None:
         yield from ha_metrics.families(ha, time.time())
+    if overview.get("disk_reserve") is not None:
+        text = "Disk space that is reserved for acknowledgements"
+        yield _gauge("pybroker_disk_reserve_bytes", text, overview["disk_reserve"])
     yield from event_metrics.of_logins(overview.get("audit", {}))
     if "totals" in overview:
         yield from _of_broker(overview, rows)

@@ -160,6 +160,7 @@ class MemberRecord:
         obstacle: why it could not serve if it became master now, in words; empty when nothing is known.
         obstacles: the same, each reason by itself.
         warnings: what is wrong without keeping it from becoming master.
+        kinds: the kinds of all these reasons, the obstacles first: the words of `app.pair_judgement`.
         followed: how far it has followed the journal as a standby; None for any other, and before it has read it once.
         load: its broker's totals as a master; None for any other.
         journal_end: the end of its journal as a master; None for any other, and without a journal.
@@ -191,6 +192,7 @@ class MemberRecord:
     load: Load | None = None
     obstacles: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     journal_end: PublishedEnd | None = None
     lock_since_ms: int = 0
     lock_confirmed_ms: int = 0
@@ -522,7 +524,7 @@ def _member(record: Mapping[str, Any]) -> MemberRecord:
         if missing := _required(MemberRecord) - known.keys():
             raise ValueError(f"without {', '.join(sorted(missing))}")
         known["role"] = Role(known["role"])
-        for name in ("listeners", "obstacles", "warnings"):
+        for name in ("listeners", "obstacles", "warnings", "kinds"):
             if name in known:
                 known[name] = tuple(known[name])
         if "settings" in known:

@@ -12,10 +12,11 @@ from typing import Final
 from pybroker.broker.app.examination import Facts, Neighbour
 from pybroker.broker.app.machine import SPARE_FILES
 from pybroker.broker.app.mounts import LOST_TYPES, Mount
+from pybroker.broker.app.pair_remedies import OTHER, REMEDIES, kinds_and_texts
 from pybroker.broker.app.stores import MEMORY_STORE
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.role import Role
-from pybroker.store.members import SILENT_MS
+from pybroker.store.members import SILENT_MS, MemberRecord
 
 SKEW_MS: Final = 2_000
 LAG_MS: Final = 10_000
@@ -273,10 +274,8 @@ def _of_members(facts: Facts) -> Iterator[Diagnosis]:
                 "reach the store",
                 "look at that machine; end the process if it does not come back",
             )
-        elif record.obstacle:
-            yield _error(
-                "standby", f"{record.name} could not serve: {record.obstacle}", "remove the cause; the log says when"
-            )
+        elif record.obstacle or record.obstacles or record.warnings:
+            yield from _of_watch(record)
         elif record.role is Role.STANDBY and record.followed is not None:
             behind_ms = record.updated_ms - record.followed.at_ms
             if behind_ms > LAG_MS:
@@ -292,6 +291,19 @@ def _of_members(facts: Facts) -> Iterator[Diagnosis]:
     versions = {each.record.version for each in living}
     if len(versions) > 1:
         yield _advice("versions", f"members have the versions {', '.join(sorted(versions))}", "upgrade all of them")
+
+
+def _of_watch(record: MemberRecord) -> Iterator[Diagnosis]:
+    """Yield what a member has found itself; see `pair_judgement`."""
+    obstacles = record.obstacles or tuple(filter(None, [record.obstacle]))
+    is_standby = record.role is Role.STANDBY
+    for index, (kind, text) in enumerate(kinds_and_texts(record.kinds, obstacles, record.warnings)):
+        remedy = REMEDIES.get(kind, REMEDIES[OTHER])
+        if index < len(obstacles) and is_standby:
+            yield _error("standby", f"{record.name} could not serve: {text}", remedy)
+        elif kind != "alone":  # which is found here in any case
+            add = _error if kind in ("masters", "store", "hanging", "unconfirmed") else _warning
+            yield add("pair", f"found by {record.name}: {text}", remedy)
 
 
 def _of_failover(facts: Facts) -> Iterator[Diagnosis]:

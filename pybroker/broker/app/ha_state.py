@@ -5,7 +5,7 @@
 | `store` | the store, without user and password |
 | `store_kind` | `directory`, `database` or `memory` |
 | `state` | `healthy`; `degraded`: there are `reasons`; `unknown`: no member has looked yet, or it is in memory |
-| `reasons` | what is wrong, each with `member`, `is_obstacle` (the member could not serve) and `text` |
+| `reasons` | what is wrong, each with `member`, `is_obstacle` (the member could not serve), `kind` and `text` |
 | `last_clean_check_ms` | when a master or standby last found nothing wrong; null: never |
 | `name`, `role`, `since_ms`, `epoch` | of the member that is asked; null if the store is asked from outside |
 | `master` | the name of the member that serves; null if there is none |
@@ -26,8 +26,9 @@ Each of `members` has `name`, `role`, `is_alive`, `is_silent` (alive, and has no
 `pid`, `version`, `started_ms`, `since_ms`, `age_ms` (of its entry), `epoch`, `promotion_count`, `listeners`,
 `lag_bytes` and `lag_seconds` (of a standby), `followed` and `journal_end` (positions: `file_id`, `offset`),
 `standby_ready` (a standby that lives, is not silent, and has found nothing wrong), `settings_digest` (the same on
-members that agree), `obstacles`, `warnings`, `checked_ms`, `clean_ms`, `management` (the address of its management),
-and `problem` (why its entry cannot be read). What is not known is null, or an empty list.
+members that agree), `obstacles`, `warnings`, `kinds` (of both), `checked_ms`, `clean_ms`, `management` (the address of
+its management), and `problem` (why its entry cannot be read). What is not known is null, or an empty list. A kind is one
+word of `pair_remedies.REMEDIES`; it is `other` where an earlier version, or a database, shows only the text.
 
 Each entry of `history` has `at_ms`, `member`, `kind` and, by kind:
 
@@ -53,6 +54,7 @@ from pybroker.broker.app.database_status import read as read_database
 from pybroker.broker.app.lag import lag_bytes, lag_seconds, sizes_in
 from pybroker.broker.app.layout import layout
 from pybroker.broker.app.machine import clock
+from pybroker.broker.app.pair_remedies import kinds_and_texts
 from pybroker.broker.app.status import Status
 from pybroker.broker.app.status import read as read_directory
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
@@ -187,16 +189,16 @@ def of_memory(own: MemberRecord | None, history: Sequence[Entry] = ()) -> HaStat
 def _assembled(own: MemberRecord | None, members: Sequence[HaState], history: Iterable[Entry], **known: Any) -> HaState:
     """Return the state in the order of its description."""
     reasons = [
-        {"member": each["name"], "is_obstacle": is_obstacle, "text": text}
+        {"member": each["name"], "is_obstacle": index < len(each["obstacles"]), "kind": kind, "text": text}
         for each in members
         if each["is_alive"] and not each["is_silent"]
-        for is_obstacle, texts in ((True, each["obstacles"]), (False, each["warnings"]))
-        for text in texts
+        for index, (kind, text) in enumerate(kinds_and_texts(each["kinds"], each["obstacles"], each["warnings"]))
     ]
     reasons += [
         {
             "member": each["name"],
             "is_obstacle": True,
+            "kind": "silent",
             "text": f"{each['name']} has been silent for {each['age_ms'] // 1000} s",
         }
         for each in members
@@ -252,6 +254,7 @@ def _of_member(entry: MemberStatus, end: PublishedEnd | None, now_ms: int, journ
         "settings_digest": member.settings_digest or None,
         "obstacles": list(member.obstacles or filter(None, [member.obstacle])),
         "warnings": list(member.warnings),
+        "kinds": [kind.partition(" ")[0] for kind in member.kinds],
         "checked_ms": member.checked_ms or None,
         "clean_ms": member.clean_ms or None,
         "management": member.management or None,
@@ -280,6 +283,7 @@ _UNKNOWN_MEMBER: Final[HaState] = {
     "settings_digest": None,
     "obstacles": [],
     "warnings": [],
+    "kinds": [],
     "checked_ms": None,
     "clean_ms": None,
     "management": None,

@@ -133,6 +133,7 @@ class NodeAnswers:
             "role": "STANDBY" if node is None else node.role.value,
             "since_ms": 0 if node is None else node.since_ms,
             "audit": dict(audit.COUNTS),
+            "disk_reserve": config.disk_reserve if config.is_in_directory else None,
         }
         term, totals = (None, None) if node is None else (node.serving(), node.totals())
         if node is None or term is None or totals is None:

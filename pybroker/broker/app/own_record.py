@@ -40,6 +40,7 @@ class Examined:
     Attributes:
         obstacles: the reasons why it could not serve if it became master now.
         warnings: what is wrong besides.
+        kinds: the kinds of both, in that order.
         behind_ms: for how long a standby has not reached an end of the journal that its master had published.
         settings: digests of settings, users and rules.
         identity: the marks of its store.
@@ -49,6 +50,7 @@ class Examined:
 
     obstacles: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
     behind_ms: int = 0
     settings: dict[str, str] | None = None
     identity: StoreIdentity | None = None
@@ -134,6 +136,7 @@ class OwnRecord:
             obstacle="; ".join(examined.obstacles),
             obstacles=examined.obstacles,
             warnings=examined.warnings,
+            kinds=examined.kinds,
             settings=examined.settings or {},
             identity=examined.identity,
             checked_ms=examined.checked_ms,

@@ -124,6 +124,7 @@ class PairWatch:
         self._examined = Examined(
             obstacles=tuple(each.text for each in findings if each.is_obstacle),
             warnings=tuple(each.text for each in findings if not each.is_obstacle),
+            kinds=tuple(each.kind for each in sorted(findings, key=_obstacles_first)),
             behind_ms=round(behind * 1000),
             settings=facts.settings if facts is not None else before.settings,
             identity=facts.identity if facts is not None else before.identity,
@@ -157,6 +158,10 @@ class PairWatch:
     @property
     def _role(self) -> Role:
         return Role.STANDBY if self.node is None else self.node.role
+
+
+def _obstacles_first(finding: PairFinding) -> bool:
+    return not finding.is_obstacle
 
 
 def _log_findings(findings: "tuple[PairFinding, ...] | list[PairFinding]") -> None:

@@ -11,6 +11,7 @@ from pybroker.broker.app.config import Config
 from pybroker.broker.app.doctor import Severity, Verdict, exit_code, judge
 from pybroker.broker.app.examination import Facts, Neighbour, examine
 from pybroker.broker.app.mounts import Mount, mount_of, parse
+from pybroker.broker.app.pair_remedies import REMEDIES
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.role import Role
 from pybroker.store.members import Followed, Load, MemberFile, MemberRecord
@@ -48,6 +49,10 @@ def member(
 
 
 PAIR = (member("a", Role.MASTER, host="here"), member("b"))
+
+
+def replace_master(**fields: Any) -> Neighbour:
+    return replace(PAIR[0], record=replace(PAIR[0].record, **fields))
 
 
 def found(given: Facts) -> list[tuple[Severity, str]]:
@@ -106,6 +111,9 @@ def test_each_finding_of_a_machine(given: Facts, expected: tuple[Severity, str])
         ([member("a", Role.MASTER), member("b")], (ADVICE, "standby")),
         ([PAIR[0], member("b", age_ms=60_000)], (ERROR, "members")),
         ([PAIR[0], member("b", obstacle="stomp: port taken")], (ERROR, "standby")),
+        ([PAIR[0], member("b", obstacles=("taken",), kinds=("port",))], (ERROR, "standby")),
+        ([PAIR[0], member("b", warnings=("ahead",), kinds=("clock",))], (WARNING, "pair")),
+        ([replace_master(warnings=("a and z",), kinds=("masters",)), PAIR[1]], (ERROR, "pair")),
         ([PAIR[0], member("b", followed=Followed(file_id=1, offset=1, at_ms=900_000, messages=1))],
          (WARNING, "standby")),
         ([PAIR[0], member("b", skew_ms=3000)], (WARNING, "clocks")),
@@ -247,3 +255,16 @@ def test_warnings_of_a_start_are_kept_and_not_logged(tmp_path: Path, capsys: pyt
     seen = examine(Config(store=str(tmp_path), bind="0.0.0.0", stomp=0, openwire=0))
     assert [text for text in seen.warnings if "clients of other machines are refused" in text]
     assert capsys.readouterr().err == ""
+
+
+def test_what_a_member_has_found_comes_with_its_remedy() -> None:
+    standby = member("b", obstacle="taken", obstacles=("taken",), warnings=("ahead",), kinds=("port", "clock"))
+    first, second = (each for each in judge(facts(members=[PAIR[0], standby])) if each.check in ("standby", "pair"))
+    assert (first.evidence, second.evidence) == ("b could not serve: taken", "found by b: ahead")
+    assert (first.remedy, second.remedy) == (REMEDIES["port"], REMEDIES["clock"])
+
+
+def test_a_missing_standby_is_one_finding() -> None:
+    master = replace_master(warnings=("there is no standby",), kinds=("alone",))
+    assert found(facts(is_locked=True, members=[master])).count((WARNING, "standby")) == 1
+    assert not [each for each in judge(facts(is_locked=True, members=[master])) if each.check == "pair"]

@@ -127,15 +127,17 @@ def test_the_state_has_the_described_fields_and_no_others(stack: ExitStack, stor
 
 
 def test_reasons_are_those_of_living_members_and_silence(stack: ExitStack, store: Path) -> None:
-    wrong = replace(STANDBY, updated_ms=0, obstacles=("its port is taken",), warnings=("its clock is off",))
+    wrong = replace(
+        STANDBY, updated_ms=0, obstacles=("its port is taken",), warnings=("its clock is off",), kinds=("port", "clock")
+    )
     live(stack, store, replace(MASTER, updated_ms=clock() - 12_000, warnings=("stale",)), wrong)
     found = read(store)
     assert found["state"] == "degraded"
     assert [each["standby_ready"] for each in found["members"]] == [None, False]
     assert found["reasons"] == [
-        {"member": "b", "is_obstacle": True, "text": "its port is taken"},
-        {"member": "b", "is_obstacle": False, "text": "its clock is off"},
-        {"member": "a", "is_obstacle": True, "text": "a has been silent for 12 s"},
+        {"member": "b", "is_obstacle": True, "kind": "port", "text": "its port is taken"},
+        {"member": "b", "is_obstacle": False, "kind": "clock", "text": "its clock is off"},
+        {"member": "a", "is_obstacle": True, "kind": "silent", "text": "a has been silent for 12 s"},
     ]
 
 
@@ -199,7 +201,7 @@ def test_a_database_as_its_server_shows_it() -> None:
         "holder": "a",
         "held_since_ms": None,
     }
-    assert found["reasons"] == [{"member": "b", "is_obstacle": True, "text": "stomp: taken"}]
+    assert found["reasons"] == [{"member": "b", "is_obstacle": True, "kind": "other", "text": "stomp: taken"}]
     assert found["disk_free_bytes"] is None
 
 

@@ -38,6 +38,7 @@ MASTER: dict[str, Any] = {
     "removed": {"enqueued": 10, "dequeued": 7},
     "usage": {"storeUsage": 30, "storeLimit": 40, "tempUsage": 1, "tempLimit": 0},
     "audit": {"login": 8, "login refused": 2, "operated": 1},
+    "disk_reserve": 32,
     "journal": {
         "files": 3,
         "written_bytes": 1000,
@@ -162,6 +163,11 @@ def test_only_the_busiest_have_series_of_their_own(monkeypatch: pytest.MonkeyPat
 HA: dict[str, Any] = {
     "name": "b",
     "state": "degraded",
+    "reasons": [
+        {"member": "a", "is_obstacle": False, "kind": "alone", "text": "w"},
+        {"member": "b", "is_obstacle": True, "kind": "port", "text": "o"},
+        {"member": "b", "is_obstacle": True, "kind": "port", "text": "o 2"},
+    ],
     "last_clean_check_ms": 9000,
     "disk_free_bytes": 77,
     "reconnections": None,
@@ -211,6 +217,8 @@ def test_a_standby_has_the_state_of_the_pair() -> None:
     assert 'pybroker_members{state="standby"} 1.0' in text
     assert 'pybroker_members{state="silent"} 1.0' in text
     assert 'pybroker_members{state="degraded"} 2.0' in text
+    assert 'pybroker_findings{kind="port",member="b"} 1.0' in text
+    assert 'pybroker_findings{kind="alone",member="a"} 1.0' in text
     assert 'pybroker_lock_holder_info{holder="a"} 1.0' in text
     expected = {
         "pybroker_standby_ready": 0,
