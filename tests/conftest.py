@@ -98,6 +98,12 @@ def _missing_haproxy() -> str:
     return "" if shutil.which("haproxy") else "no haproxy on the PATH; install haproxy (Debian, Ubuntu)"
 
 
+def _missing_prometheus() -> str:
+    if shutil.which("prometheus") and shutil.which("promtool"):
+        return ""
+    return "no prometheus or no promtool on the PATH; install prometheus (Debian, Ubuntu)"
+
+
 def _missing_logrotate() -> str:
     return "" if Path("/usr/sbin/logrotate").is_file() else "no /usr/sbin/logrotate; install logrotate (Debian, Ubuntu)"
 
@@ -129,6 +135,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "haproxy": cache(_missing_haproxy),
     "logrotate": cache(_missing_logrotate),
     "mandoc": cache(_missing_mandoc),
+    "prometheus": cache(_missing_prometheus),
     "slapd": cache(_missing_slapd),
     "systemd": cache(_missing_systemd),
     "valgrind": cache(_missing_valgrind),
