@@ -120,8 +120,12 @@ class NodeLink(asyncio.Protocol):
             self._receive(json.loads(line))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End: the node has."""
+        """End: the node has, and answers no request."""
         self._timer.cancel()
+        for waiting in self._waiting.values():
+            if not waiting.done.done():
+                waiting.done.set_exception(RequestFailed(HTTPStatus.SERVICE_UNAVAILABLE, "the member has ended"))
+            waiting.heard.set()
         if not self.ended.done():
             self.ended.set_result(None)
 

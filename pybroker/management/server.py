@@ -35,6 +35,9 @@ from pybroker.transports.certificates import Certificates
 
 _HANDSHAKE_SECONDS = 5.0
 
+_SHUTDOWN_SECONDS = 0.5
+"""The time that requests have to end once the node has: another run of the member wants the ports."""
+
 
 @contextlib.asynccontextmanager
 async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int) -> AsyncGenerator[None]:
@@ -47,7 +50,9 @@ async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int)
     else:
         routes = [*health_routes.routes(link), _outdated(setup.version)]
     application = make_application(routes, visitors)
-    runner = web.AppRunner(application, handle_signals=False, handler_cancellation=True)
+    runner = web.AppRunner(
+        application, handle_signals=False, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_SECONDS
+    )
     await runner.setup()
     assert runner.server is not None, "it was set up"
     connections = OpenConnections(runner.server)
@@ -55,16 +60,17 @@ async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int)
     if setup.certificates is not None:
         tls = _replaceable(setup.certificates)
         watching.append(asyncio.create_task(setup.certificates.watch()))
+    listening = await asyncio.get_running_loop().create_server(
+        connections.make,
+        sock=port,
+        backlog=backlog,
+        ssl=tls,
+        ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
+    )
     try:
-        async with await asyncio.get_running_loop().create_server(
-            connections.make,
-            sock=port,
-            backlog=backlog,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
-        ):
-            yield
+        yield
     finally:
+        listening.close()  # without waiting for connections, which `cleanup` ends
         for task in watching:
             task.cancel()
         await runner.cleanup()

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shlex
+import socket
 import ssl
 import time
 import urllib.error
@@ -129,6 +130,26 @@ def test_either_member_shows_the_pair_and_the_master_steps_down(tmp_path: Path) 
         wait_for(lambda: state(first), lambda found: found.get("master") == standby.name)
         master.wait_for("audit: 'anonymous' from 127.0.0.1 had the master step down")
         assert [each["member"] for each in state(first)["promotions"]][:1] == [standby.name]
+
+
+@pytest.mark.parametrize("request_head", ["POST /api/v1/queues/A/purge", "GET /api/v1/overview"])
+def test_its_ports_are_free_once_a_member_was_killed(start: Start, request_head: str) -> None:
+    """With a request that hangs, and with a connection that waits for another one."""
+    broker = start(*OPTIONS, "--health", "0", store="memory:")
+    broker.wait_for("listening on")
+    management = int(url_of(broker).rpartition(":")[2])
+    health = int(broker.wait_for(r"health checks at http://127.0.0.1:(\d+)")[1])
+    with socket.create_connection(("127.0.0.1", management), timeout=SECONDS) as client:
+        head = f"{request_head} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        if request_head.startswith("POST"):  # its body does not come
+            head += "Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 9\r\n"
+        client.sendall(f"{head}\r\n".encode())
+        assert client.recv(1 << 16)
+        killed_at = time.monotonic()
+        broker.kill()
+        again = start("--management", f"127.0.0.1:{management}", "--health", str(health), store="memory:")
+        again.wait_for("listening on")
+        assert time.monotonic() - killed_at < SECONDS / 3
 
 
 def test_users_have_the_roles_of_their_groups(start: Start, tmp_path: Path) -> None:

@@ -206,6 +206,20 @@ def test_signs_of_life_come_behind_as_many_requests_as_may_hang() -> None:
     asyncio.run(Linked(answer).run(use))
 
 
+def test_requests_end_with_the_node() -> None:
+    async def answer(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def use(process: NodeLink, link: ManagementLink) -> None:
+        asking = asyncio.create_task(process.ask("x"))
+        await asyncio.sleep(0)
+        link.close()
+        with pytest.raises(RequestFailed, match="the member has ended"):
+            await asking
+
+    asyncio.run(Linked(answer).run(use))
+
+
 def test_a_request_is_no_longer_than_a_line_may_be() -> None:
     async def answer(_method: str, arguments: Any, _send: Any) -> Any:
         return [len(arguments["text"]), arguments["text"][-1]]
