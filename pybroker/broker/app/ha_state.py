@@ -27,8 +27,8 @@ Each of `members` has `name`, `role`, `is_alive`, `is_silent` (alive, and has no
 `lag_bytes` and `lag_seconds` (of a standby), `followed` and `journal_end` (positions: `file_id`, `offset`),
 `standby_ready` (a standby that lives, is not silent, and has found nothing wrong), `settings_digest` (the same on
 members that agree), `obstacles`, `warnings`, `kinds` (of both), `checked_ms`, `clean_ms`, `management` (the address of
-its management), and `problem` (why its entry cannot be read). What is not known is null, or an empty list. A kind is one
-word of `pair_remedies.REMEDIES`; it is `other` where an earlier version, or a database, shows only the text.
+its management), and `problem` (why its entry cannot be read). What is not known is null, or an empty list. A kind is
+one word of `pair_remedies.REMEDIES`; it is `other` where an earlier version, or a database, shows only the text.
 
 Each entry of `history` has `at_ms`, `member`, `kind` and, by kind:
 

@@ -23,8 +23,8 @@ from pybroker.broker.app.management_logins import ManagementLogins
 from pybroker.broker.app.node import Node, Term
 from pybroker.broker.app.operation_answers import OperationAnswers
 from pybroker.broker.app.request_types import Arguments, Method, SendRows
-from pybroker.broker.core.advisory import consumer_id
 from pybroker.broker.app.wiring import journal_counts
+from pybroker.broker.core.advisory import consumer_id
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.durable import Durable
