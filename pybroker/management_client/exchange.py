@@ -158,7 +158,7 @@ def _reason(error: Exception) -> str:
         return f"TLS fails: {error.reason or error}; is it http?"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
-    if isinstance(error, http.client.RemoteDisconnected):
+    if isinstance(error, ConnectionResetError | BrokenPipeError):  # http.client.RemoteDisconnected is one
         return "it has closed the connection"
     if isinstance(error, http.client.BadStatusLine):
         return "it does not speak HTTP; is it https?"

@@ -42,6 +42,14 @@ def client_of(*urls: str, **more: Any) -> ManagementClient:
     return ManagementClient([ApiAddress.of(url) for url in urls], ApiLogin(), **more)
 
 
+def read_request(connection: socket.socket) -> str:
+    """Return a request with its body: a connection that is closed with a part unread is reset."""
+    with connection.makefile("rb") as file:
+        lines = list(iter(file.readline, b"\r\n"))
+        length = sum(int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-length:"))
+        return (b"".join(lines) + file.read(length)).decode()
+
+
 @contextmanager
 def raw_server(answer: Callable[[socket.socket, str], None], checks: list[bytes] | None = None) -> Iterator[str]:
     """Serve connections by a function that gets each with its request.
@@ -57,7 +65,7 @@ def raw_server(answer: Callable[[socket.socket, str], None], checks: list[bytes]
                 except OSError:
                     return
                 with connection:
-                    request = connection.recv(65536).decode()
+                    request = read_request(connection)
                     if request.startswith("GET /master "):
                         connection.sendall(checks.pop() if checks else b"HTTP/1.0 200 OK\r\n\r\nmaster\n")
                     else:
