@@ -266,7 +266,8 @@ class Java:
 
     def _compile(self, source: Path) -> Path:
         classes = self.build_directory / f"{len(self._compiled)}-{source.stem}"
-        self._output(["javac", "-nowarn", "-cp", self.class_path, "-d", str(classes), str(source)], "", 60)
+        command = ["javac", "-nowarn", "-cp", self.class_path, "-sourcepath", str(source.parent), "-d", str(classes)]
+        self._output([*command, str(source)], "", 60)
         self._compiled[source] = classes
         return classes
 

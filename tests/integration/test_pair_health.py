@@ -416,8 +416,8 @@ def test_master_without_a_standby_does_not_step_down(store: Path) -> None:
 def test_standby_of_an_activemq_is_well(member: Start, store: Path, activemq_class_path: str, tmp_path: Path) -> None:
     """It publishes nothing of itself, and is no reason."""
     classes = tmp_path / "classes"
-    source = str(Path(__file__).parents[1] / "java" / "StockBroker.java")
-    command = ["javac", "-nowarn", "-cp", activemq_class_path, "-d", str(classes), source]
+    sources = [str(Path(__file__).parents[1] / "java" / each) for each in ("StockBroker.java", "Json.java")]
+    command = ["javac", "-nowarn", "-cp", activemq_class_path, "-d", str(classes), *sources]
     subprocess.run(command, timeout=120, check=True)
     class_path = os.pathsep.join((str(classes), activemq_class_path))
     with contextlib.closing(ActiveMQProcess(class_path, store)) as master:

@@ -20,6 +20,7 @@ from tests.java.installations import FollowedBroker
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(400)]
 
+JAVA = ("StockBroker.java", "Json.java")
 HERE = Path(__file__).parent
 PRIORITIES = (1, 4, 8)
 LEGS = ("activemq", "pybroker", "activemq", "pybroker")
@@ -31,7 +32,7 @@ JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 def class_path(activemq_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Compile the client and the stock broker."""
     classes = tmp_path_factory.mktemp("relay")
-    sources = [str(HERE / "java" / "Relay.java"), str(HERE.parent / "java" / "StockBroker.java")]
+    sources = [str(HERE / "java" / "Relay.java"), *[str(HERE.parent / "java" / each) for each in JAVA]]
     command = ["javac", "-nowarn", "-cp", activemq_class_path, "-d", str(classes), *sources]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
