@@ -380,7 +380,7 @@ class BrokerOperations:
                 branch=branch,
                 user=transaction.user,
                 sent=transaction.sent_count,
-                acknowledged=sum(1 for _ in transaction.acknowledged_so_far),
+                acknowledged=transaction.acknowledged_count,
             )
             for branch, transaction in self._broker.in_doubt()
         ]
@@ -411,7 +411,7 @@ class BrokerOperations:
         """Carry out the end of a branch, which nothing interrupts: it is decided at once."""
         transaction = self._prepared(branch)
         operation = self._new()
-        count = transaction.sent_count + sum(1 for _ in transaction.acknowledged_so_far)
+        count = transaction.sent_count + transaction.acknowledged_count
         self._broker.ended(transaction)
 
         def report(error: BrokerError | None) -> None:

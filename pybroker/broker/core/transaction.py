@@ -230,6 +230,11 @@ class BrokerTransaction:
         return len(self._sent)
 
     @property
+    def acknowledged_count(self) -> int:
+        """The number of messages that its commit removes."""
+        return sum(map(len, self._acknowledged.values()))
+
+    @property
     def acknowledged_so_far(self) -> Iterable[Reference]:
         """The acknowledged references, which stay locked until the transaction ends."""
         return (reference for references in self._acknowledged.values() for reference in references)
