@@ -9,8 +9,8 @@ A crash before the commit is on disk leaves the messages of the transaction in t
 What was done by earlier transactions stays done.
 
 A persistent message that its target has already, by its id, stays where it is, and so does one that would be sent
-nowhere. If the target is full, the operation waits for space. It ends with `ResourceLimit` if there is none for some
-time.
+nowhere, or back to its queue by a virtual destination: other queues of that get their copies. If the target is full,
+the operation waits for space. It ends with `ResourceLimit` if there is none for some time.
 
 Source: ActiveMQ 5.17, `Queue.moveMessageTo`, `BrokerSupport.doResend`. A copy has the message's id, the queue as
 original destination, and no earlier deliveries. ActiveMQ moves without flow control, and removes a message after it has
@@ -182,16 +182,19 @@ class MessageTransfer:
             if self._skips_invalid:
                 return False
             raise
-        is_sent = False
+        is_sent, stays = False, False
         for each in routed.in_steps():
             if each is None:
                 yield PORTION_COST
                 continue
             target, its_copy = each
+            if self._is_move and its_copy.destination == self._queue.destination:
+                stays = True  # a virtual destination leads back to where it is
+                continue
             yield from host.covering(target)
             is_sent |= transaction.add_send(target, its_copy)
             yield copy_cost(its_copy.size)
-        return is_sent
+        return is_sent and not stays
 
     def _wait_for_space(self, full: "_Full", *, is_first: bool) -> OperationSteps:
         """Wait until there may be space.

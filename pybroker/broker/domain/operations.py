@@ -180,7 +180,7 @@ class OperationResult:
         affected: messages that were counted, removed, moved or copied; jobs that were removed.
         examined: messages that were looked at.
         skipped: selected messages that stay as they are: they are persistent, and their target has one of the same id;
-            or a retry does not know where they came from.
+            a virtual destination leads back to them; or a retry does not know where they came from.
         in_flight: messages of the queue that were at consumers at the end, which no operation touches.
         is_cancelled: True if `cancel` has ended it.
         error: why it ended early; None: it did not.

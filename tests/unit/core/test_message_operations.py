@@ -442,6 +442,19 @@ def test_a_virtual_topic_as_target_fills_its_queues(operator: Operator) -> None:
     assert view(page.messages[0].message).original_destination == topic("VirtualTopic.X")
 
 
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_a_virtual_topic_that_leads_back_leaves_a_message_where_it_is(is_persistent: bool) -> None:
+    operator = operated(MemoryStore(supports_paging=True))
+    client = operator.world.client()
+    first, second = queue("Consumer.A.VirtualTopic.X"), queue("Consumer.B.VirtualTopic.X")
+    for each in (first, second):
+        client.subscribe(str(each), prefetch=0)
+    client.send(str(first), "one", "two", persistent=is_persistent)
+    result = operator.move(queue=first, target=topic("VirtualTopic.X"))
+    assert (result.affected, result.skipped) == (0, 2)
+    assert (operator.names(first), operator.names(second)) == (["one", "two"], ["one", "two"])
+
+
 def test_what_would_be_sent_nowhere_stays(operator: Operator) -> None:
     forward = Forward(destination=queue("EVEN"), selector="n = 2")
     operator.world.broker.destinations.router._add(CompositeDestination(destination=queue("C"), forward_to=(forward,)))
