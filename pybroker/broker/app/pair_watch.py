@@ -33,6 +33,11 @@ class WatchedRun(Running, Protocol):
         """Its role."""
         ...
 
+    @property
+    def is_waiting(self) -> bool:
+        """True once another member was found to have the lock."""
+        ...
+
     def journal_problem(self) -> str:
         """Return the reason why a standby cannot follow the journal; empty if it can."""
         ...
@@ -84,8 +89,10 @@ class PairWatch:
         looks = _Looks(self._examine, self._machine)
         try:
             while True:
-                if self.node is not None and self.node.role in (Role.STANDBY, Role.MASTER):
-                    await self._look(looks, self.node)
+                node = self.node
+                # One that is about to try the lock may be the first of a new store, which has no lock file yet.
+                if node is not None and (node.role is Role.MASTER or (node.role is Role.STANDBY and node.is_waiting)):
+                    await self._look(looks, node)
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
             looks.end()

@@ -23,8 +23,9 @@ SECONDS = 20.0
 class Run:
     """A run of a member."""
 
-    def __init__(self, role: Role = Role.STANDBY) -> None:
+    def __init__(self, role: Role = Role.STANDBY, *, is_waiting: bool = True) -> None:
         self.role = role
+        self.is_waiting = is_waiting
 
     def journal_problem(self) -> str:
         return ""
@@ -155,6 +156,20 @@ def test_a_watch_that_ends_does_not_wait_for_a_hanging_store(pair: Pair) -> None
 
     asyncio.run(scenario())
     pair.answers.set()
+
+
+def test_a_member_that_has_not_tried_the_lock_yet_finds_nothing(pair: Pair) -> None:
+    async def run() -> None:
+        pair.problem = "there is no lock file"
+        pair.watch.node = node = Run(is_waiting=False)
+        async with pair.running():
+            for _ in range(5):  # intervals of looks
+                await asyncio.sleep(pair_watch.LOOK_SECONDS)
+            assert pair.looks == 0
+            node.is_waiting = True
+            await pair.until(lambda: pair.events)
+
+    asyncio.run(run())
 
 
 def test_a_master_has_no_obstacle_but_warnings(pair: Pair) -> None:
