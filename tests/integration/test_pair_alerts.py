@@ -173,7 +173,7 @@ def test_holder_of_the_lock_is_named_by_both_members(pair: WatchedPair) -> None:
     assert {pair.state(name)["lock"]["holder"] for name in ("a", "b")} == {"a"}
     wait("pybroker_lock_age_seconds", lambda found: len(found) == 2, BUSY_SECONDS)
     master.kill()
-    wait("pybroker_lock_holder_info", {second: 1}.__eq__, FOUND_SECONDS + BUSY_SECONDS)
+    wait('pybroker_lock_holder_info{holder="b"}', {second: 1}.__eq__, FOUND_SECONDS + BUSY_SECONDS)
     assert pair.state("b")["lock"]["holder"] == "b"
 
 
