@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -24,6 +25,7 @@ from pybroker.management.paging import whole
 from pybroker.management.rest import API
 from pybroker.management.routes import VISITOR, Handler, Parameter, Route
 from pybroker.management.site import json_answer
+from pybroker.management.snapshots import Snapshots
 
 CHANGE_SECONDS: Final = 600.0
 """The time of an operation on many messages."""
@@ -82,9 +84,9 @@ _CHANGES: Final[Mapping[str, str]] = {
 _TYPES: Final = {"queue": "QUEUE", "topic": "TOPIC"}
 
 
-def routes(link: NodeLink) -> Sequence[Route]:
-    """Return the routes."""
-    return [
+def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
+    """Return the routes; who asks for `snapshots` after a change sees it."""
+    found = [
         *_of_messages(link),
         *_of_destinations(link),
         *_of_clients(link),
@@ -92,6 +94,19 @@ def routes(link: NodeLink) -> Sequence[Route]:
         *_of_jobs(link),
         _of_pair(link),
     ]
+    return [_seen(each, snapshots) if each.changes else each for each in found]
+
+
+def _seen(route: Route, snapshots: Snapshots) -> Route:
+    """Return a route after whose changes the snapshots are taken again."""
+
+    async def change(request: web.Request) -> web.StreamResponse:
+        try:
+            return await route.handler(request)
+        finally:
+            snapshots.forget()  # also after an error: a part may have been done
+
+    return replace(route, handler=change)
 
 
 # ---------------------------------------------------------------- messages

@@ -82,7 +82,7 @@ def _routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory, visito
         *rest.routes(snapshots, history.rates_of),
         *history_routes(history),
         *journal.routes(snapshots),
-        *operations.routes(link),
+        *operations.routes(link, snapshots),
         *jolokia.routes(snapshots, visitors, NodeActions(link)),
         *xml_pages.routes(snapshots),
         *metrics.routes(link, snapshots),

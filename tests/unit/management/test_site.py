@@ -153,6 +153,26 @@ def test_many_readers_are_one_request_to_the_node() -> None:
     asyncio.run(run())
 
 
+def test_a_change_is_in_the_next_list() -> None:
+    paused: set[str] = set()
+
+    def queues(_: Mapping[str, Any]) -> Any:
+        return [row("b", is_paused="b" in paused)]
+
+    def pause(_: Mapping[str, Any]) -> Any:
+        paused.add("b")
+        return {}
+
+    async def run() -> None:
+        async with site(METHODS | {"destinations": queues, "pause": pause}) as there:
+            for expected in (False, True):
+                _, page = await there.ask("/api/v1/queues")
+                assert page["items"][0]["is_paused"] is expected
+                assert (await there.ask("/api/v1/queues/b/pause", "POST"))[0] == 200
+
+    asyncio.run(run())
+
+
 def test_another_version_below_a_running_member_is_reported() -> None:
     async def run() -> None:
         async with site(METHODS, version="0.0.1") as there:
