@@ -11,6 +11,7 @@ queue://ActiveMQ.DLQ
 """
 
 import enum
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -184,7 +185,7 @@ def held_by_messages(
     destination: str, count: int, examples: Iterable[str], subscriptions: Iterable[str] = ()
 ) -> Reason:
     """Return the reason of a file with live messages, which on a topic wait for durable subscriptions."""
-    remedy = f"look at them: pybroker browse {destination}; then let their consumer take them"
+    remedy = f"look at them: pybroker browse {shlex.quote(destination)}; then let their consumer take them"
     if keys := _first(sorted(subscriptions)):
         remedy = f"let these durable subscriptions take them, or end them: {', '.join(keys)}"
     return Reason(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal.cleanup import removable
 from pybroker.store.journal.commands import (
@@ -52,6 +53,11 @@ def test_live_messages_are_counted_by_destination(tmp_path: Path) -> None:
     ]
     assert found[0].examples == tuple(message_id(number) for number in (2, 3, 4))
     assert found[0].remedy == f"look at them: pybroker browse {QUEUE}; then let their consumer take them"
+
+
+def test_a_queues_name_with_a_blank_is_one_argument_of_the_remedy(tmp_path: Path) -> None:
+    (found,) = reasons(tmp_path, [add(1, parse("queue://my orders"))])
+    assert found.remedy.startswith("look at them: pybroker browse 'queue://my orders'; then")
 
 
 def test_a_topics_messages_name_the_subscriptions_that_want_them(tmp_path: Path) -> None:
