@@ -20,6 +20,7 @@ from collections import Counter
 from typing import Final
 
 from pybroker.broker.domain.security import NAME_SHOWN_MAX, shown
+from pybroker.counted import counted
 
 LOGGER: Final = "pybroker.audit"
 
@@ -93,7 +94,7 @@ def operated(user: str, address: str, act: str, what: str, count: int | None = N
     text = ""
     if count is not None:
         fields[FIELDS]["messages"] = str(count)
-        text = f": {count} messages"
+        text = f": {counted(count, 'message')}"
     if reason is not None:
         text += f", and ended early: {reason}"
     _log.info("%s from %s %s %s%s", shown(user), address, act, what, text, extra=fields)

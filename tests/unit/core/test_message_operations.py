@@ -14,6 +14,7 @@ from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.virtual import CompositeDestination, Forward
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.destination import parse, queue, topic
 from pybroker.broker.domain.errors import (
     InvalidDestination,
@@ -694,6 +695,12 @@ def test_there_is_a_limit_to_operations(operator: Operator) -> None:
     operator.loop.run()
     assert len(operator.results) == 64
     assert operator.count().affected == 5100
+
+
+def test_one_message_is_singular_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pybroker.audit")
+    audit.operated("op", "10.0.0.7", "sent a message to", "queue://A", 1)
+    assert caplog.messages == ["'op' from 10.0.0.7 sent a message to queue://A: 1 message"]
 
 
 def test_each_change_is_in_the_audit_log(operator: Operator, caplog: pytest.LogCaptureFixture) -> None:
