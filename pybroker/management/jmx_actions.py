@@ -188,7 +188,7 @@ class NodeActions:
         except RequestFailed as error:
             if error.status is not HTTPStatus.BAD_REQUEST or not arguments.get("selector"):
                 raise
-            text = f"{arguments['selector']}: {error.text}"
+            text = f"{arguments['selector']}: {error.text.removeprefix('selector: ')}"
             raise JolokiaError("javax.jms.InvalidSelectorException", text, HTTPStatus.INTERNAL_SERVER_ERROR) from error
 
 

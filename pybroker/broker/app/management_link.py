@@ -116,7 +116,9 @@ class ManagementLink(asyncio.Protocol):
             answer: dict[str, Any] = {"result": await self._answers.answer(method, arguments, send)}
         except RequestFailed as error:
             answer = {"error": [error.status, error.text]}
-        except (InvalidSelector, MalformedData) as error:
+        except InvalidSelector as error:
+            answer = {"error": [HTTPStatus.BAD_REQUEST, f"selector: {error}"]}
+        except MalformedData as error:
             answer = {"error": [HTTPStatus.BAD_REQUEST, str(error)]}
         except InvalidDestination as error:
             answer = {"error": [HTTPStatus.NOT_FOUND, str(error)]}
