@@ -189,6 +189,8 @@ class ManagementClient:
                 return checks[-1].address
         words = "; ".join(each.text for each in sorted(checks, key=lambda each: self.members.index(each.address)))
         if any(each.has_answered for each in checks):
+            if len(self.members) == 1:
+                raise MasterMissing(f"{words}: name the other members too, and the master is found")
             raise MasterMissing(f"there is no master now: {words}")
         raise MemberMissing(f"no member answers: {words}")
 

@@ -96,7 +96,7 @@ def test_both_members_answer_and_only_the_master_has_queues(tmp_path: Path) -> N
         wait_for(lambda: get(first, "/master")[0], lambda status: status == 200)
         assert get(first, "/api/v1/overview")[1]["role"] == "MASTER"
         assert get(second, "/api/v1/overview")[1]["role"] == "STANDBY"
-        refused = (503, {"error": "this member is not the master: it is standby"})
+        refused = (503, {"error": "this member is not the master: it is standby; /api/v1/ha says which one is"})
         assert get(second, "/api/v1/queues") == refused
         assert "activemq_" not in get(second, "/metrics")[1]
         master.kill()

@@ -106,7 +106,8 @@ class NodeAnswers:
         term = None if self.node is None else self.node.serving()
         if term is None:
             role = "starting" if self.node is None else self.node.role.lower()
-            raise RequestFailed(HTTPStatus.SERVICE_UNAVAILABLE, f"this member is not the master: it is {role}")
+            text = f"this member is not the master: it is {role}; /api/v1/ha says which one is"
+            raise RequestFailed(HTTPStatus.SERVICE_UNAVAILABLE, text)
         return term
 
     # ------------------------------------------------------------ users

@@ -56,13 +56,16 @@ class OperatorCommand(click.Command):
             return super().invoke(ctx)
         except ManagementError as error:
             sys.stdout.flush()
-            click.echo(f"pybroker: {error}{_hint(error)}", err=True)
+            click.echo(f"pybroker: {error}{_hint(error, ctx)}", err=True)
             sys.exit(error.exit_code)
 
 
-def _hint(error: Exception) -> str:
-    from pybroker.management_client.errors import LoginNeeded
+def _hint(error: Exception, ctx: click.Context) -> str:
+    from pybroker.management_client.errors import LoginNeeded, MemberMissing
 
+    is_named = any(ctx.params.get(each) for each in ("urls", "directory", "config_file"))
+    if isinstance(error, MemberMissing) and not (is_named or os.environ.get(URL_VARIABLE)):
+        return f"; name the members with --url, {URL_VARIABLE}, --store or --config; they need the setting `management`"
     needs_login = isinstance(error, LoginNeeded) and "log in" in str(error)
     return f" (--user, and {PASSWORD_VARIABLE} or --password-file)" if needs_login else ""
 

@@ -160,11 +160,20 @@ def test_exit_codes_name_the_cause(node: ServedNode) -> None:
     with served(METHODS, role=Role.STANDBY) as standby:
         found = run(standby, "queues")
         assert (found.exit_code, found.stdout) == (4, "")
-        assert found.stderr == f"pybroker: there is no master now: {standby.url} is standby\n"
+        remedy = "name the other members too, and the master is found"
+        assert found.stderr == f"pybroker: {standby.url} is standby: {remedy}\n"
     with served(METHODS, has_users=True) as closed:
         found = run(closed, "queues")
         assert found.exit_code == 5
         assert found.stderr.endswith("(--user, and PYBROKER_PASSWORD or --password-file)\n")
+
+
+def test_who_names_no_member_learns_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator_access, "DEFAULT_URL", "http://127.0.0.1:1")
+    found = CliRunner().invoke(commands, ["queues"])
+    assert found.exit_code == 3
+    assert "Connection refused; name the members with --url" in found.stderr
+    assert "name the members" not in run("http://127.0.0.1:1", "queues").stderr
 
 
 def test_every_command_documents_its_exit_codes() -> None:
