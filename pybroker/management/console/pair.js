@@ -96,7 +96,7 @@ function box(state, member, x, y, width) {
 }
 
 function since(member) {
-  return member.is_alive && member.since_ms ? ` · ${duration(Math.max(0, now() - member.since_ms))}` : "";
+  return member.is_alive && member.since_ms ? ` · for ${duration(Math.max(0, now() - member.since_ms))}` : "";
 }
 
 function link(state, member, x, y, store, index, count) {
