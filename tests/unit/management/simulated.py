@@ -17,7 +17,7 @@ from pybroker.broker.domain.role import Role
 from pybroker.management.link import NodeLink
 from pybroker.management.server import serve
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 Answer = Callable[[Mapping[str, Any]], Any]
 
