@@ -7,18 +7,20 @@ import asyncio
 import json
 import logging
 import socket
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self, cast
 
 from pybroker.broker.domain.node_requests import ANSWER_BYTES_MAX, ANSWERS_MAX, REQUEST_BYTES_MAX, RequestFailed
 from pybroker.broker.domain.node_state import NodeState
+from pybroker.management.checks import SILENT_SECONDS
 from pybroker.management.setup import Setup
 
 SIGN_SECONDS: Final = 1.0
 SIGN: Final = b"\n"
 
-ANSWER_SECONDS: Final = 30.0
+ANSWER_SECONDS: Final = 10.0
 """The time in which the node begins to answer, and then goes on: else it hangs."""
 
 
@@ -71,6 +73,10 @@ class NodeLink(asyncio.Protocol):
         Raises:
             RequestFailed: the node refuses it, cannot answer it now, or hangs.
         """
+        state = self.state
+        if state is not None and (age := time.monotonic() - state.at) > SILENT_SECONDS:
+            text = f"the member has been silent for {age:.0f} s: it hangs, or its process is stopped"
+            raise RequestFailed(HTTPStatus.GATEWAY_TIMEOUT, text)
         async with self._may_ask:
             return await self._ask(method, arguments)
 

@@ -134,8 +134,12 @@ class Management:
         link.set_up(self._setup)
         why = ""
         try:
+            looked_at = time.monotonic()
             while not link.has_ended:
                 self._tell()
+                if time.monotonic() - looked_at > _SILENT_SECONDS / 2:  # this process was stopped, and not the other
+                    link.heard_at = time.monotonic()
+                looked_at = time.monotonic()
                 if time.monotonic() - link.heard_at > _SILENT_SECONDS:
                     why = f"gave no sign of life for {_SILENT_SECONDS:.0f} s"
                     break

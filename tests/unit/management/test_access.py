@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -50,7 +51,7 @@ def test_a_login_is_verified_again_after_the_users_have_changed() -> None:
             allowed = basic("monitor", "monitor")
             assert (await there.ask("/api/v1/overview", Authorization=allowed))[0] == 200
             there.node.methods = METHODS | {"login": lambda _: login({"user": "a", "password": "b"})}
-            there.link.tell(NodeState(role=Role.MASTER, obstacle="", at=0.0, users_version=1))
+            there.link.tell(NodeState(role=Role.MASTER, obstacle="", at=time.monotonic(), users_version=1))
             await there.until(lambda: there.ask("/api/v1/overview", Authorization=allowed), 401)
 
     asyncio.run(run())

@@ -1,6 +1,7 @@
 """The HTTP server: pages of rows, errors in one sentence, and clients that misbehave."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -139,6 +140,17 @@ def test_health_checks_need_no_login() -> None:
             there.link.tell(NodeState(role=Role.STANDBY, obstacle="", at=1e12))
             await there.until(lambda: there.ask_raw("/master"), 503)
             assert (await there.ask_raw("/standby", "HEAD"))[::2] == (200, "")
+
+    asyncio.run(run())
+
+
+def test_a_member_that_hangs_is_told_of_at_once() -> None:
+    async def run() -> None:
+        async with site(METHODS) as there:
+            there.link.tell(NodeState(role=Role.MASTER, obstacle="", at=time.monotonic() - 30))
+            await there.until(lambda: there.ask_raw("/master"), 503)
+            status, answer = await there.ask("/api/v1/queues")
+            assert (status, answer["error"][:38]) == (504, "the member has been silent for 30 s: i")
 
     asyncio.run(run())
 
