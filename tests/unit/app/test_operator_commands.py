@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
@@ -326,7 +327,15 @@ def test_an_interrupt_ends_the_operation_and_counts() -> None:
 
     with served({**METHODS, "change": change}) as node:
         command = [sys.executable, "-m", "pybroker.broker.app.cli", "purge", "c", "--yes", "--url", node.url]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=partial(
+                signal.signal, signal.SIGINT, signal.SIG_DFL
+            ),  # a shell may have begun this in background
+        )
         assert begun.wait(20)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=20)
