@@ -11,10 +11,11 @@ import pybroker
 from pybroker.broker.app import log_limits
 from pybroker.broker.app.config import SETTINGS, Config
 from pybroker.broker.core import connection as core_connection
-from pybroker.broker.core import cron, object_memory, scheduled, scheduler, transaction
+from pybroker.broker.core import cron, object_memory, operations, scheduled, scheduler, transaction
 from pybroker.broker.core.selector import comparison, like, parser, quota, selector
 from pybroker.broker.domain.destination import NAME_MAX, PARTS_MAX
 from pybroker.broker.domain.openwire.values import NESTING_MAX, PROPERTY_VALUES_MAX
+from pybroker.broker.domain.operations import PAGE_COUNT_MAX
 from pybroker.broker.domain.stomp.frames import StompLimits
 from pybroker.client import Connection, DestinationRefused, FrameTooLarge, NoRoom, Refused, SelectorRefused
 from pybroker.store.jdbc import limits as database_limits
@@ -66,6 +67,8 @@ FIGURES = {
     "open transactions of a STOMP connection": STOMP.transactions,
     "operations of a transaction": transaction.OPERATIONS_MAX,
     "queues and topics": Config().destinations_max,
+    "operations of operators under way: pages, purges, moves and the like": operations.OPERATIONS_MAX,
+    "a page of messages, or of scheduled ones, for operators": PAGE_COUNT_MAX,
     "memory of queues, topics and durable subscriptions": object_memory.DESTINATION_BYTES,
     "the name of a queue or topic": NAME_MAX,
     "client id, connection id": NAME_MAX,

@@ -32,7 +32,8 @@ PROGRAMS = str(Path(sys.executable).parent)
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 IN_TOML = [each for page in PAGES for each in blocks(page) if each.language == "toml"]
 RULES = [each for each in IN_TOML if each.text.startswith("[[rules]]")]
-TOML = [each for each in IN_TOML if each not in RULES]
+OTHERS = [each for each in IN_TOML if each.text.startswith("[[inputs.")]  # of Telegraf
+TOML = [each for each in IN_TOML if each not in RULES + OTHERS]
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -434,7 +434,9 @@ class TestNothingIsLeft:
         assert list(temporary.iterdir()) == [], "the fork server removes what its owner could not"
 
     def test_after_an_abrupt_exit(self) -> None:
-        with script("os._exit(3)") as (process, witness):
+        with script("sys.stdin.readline(); os._exit(3)") as (process, witness):
+            assert process.stdin is not None
+            print(file=process.stdin, flush=True)  # not before its processes are witnessed
             assert process.wait(PATIENCE_SECONDS) == 3
             assert witness.all_ended()
 
