@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def _is_no_bad_request(record: logging.LogRecord) -> bool:
-    """Return False for a request that is not valid HTTP: its client is told, and others cannot fill the log."""
+    """Return False for the log record of a malformed HTTP request: clients could fill the log with them."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

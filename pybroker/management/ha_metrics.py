@@ -6,7 +6,8 @@ Source: management.md, section 9; `app.ha_state` documents the state.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily as Gauge
 
 _MEMBER_STATES: Final = ("master", "standby", "silent", "degraded")
 
@@ -17,16 +18,16 @@ def families(state: Mapping[str, Any], now: float) -> Iterator[Metric]:
     yield from _of_lock(state, now)
     yield from _of_members(state)
     yield from _of_standby(own)
-    yield _gauge("pybroker_degraded", "1 while something is wrong with the pair", state["state"] == "degraded")
-    findings = GaugeMetricFamily("pybroker_findings", "What is wrong with the pair", labels=["member", "kind"])
+    yield Gauge("pybroker_degraded", "1 while something is wrong with the pair", state["state"] == "degraded")
+    findings = Gauge("pybroker_findings", "What is wrong with the pair", labels=["member", "kind"])
     for member, kind in sorted({(each["member"], each["kind"]) for each in state["reasons"]}):
         findings.add_metric([member, kind], 1)
     yield findings
     if state["last_clean_check_ms"]:
         text = "When a member last found nothing wrong, in seconds since 1970"
-        yield _gauge("pybroker_ha_last_check_timestamp_seconds", text, state["last_clean_check_ms"] / 1000)
+        yield Gauge("pybroker_ha_last_check_timestamp_seconds", text, state["last_clean_check_ms"] / 1000)
     if state["disk_free_bytes"] is not None:
-        yield _gauge("pybroker_disk_free_bytes", "Space that is free for the store", state["disk_free_bytes"])
+        yield Gauge("pybroker_disk_free_bytes", "Space that is free for the store", state["disk_free_bytes"])
     if state["reconnections"] is not None:
         text = "Connections of clients that were connected before, since the master became it"
         yield CounterMetricFamily("pybroker_client_reconnects", text, state["reconnections"])
@@ -42,18 +43,18 @@ def own_member(state: Mapping[str, Any]) -> Mapping[str, Any]:
 def _of_lock(state: Mapping[str, Any], now: float) -> Iterator[Metric]:
     lock = state["lock"]
     is_held = lock["is_held"] and lock["holder"] == state["name"]
-    yield _gauge("pybroker_lock_held", "1 if this member holds the lock", is_held)
+    yield Gauge("pybroker_lock_held", "1 if this member holds the lock", is_held)
     if lock["holder"]:
-        holder = GaugeMetricFamily("pybroker_lock_holder_info", "The member that holds the lock", labels=["holder"])
+        holder = Gauge("pybroker_lock_holder_info", "The member that holds the lock", labels=["holder"])
         holder.add_metric([lock["holder"]], 1)
         yield holder
     if lock["held_since_ms"]:
         age = now - lock["held_since_ms"] / 1000
-        yield _gauge("pybroker_lock_age_seconds", "For how long the holder has had the lock", max(0.0, age))
+        yield Gauge("pybroker_lock_age_seconds", "For how long the holder has had the lock", max(0.0, age))
     if lock["confirmed_ms"]:
         age = now - lock["confirmed_ms"] / 1000
         text = "The time since the holder last found that it holds the lock"
-        yield _gauge("pybroker_lock_last_confirmed_seconds", text, max(0.0, age))
+        yield Gauge("pybroker_lock_last_confirmed_seconds", text, max(0.0, age))
 
 
 def _of_members(state: Mapping[str, Any]) -> Iterator[Metric]:
@@ -66,7 +67,7 @@ def _of_members(state: Mapping[str, Any]) -> Iterator[Metric]:
             counts[role] += 1
         counts["silent"] += bool(member["is_silent"])
         counts["degraded"] += bool(member["obstacles"] or member["warnings"])
-    family = GaugeMetricFamily("pybroker_members", "Members that live, by role and by what is wrong", labels=["state"])
+    family = Gauge("pybroker_members", "Members that live, by role and by what is wrong", labels=["state"])
     for name, count in counts.items():
         family.add_metric([name], count)
     yield family
@@ -78,7 +79,7 @@ def _of_standby(own: Mapping[str, Any]) -> Iterator[Metric]:
     for name in ("bytes", "seconds"):
         lag = own.get(f"lag_{name}")
         if lag is not None:
-            yield _gauge(f"pybroker_standby_lag_{name}", "How far this standby is behind the journal's end", lag)
+            yield Gauge(f"pybroker_standby_lag_{name}", "How far this standby is behind the journal's end", lag)
 
 
 def _of_promotions(state: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Metric]:
@@ -88,10 +89,6 @@ def _of_promotions(state: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator
     if state["promotions"]:
         last = state["promotions"][0]
         text = "The last promotion of a member of this pair, from the lock to its listeners"
-        yield _gauge("pybroker_promotion_last_duration_seconds", text, last["total_ms"] / 1000)
+        yield Gauge("pybroker_promotion_last_duration_seconds", text, last["total_ms"] / 1000)
         text = "When that promotion ended, in seconds since 1970"
-        yield _gauge("pybroker_promotion_last_timestamp_seconds", text, last["at_ms"] / 1000)
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value)
+        yield Gauge("pybroker_promotion_last_timestamp_seconds", text, last["at_ms"] / 1000)

@@ -114,12 +114,12 @@ class Jolokia:
 
     @property
     def visitors(self) -> Visitors:
-        """Where what is denied is noted."""
+        """Writes a denied request to the audit log."""
         return self._visitors
 
     @property
     def actions(self) -> JmxActions:
-        """What carries operations out."""
+        """Carries out the operations of MBeans."""
         return self._actions
 
 

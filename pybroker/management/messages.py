@@ -23,7 +23,7 @@ PREVIEW_MAX: Final = 1000
 """Characters of a text, bytes of another body, or values of a map or stream."""
 
 BODY_MAX: Final = 16 << 20
-"""As much of a body. What compressed bodies inflate to is limited to that together: some bytes may become gigabytes."""
+"""The limit in bytes to a body that is shown, and to all compressed bodies of a page together once inflated."""
 
 CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
 

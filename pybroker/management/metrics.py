@@ -20,7 +20,9 @@ from typing import Any, Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
-    GaugeMetricFamily,
+    GaugeMetricFamily as Gauge,
+)
+from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
     UnknownMetricFamily,
@@ -130,20 +132,20 @@ def _families(
         {"version": __version__, "broker_name": overview["broker_name"]},
     )
     role = Role(overview["role"])
-    roles = GaugeMetricFamily("pybroker_role", "The role of this member: 1 for the one that it has", labels=["role"])
+    roles = Gauge("pybroker_role", "The role of this member: 1 for the one that it has", labels=["role"])
     for each in Role:
         roles.add_metric([each.value.lower()], each is role)
     yield roles
     if role is Role.STANDBY:
         is_ready = not obstacle and (ha is None or ha_metrics.own_member(ha).get("standby_ready") is not False)
-        yield _gauge("pybroker_standby_ready", "1 if this standby could take over", is_ready)
-    yield _gauge("pybroker_role_since_seconds", "When it took its role", overview["since_ms"] / 1000)
-    yield _gauge("pybroker_ha_known", "1 if the state of the pair could be read from the store", ha is not None)
+        yield Gauge("pybroker_standby_ready", "1 if this standby could take over", is_ready)
+    yield Gauge("pybroker_role_since_seconds", "When it took its role", overview["since_ms"] / 1000)
+    yield Gauge("pybroker_ha_known", "1 if the state of the pair could be read from the store", ha is not None)
     if ha is not None:
         yield from ha_metrics.families(ha, time.time())
     if overview.get("disk_reserve") is not None:
         text = "Disk space that is reserved for acknowledgements"
-        yield _gauge("pybroker_disk_reserve_bytes", text, overview["disk_reserve"])
+        yield Gauge("pybroker_disk_reserve_bytes", text, overview["disk_reserve"])
     yield from event_metrics.of_logins(overview.get("audit", {}))
     if "totals" in overview:
         yield from _of_broker(overview, rows)
@@ -155,7 +157,7 @@ def _families(
 
 def _of_broker(overview: Mapping[str, Any], rows: Sequence[DestinationRow]) -> Iterator[Metric]:
     totals, removed, usage = overview["totals"], overview["removed"], overview["usage"]
-    yield _gauge("activemq_connections", "Open connections", totals["connections"])
+    yield Gauge("activemq_connections", "Open connections", totals["connections"])
     counts = {
         "enqueue": ("Messages that were sent", removed["enqueued"] + sum(row.enqueued for row in rows)),
         "dequeue": ("Messages that have left", removed["dequeued"] + sum(row.dequeued for row in rows)),
@@ -171,19 +173,19 @@ def _of_broker(overview: Mapping[str, Any], rows: Sequence[DestinationRow]) -> I
         "temp": _ratio(usage["tempUsage"], usage["tempLimit"]),
     }
     for name, ratio in ratios.items():
-        yield _gauge(f"activemq_{name}_usage_ratio", "Usage of the limit, from 0 to 1; 0 without a limit", ratio)
-    yield _gauge("pybroker_epoch", "The number of the present term of mastership", overview["epoch"])
-    yield _gauge("pybroker_in_flight_messages", "Messages delivered and not acknowledged", totals["in_flight"])
-    yield _gauge("pybroker_scheduled_jobs", "Scheduled messages", totals["scheduled"])
-    yield _gauge("pybroker_store_full", "1 while persistent messages are refused", totals["is_full"])
-    yield _gauge("pybroker_journal_bytes", "Size of the journal, or of the database's tables", usage["storeUsage"])
-    yield _gauge("pybroker_memory_bytes", "Memory of messages", totals["memory_bytes"])
-    yield _gauge("pybroker_spool_bytes", "Disk space of the spool", totals["spool_bytes"])
-    yield _gauge("pybroker_spool_full", "1 while the spool takes no more messages", totals["is_spool_full"])
+        yield Gauge(f"activemq_{name}_usage_ratio", "Usage of the limit, from 0 to 1; 0 without a limit", ratio)
+    yield Gauge("pybroker_epoch", "The number of the present term of mastership", overview["epoch"])
+    yield Gauge("pybroker_in_flight_messages", "Messages delivered and not acknowledged", totals["in_flight"])
+    yield Gauge("pybroker_scheduled_jobs", "Scheduled messages", totals["scheduled"])
+    yield Gauge("pybroker_store_full", "1 while persistent messages are refused", totals["is_full"])
+    yield Gauge("pybroker_journal_bytes", "Size of the journal, or of the database's tables", usage["storeUsage"])
+    yield Gauge("pybroker_memory_bytes", "Memory of messages", totals["memory_bytes"])
+    yield Gauge("pybroker_spool_bytes", "Disk space of the spool", totals["spool_bytes"])
+    yield Gauge("pybroker_spool_full", "1 while the spool takes no more messages", totals["is_spool_full"])
     yield UnknownMetricFamily(
         "pybroker_connections_refused_total", "Connections that limits have refused or closed", totals["refused"]
     )
-    yield _gauge("pybroker_event_loop_lag_seconds", "The longest turn in the last minute", totals["loop_lag_seconds"])
+    yield Gauge("pybroker_event_loop_lag_seconds", "The longest turn in the last minute", totals["loop_lag_seconds"])
 
 
 def _of_destinations(rows: Sequence[DestinationRow]) -> Iterator[Metric]:
@@ -196,17 +198,17 @@ def _of_destinations(rows: Sequence[DestinationRow]) -> Iterator[Metric]:
         own = [row for row in busiest if row.kind == kind]
         rest = [row for row in others if row.kind == kind]
         for name, (text, value) in _GAUGES.items():
-            yield _filled(GaugeMetricFamily(f"activemq_{kind}_{name}", text, labels=["destination"]), own, rest, value)
+            yield _filled(Gauge(f"activemq_{kind}_{name}", text, labels=["destination"]), own, rest, value)
         for name, (text, value) in _COUNTS.items():
             yield _filled(
                 UnknownMetricFamily(f"activemq_{kind}_{name}", text, labels=["destination"]), own, rest, value
             )
     yield _oldest([row for row in busiest if row.kind == "queue"])
-    yield _gauge("pybroker_metrics_dropped_destinations", "Queues and topics without series of their own", len(others))
+    yield Gauge("pybroker_metrics_dropped_destinations", "Queues and topics without series of their own", len(others))
 
 
 def _filled(
-    family: GaugeMetricFamily | UnknownMetricFamily,
+    family: Gauge | UnknownMetricFamily,
     own: Sequence[DestinationRow],
     rest: Sequence[DestinationRow],
     value: Value,
@@ -225,14 +227,10 @@ def _label(name: str) -> str:
 
 def _oldest(queues: Sequence[DestinationRow]) -> Metric:
     text = "For how long the oldest message has waited for a consumer; 0 if none waits"
-    family = GaugeMetricFamily("pybroker_queue_oldest_message_seconds", text, labels=["destination"])
+    family = Gauge("pybroker_queue_oldest_message_seconds", text, labels=["destination"])
     for row in queues:
         family.add_metric([_label(row.name)], row.oldest_seconds)
     return family
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value)
 
 
 def _ratio(used: int, limit: int) -> float:

@@ -83,7 +83,7 @@ class Shared(Generic[ValueT]):
             return
         self._task = None
         if not task.cancelled() and task.exception() is not None:
-            self._last = None  # what was true before is told to no one
+            self._last = None  # a failed request discards the cached value
 
 
 class Snapshots:

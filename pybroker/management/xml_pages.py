@@ -23,7 +23,7 @@ _NO_CONNECTION: Final = "NOTSET"
 """The connection id of a subscription without a consumer."""
 
 _INVALID: Final = re.compile("[^\\t\\n\\r -\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-"""What is no `Char` of XML 1.0."""
+"""Characters that XML 1.0 does not allow."""
 
 Fields = Mapping[str, object]
 

@@ -46,7 +46,7 @@ _BLOCK_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _SUFFIX = ".json"
 HISTORY_SUFFIX = ".history"
-"""Of the file with a member's history, beside its entry: see `member_history`."""
+"""The suffix of a member's history file, beside its entry: see `member_history`."""
 
 # As in `pybroker.locks.file`: the two packages do not import one another.
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37

@@ -1,4 +1,4 @@
-"""Keeps the events of this member: in its history, and for those who are told of them by `alerts`."""
+"""Records the HA events of this member in its history, and notifies the configured command and webhook of them."""
 
 import socket
 from collections import deque
@@ -54,7 +54,7 @@ class EventLog:
 
 
 def _name_of(event: HaEvent) -> str | None:
-    """Return the name of an event for those who are told; None if they are not."""
+    """Return the name of an event in notifications; None if none is sent for it."""
     if event.kind is HaEventKind.ROLE:
         return (
             "stepped_back" if event.former in (Role.MASTER, Role.PROMOTING) and event.role is not Role.MASTER else None

@@ -73,7 +73,7 @@ class Management:
 
         Args:
             ports: the bound sockets, by the setting that each is for.
-            setup: what the process is told first; see `pybroker.management.setup`.
+            setup: the initial settings of the process, sent over the link; see `pybroker.management.setup`.
             logins: decides who may use management.
             answers: answers the requests of the process.
             url: the address of the HTTP server, as other hosts have it; empty: there is none.

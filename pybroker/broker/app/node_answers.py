@@ -23,6 +23,7 @@ from pybroker.broker.app.management_logins import ManagementLogins
 from pybroker.broker.app.node import Node, Term
 from pybroker.broker.app.operation_answers import OperationAnswers
 from pybroker.broker.app.request_types import Arguments, Method, SendRows
+from pybroker.broker.app.stores import MEMORY_STORE
 from pybroker.broker.app.wiring import journal_counts
 from pybroker.broker.core.advisory import consumer_id
 from pybroker.broker.core.connection import BrokerConnection
@@ -42,6 +43,7 @@ from pybroker.broker.domain.node_requests import (
     kind_of,
 )
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.role import Role
 from pybroker.transports.connection import SocketConnection
 
 SLICE_SECONDS: Final = 0.001
@@ -130,8 +132,8 @@ class NodeAnswers:
             "host": socket.gethostname(),
             "broker_name": config.broker_name,
             "store": config.store if config.is_in_directory else "",
-            "is_persistent": config.sync != "never" and config.store != "memory:",
-            "role": "STANDBY" if node is None else node.role.value,
+            "is_persistent": config.sync != "never" and config.store != MEMORY_STORE,
+            "role": (Role.STANDBY if node is None else node.role).value,
             "since_ms": 0 if node is None else node.since_ms,
             "audit": dict(audit.COUNTS),
             "disk_reserve": config.disk_reserve if config.is_in_directory else None,

@@ -1,4 +1,4 @@
-"""What to do about each kind of finding of `pair_judgement` and `pair_watch`."""
+"""The remedy for each kind of finding of `pair_judgement` and `pair_watch`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat

@@ -1,4 +1,4 @@
-"""What a journal's writer has done since it began, for metrics: bytes, and the times of its syncs.
+"""Counters of a journal's writer since it was started, for metrics: bytes written, and durations of syncs.
 
 The writer's thread counts, once for each batch; the event loop reads. A number that is read in between belongs to the
 batch before or after, which is the same to a metric.

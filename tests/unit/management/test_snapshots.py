@@ -59,7 +59,7 @@ def test_an_error_is_told_and_not_kept() -> None:
         clock.now = 2.0
         assert await shared.get() == "a"
         await turns()
-        assert await shared.get() == "b"  # the value before the error is told to no one
+        assert await shared.get() == "b"  # the cached value was discarded
         answers.insert(0, None)
         clock.now = 20.0
         with pytest.raises(ValueError, match="it failed"):
