@@ -91,7 +91,8 @@ def main() -> None:
     command_line.add_argument("--scale", type=float, default=1.0, metavar="F", help="multiplies counts of messages")
     command_line.add_argument("--pure", action="store_true", help="measure pybroker without its compiled modules")
     options = command_line.parse_args()
-    options.python, options.profile, options.pybroker, options.logins = None, None, "", False
+    options.python, options.profile, options.pybroker = None, None, ""
+    options.addition, options.before = None, None
     options.repeat = 1 if options.quick else options.repeat
     keys = options.rows.split(",") if options.rows else [row.key for row in ROWS]
     factor = QUICK_FACTOR if options.quick else options.scale

@@ -14,7 +14,9 @@ is in the checkout.
 A full run writes `benchmarks/results/DATE-side_by_side.json`. `--profile KEY` shows where pybroker spends a row, and
 `--instructions` counts what it executes for a message.
 
-With `--logins` pybroker is measured beside pybroker with users and 100 rules instead, under the same clients.
+With `--logins` pybroker is measured beside pybroker with users and 100 rules instead, under the same clients; with
+`--observed` beside pybroker with management, statistics and every advisory. `--before DIRECTORY` takes the one without
+from a directory with an earlier version of the package.
 """
 
 import argparse
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -37,7 +39,7 @@ from benchmarks import compiled, report
 from benchmarks.accounts import security_arguments
 from benchmarks.driver import PASSWORD, USER
 from benchmarks.side_by_side import brokers, verdict
-from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, WITH_LOGINS, Broker
+from benchmarks.side_by_side.brokers import ACTIVEMQ, OBSERVED, PYBROKER, WITH_LOGINS, Broker
 from benchmarks.side_by_side.instructions import SCALE, Callgrind
 from benchmarks.side_by_side.openwire import JAVA_OPTIONS, JavaClient
 from benchmarks.side_by_side.rows import QUICK_FACTOR, QUICK_ROWS, Protocol, Row, chosen
@@ -49,6 +51,12 @@ REPETITIONS = 5
 LATER_WARM_SHARE = 0.1
 PROFILE_LINES = 40
 _PROFILE_SECONDS = 30.0
+
+ADDITIONS: dict[str, Callable[[Path], list[str]]] = {
+    WITH_LOGINS: lambda directory: security_arguments(directory, {USER: PASSWORD}),
+    OBSERVED: brokers.observed_arguments,
+}
+"""Arguments of `pybroker start` for what is measured beside pybroker without it."""
 
 _BUILD_FACTS = """
 import json, platform, sysconfig
@@ -87,8 +95,8 @@ def main() -> None:
         document = _measure_all(bench, rows, options)
     file = options.json
     if file is None and not (options.quick or options.rows or options.only):
-        kind = "logins-side_by_side" if options.logins else "side_by_side"
-        file = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{kind}.json"
+        kind = f"{options.addition.split()[-1]}-" if options.addition else ""
+        file = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{kind}side_by_side.json"
     if file is not None:
         file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         print(f"\nwritten to {file}")
@@ -98,7 +106,16 @@ def _command_line() -> argparse.ArgumentParser:
     made = report.parser(__doc__)
     made.add_argument("--rows", default="", metavar="KEY,…", help="measure these rows only; empty for all")
     made.add_argument("--only", choices=(PYBROKER, ACTIVEMQ), help="measure one broker, for no ratios")
-    made.add_argument("--logins", action="store_true", help="compare pybroker with logins and rules, not ActiveMQ")
+    additions = made.add_mutually_exclusive_group()
+    for name, text in ((WITH_LOGINS, "logins and rules"), (OBSERVED, "management, statistics and advisories")):
+        additions.add_argument(
+            f"--{name.split()[-1]}",
+            dest="addition",
+            action="store_const",
+            const=name,
+            help=f"compare pybroker with {text}, not ActiveMQ, with pybroker",
+        )
+    made.add_argument("--before", metavar="DIRECTORY", help="the pybroker without the addition, if it is another one")
     made.add_argument("--repeat", type=int, default=REPETITIONS, metavar="N", help="repetitions; 1 with --quick")
     made.add_argument("--scale", type=float, default=1.0, metavar="F", help="multiplies all counts of messages")
     made.add_argument("--profile", metavar="KEY", help="profile pybroker in a row instead of comparing")
@@ -117,11 +134,12 @@ class Bench:
         self._python: str = options.python or sys.executable
         is_compiled = not (options.python or options.pure or options.profile)
         self._variables = compiled.environment(compiled.unpacked()) if is_compiled else {}
+        self._before = compiled.environment(Path(options.before).resolve()) if options.before else self._variables
         self._extra: list[str] = shlex.split(options.pybroker)
         self._stack = stack
         self._java: JavaClient | None = None
         self._store_count = 0
-        self.names: Sequence[str] = (PYBROKER, WITH_LOGINS if options.logins else ACTIVEMQ)
+        self.names: Sequence[str] = (PYBROKER, options.addition or ACTIVEMQ)
         if options.only:
             self.names = (options.only,)
         self.repetitions: int = 1 if options.quick else options.repeat
@@ -160,7 +178,7 @@ class Bench:
         counts = {name: self._instructions(row, name) for name in self.names if name != ACTIVEMQ}
         line: dict[str, report.Cell] = {"row": row.key, "messages": row.count}
         line["instructions for a message"] = counts[PYBROKER]
-        return line | (verdict.instructions(counts) if WITH_LOGINS in counts else {})
+        return line | (verdict.instructions(counts) if len(counts) > 1 else {})
 
     def _instructions(self, row: Row, name: str) -> int:
         callgrind = Callgrind(self._directory / f"{row.key}-{name.replace(' ', '-')}.callgrind")
@@ -188,7 +206,7 @@ class Bench:
             if name == ACTIVEMQ:
                 broker = brokers.start_activemq(directory)
             else:
-                logins = security_arguments(directory, {USER: PASSWORD}) if name == WITH_LOGINS else []
+                addition = ADDITIONS[name](directory) if name in ADDITIONS else []
                 broker = brokers.start_pybroker(
                     directory,
                     row.protocol,
@@ -196,8 +214,8 @@ class Bench:
                     python=self._python,
                     module=module,
                     prefix=prefix,
-                    extra=[*self._extra, *logins],
-                    variables=self._variables,
+                    extra=[*self._extra, *addition],
+                    variables=self._before if name == PYBROKER else self._variables,
                 )
             with broker:
                 yield broker
@@ -243,18 +261,15 @@ def _measure_all(bench: Bench, rows: Sequence[Row], options: argparse.Namespace)
         lists = {name: [asdict(run) for run in each] for name, each in runs.items()}
         details[row.key] = {"title": row.title, "messages": row.count, "runs": lists}
         figures += verdict.figures(row, runs)
-        if WITH_LOGINS in runs:
-            ratios.append(verdict.login_comparison(row, runs))
-        elif len(runs) == len((PYBROKER, ACTIVEMQ)):
-            ratios.append(verdict.comparison(row, runs))
         if len(runs) > 1:
+            ratios.append((verdict.cost if options.addition else verdict.comparison)(row, runs))
             print(f"    {', '.join(f'{name} {cell}' for name, cell in _rounded(ratios[-1]).items())}", flush=True)
     ceilings: list[report.Row] = [
         {"row": row.key, "messages/s": ceiling(row)} for row in rows if row.protocol is Protocol.STOMP
     ]
     tables = {
         "Medians of each broker": [_rounded(line) for line in figures],
-        "Ratios " + ("with logins / without" if options.logins else "pybroker / ActiveMQ"): [
+        f"Ratios {options.addition} / without" if options.addition else "Ratios pybroker / ActiveMQ": [
             _rounded(line) for line in ratios
         ],
         "What the STOMP client reaches where receipts cost nothing": [_rounded(line) for line in ceilings],

@@ -22,7 +22,15 @@ from benchmarks.side_by_side.rows import Protocol
 PYBROKER = "pybroker"
 WITH_LOGINS = "with logins"
 """pybroker with users and rules."""
+OBSERVED = "observed"
+"""pybroker with management, statistics and every advisory of the policies."""
 ACTIVEMQ = "activemq"
+
+_ADVISORIES = (
+    "send_advisory_if_no_consumers", "advisory_for_slow_consumers", "advisory_for_discarding_messages",
+    "advisory_for_fast_producers", "advisory_when_full", "advisory_for_delivery", "advisory_for_consumed",
+)  # fmt: skip
+"""Flags of a policy."""
 
 ACTIVEMQ_HOME = Path("/usr/share/activemq")
 ACTIVEMQ_OPTIONS = ("-Xms512M", "-Xmx512M", "-Dorg.apache.activemq.UseDedicatedTaskRunner=true")
@@ -48,7 +56,7 @@ class Broker:
     """A running broker.
 
     Attributes:
-        name: `pybroker`, `activemq` or `with logins`.
+        name: `pybroker`, `activemq`, `with logins` or `observed`.
         ports: by protocol.
     """
 
@@ -187,6 +195,15 @@ def start_pybroker(
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
     environment |= variables or {}
     return Broker(name, [*command, *extra], ports, log=directory / "log", environment=environment)
+
+
+def observed_arguments(directory: Path) -> list[str]:
+    """Write the settings for everything that observes messages into a directory; return the arguments for them."""
+    flags = "".join(f"{flag} = true\n" for flag in _ADVISORIES)
+    policies = "".join(f'[[policies]]\n{kind} = ">"\n{flags}' for kind in ("queue", "topic"))
+    settings = directory / "observed.toml"
+    settings.write_text(f'management = "127.0.0.1:0"\nstatistics = true\n{policies}')
+    return ["--config", str(settings)]
 
 
 def _free_ports() -> dict[Protocol, int]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.side_by_side import verdict
-from benchmarks.side_by_side.brokers import ACTIVEMQ, PYBROKER, WITH_LOGINS
+from benchmarks.side_by_side.brokers import ACTIVEMQ, OBSERVED, PYBROKER, WITH_LOGINS
 from benchmarks.side_by_side.rows import ROWS, Row, chosen
 from benchmarks.side_by_side.verdict import Run
 
@@ -71,6 +72,21 @@ def test_logins_and_rules_are_compared_with_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.component("activemq")
+def test_observers_are_compared_with_an_earlier_version_without(tmp_path: Path) -> None:
+    before, directory = tmp_path / "before", tmp_path / "figures"
+    directory.mkdir()
+    shutil.copytree(ROOT / "pybroker", before / "pybroker", ignore=shutil.ignore_patterns("__pycache__"))
+    with (before / "pybroker" / "__init__.py").open("a") as module:
+        module.write(f"open({str(before / 'was used')!r}, 'a').close()\n")
+    _, written = figures(directory, "--observed", "--before", str(before), "--rows", "stomp-100")
+    (line,) = written["tables"]["Ratios observed / without"]
+    assert {"messages/s ratio", "speed >= 0.98", "CPU <= 1.02"} <= line.keys()
+    (runs,) = written["rows"].values()
+    assert runs["runs"].keys() == {PYBROKER, OBSERVED}
+    assert (before / "was used").exists()
+
+
+@pytest.mark.component("activemq")
 def test_a_row_can_be_profiled() -> None:
     output = run("--quick", "--profile", "stomp-100")
     assert "Ordered by: internal time" in output
@@ -127,7 +143,7 @@ def test_what_logins_cost_is_judged() -> None:
     (row,) = chosen(["sync-1"], 1)
     without = runs(100, cpu=1, peak=1)
     for speed, cpu, words in ((97, 1.03, ["pass", "pass"]), (96.9, 1.031, ["FAIL", "FAIL"])):
-        line = verdict.login_comparison(row, {PYBROKER: without, WITH_LOGINS: runs(speed, cpu=cpu, peak=1)})
+        line = verdict.cost(row, {PYBROKER: without, WITH_LOGINS: runs(speed, cpu=cpu, peak=1)})
         assert [line["speed >= 0.97"], line["CPU <= 1.03"]] == words
     assert verdict.instructions({PYBROKER: 100, WITH_LOGINS: 103})["<= 1.03"] == "pass"
     assert verdict.instructions({PYBROKER: 100, WITH_LOGINS: 104})["<= 1.03"] == "FAIL"
