@@ -100,6 +100,8 @@ EXISTING_WAITING_MAX: Final = 1000
 _ORIGINAL: Final = "orignalDestination"  # as ActiveMQ spells it
 
 _ABOUT_TEMPORARY: Final = (ADVISORY_PREFIX + "TempQueue", ADVISORY_PREFIX + "TempTopic")
+_ABOUT_MESSAGES: Final = ("MessageDelivered", "MessageConsumed", "NoConsumer", "SlowConsumer")
+"""The advisories that a policy has a destination announce for its messages, each only while it has a listener."""
 _UNLIMITED: Final = float("inf")
 
 _Advisory = tuple[str, DataStructure, Mapping[str, Value]]
@@ -148,6 +150,7 @@ class Advisories(Observer):
         topics: its topics, a live view.
         paging: defers the advisories about what exists to later turns of the event loop.
         policy: returns the policy of a destination.
+        listeners_changed: called after a listener to advisories about messages may have come or gone.
     """
 
     def __init__(
@@ -157,9 +160,11 @@ class Advisories(Observer):
         topics: Mapping[Destination, Topic],
         paging: Paging,
         policy: Callable[[Destination], DestinationPolicy],
+        listeners_changed: Callable[[], None],
     ) -> None:
         self._broker = broker
         self._policy = policy
+        self._listeners_changed = listeners_changed
         self._admin = admin
         self._topics = topics
         self._paging = paging
@@ -192,6 +197,7 @@ class Advisories(Observer):
 
     def destination_added(self, destination: Destination, owner: str | None) -> None:
         """Publish that a destination was created."""
+        self._report_listener(destination)  # a durable subscription to a pattern may cover it
         self._publish_destination(destination, owner, DestinationOperation.ADD)
 
     def destination_removed(self, destination: Destination, owner: str | None) -> None:
@@ -200,6 +206,7 @@ class Advisories(Observer):
 
     def consumer_added(self, consumer: ConsumerView) -> None:
         """Publish that a consumer has subscribed."""
+        self._report_listener(*consumer.request.destinations)
         if not is_advisory(consumer.request.destination):
             self._consumers.add(_consumer_subject(consumer), consumer)
         self._publish_consumer(consumer, consumer_info)
@@ -210,6 +217,7 @@ class Advisories(Observer):
         if subscription is not None:
             for each in consumer.request.destinations:
                 self._listeners.remove(each, subscription)
+        self._report_listener(*consumer.request.destinations)
         if not is_advisory(consumer.request.destination):
             self._consumers.remove(_consumer_subject(consumer), consumer)
         self._publish_consumer(consumer, lambda left: RemoveInfo(object_id=consumer_id(left)))
@@ -233,6 +241,11 @@ class Advisories(Observer):
     def message_dead_lettered(self, message: Message, cause: str) -> None:
         """Publish that a message was dead-lettered; the cause is in the dead letter."""
         self._publish_message("MessageDLQd", message)
+
+    def uses_messages_of(self, destination: Destination) -> bool:
+        """Return True if an advisory about messages of a destination, or about slow consumers, has a listener."""
+        name = f"{_domain(destination)}.{_name(destination)}"
+        return not is_advisory(destination) and any([self._has_listener(f"{kind}.{name}") for kind in _ABOUT_MESSAGES])
 
     def message_accepted(self, message: Message) -> None:
         """Publish that a destination has accepted a message."""
@@ -440,6 +453,14 @@ class Advisories(Observer):
 
     # ------------------------------------------------------------ private
 
+    def _report_listener(self, *destinations: Destination) -> None:
+        """Report that the listeners have changed, if a consumer of these destinations can be one.
+
+        Each connection of a JMS client listens to temporary destinations, which concerns no messages.
+        """
+        if any([_may_be_about_messages(each) for each in destinations]):
+            self._listeners_changed()
+
     def _has_listener(self, subject: str) -> bool:
         """Return True if an advisory has a listener."""
         where = _topic(subject)
@@ -587,6 +608,12 @@ def _destination_info(
         destination=destination,
         operation_type=operation,
     )
+
+
+def _may_be_about_messages(destination: Destination) -> bool:
+    if destination.is_queue or destination.name in _ABOUT_TEMPORARY:
+        return False
+    return is_advisory(destination) or patterns_overlap(destination.name, ADVISORY_PREFIX + ">")
 
 
 def _consumer_subject(consumer: ConsumerView) -> str:

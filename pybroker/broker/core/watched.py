@@ -1,6 +1,7 @@
 """Queues and topics that announce what becomes of each message, where the policy asks for advisories about that.
 
-All others are of the base classes, and pay nothing for it.
+All others are of the base classes, and pay nothing for it. These pay little while no observer uses the events: while no
+consumer listens to the advisories.
 
 Source: ActiveMQ 5.17, `BaseDestination`: `messageDelivered`, `messageConsumed`, `slowConsumer`,
 `onMessageWithNoConsumers`.
@@ -11,7 +12,7 @@ from functools import partial
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless
-from pybroker.broker.core.observers import Observers
+from pybroker.broker.core.observers import MessageEvents, Observers
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
@@ -37,7 +38,7 @@ def is_watched(policy: DestinationPolicy) -> bool:
 class WatchedQueue(Queue):
     """A queue that announces events to the observers."""
 
-    __slots__ = ("_filled", "_observers", "_slow")
+    __slots__ = ("_events", "_filled", "_slow")
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class WatchedQueue(Queue):
         observers: Observers,
     ) -> None:
         super().__init__(destination, store=store, dead_letters=dead_letters, clock=clock, policy=policy, usage=usage)
-        self._observers = observers
+        self._events = MessageEvents(destination, observers)
         self._filled: set[BrokerConsumer] = set()
         """The consumers whose windows a delivery has filled, and that were not announced since."""
         self._slow: set[BrokerConsumer] = set()
@@ -59,22 +60,25 @@ class WatchedQueue(Queue):
 
     def enqueue(self, message: Message, redelivery_count: int = 0) -> None:
         """Deliver or append a message; see `Queue`."""
-        policy, announce = self.policy, self._observers.announce
-        if policy.send_advisory_if_no_consumers and not message.persistent and not self.consumer_set.all:
-            announce(lambda observer: observer.message_unclaimed(message))
-        if not self.pending.count:
+        if self._slow and not self.pending.count:
             self._slow.clear()
+        if not self._events.are_used:
+            super().enqueue(message, redelivery_count)
+            return
+        policy, announce = self.policy, self._events.announce
+        if policy.send_advisory_if_no_consumers and not message.persistent and not self.consumer_set.all:
+            announce(partial(_message_unclaimed, message))
         super().enqueue(message, redelivery_count)
         if policy.advisory_for_delivery:
-            announce(lambda observer: observer.message_accepted(message))
+            announce(partial(_message_accepted, message))
         if policy.advisory_for_slow_consumers and self._filled and self.pending.count:
             self._announce_slow()
 
     def settle(self, reference: Reference) -> None:
         """Announce that a message was acknowledged; see `Queue`."""
         super().settle(reference)
-        if self.policy.advisory_for_consumed:
-            self._observers.announce(lambda observer: observer.message_consumed(reference.message))
+        if self._events.are_used and self.policy.advisory_for_consumed:
+            self._events.announce(partial(_message_consumed, reference.message))
 
     def detach(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer; see `Queue`."""
@@ -83,14 +87,17 @@ class WatchedQueue(Queue):
         super().detach(consumer)
 
     def drop_body(self, reference: Reference, bodiless: Bodiless) -> None:
-        """Keep the body of a delivered message if the advisory about its acknowledgement needs the message."""
+        """Keep the body of a delivered message if the advisory about its acknowledgement may need the message.
+
+        It may although no consumer listens to it now: one that begins before the acknowledgement gets the advisory.
+        """
         if not self.policy.advisory_for_consumed:
             super().drop_body(reference, bodiless)
 
     def _deliver(self, reference: Reference, consumer: BrokerConsumer) -> None:
         super()._deliver(reference, consumer)
         if not consumer.has_capacity and consumer not in self._slow:
-            self._filled.add(consumer)
+            self._filled.add(consumer)  # also while no observer uses the events: it may once messages have to wait
 
     def _announce_slow(self) -> None:
         """Announce the consumers without capacity, as messages wait: each once, until no message has to wait."""
@@ -98,13 +105,13 @@ class WatchedQueue(Queue):
         for consumer in filled:
             if not consumer.has_capacity:
                 self._slow.add(consumer)
-                self._observers.announce(partial(_consumer_slow, consumer, self.destination))
+                self._events.announce(partial(_consumer_slow, consumer, self.destination))
 
 
 class WatchedTopic(Topic):
     """A topic that announces events to the observers."""
 
-    __slots__ = ("_observers",)
+    __slots__ = ("_events",)
 
     def __init__(
         self,
@@ -118,21 +125,36 @@ class WatchedTopic(Topic):
         observers: Observers,
     ) -> None:
         super().__init__(destination, store=store, clock=clock, policy=policy, usage=usage, index=index)
-        self._observers = observers
+        self._events = MessageEvents(destination, observers)
 
     def publish(self, message: Message) -> None:
         """Pass a message to every subscription; see `Topic`."""
-        policy, announce = self.policy, self._observers.announce
+        if not self._events.are_used:
+            super().publish(message)
+            return
+        policy, announce = self.policy, self._events.announce
         if policy.send_advisory_if_no_consumers and not message.persistent and not self.is_in_use:
-            announce(lambda observer: observer.message_unclaimed(message))
+            announce(partial(_message_unclaimed, message))
         super().publish(message)
         if policy.advisory_for_delivery:
-            announce(lambda observer: observer.message_accepted(message))
+            announce(partial(_message_accepted, message))
 
     def consumed(self, message: Message) -> None:
         """Announce that a durable subscription has acknowledged a message."""
-        if self.policy.advisory_for_consumed:
-            self._observers.announce(lambda observer: observer.message_consumed(message))
+        if self._events.are_used and self.policy.advisory_for_consumed:
+            self._events.announce(partial(_message_consumed, message))
+
+
+def _message_unclaimed(message: Message, observer: Observer) -> None:
+    observer.message_unclaimed(message)
+
+
+def _message_accepted(message: Message, observer: Observer) -> None:
+    observer.message_accepted(message)
+
+
+def _message_consumed(message: Message, observer: Observer) -> None:
+    observer.message_consumed(message)
 
 
 def _consumer_slow(consumer: BrokerConsumer, destination: Destination, observer: Observer) -> None:

@@ -1,6 +1,7 @@
 """The port through which the broker announces events: rare ones, and those of messages that expire or fail.
 
-A message that is sent, delivered and acknowledged causes no event, to keep that path fast.
+A message that is sent, delivered and acknowledged causes no event, to keep that path fast, unless the policy of its
+destination asks for that and an observer uses it (`uses_messages_of`).
 """
 
 from pybroker.broker.domain.admin import ClientView, ConsumerView
@@ -42,6 +43,14 @@ class Observer:
 
     def message_expired(self, message: Message) -> None:
         """Called after a message has expired, and was dead-lettered or dropped."""
+
+    def uses_messages_of(self, destination: Destination) -> bool:
+        """Return True if it uses the events about each message of a destination now; such events cost time.
+
+        They are `message_unclaimed`, `message_accepted`, `message_consumed`, and of a queue `consumer_slow`. While no
+        observer uses them, they are not announced. Who makes an observer notifies the broker when its answer changes.
+        """
+        return False
 
     def message_unclaimed(self, message: Message) -> None:
         """Called before a non-persistent message is sent to a destination without consumers, if its policy asks."""

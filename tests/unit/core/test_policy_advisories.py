@@ -7,6 +7,9 @@ import pytest
 
 from pybroker.broker.core.broker import Limits
 from pybroker.broker.core.topic import TopicSubscription
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import ActiveMQMessage, ConsumerInfo, ProducerInfo
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
 from pybroker.broker.domain.openwire.values import decode_map
@@ -88,6 +91,65 @@ def test_each_message_that_is_acknowledged(make_world: MakeWorld) -> None:
     assert len(seen(inbox)) == 2
     consumer.consumer.reject(consumer.deliveries[2], "bad")
     assert len(seen(inbox)) == 2
+
+
+@pytest.mark.parametrize("pattern", ["Queue.Q", "Queue.*", ">"])
+@pytest.mark.parametrize("kind", ["MessageDelivered", "MessageConsumed"])
+def test_listeners_get_advisories_from_then_on(make_world: MakeWorld, kind: str, pattern: str) -> None:
+    world = make_world(advisory_for_delivery=True, advisory_for_consumed=True)
+    client = world.client()
+    consumer = client.subscribe("queue://Q")
+    client.send("queue://Q", "a")
+    consumer.ack()
+    first = listen(world, f"{kind}.{pattern}")
+    client.send("queue://Q", "b")
+    consumer.ack(1)
+    second = listen(world, f"{kind}.{pattern}")
+    first.consumer.close()
+    client.send("queue://Q", "c")
+    consumer.ack(2)
+    assert len(seen(first)) == len(seen(second)) == 1
+
+
+class Count(Observer):
+    """Counts the messages that are accepted, and uses the events about them if it is made to."""
+
+    def __init__(self, *, uses: bool) -> None:
+        self.uses, self.asked, self.accepted = uses, 0, 0
+
+    def uses_messages_of(self, destination: Destination) -> bool:
+        self.asked += 1
+        return self.uses
+
+    def message_accepted(self, message: Message) -> None:
+        self.accepted += 1
+
+
+@pytest.mark.parametrize("address", ["queue://Q", "topic://T"])
+def test_unused_events_are_not_announced(make_world: MakeWorld, address: str) -> None:
+    world = make_world(advisory_for_delivery=True)
+    idle, user, client = Count(uses=False), Count(uses=True), world.client()
+    world.broker.observe(idle)
+    client.send(address, "a")
+    assert idle.accepted == 0
+    world.broker.observe(user)
+    client.send(address, "b")
+    assert (idle.accepted, user.accepted) == (1, 1)
+
+
+def test_observers_are_asked_after_a_change_alone(make_world: MakeWorld) -> None:
+    world = make_world(advisory_for_delivery=True)
+    observer, client = Count(uses=False), world.client()
+    world.broker.observe(observer)
+    client.send("queue://Q", "a", "b")
+    for kind in ("TempQueue", "TempTopic"):  # as each connection of a JMS client
+        listen(world, kind)
+    client.subscribe("queue://>")
+    client.send("queue://Q", "c")
+    assert observer.asked == 1
+    listen(world, "MessageDelivered.Queue.Q")
+    client.send("queue://Q", "d")
+    assert observer.asked == 2
 
 
 def test_each_acknowledgement_of_a_durable_subscription(make_world: MakeWorld) -> None:
