@@ -19,6 +19,7 @@ from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.node_requests import BranchRow, JobRow, ManagementRole, RequestFailed
 from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.operations import FROM_THE_BEGINNING
+from pybroker.management.known_names import require_known
 from pybroker.management.link import NodeLink
 from pybroker.management.messages import BODIES, browsed_rows, message_json, page_json, to_send
 from pybroker.management.paging import whole
@@ -424,9 +425,7 @@ async def _body(request: web.Request, known: Sequence[str]) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise RequestFailed(HTTPStatus.BAD_REQUEST, "the body is a JSON object")
     named = cast("dict[str, Any]", fields)
-    if unknown := named.keys() - set(known):
-        fields_known = ", ".join(known) or "none"
-        raise RequestFailed(HTTPStatus.BAD_REQUEST, f"there is no field {min(unknown)[:50]!r} here, but {fields_known}")
+    require_known("field", named, known)
     return named
 
 

@@ -25,6 +25,7 @@ from pybroker.management.connections import OpenConnections
 from pybroker.management.history import TotalsHistory
 from pybroker.management.history import routes as history_routes
 from pybroker.management.jmx_actions import NodeActions
+from pybroker.management.known_names import with_known_parameters
 from pybroker.management.link import NodeLink
 from pybroker.management.routes import Route
 from pybroker.management.setup import Setup
@@ -76,18 +77,26 @@ async def serve(link: NodeLink, setup: Setup, port: socket.socket, backlog: int)
         await runner.cleanup()
 
 
-def _routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory, visitors: Visitors) -> Sequence[Route]:
-    routes = [
-        *health_routes.routes(link),
+def api_routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory) -> Sequence[Route]:
+    """Return the routes of `/api/v1`, without its document."""
+    return [
         *rest.routes(snapshots, history.rates_of),
         *history_routes(history),
         *journal.routes(snapshots),
         *operations.routes(link, snapshots),
+    ]
+
+
+def _routes(link: NodeLink, snapshots: Snapshots, history: TotalsHistory, visitors: Visitors) -> Sequence[Route]:
+    api = api_routes(link, snapshots, history)
+    others = [
+        *health_routes.routes(link),
         *jolokia.routes(snapshots, visitors, NodeActions(link)),
         *xml_pages.routes(snapshots),
         *metrics.routes(link, snapshots),
     ]
-    return [*routes, openapi.route(routes), *console_routes.routes()]
+    document = openapi.route([*api, *others])
+    return [*map(with_known_parameters, (*api, document)), *others, *console_routes.routes()]
 
 
 def _outdated(version: str) -> Route:

@@ -26,9 +26,13 @@ from pybroker.broker.domain.node_requests import (
 )
 from pybroker.management import console_routes
 from pybroker.management.connections import OpenConnections
+from pybroker.management.history import TotalsHistory
+from pybroker.management.known_names import with_known_parameters
+from pybroker.management.link import NodeLink
 from pybroker.management.paging import PageRequest
-from pybroker.management.routes import Route
+from pybroker.management.server import api_routes
 from pybroker.management.site import json_answer, make_application
+from pybroker.management.snapshots import Snapshots
 from pybroker.management.visitors import Visitor, Visitors
 
 API: Final = "/api/v1"
@@ -529,11 +533,13 @@ class ConsoleServer:
 
     async def _serve(self, started: threading.Event) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        link = NodeLink()  # the routes do not use it, as their handlers are replaced
+        snapshots = Snapshots(link)
         routes = [
             *console_routes.routes(),
             *[
-                Route(method=method, path=f"{API}/{{rest:.*}}", handler=self.api.answer, role=None)
-                for method in ("GET", "POST", "DELETE")
+                with_known_parameters(replace(each, handler=self.api.answer, role=None))
+                for each in api_routes(link, snapshots, TotalsHistory(snapshots))
             ],
         ]
         prefixed = [replace(each, path=self.prefix + each.path) for each in routes]

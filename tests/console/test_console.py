@@ -114,6 +114,13 @@ def test_every_page_of_a_standby_names_the_master(
     assert page.locator("nav .way.away").count() == 6
 
 
+def test_an_address_with_a_filter_that_a_list_has_not(served: ConsoleServer, open_page: OpenPage) -> None:
+    """REST refuses what it does not know, so the page asks for what its list has."""
+    page = open_page(f"{served.url}#/connections?filter=nonempty")
+    expect(page.get_by_text("shop-1", exact=True)).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def test_hostile_names_are_texts_everywhere(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
     evil = HOSTILE[0] + HOSTILE[3]
     api.queues = [destination(name, size=1, consumers=1) for name in (*HOSTILE, evil)]

@@ -28,7 +28,8 @@ function listPage(kind, title) {
     },
 
     async load(context, signal) {
-      const answer = await get(`${kind}s`, pageQuery(context.route.query, { sort: "name", order: "asc" }), signal);
+      const asked = pageQuery(context.route.query, { sort: "name", order: "asc" }, { hasFilter: true });
+      const answer = await get(`${kind}s`, asked, signal);
       context.state.rates ??= new Rates();
       context.state.rates.take(answer.items, ["enqueued", "dequeued"]);
       return answer;

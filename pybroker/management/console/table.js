@@ -78,15 +78,16 @@ function textOf(label) {
 
 // ---------------------------------------------------------------- pages
 
-/** The query of REST for the page that an address asks for. */
-export function pageQuery(query, defaults = {}) {
+/** The query of REST for the page that an address asks for. Only the lists of queues and topics have filters: REST
+ *  refuses a parameter that a list does not have. */
+export function pageQuery(query, defaults = {}, { hasFilter = false } = {}) {
   return {
     page: query.get("page") ?? 1,
     page_size: query.get("page_size") ?? PAGE_SIZE,
     sort: query.get("sort") ?? defaults.sort,
     order: query.get("sort") ? query.get("order") : defaults.order,
     name: query.get("name"),
-    filter: query.get("filter"),
+    ...(hasFilter && { filter: query.get("filter") }),
   };
 }
 

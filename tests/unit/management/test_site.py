@@ -23,6 +23,7 @@ ROWS = [
     row("c", size=9),
     row("t", "topic", enqueued=3),
 ]
+OF_CONNECTIONS = "page, page_size, sort, order, name, connection_id"
 STANDBY = {"broker_name": "b", "store": "", "role": "STANDBY", "since_ms": 0}
 
 
@@ -89,6 +90,39 @@ def test_a_query_that_is_not_valid_is_refused(query: str, word: str) -> None:
     status, answer = ask(f"/api/v1/queues?{query}")
     assert status == 400
     assert word in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "sentence"),
+    [
+        ("queues?pagesize=1", "GET", "there is no parameter 'pagesize' here: did you mean 'page_size'?"),
+        ("queues?name=b&Filters=empty", "GET", "there is no parameter 'Filters' here: did you mean 'filter'?"),
+        (
+            "connections?filter=empty",
+            "GET",
+            f"there is no parameter 'filter' here: there are {OF_CONNECTIONS}",
+        ),
+        ("queues/b/messages?cuont=1", "GET", "there is no parameter 'cuont' here: did you mean 'count'?"),
+        ("overview?x=1", "GET", "there is no parameter 'x' here: this request has none"),
+        ("openapi.json?x=1", "GET", "there is no parameter 'x' here: this request has none"),
+        ("queues/b/purge?selector=n%3D1", "POST", "there is no parameter 'selector' here: this request has none"),
+        ("jobs/ID:1?next_time=5", "DELETE", "there is no parameter 'next_time' here: did you mean 'next_time_ms'?"),
+    ],
+)
+def test_an_unknown_parameter_is_refused(target: str, method: str, sentence: str) -> None:
+    assert ask(f"{API}/{target}", method=method) == (400, {"error": sentence})
+
+
+def test_an_unknown_field_of_a_body_is_refused() -> None:
+    sentence = "there is no field 'selectr' here: did you mean 'selector'?"
+    assert ask(f"{API}/queues/b/remove", method="POST", body={"selectr": "n"}) == (400, {"error": sentence})
+    sentence = "there is no field 'x' here: this request has none"
+    assert ask(f"{API}/queues/b/purge", method="POST", body={"x": 1}) == (400, {"error": sentence})
+
+
+@pytest.mark.parametrize("target", ["/live?x=1", "/metrics?x=1", "/admin/xml/queues.jsp?x=1"])
+def test_paths_of_other_tools_take_any_parameter(target: str) -> None:
+    assert ask(target)[0] == 200
 
 
 def test_one_queue_by_its_name() -> None:
