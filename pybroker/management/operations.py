@@ -18,7 +18,7 @@ from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.node_requests import BranchRow, JobRow, ManagementRole, RequestFailed
 from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
-from pybroker.broker.domain.operations import FROM_THE_BEGINNING
+from pybroker.broker.domain.operations import FROM_THE_BEGINNING, missing_destination
 from pybroker.management.known_names import require_known
 from pybroker.management.link import NodeLink
 from pybroker.management.messages import BODIES, browsed_rows, message_json, page_json, to_send
@@ -260,8 +260,11 @@ async def _create(link: NodeLink, kind: str, request: web.Request) -> web.Stream
 
 
 async def _delete(link: NodeLink, kind: str, request: web.Request) -> web.StreamResponse:
-    target = str(_destination(kind, request.match_info["name"]))
-    return json_answer((await link.ask("delete", target=target, **_actor(request))).result)
+    name = request.match_info["name"]
+    result = (await link.ask("delete", target=str(_destination(kind, name)), **_actor(request))).result
+    if not result["deleted"]:
+        raise RequestFailed(HTTPStatus.NOT_FOUND, missing_destination(kind, name))
+    return json_answer(result)
 
 
 # ---------------------------------------------------------------- clients

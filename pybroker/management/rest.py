@@ -16,6 +16,7 @@ from pybroker.broker.domain.node_requests import (
     RequestFailed,
     SubscriptionRow,
 )
+from pybroker.broker.domain.operations import missing_destination
 from pybroker.management.paging import PageRequest, parameters
 from pybroker.management.routes import VISITOR, Handler, Parameter, Route
 from pybroker.management.site import json_answer
@@ -140,7 +141,7 @@ def _of_destinations(snapshots: Snapshots, rates_of: RatesOf, kind: str, destina
         name = request.match_info["name"]
         row = await snapshots.destination(destination_type, name)
         if row is None:
-            raise RequestFailed(HTTPStatus.NOT_FOUND, f"there is no {kind} {name!r}")
+            raise RequestFailed(HTTPStatus.NOT_FOUND, missing_destination(kind, name))
         return json_answer(json_of(row))
 
     return [

@@ -184,7 +184,11 @@ def test_scheduled_messages(api: Api) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "word"),
     [
-        ("POST", "/queues/NONE/purge", {}, 404, "There is no queue://NONE"),
+        ("POST", "/queues/NONE/purge", {}, 404, "there is no queue 'NONE': check the name"),
+        ("DELETE", "/queues/NONE", None, 404, "there is no queue 'NONE': check the name"),
+        ("DELETE", "/topics/NONE", None, 404, "there is no topic 'NONE': check the name"),
+        ("POST", "/queues/NONE/pause", {}, 404, "there is no queue 'NONE': check the name"),
+        ("GET", "/queues/NONE/messages", None, 404, "there is no queue 'NONE': check the name"),
         ("POST", "/queues/ERRORS/remove", {}, 400, "remove needs a selector or message_ids"),
         ("POST", "/queues/ERRORS/remove", {"selector": "n ="}, 400, "selector: expected a value, found the end"),
         ("POST", "/queues/ERRORS/remove", {"selector": 5}, 400, "selector is a text"),

@@ -152,6 +152,9 @@ def test_messages_and_changes(start: Start) -> None:
     assert done("resume", "ORDERS", *url) == "resumed ORDERS\n"
     assert done("create", "topic://PRICES", *url) == "created topic://PRICES\n"
     assert done("delete", "topic://PRICES", "--yes", *url) == "deleted topic://PRICES\n"
+    found = run("delete", "topic://PRICES", "--yes", *url)
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr == "pybroker: there is no topic 'PRICES': check the name, which is case-sensitive\n"
     with contextlib.closing(StompClient(broker.port, client_id="app1")) as client:
         rows = json.loads(until(lambda: done("connections", "--json", "--name", "app1", *url), "app1"))["items"]
         assert done("cut-off", rows[0]["connection_id"], "--yes", *url).startswith("cut off ")

@@ -184,7 +184,7 @@ def delete(access: OperatorAccess, destination: str, **given: Any) -> None:
         if not is_wanted(Plan(f"delete {found} with {counted(row['size'], 'message')}", row), manner):
             return
     answer = client.change("DELETE", _kind(found), found.name)
-    made(answer, f"deleted {found}" if answer["deleted"] else f"there is no {found}", manner)
+    made(answer, f"deleted {found}", manner)
 
 
 def _kind(destination: "Destination") -> str:

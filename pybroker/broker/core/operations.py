@@ -57,6 +57,7 @@ from pybroker.broker.domain.operations import (
     WhenMessage,
     WhenPage,
     WhenResult,
+    missing_destination,
 )
 from pybroker.broker.domain.transaction import XATransactionId
 
@@ -160,7 +161,7 @@ class BrokerOperations:
         """Return a page of what a durable subscription holds; see the port."""
         durable = self._destinations.durables.get(key)
         if durable is None:
-            raise InvalidDestination(f"There is no durable subscription {key}: list those that there are")
+            raise InvalidDestination(f"there is no durable subscription {key!r}")
         return self._browse(durable, cursor, limits, selector, done)
 
     def _browse(
@@ -450,7 +451,7 @@ class BrokerOperations:
     def _queue(self, destination: Destination) -> Queue:
         found = self._destinations.queues.get(destination)
         if found is None:
-            raise InvalidDestination(f"There is no {destination}: check the name, which is case-sensitive")
+            raise InvalidDestination(missing_destination("queue", destination.name))
         return found
 
     def _check_running(self) -> None:

@@ -225,6 +225,11 @@ WhenDone = Callable[[], None]
 """Called once the change is on disk."""
 
 
+def missing_destination(kind: str, name: str) -> str:
+    """Return the sentence about a queue or topic that is not there; `kind` is `queue` or `topic`."""
+    return f"there is no {kind} {name!r}: check the name, which is case-sensitive"
+
+
 # ---------------------------------------------------------------- messages
 
 

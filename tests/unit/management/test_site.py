@@ -23,6 +23,7 @@ ROWS = [
     row("c", size=9),
     row("t", "topic", enqueued=3),
 ]
+MISSING = "there is no queue 'd': check the name, which is case-sensitive"
 OF_CONNECTIONS = "page, page_size, sort, order, name, connection_id"
 STANDBY = {"broker_name": "b", "store": "", "role": "STANDBY", "since_ms": 0}
 
@@ -128,7 +129,7 @@ def test_paths_of_other_tools_take_any_parameter(target: str) -> None:
 def test_one_queue_by_its_name() -> None:
     status, answer = ask("/api/v1/queues/a%2F%C3%A4")
     assert (status, answer["name"], answer["memory_percent"]) == (200, "a/ä", 0)
-    assert ask("/api/v1/queues/d") == (404, {"error": "there is no queue 'd'"})
+    assert ask("/api/v1/queues/d") == (404, {"error": MISSING})
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,15 @@ def test_other_requests_get_one_sentence(target: str, method: str, status: int) 
     found, answer = ask(target, method=method)
     assert found == status
     assert list(answer) == ["error"]
+
+
+def test_the_deletion_of_what_is_not_there_is_refused() -> None:
+    async def run() -> None:
+        async with site({"delete": lambda asked: {"deleted": asked["target"] == "topic://t"}}) as there:
+            assert await there.ask("/api/v1/queues/d", "DELETE") == (404, {"error": MISSING})
+            assert await there.ask("/api/v1/topics/t", "DELETE") == (200, {"deleted": True})
+
+    asyncio.run(run())
 
 
 def test_an_error_of_the_node_is_passed_on() -> None:
