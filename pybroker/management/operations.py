@@ -16,13 +16,13 @@ from aiohttp import web
 
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
-from pybroker.broker.domain.node_requests import BranchRow, JobRow, ManagementRole, RequestFailed
+from pybroker.broker.domain.node_requests import JobRow, ManagementRole, RequestFailed
 from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.operations import FROM_THE_BEGINNING, missing_destination
 from pybroker.management.known_names import require_known
 from pybroker.management.link import NodeLink
 from pybroker.management.messages import BODIES, browsed_rows, message_json, page_json, to_send
-from pybroker.management.paging import whole
+from pybroker.management.paging import PAGE_SIZE, cursor_page_schema, whole
 from pybroker.management.rest import API
 from pybroker.management.routes import VISITOR, Handler, Parameter, Route
 from pybroker.management.site import json_answer
@@ -33,7 +33,6 @@ CHANGE_SECONDS: Final = 600.0
 
 MESSAGES: Final = 50
 MESSAGES_MAX: Final = 500
-JOBS: Final = 100
 
 IDS_MAX: Final = 1000
 """The ids of one request, which the node reads in some 0.3 ms."""
@@ -298,15 +297,9 @@ async def _unsubscribe(link: NodeLink, request: web.Request) -> web.StreamRespon
 def _of_transactions(link: NodeLink) -> Sequence[Route]:
     branch = f"{API}/transactions/{{name}}"
     return [
-        _get(f"{API}/transactions", partial(_branches, link), "The XA transactions in doubt."),
         _post(f"{branch}/commit", partial(_end_branch, link, True), "Commit a transaction in doubt.", {}),
         _post(f"{branch}/rollback", partial(_end_branch, link, False), "Roll a transaction in doubt back.", {}),
     ]
-
-
-async def _branches(link: NodeLink, request: web.Request) -> web.StreamResponse:
-    rows = (await link.ask("branches")).rows
-    return json_answer({"items": [BranchRow(*row)._asdict() for row in rows]})
 
 
 async def _end_branch(link: NodeLink, is_commit: bool, request: web.Request) -> web.StreamResponse:
@@ -318,13 +311,24 @@ async def _end_branch(link: NodeLink, is_commit: bool, request: web.Request) -> 
 def _of_jobs(link: NodeLink) -> Sequence[Route]:
     parameters = [
         Parameter(name="after", description="The cursor of the page before."),
-        Parameter(name="count", description="The number of scheduled messages.", type="integer", default=JOBS),
+        Parameter(
+            name="page_size",
+            description=f"The number of its items, at most {MESSAGES_MAX}.",
+            type="integer",
+            default=PAGE_SIZE,
+        ),
     ]
     due = Parameter(
         name="next_time_ms", description="The one that is due then, of several with this id.", type="integer"
     )
     return [
-        _get(f"{API}/jobs", partial(_jobs, link), "The scheduled messages, the earliest first.", parameters),
+        _get(
+            f"{API}/jobs",
+            partial(_jobs, link),
+            "The scheduled messages, the earliest first.",
+            parameters,
+            answer=cursor_page_schema(JobRow._fields),
+        ),
         _delete_route(
             f"{API}/jobs/{{name}}",
             partial(_remove_job, link),
@@ -336,15 +340,21 @@ def _of_jobs(link: NodeLink) -> Sequence[Route]:
 
 
 async def _jobs(link: NodeLink, request: web.Request) -> web.StreamResponse:
-    after, count = request.query.get("after"), whole(request.query, "count", JOBS, 1, MESSAGES_MAX)
+    after, size = request.query.get("after"), whole(request.query, "page_size", PAGE_SIZE, 1, MESSAGES_MAX)
     cursor = None
     if after is not None:
         time_text, _, job_id = after.partition(":")
         cursor = [whole({"after": time_text}, "after", 0, 0, 1 << 53), job_id]
-    answer = await link.ask("jobs", cursor=cursor, count=count)
+    answer = await link.ask("jobs", cursor=cursor, count=size)
     last = answer.result["cursor"]
-    jobs = [JobRow(*row)._asdict() for row in answer.rows]
-    return json_answer({"jobs": jobs} | answer.result | {"cursor": last and f"{last[0]}:{last[1]}"})
+    return json_answer(
+        {
+            "items": [JobRow(*row)._asdict() for row in answer.rows],
+            "count": answer.result["total"],
+            "page_size": size,
+            "cursor": last and f"{last[0]}:{last[1]}",
+        }
+    )
 
 
 async def _remove_job(link: NodeLink, request: web.Request) -> web.StreamResponse:
@@ -371,9 +381,22 @@ async def _step_down(link: NodeLink, request: web.Request) -> web.StreamResponse
 # ---------------------------------------------------------------- requests
 
 
-def _get(path: str, handler: Handler, summary: str, parameters: Sequence[Parameter] = ()) -> Route:
-    answer = {"type": "object"}
-    return Route(method="GET", path=path, handler=handler, summary=summary, parameters=parameters, answer=answer)
+def _get(
+    path: str,
+    handler: Handler,
+    summary: str,
+    parameters: Sequence[Parameter] = (),
+    *,
+    answer: dict[str, Any] | None = None,
+) -> Route:
+    return Route(
+        method="GET",
+        path=path,
+        handler=handler,
+        summary=summary,
+        parameters=parameters,
+        answer=answer or {"type": "object"},
+    )
 
 
 def _post(

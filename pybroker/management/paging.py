@@ -107,6 +107,33 @@ def parameters(columns: Sequence[str]) -> Sequence[Parameter]:
     ]
 
 
+def object_schema(columns: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON Schema of an object with these fields, for the OpenAPI document."""
+    return {"type": "object", "properties": {each: {} for each in columns}}
+
+
+def page_schema(columns: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON Schema of a page, for the OpenAPI document."""
+    return {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": object_schema(columns)},
+            "count": {"type": "integer", "description": "The number of the items of all pages."},
+            "page": {"type": "integer"},
+            "page_size": {"type": "integer"},
+        },
+    }
+
+
+def cursor_page_schema(columns: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON Schema of a page that is asked for by the cursor of the page before, for the OpenAPI document."""
+    schema = page_schema(columns)
+    del schema["properties"]["page"]
+    cursor = {"type": ["string", "null"], "description": "The parameter `after` of the next page; null: there is none."}
+    schema["properties"]["cursor"] = cursor
+    return schema
+
+
 def whole(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     """Return a number of a query.
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from aiohttp import web
 
 from pybroker.broker.domain.node_requests import (
+    BranchRow,
     ConnectionRow,
     ConsumerRow,
     DestinationRow,
@@ -17,7 +18,7 @@ from pybroker.broker.domain.node_requests import (
     SubscriptionRow,
 )
 from pybroker.broker.domain.operations import missing_destination
-from pybroker.management.paging import PageRequest, parameters
+from pybroker.management.paging import PageRequest, object_schema, page_schema, parameters
 from pybroker.management.routes import VISITOR, Handler, Parameter, Route
 from pybroker.management.site import json_answer
 from pybroker.management.snapshots import Shared, Snapshots
@@ -93,12 +94,13 @@ def routes(snapshots: Snapshots, rates_of: RatesOf) -> Sequence[Route]:
             "key",
             "The durable subscriptions, with or without a consumer.",
         ),
+        _list("transactions", snapshots.branches, BranchRow, "branch", "The XA transactions in doubt."),
         Route(
             method="GET",
             path=f"{API}/whoami",
             handler=_whoami,
             summary="The user that this request comes from, and its role.",
-            answer=_object_schema(("user", "role")),
+            answer=object_schema(("user", "role")),
         ),
     ]
 
@@ -151,14 +153,14 @@ def _of_destinations(snapshots: Snapshots, rates_of: RatesOf, kind: str, destina
             handler=answer_list,
             summary=f"The {kind}s, without advisory topics.",
             parameters=[*parameters(columns), _FILTER],
-            answer=_page_schema(columns),
+            answer=page_schema(columns),
         ),
         Route(
             method="GET",
             path=f"{API}/{kind}s/{{name}}",
             handler=answer_one,
             summary=f"One {kind}, as it is now.",
-            answer=_object_schema(columns),
+            answer=object_schema(columns),
         ),
     ]
 
@@ -166,6 +168,7 @@ def _of_destinations(snapshots: Snapshots, rates_of: RatesOf, kind: str, destina
 def _list(path: str, shared: Shared[Sequence[Any]], row_type: type[Any], name: str, summary: str) -> Route:
     """Return the route of rows that come in pages, filtered by the column `name`."""
     columns: tuple[str, ...] = row_type._fields
+    of_connection = [_CONNECTION] if _CONNECTION.name in columns else []
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = PageRequest.of(request.query, columns)
@@ -180,8 +183,8 @@ def _list(path: str, shared: Shared[Sequence[Any]], row_type: type[Any], name: s
         path=f"{API}/{path}",
         handler=answer,
         summary=summary,
-        parameters=[*parameters(columns), _CONNECTION],
-        answer=_page_schema(columns),
+        parameters=[*parameters(columns), *of_connection],
+        answer=page_schema(columns),
     )
 
 
@@ -196,19 +199,3 @@ def _filter(query: Mapping[str, str]) -> Callable[[DestinationRow], bool]:
 
 def _name(row: DestinationRow) -> str:
     return row.name
-
-
-def _object_schema(columns: Sequence[str]) -> dict[str, Any]:
-    return {"type": "object", "properties": {each: {} for each in columns}}
-
-
-def _page_schema(columns: Sequence[str]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {
-            "items": {"type": "array", "items": _object_schema(columns)},
-            "count": {"type": "integer", "description": "The number of the items of all pages."},
-            "page": {"type": "integer"},
-            "page_size": {"type": "integer"},
-        },
-    }

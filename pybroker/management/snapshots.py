@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from pybroker.broker.domain.node_requests import (
+    BranchRow,
     ConnectionRow,
     ConsumerRow,
     DestinationRow,
@@ -28,6 +29,9 @@ HA_SECONDS: Final = 1.0
 
 OVERVIEW_SECONDS: Final = 0.25
 """The age up to which the overview is good: it has the role, and is short."""
+
+BRANCHES_SECONDS: Final = 0.0
+"""The age up to which transactions in doubt are good: who reads them decides about them."""
 
 ValueT = TypeVar("ValueT")
 
@@ -97,6 +101,7 @@ class Snapshots:
         subscriptions: the durable subscriptions, with or without a consumer.
         ha: the state of the pair; see `app.ha_state`.
         producers: the producers.
+        branches: the XA transactions in doubt.
     """
 
     def __init__(self, link: NodeLink) -> None:
@@ -108,6 +113,7 @@ class Snapshots:
         self.ha: Shared[Mapping[str, Any]] = Shared(self._ha, HA_SECONDS, HA_SECONDS)
         self.subscriptions: Shared[Sequence[SubscriptionRow]] = Shared(self._subscriptions)
         self.producers: Shared[Sequence[ProducerRow]] = Shared(self._producers)
+        self.branches: Shared[Sequence[BranchRow]] = Shared(self._branches, BRANCHES_SECONDS, BRANCHES_SECONDS)
 
     def forget(self) -> None:
         """Ask the node again: something was changed."""
@@ -118,6 +124,7 @@ class Snapshots:
             self.consumers,
             self.producers,
             self.subscriptions,
+            self.branches,
         )
         for each in shared:
             each.forget()
@@ -149,3 +156,6 @@ class Snapshots:
 
     async def _producers(self) -> Sequence[ProducerRow]:
         return [ProducerRow(*row) for row in (await self._link.ask("producers")).rows]
+
+    async def _branches(self) -> Sequence[BranchRow]:
+        return [BranchRow(*row) for row in (await self._link.ask("branches")).rows]

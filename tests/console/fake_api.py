@@ -395,9 +395,9 @@ class FakeApi:
             case ["journal"]:
                 return self.journal()
             case ["transactions"]:
-                return {"items": self.branches}
+                return _page(self.branches, "branch", query)
             case ["jobs"]:
-                return {"jobs": self.jobs, "total": len(self.jobs), "cursor": None}
+                return self._jobs(query)
             case [kind] if kind in lists:
                 return _page(*lists[kind], query)
             case ["queues" | "topics" as kind, name]:
@@ -407,6 +407,18 @@ class FakeApi:
             case ["queues", name, "messages", message_id]:
                 return _found(self.messages.get(name, []), "message_id", message_id)
         raise RequestFailed(HTTPStatus.NOT_FOUND, f"there is nothing at {'/'.join(parts)}")
+
+    def _jobs(self, query: Mapping[str, str]) -> Any:
+        after, size = query.get("after", ""), int(query.get("page_size", 100))
+        places = [f"{each['next_time_ms']}:{each['job_id']}" for each in self.jobs]
+        first = places.index(after) + 1 if after else 0
+        cursor = places[first + size - 1] if first + size < len(places) else None
+        return {
+            "items": self.jobs[first : first + size],
+            "count": len(places),
+            "page_size": size,
+            "cursor": cursor,
+        }
 
     def _browse(self, name: str, query: Mapping[str, str]) -> Any:
         if query.get("selector", "").endswith("==="):

@@ -121,6 +121,20 @@ def test_an_address_with_a_filter_that_a_list_has_not(served: ConsoleServer, ope
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_scheduled_messages_come_in_pages(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    api.jobs = [api.jobs[0] | {"job_id": f"ID:{number}", "next_time_ms": number} for number in range(70)]
+    page = open_page(f"{served.url}#/scheduled")
+    expect(page.get_by_text("70 scheduled")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator("tbody tr")).to_have_count(20)
+    expect(page.get_by_text("ID:69", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Previous").click()
+    expect(page.get_by_text("ID:0", exact=True)).to_be_visible()
+    page.get_by_label("Rows of a page").select_option("100")
+    expect(page.locator("tbody tr")).to_have_count(70)
+
+
 def test_hostile_names_are_texts_everywhere(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
     evil = HOSTILE[0] + HOSTILE[3]
     api.queues = [destination(name, size=1, consumers=1) for name in (*HOSTILE, evil)]

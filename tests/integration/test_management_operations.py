@@ -174,10 +174,10 @@ def test_a_connection_is_cut_off_and_its_subscription_deleted(api: Api, connect:
 
 def test_scheduled_messages(api: Api) -> None:
     api.send("LATER", "x", AMQ_SCHEDULED_DELAY=3_600_000)
-    (job,) = api.done("GET", "/jobs")["jobs"]
+    (job,) = api.done("GET", "/jobs")["items"]
     assert (job["destination"], job["delay_ms"]) == ("queue://LATER", 3_600_000)
     assert api.done("DELETE", f"/jobs/{quote(job['job_id'], safe='')}") == {"removed": 1}
-    assert api.done("GET", "/jobs")["total"] == 0
+    assert api.done("GET", "/jobs") == {"items": [], "count": 0, "page_size": 100, "cursor": None}
     assert api.ask("DELETE", "/jobs/ID:none")[0] == 404
 
 

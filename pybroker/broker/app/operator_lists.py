@@ -182,8 +182,6 @@ def fetch_list(client: "ManagementClient", kind: str, asked: ListRequest) -> Lis
     """
     if kind == "jobs":
         return _chosen(_all_jobs(client), LISTS[kind], asked)
-    if kind == "transactions":
-        return _chosen(client.get(kind)["items"], LISTS[kind], asked)
     query = {"name": asked.name or None, "filter": asked.filter}
     if asked.limit is not None and asked.limit <= PAGE:
         if asked.sort:
@@ -207,10 +205,10 @@ def _all_pages(client: "ManagementClient", kind: str, query: Mapping[str, Any]) 
 def _all_jobs(client: "ManagementClient") -> Iterator[Row]:
     after = None
     while True:
-        page = client.get("jobs", after=after, count=JOBS_PAGE)
-        yield from page["jobs"]
+        page = client.get("jobs", after=after, page_size=JOBS_PAGE)
+        yield from page["items"]
         after = page["cursor"]
-        if after is None or not page["jobs"]:
+        if after is None or not page["items"]:
             return
 
 

@@ -8,6 +8,7 @@ import { button, empty, failure, figure, notice, section, sentence, tag } from "
 import { table } from "./table.js";
 
 const REASONS = 4;
+const PAGE_MAX = 1000;
 
 export const journalPage = {
   title: () => "Journal",
@@ -16,21 +17,21 @@ export const journalPage = {
   async load(context, signal) {
     const [journal, transactions] = await Promise.all([
       get("journal", {}, signal).catch(asRefusal), // it may have to be read first, and a database has none
-      get("transactions", {}, signal),
+      get("transactions", { page_size: PAGE_MAX }, signal),
     ]);
-    return { journal, transactions: transactions.items };
+    return { journal, transactions };
   },
 
   view(context) {
     const { journal, transactions } = context.data;
     return [
-      transactions.length > 0 && doubt(context, transactions),
+      transactions.count > 0 && doubt(context, transactions),
       h(
         "div",
         { class: "figures", key: "figures" },
         figure("Size", bytes(journal.bytes)),
         figure("Data files", number(journal.files?.length)),
-        figure("Transactions in doubt", transactions.length ? tag(number(transactions.length), "warn") : "0"),
+        figure("Transactions in doubt", transactions.count ? tag(number(transactions.count), "warn") : "0"),
       ),
       section("Data files", { key: "files" }, journal.error ? failure(journal.error) : fileTable(journal.files)),
     ];
@@ -89,7 +90,7 @@ function reasons({ reasons: found, remedies = [], note }) {
   ];
 }
 
-function doubt(context, items) {
+function doubt(context, { items, count }) {
   const columns = [
     { id: "branch", label: "Branch", isMain: true, class: "long", cell: (each) => mono(each.branch) },
     { id: "user", label: "User", cell: (each) => name(each.user || "–") },
@@ -113,6 +114,7 @@ function doubt(context, items) {
       "These branches are prepared, and wait for their transaction manager. Decide here only if it is lost: it may decide otherwise for other resources.",
     ),
     table("Transactions in doubt", columns, items, { key: (each) => each.branch }),
+    count > items.length && h("p", { class: "hint" }, `The first ${number(items.length)} of ${number(count)} are shown.`),
   );
 }
 

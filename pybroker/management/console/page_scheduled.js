@@ -7,7 +7,7 @@ import { bytes, dateTime, duration, mono, name, now, number } from "./format.js"
 import { button, choice, empty, tag } from "./parts.js";
 import { table } from "./table.js";
 
-const COUNTS = [
+const SIZES = [
   ["50", "50 a page"],
   ["100", "100 a page"],
   ["250", "250 a page"],
@@ -21,27 +21,31 @@ export const scheduledPage = {
   needsMaster: true,
 
   load: (context, signal) =>
-    get("jobs", { after: context.route.query.get("after"), count: context.route.query.get("count") ?? 50 }, signal),
+    get("jobs", { after: context.route.query.get("after"), page_size: pageSize(context) }, signal),
 
   view(context) {
-    const { jobs, total, cursor } = context.data;
+    const { items, count, cursor } = context.data;
     return [
       h(
         "div",
         { class: "toolbar", key: "toolbar" },
-        h("span", { class: "count", role: "status" }, `${number(total)} scheduled`),
+        h("span", { class: "count", role: "status" }, `${number(count)} scheduled`),
         h("span", { class: "spring" }),
-        choice(context.route.query.get("count") ?? "50", COUNTS, (count) => context.change({ count, after: null }), {
+        choice(pageSize(context), SIZES, (size) => context.change({ page_size: size, after: null }), {
           "aria-label": "Rows of a page",
         }),
       ),
-      jobs.length
-        ? h("div", { key: "jobs" }, jobTable(context, jobs))
+      items.length
+        ? h("div", { key: "jobs" }, jobTable(context, items))
         : h("div", { key: "none" }, empty("No messages are scheduled.")),
-      pager(context, jobs, cursor),
+      pager(context, items, cursor),
     ];
   },
 };
+
+function pageSize(context) {
+  return context.route.query.get("page_size") ?? "50";
+}
 
 function jobTable(context, jobs) {
   const columns = [

@@ -123,11 +123,11 @@ class PagedClient:
     def __init__(self) -> None:
         self.cursors: list[str | None] = []
 
-    def get(self, *names: str, after: str | None, count: int) -> Any:
+    def get(self, *names: str, after: str | None, page_size: int) -> Any:
         self.cursors.append(after)
         number = len(self.cursors)
         found = {"job_id": f"j{number}", "destination": "queue://A", "next_time_ms": -number}
-        return {"jobs": [found], "total": 3, "cursor": f"{number}:j" if number < 3 else None}
+        return {"items": [found], "count": 3, "page_size": 1, "cursor": f"{number}:j" if number < 3 else None}
 
 
 def test_all_pages_of_jobs_follow_the_cursor() -> None:

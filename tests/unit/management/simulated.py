@@ -29,7 +29,7 @@ def row(name: str, kind: str = "queue", **values: Any) -> DestinationRow:
 
 
 class SimulatedNode:
-    """Answers requests by `methods`; a list among the results is one of rows."""
+    """Answers requests by `methods`; a list among the results is one of rows, a tuple has rows and the result."""
 
     def __init__(self, methods: Mapping[str, Answer]) -> None:
         self.methods = methods
@@ -45,6 +45,9 @@ class SimulatedNode:
         if isinstance(result, list):
             await send(result)
             return None
+        if isinstance(result, tuple):
+            await send(result[0])
+            return result[1]
         return result
 
 

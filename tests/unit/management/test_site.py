@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.node_requests import RequestFailed
+from pybroker.broker.domain.node_requests import BranchRow, JobRow, RequestFailed
 from pybroker.broker.domain.node_state import NodeState
 from pybroker.broker.domain.role import Role
 from pybroker.management import connections
@@ -336,6 +336,45 @@ def test_times_are_accepted_where_they_are_returned() -> None:
     asyncio.run(run())
     assert asked[1]["cursor"] == [1795758064123, "ID:a:1"]
     assert asked[2]["next_time"] == 1795758064123
+
+
+def test_scheduled_messages_have_pages_like_other_lists() -> None:
+    job = JobRow("ID:a:1", 5, 1, "", 4, 0, 0, 0, "queue://Q", 7)
+
+    def jobs(arguments: Mapping[str, Any]) -> Any:
+        assert (arguments["count"], arguments["cursor"]) in [(2, None), (100, [5, "ID:a:1"])]
+        return [job], {"total": 3, "cursor": None if arguments["cursor"] else [5, "ID:a:1"]}
+
+    async def run() -> None:
+        async with site({"jobs": jobs}) as there:
+            first = {"items": [job._asdict()], "count": 3, "page_size": 2, "cursor": "5:ID:a:1"}
+            assert await there.ask("/api/v1/jobs?page_size=2") == (200, first)
+            last = {"items": [job._asdict()], "count": 3, "page_size": 100, "cursor": None}
+            assert await there.ask("/api/v1/jobs?after=5:ID:a:1") == (200, last)
+            assert (await there.ask("/api/v1/jobs?page_size=501"))[0] == 400
+            _, document = await there.ask("/api/v1/openapi.json")
+            listed = document["paths"]["/api/v1/jobs"]["get"]["responses"]["200"]["content"]["application/json"][
+                "schema"
+            ]
+            assert list(listed["properties"]) == list(first)
+            assert list(listed["properties"]["items"]["items"]["properties"]) == list(job._asdict())
+
+    asyncio.run(run())
+
+
+def test_transactions_in_doubt_have_pages_like_other_lists() -> None:
+    rows = [BranchRow("XID:1", "anna", 3, 4), BranchRow("XID:2", "bob", 5, 0), BranchRow("OTHER", "bob", 1, 0)]
+
+    async def run() -> None:
+        async with site({"branches": lambda _: rows}) as there:
+            status, page = await there.ask("/api/v1/transactions?name=xid&sort=sent&order=desc&page_size=1")
+            expected = {"items": [rows[1]._asdict()], "count": 2, "page": 1, "page_size": 1}
+            assert (status, page) == (200, expected)
+            assert (await there.ask("/api/v1/transactions?connection_id=x"))[0] == 400
+            del rows[1]
+            assert (await there.ask("/api/v1/transactions"))[1]["count"] == 2, "it is as it is now"
+
+    asyncio.run(run())
 
 
 def test_a_message_with_a_header_that_is_too_long_is_refused() -> None:
