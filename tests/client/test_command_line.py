@@ -309,6 +309,7 @@ class TestAccess:
         found = run("consume", "--url", broker_uri, "Q", "--selector", "a >")
         assert found.returncode == 1
         assert found.stderr.startswith(b"pybroker: ")
+        assert found.stderr.count(b"\n") == 1
         assert b"Traceback" not in found.stderr
 
     def test_tls_with_authority_and_certificate(self, tmp_path: Path) -> None:

@@ -165,8 +165,10 @@ def _trust_hint(error: str) -> str:
 
 
 def _failed(error: ClientError) -> CommandFailed:
-    prefix = "the broker refuses the selector" if isinstance(error, SelectorRefused) else "the broker refuses"
-    return CommandFailed(f"{prefix}: {error}" if isinstance(error, Refused) else str(error))
+    if isinstance(error, SelectorRefused):
+        sentence = str(error).partition("\n")[0]  # the lines below it show the place, which it names
+        return CommandFailed(f"the broker refuses the selector: {sentence}")
+    return CommandFailed(f"the broker refuses: {error}" if isinstance(error, Refused) else str(error))
 
 
 def _parsed(url: str) -> BrokerURI:

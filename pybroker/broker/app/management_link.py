@@ -117,7 +117,7 @@ class ManagementLink(asyncio.Protocol):
         except RequestFailed as error:
             answer = {"error": [error.status, error.text]}
         except InvalidSelector as error:
-            answer = {"error": [HTTPStatus.BAD_REQUEST, f"selector: {error}"]}
+            answer = {"error": [HTTPStatus.BAD_REQUEST, f"selector: {error.sentence}"]}
         except MalformedData as error:
             answer = {"error": [HTTPStatus.BAD_REQUEST, str(error)]}
         except InvalidDestination as error:

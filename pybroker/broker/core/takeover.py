@@ -145,5 +145,7 @@ def _recovered_matcher(info: DurableSubscription) -> Matcher | None:
     try:
         return matcher(info.selector)
     except InvalidSelector as error:
-        _log.error("durable subscription %s keeps all messages, and cannot be activated here: %s", info.key, error)
+        _log.error(
+            "durable subscription %s keeps all messages, and cannot be activated here: %s", info.key, error.sentence
+        )
         return None

@@ -43,7 +43,12 @@ class DestinationDoesNotExist(InvalidDestination):
 
 
 class InvalidSelector(RequestError):
-    """A selector that is not valid by JMS 1.1 (3.8.1)."""
+    """A selector that is not valid by JMS 1.1 (3.8.1); the lines below the first show the place of the error."""
+
+    @property
+    def sentence(self) -> str:
+        """The first line: the column of the error, and what was expected there."""
+        return str(self).partition("\n")[0]
 
 
 class InvalidClientId(RequestError):

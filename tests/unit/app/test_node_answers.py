@@ -14,6 +14,7 @@ from pybroker.broker.app.config import Config
 from pybroker.broker.app.management_link import ManagementLink
 from pybroker.broker.app.node_answers import NodeAnswers
 from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.consumer import matcher
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import InvalidSelector, StoreUnavailable
 from pybroker.broker.domain.node_requests import ANSWERS_MAX, REQUEST_BYTES_MAX, RequestFailed
@@ -106,11 +107,20 @@ async def _ask(process: NodeLink, link: ManagementLink) -> Any:
     return (await process.ask("x")).result
 
 
+def matched(selector: str) -> InvalidSelector:
+    """Return the error of a selector."""
+    with pytest.raises(InvalidSelector) as raised:
+        matcher(selector)
+    return raised.value
+
+
 @pytest.mark.parametrize(
     ("error", "status", "text"),
     [
         (RequestFailed(HTTPStatus.NOT_FOUND, "there is none"), 404, "there is none"),
-        (InvalidSelector("no selector"), 400, "no selector"),
+        (InvalidSelector("no selector"), 400, "^selector: no selector$"),
+        (matched("n = = 1"), 400, r"^selector: expected a value, found '=' at column 5\Z"),
+        (matched("n =\n = 1"), 400, r"^selector: expected a value, found '=' at column 6\Z"),
         (StoreUnavailable("the disk is full"), 409, "the disk is full"),
         (KeyError("a mistake"), 500, "the member has failed to answer: see its log"),
     ],
