@@ -377,6 +377,7 @@ class FakeApi:
             "overview": self.overview,
             "whoami": lambda: {"user": "shop", "role": self.user_role},
             "ha": self.state,
+            "journal": self.journal,
         }
         if parts[0] in everywhere:
             return everywhere[parts[0]]()
@@ -392,8 +393,6 @@ class FakeApi:
         match parts:
             case ["history"]:
                 return self.history()
-            case ["journal"]:
-                return self.journal()
             case ["transactions"]:
                 return _page(self.branches, "branch", query)
             case ["jobs"]:

@@ -14,7 +14,7 @@ const WAYS = [
   ["subscriptions", "Durable subscriptions", true],
   ["connections", "Connections", true],
   ["scheduled", "Scheduled", true],
-  ["journal", "Journal", true],
+  ["journal", "Journal", false],
   ["ha", "High availability", false],
 ];
 const THEMES = [

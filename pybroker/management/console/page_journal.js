@@ -1,9 +1,11 @@
-// The data files of the journal, with what keeps each of them, and transactions that wait for a decision.
+// The data files of the journal, with what keeps each of them, also on a standby, which reads the same files; and
+// transactions that wait for a decision, which the master has.
 
 import { ApiError, get, path, post } from "./api.js";
 import { confirmCount } from "./dialog.js";
 import { h } from "./dom.js";
 import { bytes, counted, mono, name, number } from "./format.js";
+import { masterText } from "./frame.js";
 import { button, empty, failure, figure, notice, section, sentence, tag } from "./parts.js";
 import { table } from "./table.js";
 
@@ -12,12 +14,11 @@ const PAGE_MAX = 1000;
 
 export const journalPage = {
   title: () => "Journal",
-  needsMaster: true,
 
   async load(context, signal) {
     const [journal, transactions] = await Promise.all([
       get("journal", {}, signal).catch(asRefusal), // it may have to be read first, and a database has none
-      get("transactions", { page_size: PAGE_MAX }, signal),
+      context.isMaster ? get("transactions", { page_size: PAGE_MAX }, signal) : null,
     ]);
     return { journal, transactions };
   },
@@ -25,13 +26,15 @@ export const journalPage = {
   view(context) {
     const { journal, transactions } = context.data;
     return [
-      transactions.count > 0 && doubt(context, transactions),
+      !context.isMaster && notice("", h("b", {}, "This member is not the master."), " ", masterText(context.shell)),
+      transactions?.count > 0 && doubt(context, transactions),
       h(
         "div",
         { class: "figures", key: "figures" },
         figure("Size", bytes(journal.bytes)),
         figure("Data files", number(journal.files?.length)),
-        figure("Transactions in doubt", transactions.count ? tag(number(transactions.count), "warn") : "0"),
+        transactions &&
+          figure("Transactions in doubt", transactions.count ? tag(number(transactions.count), "warn") : "0"),
       ),
       section("Data files", { key: "files" }, journal.error ? failure(journal.error) : fileTable(journal.files)),
     ];
