@@ -20,6 +20,7 @@ import org.apache.activemq.broker.region.policy.PolicyEntry;
 import org.apache.activemq.broker.region.policy.PolicyMap;
 import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.SubscriptionRecoveryPolicy;
+import org.apache.activemq.broker.util.TimeStampingBrokerPlugin;
 import org.apache.activemq.filter.DestinationMapEntry;
 import org.apache.activemq.plugin.StatisticsBrokerPlugin;
 import org.apache.activemq.security.AuthenticationUser;
@@ -52,6 +53,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * "certificates=FILE" has them known by certificate, by the modules of section "certificates"; "dual=FILE" by certificate
  * with TLS, and by password without. "ssl=OPENWIRE-PORT:STOMP-PORT:want|need:DIRECTORY" opens listeners with TLS, with
  * server.p12 and trust.p12 of that directory.
+ * "timeStamping=ZERO-EXPIRATION-OVERRIDE:TTL-CEILING:FUTURE-ONLY" has messages stamped with the broker's time.
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
  */
@@ -68,8 +70,9 @@ public final class StockBroker {
     private static final String POPULATE = "populateJMSXUserID";
     private static final String JMX = "useJmx";
     private static final String PRINCIPAL = "useAuthenticatedPrincipal";
-    private static final List<String> OF_SECURITY =
-            List.of(LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL);
+    private static final String TIME_STAMPING = "timeStamping=";
+    private static final List<String> NO_POLICIES = List.of(
+            LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING);
 
     public static void main(String[] arguments) throws Exception {
         File directory = new File(arguments[0]);
@@ -83,7 +86,7 @@ public final class StockBroker {
         broker.setSchedulerSupport(true);
         broker.setPersistenceAdapter(store(new File(directory, "kahadb")));
         List<String> rest = List.of(arguments).subList(3, arguments.length);
-        broker.setDestinationPolicy(policies(rest.stream().filter(each -> !isOfSecurity(each)).toList()));
+        broker.setDestinationPolicy(policies(rest.stream().filter(each -> isPolicy(each)).toList()));
         broker.setPlugins(plugins(rest));
         broker.setPopulateJMSXUserID(rest.contains(POPULATE));
         broker.setUseAuthenticatedPrincipalForJMSXUserID(rest.contains(PRINCIPAL));
@@ -131,8 +134,8 @@ public final class StockBroker {
         return value instanceof ObjectName[] names ? Arrays.stream(names).map(StockBroker::plain).toList() : value;
     }
 
-    private static boolean isOfSecurity(String text) {
-        return OF_SECURITY.stream().anyMatch(text::startsWith);
+    private static boolean isPolicy(String text) {
+        return NO_POLICIES.stream().noneMatch(text::startsWith);
     }
 
     private static BrokerPlugin[] plugins(List<String> texts) throws Exception {
@@ -161,8 +164,21 @@ public final class StockBroker {
             }
             plugins.add(new AuthorizationPlugin(map));
         }
+        for (String text : texts) {
+            if (text.startsWith(TIME_STAMPING)) {
+                plugins.add(timeStamping(text.substring(TIME_STAMPING.length()).split(":")));
+            }
+        }
         plugins.add(new StatisticsBrokerPlugin());
         return plugins.toArray(BrokerPlugin[]::new);
+    }
+
+    private static BrokerPlugin timeStamping(String[] parts) {
+        var plugin = new TimeStampingBrokerPlugin();
+        plugin.setZeroExpirationOverride(Long.parseLong(parts[0]));
+        plugin.setTtlCeiling(Long.parseLong(parts[1]));
+        plugin.setFutureOnly(Boolean.parseBoolean(parts[2]));
+        return plugin;
     }
 
     private static BrokerPlugin jaas(String kind, String file) {

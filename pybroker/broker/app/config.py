@@ -5,13 +5,14 @@ Each setting has one declaration. Flags, environment variables and `docs/setting
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pybroker.broker.app.listeners import PORTS, is_tls, networks_of, proxied_of
 from pybroker.broker.app.management_roles import ROLES, ManagementRoles
+from pybroker.broker.app.message_settings import MESSAGE_TABLES, MessageSettings
 from pybroker.broker.app.setting import (
     ListenAddress,
     Read,
@@ -19,6 +20,7 @@ from pybroker.broker.app.setting import (
     address,
     broker_name,
     choice,
+    declared,
     header_value,
     member_name,
     nearest,
@@ -59,12 +61,9 @@ TABLES = (
     "mirrored_queues",
     "ldap",
     "management_roles",
+    *MESSAGE_TABLES,
 )
 """The settings that are TOML tables, and neither flags nor variables."""
-
-
-_declared = cast("Callable[..., Any]", Setting)
-"""Declares a setting, whose attribute of `Config` has the type that its reader returns."""
 
 
 def _tables(name: str) -> Read:
@@ -78,7 +77,7 @@ def _tables(name: str) -> Read:
     return read
 
 
-class Config:
+class Config(MessageSettings):
     """All settings of one broker, frozen.
 
     Attributes:
@@ -87,124 +86,122 @@ class Config:
 
     given: Mapping[str, object]
 
-    store: str = _declared(
+    store: str = declared(
         store_place,
         "data",
         is_secret=True,
         description="Data directory shared by the members of a pair; or a database with ActiveMQ's tables, "
         "`postgresql://USER@HOST:5432/DATABASE`, which then holds the lock too; or `memory:` for none.",
     )
-    name: str | None = _declared(
+    name: str | None = declared(
         member_name,
         None,
         description="This member's name in status and logs; by default the host's name, with a number if taken.",
     )
-    broker_name: str = _declared(
+    broker_name: str = declared(
         broker_name,
         "localhost",
         description="The broker's name to clients and to bridges of other brokers, the same for all members: what "
         "ActiveMQ calls `brokerName`, with ActiveMQ's default. In a network of brokers give each pair another one.",
     )
-    bind: str = _declared(
-        text, "127.0.0.1", description="Address the listeners bind to; `0.0.0.0` for every interface."
-    )
-    stomp: int | None = _declared(
+    bind: str = declared(text, "127.0.0.1", description="Address the listeners bind to; `0.0.0.0` for every interface.")
+    stomp: int | None = declared(
         port, 61613, description="Port of the STOMP listener; `0` for any free one, `off` for none."
     )
-    openwire: int | None = _declared(
+    openwire: int | None = declared(
         port, 61616, description="Port of the OpenWire listener; `0` for any free one, `off` for none."
     )
-    auto: int | None = _declared(
+    auto: int | None = declared(
         port, None, "Port of a listener for every protocol, detected by a client's first bytes."
     )
-    stomp_ssl: int | None = _declared(port, None, "Port of the STOMP listener with TLS.")
-    openwire_ssl: int | None = _declared(port, None, "Port of the OpenWire listener with TLS.")
-    auto_ssl: int | None = _declared(port, None, "Port of a listener as `auto` with TLS.")
-    statistics: bool = _declared(
+    stomp_ssl: int | None = declared(port, None, "Port of the STOMP listener with TLS.")
+    openwire_ssl: int | None = declared(port, None, "Port of the OpenWire listener with TLS.")
+    auto_ssl: int | None = declared(port, None, "Port of a listener as `auto` with TLS.")
+    statistics: bool = declared(
         yes_or_no,
         False,
         description="Answer messages to `ActiveMQ.Statistics.Broker`, `ActiveMQ.Statistics.DestinationNAME` and "
         "`ActiveMQ.Statistics.Subscription`, as ActiveMQ's `statisticsBrokerPlugin` does.",
     )
-    health: int | None = _declared(
+    health: int | None = declared(
         port,
         None,
         description="Port of the health checks over HTTP, `/live`, `/ready`, `/master` and `/standby`, which every "
         "member answers; `0` for any free one, `off` for none.",
     )
-    management: ListenAddress | None = _declared(
+    management: ListenAddress | None = declared(
         address,
         None,
         description="Address of the HTTP server for management, `HOST:PORT`, or a port on `bind`; it has REST, metrics "
         "and the health checks, on master and standby; `off` for none. It needs the extra `management`, and "
         "users with a role unless HOST is a loopback address.",
     )
-    management_tls: bool = _declared(
+    management_tls: bool = declared(
         yes_or_no, False, description="Serve management over TLS, with `tls_certificate`, and never otherwise."
     )
-    on_ha_event: Path | None = _declared(
+    on_ha_event: Path | None = declared(
         path,
         None,
         description="Program that is run when this member becomes master, steps back, is degraded or healthy again: "
         "it gets [a line of JSON](watching.md#events) on its standard input.",
     )
-    ha_webhook: str | None = _declared(
+    ha_webhook: str | None = declared(
         web_address,
         None,
         is_secret=True,
         description="URL of a web server to which the same JSON is posted, `https://…` or `http://…`.",
     )
-    tls_certificate: Path | None = _declared(
+    tls_certificate: Path | None = declared(
         path,
         None,
         description="PEM file with the certificate of the TLS listeners, followed by any intermediate ones.",
     )
-    tls_key: Path | None = _declared(
+    tls_key: Path | None = declared(
         path, None, description="PEM file with the certificate's private key; by default `tls_certificate` has it."
     )
-    tls_key_password_file: Path | None = _declared(
+    tls_key_password_file: Path | None = declared(
         path, None, description="File that holds the key's password, if it has one."
     )
-    tls_client_ca: Path | None = _declared(
+    tls_client_ca: Path | None = declared(
         path,
         None,
         description="PEM file with the authorities that vouch for clients; when set, a TLS client must present a "
         "certificate of one of them.",
     )
-    tls_client_auth: str = _declared(
+    tls_client_auth: str = declared(
         choice("need", "want"),
         "need",
         description="With `tls_client_ca`: TLS clients must present a certificate (`need`), or may come without one "
         "(`want`).",
     )
-    tls_version_min: str = _declared(
+    tls_version_min: str = declared(
         choice("1.2", "1.3"), "1.2", description="The lowest version of TLS that clients may use, `1.2` or `1.3`."
     )
-    tls_ciphers: str | None = _declared(
+    tls_ciphers: str | None = declared(
         text,
         None,
         description="The ciphers of TLS 1.2, as OpenSSL writes them (`openssl ciphers`); by default Python's choice. "
         "Those of TLS 1.3 have no setting.",
     )
-    openwire_url: str | None = _declared(
+    openwire_url: str | None = declared(
         text,
         None,
         description="URL of this broker that OpenWire clients get; by default made of `bind`, or this machine's "
         "name, and the port.",
     )
-    openwire_brokers: str = _declared(
+    openwire_brokers: str = declared(
         text,
         "",
         description="Comma list of all members' OpenWire URLs, which failover clients get; empty: they use those of "
         "their own URIs.",
     )
-    stomp_server: str | None = _declared(
+    stomp_server: str | None = declared(
         header_value,
         None,
         description="The `server` header of STOMP's CONNECTED, by which some clients choose their features; by "
         "default `ActiveMQ/5.17.2 pybroker/VERSION`, so that they choose those of ActiveMQ.",
     )
-    lock: str = _declared(
+    lock: str = declared(
         choice("file", "flock", "postgres-row", "postgres-lease", "postgres-advisory"),
         "file",
         description="The lock that elects the master: `file` is ActiveMQ's own (fcntl on `lock`), `flock` uses "
@@ -213,7 +210,7 @@ class Config:
         "only; they need `lock_url`. A store in a database has its lock there, `postgres-row` unless this is "
         "set.",
     )
-    lock_url: str | None = _declared(
+    lock_url: str | None = declared(
         text,
         None,
         is_secret=True,
@@ -221,127 +218,127 @@ class Config:
         "store's, if that is one. Rather than on the command line, give a password in the environment or in a file "
         "that `PGPASSFILE` names.",
     )
-    create_store: bool = _declared(
+    create_store: bool = declared(
         yes_or_no,
         True,
         description="Create a new, empty store in a directory that holds none. With `no` such a start is refused, as "
         "when the name is mistyped or the share not mounted: set it once the store is there, and `scheduler_store` "
         "too if that is set.",
     )
-    create_tables: bool = _declared(
+    create_tables: bool = declared(
         yes_or_no,
         True,
         description="Create tables that are missing in a database, as ActiveMQ's `createTablesOnStartup`.",
     )
-    database_grace: float | None = _declared(
+    database_grace: float | None = declared(
         duration,
         None,
         least=0,
         description="How long a master keeps its clients waiting while the store's database is away, before it steps "
         "back; at most what a lock that was just confirmed is still good for, by default half of `lock_lease`.",
     )
-    lock_lease: float = _declared(
+    lock_lease: float = declared(
         duration,
         LEASE_SECONDS,
         least=LEASE_SECONDS_MIN,
         most=3600,
         description="How long the database keeps the lock of a master that does not renew it.",
     )
-    lock_renew: float | None = _declared(
+    lock_renew: float | None = declared(
         duration,
         None,
         description="How often a master confirms its lock in a database, at most half of `lock_lease`; by default a "
         "third.",
     )
-    lock_poll: float | None = _declared(
+    lock_poll: float | None = declared(
         duration,
         None,
         description="Try the lock at this interval, instead of waiting in the kernel, where blocking waits misbehave; "
         "with `postgres-lease`, which has no other way, 250ms by default.",
     )
-    lock_check: float = _declared(
+    lock_check: float = declared(
         duration,
         0.5,
         least=0.05,
         most=60,
         description="How often an idle master checks that it still holds the lock.",
     )
-    sync: str = _declared(
+    sync: str = declared(
         choice("always", "periodic", "never"),
         "always",
         description="When the journal is synced to disk: before anything is acknowledged, every `sync_interval`, or by "
         "the operating system. Only `always` keeps what was acknowledged through a power failure.",
     )
-    sync_interval: float = _declared(
+    sync_interval: float = declared(
         duration, 1.0, least=0.01, most=3600, description="Time between syncs with `sync = periodic`."
     )
-    journal_file_max: int = _declared(
+    journal_file_max: int = declared(
         size,
         32 << 20,
         least=1 << 20,
         most=1 << 30,
         description="Length at which a journal file is full.",
     )
-    journal_batch_max: int = _declared(
+    journal_batch_max: int = declared(
         size, 4 << 20, least=64 << 10, most=64 << 20, description="Most bytes written and synced together."
     )
-    journal_preallocate: bool = _declared(
+    journal_preallocate: bool = declared(
         yes_or_no,
         True,
         description="Give journal files their full length when they are made (sparse), as ActiveMQ does.",
     )
-    store_limit: int = _declared(
+    store_limit: int = declared(
         size,
         0,
         least=0,
         description="Size of the journal at which persistent messages are refused, as with ActiveMQ's `storeUsage` and "
         "`sendFailIfNoSpace`; `0`: only the disk's.",
     )
-    disk_reserve: int = _declared(
+    disk_reserve: int = declared(
         size,
         32 << 20,
         least=0,
         description="Disk space reserved for acknowledgements: when the disk is full, sends are "
         "refused, and consumers are still served; `0`: none.",
     )
-    cleanup_interval: float = _declared(
+    cleanup_interval: float = declared(
         duration,
         30.0,
         least=0.1,
         most=86400,
         description="How often journal files without live records are removed.",
     )
-    archive: bool = _declared(
+    archive: bool = declared(
         yes_or_no, False, description="Move such files to `data-archive` instead of deleting them."
     )
-    allow: str | None = _declared(
+    allow: str | None = declared(
         text,
         None,
         description="The networks from which clients may connect, such as `10.0.0.0/8, 127.0.0.0/8`; by default all.",
     )
-    deny: str | None = _declared(
+    deny: str | None = declared(
         text, None, description="The networks from which no client may connect, even if `allow` has them."
     )
-    connections_max: int = _declared(
+    connections_max: int = declared(
         whole, 1000, least=1, most=100_000, description="Most client connections at a time."
     )
-    connections_reserved: int | None = _declared(
+    connections_reserved: int | None = declared(
         whole,
         None,
         least=0,
         description="The part of `connections_max` that is for clients that have logged in: others cannot fill it; by "
         "default a tenth.",
     )
-    connections_per_address: int = _declared(
+    connections_per_address: int = declared(
         whole,
         0,
         least=0,
         description="Most connections of one address at a time, other than those of this host; `0`: no limit.",
     )
-    connections_per_user: int = _declared(
+    connections_per_user: int = declared(
         whole, 0, least=0, description="Most connections of one user at a time who has logged in; `0`: no limit."
     )
-    unconnected_max: int = _declared(
+    unconnected_max: int = declared(
         whole,
         0,
         least=0,
@@ -349,76 +346,76 @@ class Config:
         description="Most connections of one address at a time that have not sent their CONNECT or ConnectionInfo yet; "
         "`0`: half of `connections_max`.",
     )
-    proxy_protocol: str = _declared(
+    proxy_protocol: str = declared(
         text,
         "",
         description="Comma list of listeners, such as `openwire, stomp_ssl`, that serve proxies only: each "
         "connection begins with a header of the PROXY protocol, version 2 (`send-proxy-v2`), whose address counts.",
     )
-    proxy_networks: str | None = _declared(
+    proxy_networks: str | None = declared(
         text, None, description="The networks of the proxies that may connect to these listeners."
     )
-    users_file: Path | None = _declared(
+    users_file: Path | None = declared(
         path,
         None,
         description="File of the users: pybroker's own, `users.toml` (see `pybroker user`), or an ActiveMQ's "
         "`users.properties`. Without it there are no logins. The broker reads it again within two seconds of a change.",
     )
-    groups_file: Path | None = _declared(
+    groups_file: Path | None = declared(
         path, None, description="ActiveMQ's `groups.properties`, with a `users_file` that is its `users.properties`."
     )
-    encryption_algorithm: str = _declared(
+    encryption_algorithm: str = declared(
         choice(*ALGORITHMS),
         ALGORITHMS[0],
         description="How the `ENC(…)` values in `users.properties` are encrypted; the password for that is in the "
         "environment, in `ACTIVEMQ_ENCRYPTION_PASSWORD`.",
     )
-    certificate_users_file: Path | None = _declared(
+    certificate_users_file: Path | None = declared(
         path,
         None,
         description="ActiveMQ's file of users by the subject of their certificates, `user=CN=…`. With it TLS clients "
         "are known by their certificates alone. Read again like `users_file`.",
     )
-    certificate_groups_file: Path | None = _declared(
+    certificate_groups_file: Path | None = declared(
         path, None, description="ActiveMQ's `groups.properties` for the users of `certificate_users_file`."
     )
-    rules_file: Path | None = _declared(
+    rules_file: Path | None = declared(
         path,
         None,
         description="File of the rules for what users may read, write, create and remove, in TOML. Without it every "
         "user may do everything. The broker reads it again within two seconds of a change.",
     )
-    populate_jmsx_user_id: bool = _declared(
+    populate_jmsx_user_id: bool = declared(
         yes_or_no,
         False,
         description="Write the name of the user who sends a message into it, as `JMSXUserID`, in place of what the "
         "client has put there. Costs some ten microseconds for each message.",
     )
-    anonymous: str = _declared(
+    anonymous: str = declared(
         choice("auto", *(each.value for each in AnonymousPolicy)),
         "auto",
         description="The addresses from which clients may connect without a login: none, those of this host, or all; "
         "`auto` is `refused` with a `users_file`, `certificate_users_file` or `ldap`, and `loopback` without one.",
     )
-    anonymous_user: str = _declared(
+    anonymous_user: str = declared(
         user_name, ANONYMOUS.name, description="The name of clients without a login, which is that of no other user."
     )
-    anonymous_groups: str = _declared(
+    anonymous_groups: str = declared(
         user_names, ",".join(ANONYMOUS.groups), description="Comma list of the groups of clients without a login."
     )
-    anonymous_if_refused: bool = _declared(
+    anonymous_if_refused: bool = declared(
         yes_or_no,
         False,
         description="Take clients whose login is refused as clients without a login, as ActiveMQ's "
         "`GuestLoginModule` without `credentialsInvalidate` does.",
     )
-    login_needs_tls: bool = _declared(
+    login_needs_tls: bool = declared(
         yes_or_no,
         False,
         description="Refuse to start with a `users_file` or `ldap`, and listeners without TLS that other machines can "
         "reach; otherwise that is a warning.",
     )
-    connect_timeout: float = _declared(
+    connect_timeout: float = declared(
         duration,
         30.0,
         above=0,
@@ -426,133 +423,131 @@ class Config:
         description="How long a client may take for its TLS handshake, and again for its first frame; an OpenWire "
         "client may take ten times as long for its ConnectionInfo.",
     )
-    frame_max: int = _declared(
+    frame_max: int = declared(
         size,
         100 << 20,
         least=1 << 10,
         most=1 << 30,
         description="Largest frame, and so largest message, that a client may send.",
     )
-    openwire_max_inactivity: float = _declared(
+    openwire_max_inactivity: float = declared(
         duration,
         30.0,
         least=0,
         most=86400,
         description="Silence after which an OpenWire client is disconnected, unless it requests less; 0: never.",
     )
-    openwire_initial_delay: float = _declared(
+    openwire_initial_delay: float = declared(
         duration, 10.0, least=0, most=86400, description="Time an OpenWire client has before that silence counts."
     )
-    max_redeliveries: int = _declared(
+    max_redeliveries: int = declared(
         whole,
         6,
         least=-1,
         most=1_000_000,
         description="How often a message may come back before it goes to ActiveMQ.DLQ; -1: ever.",
     )
-    topic_pending_limit: int = _declared(
+    topic_pending_limit: int = declared(
         whole,
         1000,
         least=-1,
         description="Messages that may wait for a slow topic consumer above its prefetch; older are dropped. -1: all.",
     )
-    destinations_max: int = _declared(
+    destinations_max: int = declared(
         whole,
         100_000,
         least=1,
         description="Most queues and topics clients may create; temporary ones are limited by memory.",
     )
-    expire_interval: float = _declared(
+    expire_interval: float = declared(
         duration,
         30.0,
         least=0.1,
         most=86400,
         description="How often destinations without consumers are searched for expired messages.",
     )
-    policies: "tuple[Policy, ...]" = _declared(
-        _tables("policies"), (), description="Rules per destination or wildcard."
-    )
-    ldap: "LdapSettings | None" = _declared(
+    policies: "tuple[Policy, ...]" = declared(_tables("policies"), (), description="Rules per destination or wildcard.")
+    ldap: "LdapSettings | None" = declared(
         _tables("ldap"), None, description="The LDAP directory that has users and groups: see [logins](security.md)."
     )
-    management_roles: ManagementRoles | None = _declared(
+    management_roles: ManagementRoles | None = declared(
         ROLES.read,
         None,
         description="The groups whose users may use management, by role: see [management](management.md#roles).",
     )
-    virtual_topics: "tuple[VirtualTopic, ...] | None" = _declared(
+    virtual_topics: "tuple[VirtualTopic, ...] | None" = declared(
         _tables("virtual_topics"),
         None,
         description="Topics whose messages are copied to the queues of their consumers.",
     )
-    composite_queues: "tuple[CompositeDestination, ...]" = _declared(
+    composite_queues: "tuple[CompositeDestination, ...]" = declared(
         _tables("composite_queues"), (), description="Queues that stand for other destinations."
     )
-    composite_topics: "tuple[CompositeDestination, ...]" = _declared(
+    composite_topics: "tuple[CompositeDestination, ...]" = declared(
         _tables("composite_topics"), (), description="Topics that stand for other destinations."
     )
-    mirrored_queues: "MirroredQueues | None" = _declared(
+    mirrored_queues: "MirroredQueues | None" = declared(
         _tables("mirrored_queues"), None, description="Topics that get a copy of every queue's messages."
     )
-    memory_limit: int = _declared(
+    memory_limit: int = declared(
         size,
         0,
         description="Memory limit of all messages, above which producers are slowed down; `0`: 70 % of the machine's, "
         "or of the control group's.",
     )
-    spool_limit: int = _declared(
+    spool_limit: int = declared(
         size,
         10 << 30,
         least=0,
         description="Disk space for messages that no store has, such as non-persistent ones, when they leave memory: "
         "ActiveMQ's `tempUsage`; `0`: they stay in memory.",
     )
-    spool_directory: Path | None = _declared(
+    spool_directory: Path | None = declared(
         path,
         None,
         description="Directory of these files, which have no name; by default the store's, and for a store in a "
         "database the system's temporary directory. That one is memory if it is a tmpfs.",
     )
-    scheduler: bool = _declared(
+    scheduler: bool = declared(
         yes_or_no,
         True,
         description="Serve `AMQ_SCHEDULED_DELAY` and related headers; otherwise such messages are delivered at once.",
     )
-    scheduler_store: Path | None = _declared(
+    scheduler_store: Path | None = declared(
         path,
         None,
         description="Directory of the scheduled messages, the same for all members; by default `scheduler` in the "
         "store's. An ActiveMQ has them in `DATA/BROKER/scheduler` or its `schedulerDirectory`: name "
         "that one to serve them, and to leave them to an ActiveMQ again.",
     )
-    jobs_max: int = _declared(
+    jobs_max: int = declared(
         whole,
         1_000_000,
         least=1,
         description="How many scheduled messages clients may have at a time, if `memory_limit` has room for them.",
     )
-    stop_timeout: float = _declared(
+    stop_timeout: float = declared(
         duration,
         5.0,
         least=0,
         most=600,
         description="How long an orderly stop waits for clients to read outstanding answers.",
     )
-    event_loop: str = _declared(
+    event_loop: str = declared(
         choice("auto", "asyncio", "uvloop"),
         "auto",
         description="The event loop: uvloop, asyncio's own loop, or uvloop where it is installed.",
     )
-    log_level: str = _declared(
+    log_level: str = declared(
         choice("debug", "info", "warning", "error"), "info", description="The lowest level that is logged."
     )
-    log_format: str = _declared(
+    log_format: str = declared(
         choice("text", "json"), "text", description="The form of the log: text, or a line of JSON for each event."
     )
-    log_file: Path | None = _declared(
+    log_file: Path | None = declared(
         path, None, "File of this member's log, opened again when it was renamed; by default standard error."
     )
-    log_connections: bool = _declared(
+    log_connections: bool = declared(
         yes_or_no,
         False,
         description="Log each client that connects, and how its connection ended, at `info`; at `debug` it is logged "
@@ -709,8 +704,10 @@ class Config:
         return {name: number for name, number in values.items() if number is not None}
 
 
-SETTINGS = {name: each for name, each in vars(Config).items() if isinstance(each, Setting)}
-"""All settings by name, in the order of their declarations."""
+SETTINGS = {
+    name: each for kind in (Config, MessageSettings) for name, each in vars(kind).items() if isinstance(each, Setting)
+}
+"""All settings by name, in the order of their declarations; those of messages are the last."""
 
 
 def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Config:

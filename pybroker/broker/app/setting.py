@@ -95,6 +95,10 @@ class Setting(NamedTuple):
         return " and ".join(f"{relation} {shown(bound)}" for relation, bound in bounds if bound is not None)
 
 
+declared = cast("Callable[..., Any]", Setting)
+"""Declares a setting, whose attribute has the type that its reader returns."""
+
+
 def read_values(
     settings: Mapping[str, Setting], given: Mapping[str, object], unknown: Callable[[str], str]
 ) -> dict[str, Any]:

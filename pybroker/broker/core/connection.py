@@ -39,7 +39,6 @@ from pybroker.broker.domain.errors import (
     ClosedByOperator,
     CommitFailed,
     InvalidDestination,
-    MalformedData,
     RequestError,
     ResourceLimit,
     TransactionError,
@@ -47,7 +46,6 @@ from pybroker.broker.domain.errors import (
 )
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
-from pybroker.broker.domain.openwire.sender import with_user
 from pybroker.broker.domain.ports import Deliver, Throttle
 from pybroker.broker.domain.security import ANONYMOUS, AccessDenied, NotAuthenticated, User
 from pybroker.broker.domain.subscription import ConsumerRequest
@@ -61,8 +59,6 @@ TRANSACTIONS_MAX = 10_000
 _USUAL_TRANSACTIONS = 10
 """Open transactions of a connection that count only themselves, so that few are as fast as without these limits."""
 _NO_STEPS: Final[Steps] = iter(())
-
-_LARGE_BYTES: Final = 1 << 20
 
 _EVERY_QUEUE: Final = queue(">")
 
@@ -168,8 +164,8 @@ class BrokerConnection(Owner):
             and not self._takes_effect(message.destination, rights)
         ):
             return True
-        if host.populates_user:
-            message = self._named(message)
+        if host.arrival_rules is not None:
+            message = host.arrival_rules.apply(message, self.user.name, host.clock())
         usage = host.admit(message, self)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
         if transaction is None:
@@ -210,14 +206,6 @@ class BrokerConnection(Owner):
             self.require(Right.WRITE, destination)
         rights.last_written = destination
         return True
-
-    def _named(self, message: Message) -> Message:
-        """Return a message with the name of the user."""
-        EFFORT.is_large |= len(message.data) > _LARGE_BYTES
-        try:
-            return with_user(message, self.user.name)
-        except MalformedData as error:
-            raise RequestError(f"{message.message_id} does not decode: {error}") from error
 
     def _is_ignored(self, destination: Destination) -> bool:
         """Return True if messages are taken without effect: under rules the broker alone publishes advisories."""

@@ -7,6 +7,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
+from pybroker.broker.core.arrival_rules import ArrivalRules
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.paging import Paging
@@ -57,14 +58,14 @@ class Host(metaclass=ABCMeta):
         clock: milliseconds since the epoch.
         is_stopping: True once nothing is delivered any more.
         abandoned: True once nothing may be changed any more.
-        populates_user: True if each message gets the name of the user who sends it.
+        arrival_rules: change each message that a client sends; None: there are none.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.is_stopping = False
         self.abandoned = False
-        self.populates_user = False
+        self.arrival_rules: ArrivalRules | None = None
 
     @property
     @abstractmethod

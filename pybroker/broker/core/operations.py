@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
+from pybroker.broker.core.arrival_rules import ArrivalRules
 from pybroker.broker.core.backlog_walk import Waiting
 from pybroker.broker.core.consumer import matcher
 from pybroker.broker.core.containment import attempt
@@ -72,7 +73,7 @@ class OperatedBroker(TransferHost, Users, Protocol):
     """The broker, as operations see it."""
 
     run_id: str
-    populates_user: bool
+    arrival_rules: ArrivalRules | None
     scheduler: Scheduler | None
 
     def clock(self) -> int:
@@ -333,9 +334,10 @@ class BrokerOperations:
                 broker_in_time=now,
                 transaction_id=None,
                 original_transaction_id=None,
-                user_id=actor.user if broker.populates_user else message.user_id,
             )
         )
+        if broker.arrival_rules is not None:
+            made = broker.arrival_rules.apply(made, actor.user, now)
         if is_management(made):
             raise RequestError(f"{message.destination} takes commands to the scheduler: use the operations for jobs")
         if broker.admit(made, None).is_full and broker.policy(made.destination).producer_flow_control:

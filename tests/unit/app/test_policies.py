@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.message_rules import arrival_rules
+from pybroker.broker.app.message_tables import TIME_STAMPING
 from pybroker.broker.app.policies import DEAD_LETTER_STRATEGIES, POLICY, policy_map
 from pybroker.broker.app.setting import Table
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.virtual import COMPOSITE_QUEUE, MIRRORED_QUEUES, VIRTUAL_TOPIC
 from pybroker.broker.app.wiring import definitions_of, is_prioritized
+from pybroker.broker.core.arrival_rules import ArrivalRules, TimeStamping
 from pybroker.broker.core.policy import (
     DestinationPolicy,
     DiscardingDeadLetterStrategy,
@@ -32,6 +35,7 @@ from pybroker.broker.domain.errors import ConfigError
 from tests.unit.core.conftest import make_message
 
 A = queue("A")
+DAY_MS = 86_400_000
 PAGE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
 
 
@@ -339,7 +343,7 @@ def shown(value: object) -> str:
 
 
 def test_the_examples_are_read_and_match_their_text() -> None:
-    first, second, virtual, composites, mirrored = (read(block) for block in blocks())
+    first, second, virtual, composites, mirrored, stamped = (read(block) for block in blocks())
     policies = policy_map(first.policies, DestinationPolicy())
     assert policies.for_destination(queue("X")).memory_limit == 64 << 20
     orders = policies.for_destination(queue("ORDERS.EU"))
@@ -354,6 +358,7 @@ def test_the_examples_are_read_and_match_their_text() -> None:
     assert router.route(make_message("m", "queue://ORDERS")) is not None
     assert router.route(make_message("m", "topic://PRICES.EU")) is not None
     assert definitions_of(mirrored) == (VirtualTopic(), MirroredQueues())
+    assert stamped.time_stamping == TimeStamping(zero_expiration_override=DAY_MS, ttl_ceiling=7 * DAY_MS)
 
 
 def test_page_has_every_policy_attribute_with_its_default() -> None:
@@ -407,9 +412,10 @@ def test_the_page_has_every_attribute_of_dead_letter_strategies() -> None:
             CompositeDestination(destination=parse("A"), forward_to=()),
         ),
         ("Mirrored queues", MIRRORED_QUEUES, MirroredQueues()),
+        ("Time stamps", TIME_STAMPING, TimeStamping()),
     ],
 )
-def test_the_page_has_every_attribute_of_virtual_destinations(heading: str, table: Table[Any], core: Any) -> None:
+def test_the_page_has_every_attribute_of_other_tables(heading: str, table: Table[Any], core: Any) -> None:
     listed = {cells[0]: cells[1] for cells in rows(heading)}
     assert list(listed) == list(table.attributes)
     for name, default in listed.items():
@@ -417,7 +423,44 @@ def test_the_page_has_every_attribute_of_virtual_destinations(heading: str, tabl
             assert shown(getattr(core, name)) == default
 
 
-@pytest.mark.parametrize("table", [POLICY, VIRTUAL_TOPIC, COMPOSITE_QUEUE, MIRRORED_QUEUES])
+@pytest.mark.parametrize("table", [POLICY, VIRTUAL_TOPIC, COMPOSITE_QUEUE, MIRRORED_QUEUES, TIME_STAMPING])
 def test_no_attribute_is_among_those_not_served(table: Table[Any]) -> None:
     """Otherwise ActiveMQ's spelling of its name would be refused as not supported."""
     assert not table.attributes.keys() & set(table.not_served)
+
+
+# ---------------------------------------------------------------- every message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None),
+        ("time_stamping = false", None),
+        ("time_stamping = true", ArrivalRules(time_stamping=TimeStamping())),
+        (
+            '[time_stamping]\nzero_expiration_override = "1min"\nttl_ceiling = "500ms"\nfuture_only = true\n'
+            "process_network_messages = true\n",
+            ArrivalRules(
+                time_stamping=TimeStamping(
+                    zero_expiration_override=60_000, ttl_ceiling=500, future_only=True, process_network_messages=True
+                )
+            ),
+        ),
+        ("populate_jmsx_user_id = true", ArrivalRules(populates_user=True)),
+    ],
+)
+def test_settings_change_messages(text: str, expected: ArrivalRules | None) -> None:
+    assert arrival_rules(read(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[time_stamping]\nttlCeiling = "1s"', "did you mean ttl_ceiling?"),
+        ("[time_stamping]\nttl_ceiling = -1", "time_stamping: ttl_ceiling: -1 is not a duration"),
+        ("time_stamping = 5", "time_stamping: 5 is not a table"),
+    ],
+)
+def test_errors_in_tables_for_messages(text: str, message: str) -> None:
+    assert message in error_text(text)

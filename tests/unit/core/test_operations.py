@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.core.arrival_rules import ArrivalRules
 from pybroker.broker.core.policy import IndividualDeadLetterStrategy, SharedDeadLetterStrategy
 from pybroker.broker.domain.destination import parse, queue, topic
 from pybroker.broker.domain.errors import (
@@ -321,7 +322,7 @@ def test_a_message_that_cannot_be_sent_is_refused(operator: Operator, destinatio
 
 
 def test_the_operator_is_the_user_of_a_message_if_messages_have_users(operator: Operator) -> None:
-    operator.world.broker.populates_user = True
+    operator.world.broker.arrival_rules = ArrivalRules(populates_user=True)
     operator.world.broker.operations.send(OpenWireMessage(type=MessageType.TEXT, destination=Q), ACTOR, Calls())
     assert view(operator.browse().messages[0].message).user_id == "ops"
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.broker.core.arrival_rules import ArrivalRules
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
@@ -61,7 +62,7 @@ def test_properties_that_do_not_decode_may_not_name_a_user() -> None:
 
 @pytest.mark.parametrize("populates", [True, False])
 def test_a_message_has_its_sender(world: World, populates: bool) -> None:
-    world.broker.populates_user = populates
+    world.broker.arrival_rules = ArrivalRules(populates_user=populates)
     client = world.client(user=User("ann"))
     inbox = client.subscribe("queue://A")
     transaction = client.connection.begin()
@@ -73,7 +74,7 @@ def test_a_message_has_its_sender(world: World, populates: bool) -> None:
 
 
 def test_what_does_not_decode_is_refused(world: World) -> None:
-    world.broker.populates_user = True
+    world.broker.arrival_rules = ArrivalRules(populates_user=True)
     message = make_message("1", "queue://A")
     cut = Message(
         message_id=message.message_id,
