@@ -39,8 +39,8 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.destination_map import NameMap, PatternMap
-from pybroker.broker.core.paging import PIECE_SECONDS, Paging
-from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.paging import PIECE_SECONDS
+from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import Topic, TopicSubscription
 from pybroker.broker.domain.admin import Admin, ClientView, ConsumerView
 from pybroker.broker.domain.destination import (
@@ -148,9 +148,8 @@ class Advisories(Observer):
         broker: the broker that is observed.
         admin: its destinations and the counts of their consumers.
         topics: its topics, a live view.
-        paging: defers the advisories about what exists to later turns of the event loop.
-        policy: returns the policy of a destination.
-        listeners_changed: called after a listener to advisories about messages may have come or gone.
+        runtime: its policies; its observers, which are asked again after listeners have changed; and its paging, which
+            defers the advisories about what exists to later turns of the event loop.
     """
 
     def __init__(
@@ -158,16 +157,14 @@ class Advisories(Observer):
         broker: OriginBroker,
         admin: Admin,
         topics: Mapping[Destination, Topic],
-        paging: Paging,
-        policy: Callable[[Destination], DestinationPolicy],
-        listeners_changed: Callable[[], None],
+        runtime: CoreRuntime,
     ) -> None:
         self._broker = broker
-        self._policy = policy
-        self._listeners_changed = listeners_changed
+        self._policy = runtime.policy
+        self._listeners_changed = runtime.observers.advance_generation
         self._admin = admin
         self._topics = topics
-        self._paging = paging
+        self._paging = runtime.usage.paging
         self._sequence = 0
         self._producer_id = ProducerId(broker.run_id, 0, 0)
         self._listeners: PatternMap[TopicSubscription] = PatternMap()

@@ -136,9 +136,7 @@ class BrokerCore(Host):
         """XA transactions of all connections, open and prepared ones."""
         self.operations = BrokerOperations(self, self._runtime, self.destinations)
         self.admin: Admin = self._administration()
-        advisories = Advisories(
-            self, self.admin, self.topics, self.usage.paging, self.policy, self._observers.advance_generation
-        )
+        advisories = Advisories(self, self.admin, self.topics, self._runtime)
         self.observe(advisories)
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
         self._inactive = InactiveDestinations(self._runtime, self.destinations, self, self.limits.destinations_max)
