@@ -9,6 +9,7 @@ A request that has reached no master is made again while there is time. A change
 have been made.
 """
 
+import contextlib
 import queue
 import threading
 import time
@@ -32,6 +33,9 @@ API: Final = "/api/v1"
 
 CHECK_SECONDS: Final = 5.0
 """The time of a health check, which is answered in milliseconds."""
+
+REPORT_SECONDS: Final = 0.25
+"""The time in which the member that was asked before is found to run or not, once another one is the master."""
 
 AGAIN_SECONDS: Final = 0.25
 """The pause before members are asked again if they are the master."""
@@ -142,9 +146,6 @@ class ManagementClient:
         """
         if self._master is None:
             self._master = self._find()
-            if self._master != self._reported:
-                self._report(f"{self._reported.url} is not the master: asking {self._master.url}, which is")
-                self._reported = self._master
         return self._master
 
     def _until_answered(self, ask: Callable[[ApiAddress], ApiAnswer], *, is_change: bool = False) -> Any:
@@ -174,7 +175,7 @@ class ManagementClient:
         raise _refused(answer)
 
     def _find(self) -> ApiAddress:
-        """Return the first member that says that it is the master."""
+        """Return the first member that says that it is the master; report it if it is another one than before."""
         found: queue.SimpleQueue[MemberCheck] = queue.SimpleQueue()
 
         def ask(member: ApiAddress) -> None:
@@ -182,17 +183,34 @@ class ManagementClient:
 
         for member in self.members:
             threading.Thread(target=ask, args=(member,), daemon=True).start()
-        checks: list[MemberCheck] = []
+        checks: dict[ApiAddress, MemberCheck] = {}
         for _ in self.members:
-            checks.append(found.get())
-            if checks[-1].is_master:
-                return checks[-1].address
-        words = "; ".join(each.text for each in sorted(checks, key=lambda each: self.members.index(each.address)))
-        if any(each.has_answered for each in checks):
+            each = found.get()
+            checks[each.address] = each
+            if each.is_master:
+                if each.address != self._reported:
+                    former = f"{self._reported.url} {self._former(found, checks)}"
+                    self._report(f"{former}: asking {each.address.url}, which is the master")
+                    self._reported = each.address
+                return each.address
+        words = "; ".join(checks[member].text for member in self.members)
+        if any(each.has_answered for each in checks.values()):
             if len(self.members) == 1:
                 raise MasterMissing(f"{words}: name the other members too, and the master is found")
             raise MasterMissing(f"there is no master now: {words}")
         raise MemberMissing(f"no member answers: {words}")
+
+    def _former(self, found: "queue.SimpleQueue[MemberCheck]", checks: dict[ApiAddress, MemberCheck]) -> str:
+        """Return the state of the member that was asked before."""
+        deadline = time.monotonic() + REPORT_SECONDS
+        with contextlib.suppress(queue.Empty):
+            while self._reported not in checks:
+                each = found.get(timeout=max(0.0, deadline - time.monotonic()))
+                checks[each.address] = each
+        former = checks.get(self._reported)
+        if former is None or former.is_master:
+            return "has not answered yet"
+        return "is not the master" if former.has_answered else "does not run, or cannot be reached"
 
 
 def check(member: ApiAddress, login: ApiLogin) -> MemberCheck:

@@ -86,7 +86,8 @@ def test_queues_finds_the_new_master_after_a_kill(tmp_path: Path) -> None:
         master.kill()
         found = run("queues", *urls, "--wait", "30s", "--json")
         assert (found.exit_code, json.loads(found.stdout)["items"][0]["size"]) == (0, 3)
-        assert f"{url_of(master)} is not the master: asking {url_of(standby)}, which is" in found.stderr
+        sentence = f"does not run, or cannot be reached: asking {url_of(standby)}, which is the master"
+        assert f"pybroker: {url_of(master)} {sentence}\n" in found.stderr
         assert done("purge", "ORDERS", "--store", pair.store, "--yes") == "purged 3 messages of ORDERS\n"
         standby.kill()
         assert run("queues", *urls).exit_code == 3

@@ -28,6 +28,7 @@ from pybroker.management_client.exchange import ApiExchange, ApiLogin
 from tests.unit.management.served import served
 from tests.unit.management.simulated import row
 
+SECONDS = 30.0
 METHODS = {"destinations": lambda _: [row("A", size=3)], "pause": lambda _: {}}
 
 
@@ -92,7 +93,19 @@ def test_the_master_is_found_among_members_and_reported() -> None:
         client.get("topics")
         assert client.master().url == master.url
         assert standby.asked("destinations") == []
-        assert reported == [f"{standby.url} is not the master: asking {master.url}, which is"]
+        assert reported == [f"{standby.url} is not the master: asking {master.url}, which is the master"]
+
+
+@pytest.mark.parametrize("has_port", [False, True])
+def test_a_member_that_does_not_run_is_not_called_a_standby(has_port: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose port is open has a process that hangs, or a proxy in front of it."""
+    monkeypatch.setattr(client_module, "REPORT_SECONDS", SECONDS if not has_port else 0.0)
+    reported: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent, served(METHODS) as master:
+        url = f"http://127.0.0.1:{silent.getsockname()[1] if has_port else 1}"
+        client_of(url, master.url, report=reported.append).get("queues")
+    state = "has not answered yet" if has_port else "does not run, or cannot be reached"
+    assert reported == [f"{url} {state}: asking {master.url}, which is the master"]
 
 
 def test_the_first_member_is_not_reported() -> None:
