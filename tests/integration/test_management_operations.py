@@ -196,7 +196,7 @@ def test_scheduled_messages(api: Api) -> None:
         ("POST", "/queues/ERRORS/remove", {"selectr": "n"}, 400, "there is no field 'selectr' here"),
         ("POST", "/queues/ERRORS/remove", [], 400, "the body is a JSON object"),
         ("POST", "/queues/ERRORS/move", {"target": "B"}, 400, "target is queue://NAME or topic://NAME"),
-        ("POST", "/queues/ERRORS/retry", {}, 409, "only possible on Dead Letter Queues"),
+        ("POST", "/queues/ERRORS/retry", {}, 409, "'ERRORS' is no dead letter queue"),
         ("POST", "/queues", {"name": ""}, 400, "name"),
         ("POST", "/queues", {}, 400, "name"),
         ("DELETE", "/connections/x", None, 404, "there is no connection 'x'"),

@@ -147,7 +147,10 @@ def test_messages_and_changes(start: Start) -> None:
     assert done("move", "ORDERS", "B", "--maximum", "2", "--yes", *url) == "moved 2 messages of ORDERS to queue://B\n"
     answer = json.loads(done("copy", "B", "C", "--dry-run", "--json", *url))
     assert (answer["affected"], answer["dry_run"]) == (2, True)
-    assert run("retry", "B", "--yes", *url).exit_code == 1
+    found = run("retry", "B", "--yes", *url)
+    assert found.exit_code == 1
+    assert found.stderr.startswith("pybroker: 'B' is no dead letter queue")
+    assert found.stderr.endswith(": use move, and name their target\n")
     assert done("pause", "ORDERS", *url) == "paused ORDERS\n"
     until(lambda: done("queues", *url), "paused")
     assert done("resume", "ORDERS", *url) == "resumed ORDERS\n"

@@ -255,7 +255,10 @@ class BrokerOperations:
         """Move messages of a dead letter queue to their original destinations; see the port."""
         source = self._queue(queue)
         if not self.is_dead_letter_queue(queue):
-            raise NotDeadLetterQueue("Retry of message is only possible on Dead Letter Queues!")  # ActiveMQ's text
+            raise NotDeadLetterQueue(
+                f"{queue.name!r} is no dead letter queue, so its messages have no place to go back to: "
+                "use move, and name their target"
+            )
         operation = self._new()
         selected = SelectedMessages(operation, source, selection, reads_all=True)
         transfer = MessageTransfer(

@@ -122,9 +122,9 @@ def test_an_origin_that_is_gone_keeps_its_letters_and_no_others(operator: Operat
     assert (operator.names(DLQ), operator.names()) == (["lost"], ["1"])
 
 
-def test_a_queue_for_no_dead_letters_is_refused_in_the_words_of_activemq(operator: Operator) -> None:
+def test_retry_of_a_queue_for_no_dead_letters_names_move(operator: Operator) -> None:
     operator.world.client().send("queue://Q", "1")
-    with pytest.raises(NotDeadLetterQueue, match=r"^Retry of message is only possible on Dead Letter Queues!$"):
+    with pytest.raises(NotDeadLetterQueue, match=r"^'Q' is no dead letter queue, .*: use move, and name their target$"):
         operator.retry(Q)
 
 
