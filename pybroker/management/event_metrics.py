@@ -11,9 +11,15 @@ from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.admin import DeadLetterCause
 
-_LOGIN_RESULTS: Final = {"ok": "login", "guest": "guest", "refused": "login refused"}
+_LOGIN_RESULTS: Final = {
+    "ok": "login",
+    "guest": "guest",
+    "refused": "login refused",
+    "throttled": audit.THROTTLED,
+}
 """The events of the audit log by result."""
 
 

@@ -290,7 +290,7 @@ class Logins(Authenticator, Generic[SourceT]):
 
     def _refuse_later(self, waiter: _Waiter, reason: str) -> None:
         """Refuse a login that is not verified: not at once, which would invite the next."""
-        self._call_later(THROTTLED_SECONDS, partial(_refuse, waiter, reason))
+        self._call_later(THROTTLED_SECONDS, partial(_refuse, waiter, reason, is_throttled=True))
 
 
 class FileThenDirectory(Authenticator):
@@ -320,7 +320,7 @@ def _lower_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS)
 
 
-def _refuse(waiter: _Waiter, reason: str) -> None:
+def _refuse(waiter: _Waiter, reason: str, *, is_throttled: bool = False) -> None:
     credentials, decided = waiter
-    audit.login_refused(credentials.user, credentials.address, reason)
+    audit.login_refused(credentials.user, credentials.address, reason, is_throttled=is_throttled)
     decided(credentials.refusal)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pybroker.security.throttle import USER_FAILURES
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import Disconnected, StompClient
 from tests.integration.test_management import OPTIONS, get, url_of, wait_for
@@ -80,4 +81,14 @@ def test_refused_logins_and_denied_acts_are_counted(start: Start, connect: Conne
         lambda text: value(text, 'pybroker_logins_total{result="ok"}') == 2,  # of the client, and of management
     )
     assert value(text, 'pybroker_logins_total{result="refused"}') == 1
+    assert value(text, 'pybroker_logins_total{result="throttled"}') == 0
     assert value(text, "pybroker_denied_total") == 1
+    for _ in range(USER_FAILURES + 1):
+        stranger = connect(broker.port, is_connected=False)
+        stranger.send("CONNECT", accept_version="1.2", host="h", login="eve", passcode="x")
+        assert stranger.read().command == "ERROR"
+    text = wait_for(
+        lambda: get(url, "/metrics", "mara:m")[1],
+        lambda text: value(text, 'pybroker_logins_total{result="throttled"}') == 1,
+    )
+    assert value(text, 'pybroker_logins_total{result="refused"}') == 1 + USER_FAILURES

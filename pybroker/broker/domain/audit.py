@@ -30,6 +30,9 @@ FIELDS: Final = "audit"
 COUNTS: Final = Counter[str]()
 """How often each event has happened, for metrics. Like its logger it is the process's, and no parameter."""
 
+THROTTLED: Final = "login throttled"
+"""The key of `COUNTS` for logins that are refused without a look at the password; their event is `login refused`."""
+
 _log = logging.getLogger(LOGGER)
 
 
@@ -43,9 +46,17 @@ def let_in(guest: str, address: str) -> None:
     _log.info("%s connected from %s without a login", shown(guest), address, extra=_fields("guest", guest, address))
 
 
-def login_refused(name: str | None, address: str, reason: str) -> None:
-    """Log that a login was refused; the reason is not told to the client."""
-    fields = _fields("login refused", name, address, reason=reason)
+def login_refused(name: str | None, address: str, reason: str, *, is_throttled: bool = False) -> None:
+    """Log that a login was refused; the reason is not told to the client.
+
+    Args:
+        name: the user that was given; None: none was.
+        address: the address of the client.
+        reason: why, for the operator.
+        is_throttled: True if the password was not looked at, since too many logins failed or wait.
+    """
+    counted_as = THROTTLED if is_throttled else None
+    fields = _fields("login refused", name, address, reason=reason, counted_as=counted_as)
     _log.info("login of %s from %s refused: %s", shown(name), address, reason, extra=fields)
 
 
@@ -107,10 +118,15 @@ def disconnected(user: str, address: str, reason: str) -> None:
 
 
 def _fields(
-    event: str, user: str | None, address: str, what: str | None = None, reason: str | None = None
+    event: str,
+    user: str | None,
+    address: str,
+    what: str | None = None,
+    reason: str | None = None,
+    counted_as: str | None = None,
 ) -> dict[str, dict[str, str | None]]:
-    """Count an event, and return the fields of its line."""
-    COUNTS[event] += 1
+    """Count an event, under its own name or another one, and return the fields of its line."""
+    COUNTS[counted_as or event] += 1
     name = None if user is None else user[:NAME_SHOWN_MAX]
     fields: dict[str, str | None] = {"event": event, "user": name, "address": address}
     if what is not None:

@@ -37,7 +37,7 @@ MASTER: dict[str, Any] = {
     "totals": TOTALS,
     "removed": {"enqueued": 10, "dequeued": 7},
     "usage": {"storeUsage": 30, "storeLimit": 40, "tempUsage": 1, "tempLimit": 0},
-    "audit": {"login": 8, "login refused": 2, "operated": 1},
+    "audit": {"login": 8, "login refused": 2, "login throttled": 3, "operated": 1},
     "disk_reserve": 32,
     "journal": {
         "files": 3,
@@ -114,6 +114,7 @@ def test_what_happens_is_counted() -> None:
     assert 'pybroker_logins_total{result="ok"} 8.0' in text
     assert 'pybroker_logins_total{result="guest"} 0.0' in text
     assert 'pybroker_logins_total{result="refused"} 2.0' in text
+    assert 'pybroker_logins_total{result="throttled"} 3.0' in text
     found = samples(text)
     expected = {
         "pybroker_redeliveries_total": 5,

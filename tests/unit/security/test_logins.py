@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.domain import audit
 from pybroker.broker.domain.security import Credentials, NotAuthenticated, User
 from pybroker.security import hashes, logins
 from pybroker.security.accounts import Account, Accounts, Refusal
@@ -191,6 +192,19 @@ def test_a_user_that_failed_often_at_an_address_is_refused_unverified_after_a_se
     assert isinstance(desk.outcomes.pop(), NotAuthenticated)
     assert len(desk.verified) == USER_FAILURES
     assert desk.outcome_of("u", "right", "10.0.0.2") == User("u", frozenset("g")), "not locked out elsewhere"
+
+
+def test_a_throttled_login_is_counted_apart_from_refused_ones(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "pybroker.audit")
+    before = audit.COUNTS.copy()
+    for _ in range(USER_FAILURES):
+        desk.outcome_of("u", "wrong")
+    desk.log_in("u", "right")
+    desk.timers[0][1]()
+    assert audit.COUNTS - before == {"login refused": USER_FAILURES, audit.THROTTLED: 1}
+    fields = getattr(caplog.records[-1], audit.FIELDS)
+    reason = "too many failed logins of this user at this address"
+    assert (fields["event"], fields["reason"]) == ("login refused", reason)
 
 
 def test_guesses_that_come_at_a_time_are_throttled_as_well(desk: Desk) -> None:
