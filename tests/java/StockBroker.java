@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -22,6 +23,7 @@ import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.SubscriptionRecoveryPolicy;
 import org.apache.activemq.broker.util.TimeStampingBrokerPlugin;
 import org.apache.activemq.filter.DestinationMapEntry;
+import org.apache.activemq.plugin.ForcePersistencyModeBrokerPlugin;
 import org.apache.activemq.plugin.StatisticsBrokerPlugin;
 import org.apache.activemq.security.AuthenticationUser;
 import org.apache.activemq.security.AuthorizationEntry;
@@ -54,6 +56,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * with TLS, and by password without. "ssl=OPENWIRE-PORT:STOMP-PORT:want|need:DIRECTORY" opens listeners with TLS, with
  * server.p12 and trust.p12 of that directory.
  * "timeStamping=ZERO-EXPIRATION-OVERRIDE:TTL-CEILING:FUTURE-ONLY" has messages stamped with the broker's time.
+ * "forcePersistency=true|false" makes every message persistent, or none.
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
  */
@@ -71,10 +74,13 @@ public final class StockBroker {
     private static final String JMX = "useJmx";
     private static final String PRINCIPAL = "useAuthenticatedPrincipal";
     private static final String TIME_STAMPING = "timeStamping=";
+    private static final String PERSISTENCY = "forcePersistency=";
     private static final List<String> NO_POLICIES = List.of(
-            LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING);
+            LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY);
 
     public static void main(String[] arguments) throws Exception {
+        PrintStream output = System.out;
+        System.setOut(System.err);  // a plugin prints a number
         File directory = new File(arguments[0]);
         var broker = new BrokerService();
         broker.setBrokerName("stock");
@@ -99,13 +105,13 @@ public final class StockBroker {
         }
         broker.start();
         broker.waitUntilStarted();
-        System.out.println("listening");
-        System.out.flush();
+        output.println("listening");
+        output.flush();
         var input = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = input.readLine()) != null; ) {
             if (line.equals("mbeans")) {
-                System.out.println(Json.write(mbeans()));
-                System.out.flush();
+                output.println(Json.write(mbeans()));
+                output.flush();
             }
         }
         broker.stop();
@@ -167,6 +173,11 @@ public final class StockBroker {
         for (String text : texts) {
             if (text.startsWith(TIME_STAMPING)) {
                 plugins.add(timeStamping(text.substring(TIME_STAMPING.length()).split(":")));
+            }
+            if (text.startsWith(PERSISTENCY)) {
+                var plugin = new ForcePersistencyModeBrokerPlugin();
+                plugin.setPersistenceFlag(Boolean.parseBoolean(text.substring(PERSISTENCY.length())));
+                plugins.add(plugin);
             }
         }
         plugins.add(new StatisticsBrokerPlugin());

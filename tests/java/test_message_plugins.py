@@ -20,10 +20,14 @@ HOUR = 3_600_000
 
 INSTALLATIONS = {
     "limited": (
+        'force_persistency_mode = "persistent"\n'
         'time_stamping = { zero_expiration_override = "1min", ttl_ceiling = "30s" }\n',
-        ["timeStamping=60000:30000:false"],
+        ["timeStamping=60000:30000:false", "forcePersistency=true"],
     ),
-    "future only": ("time_stamping = { future_only = true }\n", ["timeStamping=0:0:true"]),
+    "future only": (
+        'force_persistency_mode = "non_persistent"\ntime_stamping = { future_only = true }\n',
+        ["timeStamping=0:0:true", "forcePersistency=false"],
+    ),
 }
 """The settings of pybroker, and the plugins of `StockBroker`."""
 
@@ -89,3 +93,12 @@ def test_times_of_a_message(port: int, installation: str, case: str) -> None:
     found, expires = int(headers["timestamp"]), int(headers["expires"])
     stamp = "as sent" if found == timestamp else "now" if sent_at <= found <= sent_at + 60_000 else str(found)
     assert (stamp, expires - found if expires else 0) == EXPECTED[installation][case]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_delivery_mode_of_a_message(port: int, installation: str, persistent: bool) -> None:
+    place = f"/queue/plugins.mode.{persistent}"
+    with closing(StompClient(port)) as client:
+        client.send("SUBSCRIBE", id="1", destination=place)
+        client.send("SEND", b"m", destination=place, **({"persistent": "true"} if persistent else {}))
+        assert client.read().headers.get("persistent") == ("true" if installation == "limited" else None)

@@ -5,13 +5,16 @@ They are settings of `Config` like all others. The readers of tables are importe
 
 from typing import TYPE_CHECKING, Any
 
-from pybroker.broker.app.setting import Read, declared
+from pybroker.broker.app.setting import Read, choice, declared
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.core.arrival_rules import TimeStamping
 
 MESSAGE_TABLES = ("time_stamping",)
 """Those of these settings that are tables."""
+
+PERSISTENCY = {"persistent": True, "non_persistent": False}
+"""The values of `force_persistency_mode`."""
 
 
 def _table(name: str) -> Read:
@@ -32,4 +35,10 @@ class MessageSettings:
         _table("time_stamping"),
         None,
         description="Give each message the broker's time, for clients whose clocks are wrong.",
+    )
+    force_persistency_mode: str | None = declared(
+        choice(*PERSISTENCY),
+        None,
+        description="The delivery mode of all messages that clients send, whatever they say, as with ActiveMQ's "
+        "`forcePersistencyModeBrokerPlugin`: `persistent`, or `non_persistent`, which loses them when the broker ends.",
     )

@@ -1,14 +1,15 @@
 """What the broker's settings change in a message that a client sends, before all else: ActiveMQ's plugins for that.
 
-| rule           | ActiveMQ                   | what it changes                     |
-|----------------|----------------------------|-------------------------------------|
-| populates_user | `populateJMSXUserID`       | the user who has sent it            |
-| time_stamping  | `timeStampingBrokerPlugin` | when it was sent, and its expiration |
+| rule           | ActiveMQ                           | what it changes                      |
+|----------------|------------------------------------|--------------------------------------|
+| populates_user | `populateJMSXUserID`               | the user who has sent it             |
+| time_stamping  | `timeStampingBrokerPlugin`         | when it was sent, and its expiration |
+| persistency    | `forcePersistencyModeBrokerPlugin` | its delivery mode                    |
 
 What the broker itself sends is not changed: dead letters, advisories, the messages of jobs, what operators move. The
 message of a job was changed when its client sent it.
 
-Source: ActiveMQ 5.17, `TimeStampingBrokerPlugin`, `UserIDBroker`.
+Source: ActiveMQ 5.17, `TimeStampingBrokerPlugin`, `ForcePersistencyModeBroker`, `UserIDBroker`.
 """
 
 from dataclasses import dataclass
@@ -66,15 +67,17 @@ class ArrivalRules:
     Attributes:
         populates_user: write the name of the user who sends a message into it.
         time_stamping: the times of each message; None: its client's.
+        persistency: True: every message is persistent; False: none is; None: as its client says.
     """
 
     populates_user: bool = False
     time_stamping: TimeStamping | None = None
+    persistency: bool | None = None
 
     @property
     def change_something(self) -> bool:
         """True if any rule is set."""
-        return self.populates_user or self.time_stamping is not None
+        return self != ArrivalRules()
 
     def apply(self, message: Message, user: str, now: int) -> Message:
         """Return a message as the rules want it.
@@ -91,6 +94,8 @@ class ArrivalRules:
         try:
             if self.time_stamping is not None:
                 message = _stamped(message, self.time_stamping, now)
+            if self.persistency not in (None, message.persistent):
+                message = DeliveryHeaders(message).replaced(persistent=self.persistency)
             return with_user(message, user) if self.populates_user else message
         except MalformedData as error:
             raise RequestError(f"{message.message_id} does not decode: {error}") from error

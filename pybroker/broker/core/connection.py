@@ -207,6 +207,12 @@ class BrokerConnection(Owner):
         rights.last_written = destination
         return True
 
+    @property
+    def persistency(self) -> bool | None:
+        """True if every message sent becomes persistent, False if none is; None: each is as its client says."""
+        rules = self._host.arrival_rules
+        return None if rules is None else rules.persistency
+
     def _is_ignored(self, destination: Destination) -> bool:
         """Return True if messages are taken without effect: under rules the broker alone publishes advisories."""
         return (

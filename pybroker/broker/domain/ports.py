@@ -556,6 +556,11 @@ class ConnectionPort(Protocol):
     client_id: str
 
     @property
+    def persistency(self) -> bool | None:
+        """True if every message sent becomes persistent, False if none is; None: each is as its client says."""
+        ...
+
+    @property
     def is_administrator(self) -> bool:
         """True if the user has the right `admin` to all queues, or there are no rules."""
         ...

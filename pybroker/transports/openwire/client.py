@@ -175,6 +175,7 @@ class OpenWireClient:
         self._peer = peer
         self._may_repeat = reconnected or is_bridge or peer.wire.version < _RECONNECT_VERSION
         self._connection_id = connection.connection_id
+        self._persistency = connection.persistency
         self._is_bridge = is_bridge
         self._reconnected = reconnected
         self._restored = RestoredTransactions(reconnected=reconnected)
@@ -302,11 +303,12 @@ class OpenWireClient:
         producer = self._producers.get(producer_id)
         if message.payload_size > PAYLOAD_SIZE_UNCHECKED:
             check_properties(message)
+        is_persistent = message.persistent if self._persistency is None else self._persistency
         if producer is None:
             raise WrongState(f"Cannot send message to a producer that has not been registered: {producer_id}")
         if (
             (producer.last_sequence >= sequence or producer.last_scheduled >= sequence)
-            and message.persistent
+            and is_persistent
             and transaction is None
             and self._is_stored(producer, message, sequence)
         ):
@@ -318,7 +320,7 @@ class OpenWireClient:
             if self._restored.open and transaction is not None:
                 self._restored.sent(transaction, producer_id.session_id, command_id)
         if response_required:
-            if message.persistent and transaction is None:
+            if is_persistent and transaction is None:
                 self._due.append(command_id)
             else:
                 self._when_accepted(partial(self._peer.respond, (command_id,)))

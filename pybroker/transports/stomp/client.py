@@ -86,6 +86,7 @@ class StompClient:
         """
         self._in_thread = in_thread
         self._connection = connection
+        self._persistency = connection.persistency
         self._version = version
         self._escape = ESCAPERS[version]
         self._limits = limits
@@ -180,7 +181,7 @@ class StompClient:
             self._outbox.fill(slot, b"")
             slot = None
         respond = partial(self._receipt, receipt, slot)
-        if message.persistent:
+        if message.persistent if self._persistency is None else self._persistency:
             when = self._connection.when_confirmed if transaction is None else self._connection.when_durable
             respond = partial(when, respond)
         self._connection.when_accepted(respond)

@@ -448,6 +448,8 @@ def test_no_attribute_is_among_those_not_served(table: Table[Any]) -> None:
             ),
         ),
         ("populate_jmsx_user_id = true", ArrivalRules(populates_user=True)),
+        ('force_persistency_mode = "persistent"', ArrivalRules(persistency=True)),
+        ('force_persistency_mode = "non_persistent"', ArrivalRules(persistency=False)),
     ],
 )
 def test_settings_change_messages(text: str, expected: ArrivalRules | None) -> None:
@@ -459,6 +461,7 @@ def test_settings_change_messages(text: str, expected: ArrivalRules | None) -> N
     [
         ('[time_stamping]\nttlCeiling = "1s"', "did you mean ttl_ceiling?"),
         ("[time_stamping]\nttl_ceiling = -1", "time_stamping: ttl_ceiling: -1 is not a duration"),
+        ("force_persistency_mode = true", "force_persistency_mode: it must be 'persistent' or 'non_persistent'"),
         ("time_stamping = 5", "time_stamping: 5 is not a table"),
     ],
 )

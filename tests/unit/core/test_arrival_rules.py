@@ -1,5 +1,6 @@
-"""What the settings change in messages that clients send: the times, whatever else a message has."""
+"""What the settings change in messages that clients send: times and delivery mode, whatever else a message has."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.core.arrival_rules import ArrivalRules, TimeStamping
+from pybroker.broker.core.policy import SharedDeadLetterStrategy
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
@@ -156,3 +158,31 @@ def test_message_that_does_not_decode_is_refused(world: World) -> None:
     message.data = message.data[:60]
     with pytest.raises(RequestError, match="does not decode"):
         world.client().connection.send(message)
+
+
+@pytest.mark.parametrize("as_sent", [True, False])
+@pytest.mark.parametrize("persistency", [None, True, False])
+def test_all_messages_have_one_delivery_mode(world: World, persistency: bool | None, as_sent: bool) -> None:
+    world.broker.arrival_rules = ArrivalRules(persistency=persistency, populates_user=True)
+    client = world.client()
+    transaction = client.connection.begin()
+    client.send("queue://A", "1", persistent=as_sent)
+    client.connection.send(make_message("2", "queue://A", persistent=as_sent), transaction)
+    client.connection.commit(transaction)
+    inbox = client.subscribe("queue://A")
+    expected = as_sent if persistency is None else persistency
+    assert [(each.persistent, view(each).persistent) for each in inbox.messages.values()] == [(expected, expected)] * 2
+    world.start()
+    assert world.client().subscribe("queue://A").ids == (["1", "2"] if expected else [])
+    assert client.connection.persistency is persistency
+
+
+def test_dead_letters_stay_persistent(make_world: Callable[..., World]) -> None:
+    world = make_world(dead_letter_strategy=SharedDeadLetterStrategy(process_non_persistent=True))
+    world.broker.arrival_rules = ArrivalRules(persistency=False)
+    client = world.client()
+    client.send("queue://A", "m", expiration=world.now_ms + 1)
+    world.now_ms += 2
+    world.broker.remove_expired()
+    (letter,) = client.subscribe("queue://ActiveMQ.DLQ").messages.values()
+    assert letter.persistent

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.core.arrival_rules import ArrivalRules
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
 from pybroker.broker.domain.openwire.commands import (
@@ -78,6 +79,23 @@ def test_non_persistent_messages_are_answered_at_once() -> None:
     client.receive()
     message = client.message(ORDERS, persistent=False)
     assert [type(each) for each in client.request(message)] == [Response]
+
+
+@pytest.mark.parametrize("as_sent", [True, False])
+@pytest.mark.parametrize("forced", [True, False])
+def test_answers_follow_the_forced_delivery_mode(forced: bool, as_sent: bool) -> None:
+    store = SlowStore()
+    world = World(store)
+    world.broker.arrival_rules = ArrivalRules(persistency=forced)
+    client = world.new_client()
+    client.receive()
+    client.request(*_connecting(client))
+    store.sync()
+    client.receive()
+    message = client.message(ORDERS, persistent=as_sent)
+    assert [type(each) for each in client.request(message)] == ([] if forced else [Response])
+    store.sync()
+    assert [type(each) for each in client.receive()] == ([Response] if forced else [])
 
 
 def _connecting(client: OpenWireClient) -> list[DataStructure]:

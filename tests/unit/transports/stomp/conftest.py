@@ -172,6 +172,7 @@ class FakeConnection:
     connection_id: str
     client_id: str
     throttle: Throttle
+    persistency: bool | None = None
     consumers: list[FakeConsumer] = field(default_factory=list)
     transactions: dict[Any, Any] = field(default_factory=dict)
     begun: int = 0
@@ -296,6 +297,7 @@ class FakeBroker:
         self.acknowledged: list[str] = []
         self.rejected: list[tuple[str, str]] = []
         self.disk_is_slow = self.is_working = False
+        self.persistency: bool | None = None
         self.waiting: list[Callable[[], None]] = []
         self.next_sequence = itertools.count(1).__next__
 
@@ -304,7 +306,7 @@ class FakeBroker:
             raise InvalidClientId(f"Broker: fake - Client: {client_id} already connected")
         if client_id == "one too many":
             raise ResourceLimit("User u has 2 connections already: close some, or raise connections_per_user")
-        connection = FakeConnection(self, connection_id, client_id, throttle)
+        connection = FakeConnection(self, connection_id, client_id, throttle, self.persistency)
         self.connections.append(connection)
         return connection
 

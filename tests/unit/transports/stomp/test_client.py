@@ -63,6 +63,18 @@ def test_receipt_for_what_must_last_waits_for_the_disk(connect: Any, broker: Any
     assert peer.receive() == ([RECEIPT] if waits else [])
 
 
+@pytest.mark.parametrize("header", ["", "persistent:true\n"])
+@pytest.mark.parametrize("forced", [True, False])
+def test_receipt_follows_the_forced_delivery_mode(connect: Any, broker: Any, forced: bool, header: str) -> None:
+    broker.persistency = forced
+    peer = connect()
+    broker.disk_is_slow = True
+    answers = peer.send(f"SEND\ndestination:/queue/q\n{header}receipt:r\n\n^")
+    assert answers == ([] if forced else [RECEIPT])
+    broker.sync()
+    assert peer.receive() == ([RECEIPT] if forced else [])
+
+
 @pytest.mark.parametrize("frame", ["UNSUBSCRIBE\nid:1\n", "ABORT\ntransaction:t\n"])
 def test_receipt_for_what_takes_many_turns_waits_for_its_end(connect: Any, broker: Any, frame: str) -> None:
     peer = connect()
