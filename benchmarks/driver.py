@@ -99,15 +99,36 @@ class BrokerProcess:
         assert match is not None, "Linux shows it for every process"
         return int(match[1]) << 10
 
+    @property
+    def is_running(self) -> bool:
+        """False once it has ended."""
+        return self._process.poll() is None
+
+    def log_text(self) -> str:
+        """Return its log so far."""
+        return self._log.read_text()
+
     def kill(self) -> None:
         """End it by kill -9."""
-        self._process.send_signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         self._process.wait()
 
-    def _wait_for(self, pattern: re.Pattern[str]) -> re.Match[str]:
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def wait_until_ended(self) -> int:
+        """Wait until it has ended; return its exit code. Raises `subprocess.TimeoutExpired`."""
+        return self._process.wait(PATIENCE_SECONDS)
+
+    def wait_until_logged(self, pattern: str, *, after: int = 0) -> None:
+        """Wait until a line matches that comes after so many characters of the log."""
+        self._wait_for(re.compile(pattern), after)
+
+    def _wait_for(self, pattern: re.Pattern[str], after: int = 0) -> re.Match[str]:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
-            if match := pattern.search(self._log.read_text()):
+            if match := pattern.search(self._log.read_text(), after):
                 return match
             time.sleep(0.005)
         raise RuntimeError(f"{self.name} never logged {pattern.pattern!r}; its log:\n{self._log.read_text()}")

@@ -142,7 +142,7 @@ def _file_system(directory: Path) -> str:
 
 def _main_module() -> str:
     specification = sys.modules["__main__"].__spec__
-    return specification.name if specification is not None else Path(sys.argv[0]).stem
+    return specification.name.removesuffix(".__main__") if specification is not None else Path(sys.argv[0]).stem
 
 
 def _rounded(cell: Cell) -> Cell:
