@@ -92,9 +92,27 @@ class AlarmLog(threading.Thread):
         self._texts: dict[tuple[str, str], str] = {}
         self._prometheus = prometheus
         self._ends = threading.Event()
+        self._error: Exception | None = None
 
     def run(self) -> None:
         """Record until `close`."""
+        try:
+            self._record()
+        except Exception as error:
+            self._error = error  # raised again by `close`
+
+    def close(self) -> None:
+        """End it. Raises `RuntimeError` if Prometheus did not answer."""
+        self._ends.set()
+        self.join()
+        if self._error is not None:
+            raise RuntimeError("the alerts were not recorded to the end") from self._error
+
+    def text(self, episode: Episode) -> str:
+        """Return the last summary that an alert had."""
+        return self._texts.get((episode.alert, episode.instance), "")
+
+    def _record(self) -> None:
         while not self._ends.wait(_LOOK_SECONDS):
             for each in self._prometheus.ask("alerts")["alerts"]:
                 labels, now = each["labels"], time.time()
@@ -104,15 +122,6 @@ class AlarmLog(threading.Thread):
                 self._texts[key] = each["annotations"]["summary"]
                 if labels["alertname"] == "PybrokerFailovers":
                     self.claims.append((now, float(each["value"])))
-
-    def close(self) -> None:
-        """End it."""
-        self._ends.set()
-        self.join()
-
-    def text(self, episode: Episode) -> str:
-        """Return the last summary that an alert had."""
-        return self._texts.get((episode.alert, episode.instance), "")
 
 
 class Run:

@@ -18,6 +18,7 @@ SHARED = {
     "growth",
     "in_process",
     "journal_generator",
+    "prometheus",
 }
 SCRIPTS = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED)
 
