@@ -57,6 +57,10 @@ class MemberCheck(NamedTuple):
     has_answered: bool
 
 
+_MAY_BE_STANDBY: Final = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.CONFLICT)
+"""The statuses with which a member refuses what only a master does; a master too has reasons for them."""
+
+
 class ManagementClient:
     """The client of a pair."""
 
@@ -170,7 +174,7 @@ class ManagementClient:
         answer = ask(master)
         if answer.status == HTTPStatus.OK:
             return answer.value
-        if answer.status == HTTPStatus.SERVICE_UNAVAILABLE and not check(master, self._login).is_master:
+        if answer.status in _MAY_BE_STANDBY and not check(master, self._login).is_master:
             raise MasterMissing(f"{master.url}: {answer.error}")
         raise _refused(answer)
 

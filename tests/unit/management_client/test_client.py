@@ -139,6 +139,24 @@ def test_a_new_master_is_found_at_once_after_the_former_is_killed() -> None:
         assert client.master().url != former.url
 
 
+def test_a_member_that_has_become_a_standby_is_not_told_to_step_down_again() -> None:
+    asked = [b'HTTP/1.0 409 Conflict\r\nContent-Type: application/json\r\n\r\n{"error": "this member is no master"}']
+    checks = [b"HTTP/1.0 503 Service Unavailable\r\n\r\nstandby\n"] * 2
+    checks.append(b"HTTP/1.0 200 OK\r\n\r\nmaster\n")
+    asked.append(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}")
+
+    def answer(connection: socket.socket, _: str) -> None:
+        connection.sendall(asked.pop())
+
+    with raw_server(answer, checks) as former, served(METHODS) as new:
+        members = [ApiAddress.of(former)]
+        client = ManagementClient(members, ApiLogin())
+        assert client.get("ha") == {}
+        members.append(ApiAddress.of(new.url))
+        assert client.change("POST", "queues", "A", "pause") == {}
+        assert client.master().url == new.url
+
+
 def test_a_master_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "AGAIN_SECONDS", 0.01)
     refusals = [b"HTTP/1.0 503 Service Unavailable\r\n\r\nstandby\n"] * 2
