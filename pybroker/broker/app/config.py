@@ -15,7 +15,6 @@ from pybroker.broker.app.management_roles import ROLES, ManagementRoles
 from pybroker.broker.app.message_settings import MESSAGE_TABLES, MessageSettings
 from pybroker.broker.app.setting import (
     ListenAddress,
-    Read,
     Setting,
     address,
     broker_name,
@@ -47,34 +46,22 @@ from pybroker.security.jasypt import ALGORITHMS
 from pybroker.security.networks import Networks
 
 if TYPE_CHECKING:  # imported when a file has tables
-    from pybroker.broker.app.policies import Policy
-    from pybroker.broker.core.virtual import CompositeDestination, MirroredQueues, VirtualTopic
     from pybroker.security.ldap_settings import LdapSettings
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
 
-TABLES = (
-    "policies",
-    "virtual_topics",
-    "composite_queues",
-    "composite_topics",
-    "mirrored_queues",
-    "ldap",
-    "management_roles",
-    *MESSAGE_TABLES,
-)
+TABLES = (*MESSAGE_TABLES, "ldap", "management_roles")
 """The settings that are TOML tables, and neither flags nor variables."""
 
 
-def _tables(name: str) -> Read:
-    """Return the reader of a setting that is made of tables, which is imported with the core when it is needed."""
+_PURGE_SECONDS_MIN = 0.1
 
-    def read(value: object) -> Any:
-        from pybroker.broker.app import directory, policies, virtual
 
-        return {"policies": policies.read_policies, "ldap": directory.LDAP.read, **virtual.READERS}[name](value)
+def _ldap(value: object) -> Any:
+    """Read the table `ldap`, with a module that is imported when it is needed."""
+    from pybroker.broker.app import directory
 
-    return read
+    return directory.LDAP.read(value)
 
 
 class Config(MessageSettings):
@@ -466,28 +453,13 @@ class Config(MessageSettings):
         most=86400,
         description="How often destinations without consumers are searched for expired messages.",
     )
-    policies: "tuple[Policy, ...]" = declared(_tables("policies"), (), description="Rules per destination or wildcard.")
     ldap: "LdapSettings | None" = declared(
-        _tables("ldap"), None, description="The LDAP directory that has users and groups: see [logins](security.md)."
+        _ldap, None, description="The LDAP directory that has users and groups: see [logins](security.md)."
     )
     management_roles: ManagementRoles | None = declared(
         ROLES.read,
         None,
         description="The groups whose users may use management, by role: see [management](management.md#roles).",
-    )
-    virtual_topics: "tuple[VirtualTopic, ...] | None" = declared(
-        _tables("virtual_topics"),
-        None,
-        description="Topics whose messages are copied to the queues of their consumers.",
-    )
-    composite_queues: "tuple[CompositeDestination, ...]" = declared(
-        _tables("composite_queues"), (), description="Queues that stand for other destinations."
-    )
-    composite_topics: "tuple[CompositeDestination, ...]" = declared(
-        _tables("composite_topics"), (), description="Topics that stand for other destinations."
-    )
-    mirrored_queues: "MirroredQueues | None" = declared(
-        _tables("mirrored_queues"), None, description="Topics that get a copy of every queue's messages."
     )
     memory_limit: int = declared(
         size,
@@ -600,6 +572,8 @@ class Config(MessageSettings):
             raise ValueError("journal_batch_max must not be larger than journal_file_max")
         if self.store_limit and self.store_limit < 2 * self.journal_file_max:
             raise ValueError("store_limit must be 0, or at least twice journal_file_max: whole files are removed")
+        if 0 < self.purge_interval < _PURGE_SECONDS_MIN:
+            raise ValueError("destination_purge_interval must be 0, or at least 100ms: it looks at all destinations")
         if self.connections_reserved is not None and self.connections_reserved >= self.connections_max:
             raise ValueError("connections_reserved must be less than connections_max: a client begins without a login")
         if self.connections_per_user and not self.has_users:
@@ -624,6 +598,12 @@ class Config(MessageSettings):
             raise ValueError("certificate_users_file goes with tls_client_ca, which vouches for the certificates")
         if self.certificate_users_file is None and self.certificate_groups_file is not None:
             raise ValueError("certificate_groups_file goes with a certificate_users_file")
+
+    @property
+    def purge_interval(self) -> float:
+        """Seconds between sweeps for destinations that nothing uses; 0: there are none."""
+        given = self.destination_purge_interval
+        return self.expire_interval if given is None else given
 
     @property
     def has_users(self) -> bool:
@@ -707,7 +687,7 @@ class Config(MessageSettings):
 SETTINGS = {
     name: each for kind in (Config, MessageSettings) for name, each in vars(kind).items() if isinstance(each, Setting)
 }
-"""All settings by name, in the order of their declarations; those of messages are the last."""
+"""All settings by name, in the order of their declarations; those about messages and destinations are the last."""
 
 
 def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Config:

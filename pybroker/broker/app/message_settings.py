@@ -1,16 +1,27 @@
-"""The settings that change what happens to every message, which ActiveMQ has as plugins of the broker.
+"""The settings about destinations, and those that change what happens to every message.
 
-They are settings of `Config` like all others. The readers of tables are imported with the core when one is needed.
+ActiveMQ has them as policies, as interceptors of destinations, and as plugins of the broker. They are settings of
+`Config` like all others. The readers of tables are imported, with the core, when one is needed.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from pybroker.broker.app.setting import Read, choice, declared
+from pybroker.broker.app.units import parse_duration as duration
 
 if TYPE_CHECKING:  # imported when a file has tables
+    from pybroker.broker.app.policies import Policy
     from pybroker.broker.core.arrival_rules import TimeStamping
+    from pybroker.broker.core.virtual import CompositeDestination, MirroredQueues, VirtualTopic
 
-MESSAGE_TABLES = ("time_stamping",)
+MESSAGE_TABLES = (
+    "policies",
+    "virtual_topics",
+    "composite_queues",
+    "composite_topics",
+    "mirrored_queues",
+    "time_stamping",
+)
 """Those of these settings that are tables."""
 
 PERSISTENCY = {"persistent": True, "non_persistent": False}
@@ -21,9 +32,9 @@ def _table(name: str) -> Read:
     """Return the reader of a table."""
 
     def read(value: object) -> Any:
-        from pybroker.broker.app import message_tables
+        from pybroker.broker.app import message_tables, policies, virtual
 
-        return message_tables.READERS[name](value)
+        return {"policies": policies.read_policies, **virtual.READERS, **message_tables.READERS}[name](value)
 
     return read
 
@@ -31,6 +42,30 @@ def _table(name: str) -> Read:
 class MessageSettings:
     """The settings."""
 
+    destination_purge_interval: float | None = declared(
+        duration,
+        None,
+        least=0,
+        most=86400,
+        description="How often destinations are looked for that nothing uses (see the policies' "
+        "`gc_inactive_destinations`), as ActiveMQ's `schedulePeriodForDestinationPurge`; by default `expire_interval`; "
+        "`0`: only when there are nearly `destinations_max`.",
+    )
+    policies: "tuple[Policy, ...]" = declared(_table("policies"), (), description="Rules per destination or wildcard.")
+    virtual_topics: "tuple[VirtualTopic, ...] | None" = declared(
+        _table("virtual_topics"),
+        None,
+        description="Topics whose messages are copied to the queues of their consumers.",
+    )
+    composite_queues: "tuple[CompositeDestination, ...]" = declared(
+        _table("composite_queues"), (), description="Queues that stand for other destinations."
+    )
+    composite_topics: "tuple[CompositeDestination, ...]" = declared(
+        _table("composite_topics"), (), description="Topics that stand for other destinations."
+    )
+    mirrored_queues: "MirroredQueues | None" = declared(
+        _table("mirrored_queues"), None, description="Topics that get a copy of every queue's messages."
+    )
     time_stamping: "TimeStamping | None" = declared(
         _table("time_stamping"),
         None,

@@ -424,11 +424,12 @@ class Node:
             self._every(config.lock_check, self._check_lock),
             self._every(config.expire_interval, term.broker.remove_expired),
             self._every(config.expire_interval, term.broker.resume_stalled),
-            self._every(config.expire_interval, term.broker.remove_inactive_destinations),
             self._every(_REPORT_SECONDS, term.broker.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
             term.server.turn.watch(),
         ]
+        if config.purge_interval:
+            tasks.append(self._every(config.purge_interval, term.broker.remove_inactive_destinations))
         if self._has_stood_by and config.is_in_directory:
             tasks.append(asyncio.to_thread(schedulers.warn, config))  # an ActiveMQ may have been the last master
         if term.jobs is not None:

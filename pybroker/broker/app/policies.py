@@ -176,7 +176,6 @@ _NOT_SERVED = frozenset(
         "enable_audit",
         "expire_messages_period",
         "gc_with_network_consumers",
-        "inactive_timout_before_gc",
         "lazy_dispatch",
         "max_audit_depth",
         "max_browse_page_size",

@@ -99,6 +99,7 @@ def test_other_listeners_are_off_without_a_port():
         ({"store": "redis://x"}, "--store: redis:// is not a store of this version"),
         ({"store": ""}, "--store: write a directory"),
         ({"max_redeliveries": "-2"}, "--max-redeliveries: it must be at least -1 and at most 1000000; given was '-2'"),
+        ({"destination_purge_interval": "50ms"}, "destination_purge_interval must be 0, or at least 100ms"),
         ({"journal_batch_max": "2mb", "journal_file_max": "1mb"}, "journal_batch_max must not be larger"),
     ],
 )
@@ -224,3 +225,9 @@ def test_refused_clients_may_be_guests_only_where_guests_may_be(settings):
     with pytest.raises(ConfigError, match="anonymous_if_refused goes with"):
         Config(anonymous_if_refused=True, **settings)
     assert Config(anonymous_if_refused=True, users_file="u.toml", anonymous="loopback").anonymous_if_refused
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 7.0), ({"destination_purge_interval": 0}, 0.0)])
+def test_unused_destinations_are_looked_for_at_the_interval(given: dict[str, object], expected: float) -> None:
+    assert Config(expire_interval="7s", **given).purge_interval == expected
+    assert Config(expire_interval="7s", destination_purge_interval="2min").purge_interval == 120

@@ -14,6 +14,7 @@ from pybroker.broker.app import node as node_module
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.ha_events import HaEvent, HaEventKind
 from pybroker.broker.app.node import Node
+from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.role import Role
 from pybroker.locks.memory import LockRegistry, MemoryLock
@@ -138,6 +139,20 @@ def test_member_waits_while_another_holds_the_lock(live, registry, member):
         member.node.stop()
 
     assert live(member, scenario) is None
+
+
+def test_unused_destinations_go_at_their_interval(live, registry, monkeypatch):
+    """Without waiting for the interval of expired messages, which is half a minute."""
+    swept = threading.Event()
+    monkeypatch.setattr(BrokerCore, "remove_inactive_destinations", lambda broker: swept.set())
+    member = Member(destination_purge_interval="100ms")
+
+    async def scenario() -> None:
+        await asyncio.to_thread(swept.wait, SECONDS)
+        member.node.stop()
+
+    assert live(member, scenario) is None
+    assert swept.is_set()
 
 
 def test_a_standby_stops_at_once(live, registry, member):

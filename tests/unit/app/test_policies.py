@@ -199,6 +199,10 @@ def test_entry_without_destination_is_the_default_only() -> None:
             'dead_letter_strategy = { type = "shared", expiration = [1] }',
             r"dead_letter_strategy.shared.expiration: \[1\] is not a duration",
         ),
+        (
+            "inactiveTimoutBeforeGC = 1",
+            r"inactiveTimoutBeforeGC: there is no such attribute; did you mean inactive_timeout_before_gc\?",
+        ),
         ('subscription_recovery_policy = "query_based"', "subscription_recovery_policy: write as its type one of"),
         (
             'subscription_recovery_policy = { type = "timed", recover_duration = "0s" }',
