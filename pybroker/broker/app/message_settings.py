@@ -51,6 +51,16 @@ class MessageSettings:
         "`gc_inactive_destinations`), as ActiveMQ's `schedulePeriodForDestinationPurge`; by default `expire_interval`; "
         "`0`: only when there are nearly `destinations_max`.",
     )
+    offline_durable_subscriber_timeout: float | None = declared(
+        duration,
+        None,
+        above=0,
+        description="Remove durable subscriptions, with their messages, whose client has been away for so long; by "
+        "default never. The time begins again when another member becomes master.",
+    )
+    offline_durable_subscriber_task_schedule: float = declared(
+        duration, 300.0, least=0.1, most=86400, description="How often such subscriptions are looked for."
+    )
     policies: "tuple[Policy, ...]" = declared(_table("policies"), (), description="Rules per destination or wildcard.")
     virtual_topics: "tuple[VirtualTopic, ...] | None" = declared(
         _table("virtual_topics"),

@@ -29,6 +29,7 @@ from pybroker.broker.app.step_down import MayStepDown, standby_is_unknown
 from pybroker.broker.app.system_usage import BrokerSystemUsage
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, RoleEvent, decide
+from pybroker.broker.core.offline_durables import OfflineDurables
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, StoreUnavailable
@@ -430,6 +431,9 @@ class Node:
         ]
         if config.purge_interval:
             tasks.append(self._every(config.purge_interval, term.broker.remove_inactive_destinations))
+        if config.offline_durable_subscriber_timeout is not None:
+            offline = OfflineDurables(term.broker, config.offline_durable_subscriber_timeout)
+            tasks.append(self._every(config.offline_durable_subscriber_task_schedule, offline.sweep))
         if self._has_stood_by and config.is_in_directory:
             tasks.append(asyncio.to_thread(schedulers.warn, config))  # an ActiveMQ may have been the last master
         if term.jobs is not None:

@@ -111,6 +111,7 @@ class Durable(StoredSource):
     """One durable subscription, with or without a consumer.
 
     Attributes:
+        attach_count: how often a consumer was attached since it was created or recovered.
         reader: what its last user may read; None: everything, or there was none since it was recovered.
         is_recovered: True from its recovery until its first consumer: then its user is not known.
         unvouched: topics that it has begun to cover meanwhile, which its user may not be allowed to read.
@@ -120,6 +121,7 @@ class Durable(StoredSource):
         "_covered",
         "_matches",
         "_rights",
+        "attach_count",
         "consumer",
         "info",
         "is_recovered",
@@ -143,6 +145,7 @@ class Durable(StoredSource):
         self.info = info
         self.topics: list[CoveredTopic] = []
         self.consumer: BrokerConsumer | None = None
+        self.attach_count = 0
         self._covered: dict[Destination, CoveredTopic] = {}
         self._matches = matches
         self.reader: Rights | None = None
@@ -167,6 +170,7 @@ class Durable(StoredSource):
         A new subscription has got that already, topic by topic.
         """
         self.consumer = consumer
+        self.attach_count += 1
         self._rights = consumer.connection.rights if self.info.subscribed_destination.is_pattern else None
         consumer.add_source(self)
         if not is_new and not self.pending.count and not any(topic.owes(self) for topic in self.topics):

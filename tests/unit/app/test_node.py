@@ -15,6 +15,7 @@ from pybroker.broker.app.config import Config
 from pybroker.broker.app.ha_events import HaEvent, HaEventKind
 from pybroker.broker.app.node import Node
 from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.offline_durables import OfflineDurables
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.role import Role
 from pybroker.locks.memory import LockRegistry, MemoryLock
@@ -153,6 +154,26 @@ def test_unused_destinations_go_at_their_interval(live, registry, monkeypatch):
 
     assert live(member, scenario) is None
     assert swept.is_set()
+
+
+@pytest.mark.parametrize("timeout", ["1h", None])
+def test_offline_subscriptions_are_looked_for_if_wanted(live, registry, monkeypatch, timeout):
+    swept = threading.Event()
+    looked = threading.Event()
+    monkeypatch.setattr(OfflineDurables, "sweep", lambda offline: swept.set())
+    monkeypatch.setattr(BrokerCore, "remove_expired", lambda broker: looked.set())
+    member = Member(
+        offline_durable_subscriber_timeout=timeout,
+        offline_durable_subscriber_task_schedule="100ms",
+        expire_interval="200ms",
+    )
+
+    async def scenario() -> None:
+        await asyncio.to_thread(looked.wait, SECONDS)
+        member.node.stop()
+
+    assert live(member, scenario) is None
+    assert swept.is_set() is (timeout is not None)
 
 
 def test_a_standby_stops_at_once(live, registry, member):
