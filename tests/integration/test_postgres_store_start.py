@@ -18,6 +18,7 @@ from pybroker.store.jdbc.postgres import DatabaseConnection
 from tests.integration.cluster import BrokerProcess, Pair, free_port
 from tests.integration.forked import run_forked
 from tests.integration.stomp_client import Disconnected, StompClient
+from tests.integration.test_management import get, url_of
 from tests.integration.test_postgres_start import assert_no_password, received, send
 from tests.pace import in_time
 from tests.postgres_cluster import PASSWORD_IN_URL, PostgresDatabase, postgres_cluster, postgres_database
@@ -153,6 +154,18 @@ def test_status_shows_master_standbys_and_what_is_pending(postgres_database: Pos
         standby.terminate()
         master.terminate()
     assert describe(read(postgres_database.url))[0] == f"no master: the lock in {found['store']} is free"
+
+
+def test_a_standby_knows_the_management_of_the_master(postgres_database: PostgresDatabase) -> None:
+    """Its console links to that of the master."""
+    with Pair(postgres_database.url, "--management", "127.0.0.1:0") as pair:
+        master, standby = pair.wait_for_master(), pair.wait_for_standby()
+        found = pair.wait_for_status(lambda status: status["master"] is not None)
+        urls = {each["name"]: each["management"] for each in found["members"]}
+        assert urls == {master.name: url_of(master), standby.name: ""}
+        members = get(url_of(standby), "/api/v1/ha")[1]["members"]
+        known = {each["name"]: each["management"] for each in members}
+        assert known == {master.name: url_of(master), standby.name: url_of(standby)}
 
 
 def test_member_waiting_for_the_row_is_never_its_holder(

@@ -79,6 +79,7 @@ class DatabaseMember:
             or of the transaction that has the lock.
         listeners: the addresses of a master; none if the server hides them from this role.
         obstacle: the reason why a standby could not serve if it became master now; empty if none is known.
+        management: the address of a master's management; empty if it has none, or the server hides it from this role.
     """
 
     name: str
@@ -87,6 +88,7 @@ class DatabaseMember:
     since_ms: int
     listeners: tuple[str, ...] = ()
     obstacle: str = ""
+    management: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +183,7 @@ def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: 
                 host=host,
                 since_ms=notice.since_ms if notice else won.get(pid, int(since)),
                 listeners=notice.addresses if notice else (),
+                management=notice.management if notice else "",
                 obstacle="" if is_holder else obstacles.get((shown, host), ""),
             )
         )

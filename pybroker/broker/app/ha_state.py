@@ -303,6 +303,7 @@ def _of_database_member(member: DatabaseMember, now_ms: int) -> HaState:
         "standby_ready": not member.obstacle if member.role == Role.STANDBY.value else None,
         "obstacles": [member.obstacle] if member.obstacle else [],
         "checked_ms": now_ms,
+        "management": member.management or None,
     }
 
 

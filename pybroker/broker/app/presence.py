@@ -1,8 +1,8 @@
 """Shows a member on a database to `pybroker status`, by a session whose last statement has its state.
 
-The state is the addresses of a master, or the reason why a standby could not serve. Other standbys need no such
-session, because their lock's session shows them. Nothing is written to tables, and the session ends with the process.
-See `session_names` for the form.
+The state is the addresses of a master, with that of its management, or the reason why a standby could not serve. Other
+standbys need no such session, because their lock's session shows them. Nothing is written to tables, and the session
+ends with the process. See `session_names` for the form.
 """
 
 import asyncio
@@ -36,6 +36,8 @@ class Presence:
         self.name = config.name or socket.gethostname()
         self.obstacle: Callable[[], str] = str
         """Called at each renewal; returns the reason why this member could not serve."""
+        self.management = ""
+        """The address of its management; empty: it has none."""
         self._config = config
         self._timing = Timing.of(config.lock_lease)
         self._session: DatabaseSession | None = None
@@ -77,7 +79,7 @@ class Presence:
         if self._session is None or self._session.is_closed:
             self._session = self._open(purpose)
         statement = (
-            notice(self.name, self._since_ms, self._addresses)
+            notice(self.name, self._since_ms, self._addresses, self.management)
             if self._addresses
             else obstacle_notice(self.name, obstacle)
         )

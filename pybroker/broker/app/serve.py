@@ -163,6 +163,8 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     management = await _open_management(config, security)
     member = ThisMember(config, security, shown if isinstance(shown, Membership) else None)
     member.own.management = "" if management is None else management.url
+    if isinstance(shown, Presence):
+        shown.management = member.own.management
     watching = [asyncio.create_task(security.watch())]
     if config.store != MEMORY_STORE:
         watching.append(asyncio.create_task(member.watch.run()))

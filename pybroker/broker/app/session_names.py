@@ -5,7 +5,8 @@ application_name   pybroker NAME             the session of the lock: a standby,
                    pybroker NAME store       of the store
                    pybroker NAME serves      of the presence of a master
                    pybroker NAME unable      of the presence of a standby that could not serve
-last statement     SELECT 1 -- pybroker NAME serves SINCE ADDRESS ADDRESS .      since when, milliseconds of the epoch
+last statement     SELECT 1 -- pybroker NAME serves SINCE [management=URL] ADDRESS ADDRESS .
+                                                                SINCE: milliseconds of the epoch
                    SELECT 1 -- pybroker NAME unable OBSTACLE .
 ```
 
@@ -13,6 +14,7 @@ The server keeps 63 bytes of an `application_name`, and by default 1,024 of a se
 long name is replaced by a digest, and addresses are in the statement alone, where a full stop shows that none was cut.
 """
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -22,6 +24,7 @@ UNABLE = "unable"
 """Purpose of the session by which a standby publishes that it could not serve."""
 
 _PROGRAM = "pybroker"
+_MANAGEMENT = "management="
 _NAME_BYTES_MAX = 47
 """Limit of a member's name: 63 bytes, less the program, the longest purpose and the spaces between."""
 _DIGEST_LENGTH = 8
@@ -57,16 +60,19 @@ class Notice(NamedTuple):
         member: its full name.
         since_ms: the time at which it became master, by its own clock.
         addresses: its listeners.
+        management: the address of its management, such as `https://a.example.org:8161`; empty: it has none.
     """
 
     member: str
     since_ms: int
     addresses: tuple[str, ...]
+    management: str = ""
 
 
-def notice(member: str, since_ms: int, addresses: list[str]) -> str:
+def notice(member: str, since_ms: int, addresses: Sequence[str], management: str = "") -> str:
     """Return a statement without effect that contains a master's addresses, and the time since which it serves."""
-    return f"SELECT 1 -- {_PROGRAM} {member} {SERVES} {since_ms} {' '.join([*addresses, '.'])}"
+    found = [*([_MANAGEMENT + management] if management else []), *addresses]
+    return f"SELECT 1 -- {_PROGRAM} {member} {SERVES} {since_ms} {' '.join([*found, '.'])}"
 
 
 def obstacle_notice(member: str, obstacle: str) -> str:
@@ -90,4 +96,6 @@ def read_notice(statement: str | None) -> Notice | None:
     words = (statement or "").split(" ")
     if len(words) < 8 or words[3] != _PROGRAM or words[5] != SERVES or not words[6].isdecimal():
         return None
-    return Notice(words[4], int(words[6]), tuple(words[7:-1]))
+    found = words[7:-1]
+    management = found.pop(0).removeprefix(_MANAGEMENT) if found and found[0].startswith(_MANAGEMENT) else ""
+    return Notice(words[4], int(words[6]), tuple(found), management)

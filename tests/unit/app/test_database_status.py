@@ -188,7 +188,27 @@ def test_lease_of_a_long_name_is_its_members() -> None:
 def test_address_that_the_server_cut_is_left_out(length: int) -> None:
     found = read_notice(notice("a", MASTER_SINCE, ["tcp://h:61616", "stomp://h:61613"])[:length])
     addresses = ("tcp://h:61616", "stomp://h:61613")
-    assert found is None or found == ("a", MASTER_SINCE, addresses[: len(found.addresses)])
+    assert found is None or found == ("a", MASTER_SINCE, addresses[: len(found.addresses)], "")
+
+
+@pytest.mark.parametrize("length", range(40, 150))
+def test_management_that_the_server_cut_is_left_out(length: int) -> None:
+    url, addresses = "https://h.example.org:8161", ("tcp://h:61616", "stomp://h:61613")
+    found = read_notice(notice("a", MASTER_SINCE, addresses, url)[:length])
+    assert found is None or found.management in ("", url)
+    assert found is None or found.addresses == addresses[: len(found.addresses)]
+
+
+def test_management_of_a_master_is_shown() -> None:
+    statement = notice("a", MASTER_SINCE, ["tcp://h:1"], "http://h:8161")
+    status = seen(
+        holders=[(7, "pybroker a", "h", SECOND)],
+        sessions=[session(7, "a"), session(6, "b"), session(9, "a", "serves", statement)],
+    )
+    assert [(each.name, each.management, each.listeners) for each in status.members] == [
+        ("a", "http://h:8161", ("tcp://h:1",)),
+        ("b", "", ()),
+    ]
 
 
 @pytest.mark.parametrize("statement", [None, "", "<insufficient privilege>"])

@@ -186,7 +186,14 @@ DATABASE = DatabaseStatus(
     holder="a",
     epoch=5,
     members=[
-        DatabaseMember(name="a", role="MASTER", host="1.2.3.4", since_ms=5, listeners=("stomp://h:1",)),
+        DatabaseMember(
+            name="a",
+            role="MASTER",
+            host="1.2.3.4",
+            since_ms=5,
+            listeners=("stomp://h:1",),
+            management="http://h:8161",
+        ),
         DatabaseMember(name="b", role="STANDBY", host="1.2.3.5", since_ms=6, obstacle="stomp: taken"),
     ],
     waiting={},
@@ -203,6 +210,7 @@ def test_a_database_as_its_server_shows_it() -> None:
     }
     assert found["reasons"] == [{"member": "b", "is_obstacle": True, "kind": "other", "text": "stomp: taken"}]
     assert found["disk_free_bytes"] is None
+    assert [each["management"] for each in found["members"]] == ["http://h:8161", None]
 
 
 def test_a_master_on_a_database_knows_more_of_itself() -> None:
