@@ -18,7 +18,7 @@ from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.node_requests import JobRow, ManagementRole, RequestFailed
 from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
-from pybroker.broker.domain.operations import FROM_THE_BEGINNING, missing_destination
+from pybroker.broker.domain.operations import FROM_THE_BEGINNING, LAST_PAGE, missing_destination
 from pybroker.management.known_names import require_known
 from pybroker.management.link import NodeLink
 from pybroker.management.messages import BODIES, browsed_rows, message_json, page_json, to_send
@@ -116,6 +116,7 @@ def _of_messages(link: NodeLink) -> Sequence[Route]:
     queue, turns = f"{API}/queues/{{name}}", asyncio.Semaphore(_PAGES_MAX)
     browsing = [
         Parameter(name="after", description="The cursor of the page before.", type="integer"),
+        Parameter(name="last", description="The last page, of the newest messages.", values=("true",)),
         Parameter(name="count", description="The number of messages.", type="integer", default=MESSAGES),
         Parameter(name="selector", description="An SQL-92 condition of JMS."),
         Parameter(name="body", description="How much of the bodies.", values=BODIES, default="preview"),
@@ -164,7 +165,7 @@ async def _browse(link: NodeLink, turns: asyncio.Semaphore, kind: str, request: 
         raise RequestFailed(HTTPStatus.BAD_REQUEST, f"body is one of {', '.join(BODIES)}")
     asked = {
         kind: request.match_info["name"],
-        "cursor": whole(query, "after", FROM_THE_BEGINNING, 0, 1 << 62),
+        "cursor": _cursor(query),
         "count": whole(query, "count", MESSAGES, 1, MESSAGES_MAX),
         "byte_count": PAGE_BYTES,
         "selector": query.get("selector"),
@@ -173,6 +174,18 @@ async def _browse(link: NodeLink, turns: asyncio.Semaphore, kind: str, request: 
         answer = await link.ask("browse", **asked)
         messages = await asyncio.to_thread(page_json, browsed_rows(answer.rows), body)
     return json_answer({"messages": messages} | answer.result)
+
+
+def _cursor(query: Mapping[str, str]) -> int:
+    if "last" not in query:
+        return whole(query, "after", FROM_THE_BEGINNING, 0, 1 << 62)
+    if query["last"] != "true":
+        raise RequestFailed(HTTPStatus.BAD_REQUEST, "last is true, or left out")
+    if "after" in query or query.get("selector", "").strip():
+        raise RequestFailed(
+            HTTPStatus.BAD_REQUEST, "the last page is one of all messages: leave after and selector out"
+        )
+    return LAST_PAGE
 
 
 async def _message(link: NodeLink, turns: asyncio.Semaphore, request: web.Request) -> web.StreamResponse:

@@ -424,6 +424,7 @@ class FakeApi:
             raise RequestFailed(HTTPStatus.BAD_REQUEST, f"the selector {query['selector']!r} is not valid")
         after, count = int(query.get("after", -1)), int(query.get("count", 50))
         rest = [each for each in self.messages.get(name, []) if each["position"] > after]
+        rest = rest[-count:] if "last" in query else rest
         found = rest[:count]
         end = "last" if len(rest) <= count else "count"
         cursor = found[-1]["position"] if found else after

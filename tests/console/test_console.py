@@ -285,6 +285,22 @@ def test_dead_letters_are_retried_by_selector(api: FakeApi, served: ConsoleServe
     assert api.changes == [("POST", f"queues/{DLQ}/retry", {"selector": "region = 'north'", "maximum": 100})]
 
 
+def test_the_last_page_is_one_step_away(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    page = open_page(f"{served.url}#/queues/ORDERS/messages")
+    expect(page.get_by_text("50 messages of 1,234")).to_be_visible()
+    page.get_by_role("button", name="Last").click()
+    expect(page.locator(".message-id").last).to_have_text("ID:host-40213-1795756037596-4:130:1:1:1")
+    expect(page.locator(".message-id").first).to_have_text("ID:host-40213-1795756037596-4:81:1:1:1")
+    expect(page.get_by_role("button", name="Last")).to_be_disabled()
+    api.messages["ORDERS"].append(message(131))
+    expect(page.locator(".message-id").last).to_have_text("ID:host-40213-1795756037596-4:131:1:1:1")
+    page.get_by_role("button", name="Previous").click()
+    expect(page.locator(".message-id").first).to_have_text("ID:host-40213-1795756037596-4:1:1:1:1")
+    page.keyboard.press("/")
+    page.keyboard.type("n > 3")
+    expect(page.get_by_role("button", name="Last")).to_be_hidden()
+
+
 def test_errors_are_shown_in_place(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
     page = open_page(f"{served.url}#/queues/ORDERS/messages?selector=n%3D%3D%3D")
     expect(page.get_by_role("alert")).to_have_text("The selector 'n===' is not valid.")

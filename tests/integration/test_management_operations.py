@@ -102,6 +102,10 @@ def test_pages_follow_the_cursor(api: Api) -> None:
     assert found == list("0123456")
     page = api.done("GET", "/queues/PAGES/messages?count=2&after=4")
     assert [each["body"] for each in page["messages"]] == ["5", "6"]
+    page = api.done("GET", "/queues/PAGES/messages?count=2&last=true")
+    assert ([each["body"] for each in page["messages"]], page["end"]) == (["5", "6"], "last")
+    for query in ("last=true&after=4", "last=true&selector=n=1", "last=1"):
+        assert api.ask("GET", f"/queues/PAGES/messages?{query}")[0] == 400
 
 
 def test_a_selection_is_counted_then_moved_copied_and_removed(api: Api) -> None:

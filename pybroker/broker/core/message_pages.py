@@ -11,8 +11,9 @@ found, and neither is one that was delivered behind it, if the consumers have so
 not sorted again. Messages that a transaction has acknowledged are in no page.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import merge
+from heapq import merge, nlargest
 from operator import itemgetter
 from typing import Final
 
@@ -26,6 +27,8 @@ from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.domain.errors import NotReadYet
 from pybroker.broker.domain.message import BodilessMessage
 from pybroker.broker.domain.operations import (
+    FROM_THE_BEGINNING,
+    LAST_PAGE,
     PAGE_BYTES_MAX,
     PAGE_COUNT_MAX,
     BrowsedMessage,
@@ -102,7 +105,7 @@ class MessagePageReader:
     Args:
         operation: the operation of which it is the work.
         source: the queue or subscription.
-        cursor: the position behind which the page begins.
+        cursor: the position behind which the page begins, or `LAST_PAGE`.
         limits: of the page.
         matches: the condition; None: every message.
     """
@@ -135,8 +138,9 @@ class MessagePageReader:
 
     def steps(self) -> OperationSteps:
         """Return the steps that read it."""
-        monotonic = self._source.paging.monotonic
-        ends_at = monotonic() + self._seconds
+        if self._cursor == LAST_PAGE:
+            yield from self._seek_last()
+        ends_at = self._source.paging.monotonic() + self._seconds
         walk = self._walk
         while self._end is None and not self._operation.is_ending:
             yield from self._in_flight.sorting(self._cursor)
@@ -150,11 +154,33 @@ class MessagePageReader:
                 yield self._when_readable
                 continue
             yield _READ_COST * self._show(found)
-            if self._end is None:
-                if walk.is_over and self._cursor >= walk.position:
-                    self._end = PageEnd.LAST
-                elif monotonic() >= ends_at:
-                    self._end = PageEnd.TIME
+            self._look_for_end(ends_at)
+
+    def _look_for_end(self, ends_at: float) -> None:
+        """Note why the page ends, if it does behind what was shown."""
+        if self._walk.is_over and self._cursor >= self._walk.position:
+            self._end = PageEnd.LAST  # also of a full page, so that the next one is not empty
+        elif self._end is None and self._source.paging.monotonic() >= ends_at:
+            self._end = PageEnd.TIME
+
+    def _seek_last(self) -> OperationSteps:
+        """Set the cursor before as many of the newest messages as the page may have."""
+        source, count = self._source, self._count_left
+        walk, waiting = BacklogWalk(source), deque[int](maxlen=count)
+        while not walk.is_over and not self._operation.is_ending:
+            passed = walk.unread()
+            waiting.extend([each.sequence for each in passed])
+            yield len(passed)
+        newest = list(waiting)  # some may be in flight by now
+        for consumer in list(source.holders):
+            outstanding = list(consumer.outstanding)
+            for start in range(0, len(outstanding), _SORTED_COUNT):
+                piece = outstanding[start : start + _SORTED_COUNT]
+                newest = nlargest(count, {*newest, *[each.sequence for each in piece if each.source is source]})
+                yield len(piece) + count
+        positions = nlargest(count, newest)
+        self._cursor = positions[-1] - 1 if positions else FROM_THE_BEGINNING
+        self._walk = BacklogWalk(source, self._cursor)
 
     def _when_readable(self, callback: Callable[[], None]) -> None:
         self._source.paging.waiting[callback] = None

@@ -36,6 +36,9 @@ from pybroker.broker.domain.transaction import XATransactionId
 FROM_THE_BEGINNING: Final = -1
 """The cursor of the first page of a queue."""
 
+LAST_PAGE: Final = -2
+"""The cursor of the last page: the newest messages, as many as its limit. All others are passed without being read."""
+
 PAGE_COUNT_MAX: Final = 500
 """Messages, or jobs, of one page."""
 

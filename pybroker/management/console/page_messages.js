@@ -64,6 +64,7 @@ export const messagesPage = {
     const { isQueue, api } = placeOf(context.params);
     const asked = {
       after: query.get("after"),
+      last: query.get("last"),
       count: query.get("count") ?? 50,
       selector: query.get("selector"),
       body: "preview",
@@ -104,7 +105,7 @@ function browserBar(context) {
   const restart = (values) => {
     trails.delete(context.route.path);
     context.state.ticked.clear();
-    context.change({ after: null, ...values }, { replaces: true });
+    context.change({ after: null, last: null, ...values }, { replaces: true });
   };
   return h(
     "div",
@@ -249,32 +250,35 @@ function cursorBar(context, place, page, row) {
   const { route } = context;
   const after = route.query.get("after");
   const trail = trails.get(route.path) ?? [];
-  const next = () => {
+  const leadTo = (place) => () => {
     trails.set(route.path, [...trail, after]);
-    context.change({ after: page.cursor });
+    context.change(place);
   };
   const former = () => {
-    const last = trail.at(-1) ?? null;
+    const cursor = trail.at(-1) ?? null;
     trails.set(route.path, trail.slice(0, -1));
-    context.change({ after: last });
+    context.change({ after: cursor, last: null });
   };
+  const isFirst = !after && !route.query.get("last");
   const isLast = page.end === "last";
   const size = row ? ` of ${number(row.size)}` : "";
   const reasons = { time: "the search took its time", bytes: "the page is large enough" };
   return h(
     "nav",
     { class: "pager", key: "pager", "aria-label": "Pages of messages" },
-    button("‹ First", () => (trails.delete(route.path), context.change({ after: null })), {
-      disabled: !after,
+    button("‹ First", () => (trails.delete(route.path), context.change({ after: null, last: null })), {
+      disabled: isFirst,
       key: "first",
     }),
-    button("‹ Previous", former, { disabled: !after || !trail.length, key: "former" }),
+    button("‹ Previous", former, { disabled: isFirst || !trail.length, key: "former" }),
     h(
       "span",
       { key: "text" },
       `${counted(page.messages.length, "message")}${after ? "" : size}${reasons[page.end] ? `, ${number(page.examined)} examined: ${reasons[page.end]}` : ""}`,
     ),
-    button("Next ›", next, { disabled: isLast, key: "next" }),
+    button("Next ›", leadTo({ after: page.cursor, last: null }), { disabled: isLast, key: "next" }),
+    !route.query.get("selector") &&
+      button("Last ›", leadTo({ after: null, last: true }), { disabled: isLast, key: "last" }),
   );
 }
 

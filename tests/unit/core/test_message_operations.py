@@ -26,6 +26,7 @@ from pybroker.broker.domain.errors import (
 from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.operations import (
     EVERY_MESSAGE,
+    LAST_PAGE,
     BrowsedMessage,
     MessageSelection,
     MessageState,
@@ -96,6 +97,29 @@ def test_a_page_after_the_last_has_what_has_come_since(operator: Operator) -> No
     last = operator.browse()
     operator.world.client().send("queue://Q", "new")
     assert names_of(operator.browse(last.cursor)) == ["new"]
+
+
+def test_the_last_page_has_the_newest_messages(operator: Operator) -> None:
+    page = operator.browse(LAST_PAGE, count=3)
+    assert (names_of(page), page.end) == (["97", "98", "99"], PageEnd.LAST)
+    assert names_of(operator.browse(LAST_PAGE, count=500)) == numbers(*range(100))
+    operator.remove(MessageSelection(selector="n > 4 AND n <> 50"))
+    assert names_of(operator.browse(LAST_PAGE, count=3)) == ["3", "4", "50"]
+    operator.remove()
+    page = operator.browse(LAST_PAGE, count=3)
+    assert (page.messages, page.end) == ([], PageEnd.LAST)
+    operator.world.client().send("queue://Q", "new")
+    assert names_of(operator.browse(page.cursor)) == ["new"]
+
+
+def test_the_last_page_has_messages_in_flight_in_their_places(operator: Operator) -> None:
+    inbox = operator.world.client().subscribe("queue://Q", prefetch=3, selector="n = 1 OR n = 97 OR n = 99")
+    operator.loop.run()
+    assert sorted(inbox.ids) == ["1", "97", "99"]
+    assert names_of(operator.browse(LAST_PAGE, count=4)) == ["96", "97", "98", "99"]
+    operator.remove(MessageSelection(selector="n <> 98"))
+    assert names_of(operator.browse(LAST_PAGE, count=3)) == ["97", "98", "99"]
+    assert names_of(operator.browse(LAST_PAGE, count=50)) == ["1", "97", "98", "99"]
 
 
 def test_a_page_with_a_selector_has_what_matches(operator: Operator) -> None:
