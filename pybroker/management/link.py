@@ -8,7 +8,7 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -22,6 +22,10 @@ SIGN: Final = b"\n"
 
 ANSWER_SECONDS: Final = 10.0
 """The time in which the node begins to answer, and then goes on: else it hangs."""
+
+
+OnRows = Callable[[list[list[Any]]], Awaitable[None]]
+"""Called with rows of an answer, as they come."""
 
 
 class Answer(NamedTuple):
@@ -73,14 +77,21 @@ class NodeLink(asyncio.Protocol):
         Raises:
             RequestFailed: the node refuses it, cannot answer it now, or hangs.
         """
+        return await self._ask_in_turn(method, arguments, None)
+
+    async def follow(self, method: str, on_rows: OnRows, **arguments: Any) -> Any:
+        """Return the result of a request as `ask` does; call back with rows that come before it."""
+        return (await self._ask_in_turn(method, arguments, on_rows)).result
+
+    async def _ask_in_turn(self, method: str, arguments: Mapping[str, Any], on_rows: OnRows | None) -> Answer:
         state = self.state
         if state is not None and (age := time.monotonic() - state.at) > SILENT_SECONDS:
             text = f"the member has been silent for {age:.0f} s: it hangs, or its process is stopped"
             raise RequestFailed(HTTPStatus.GATEWAY_TIMEOUT, text)
         async with self._may_ask:
-            return await self._ask(method, arguments)
+            return await self._ask(method, arguments, on_rows)
 
-    async def _ask(self, method: str, arguments: Mapping[str, Any]) -> Answer:
+    async def _ask(self, method: str, arguments: Mapping[str, Any], on_rows: OnRows | None) -> Answer:
         self._last_number = number = self._last_number + 1
         line = _encoded({"id": number, "method": method, "arguments": arguments})
         if len(line) > REQUEST_BYTES_MAX:
@@ -93,16 +104,17 @@ class NodeLink(asyncio.Protocol):
                 waiting.heard.clear()
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await waiting.heard.wait()
+                if on_rows is not None and waiting.rows:
+                    rows, waiting.rows = waiting.rows, []
+                    await on_rows(rows)
             return Answer(waiting.rows, waiting.done.result())
-        except asyncio.CancelledError:
-            self._write({"cancel": number})
-            raise
         except TimeoutError:
-            self._write({"cancel": number})
             text = f"the member has not answered for {ANSWER_SECONDS:.0f} s: it hangs, or waits for its disk"
             raise RequestFailed(HTTPStatus.GATEWAY_TIMEOUT, text) from None
         finally:
             del self._waiting[number]
+            if not waiting.done.done():
+                self._write({"cancel": number})
 
     def log(self, level: int, text: str) -> None:
         """Have the node log a line."""

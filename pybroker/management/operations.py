@@ -1,6 +1,7 @@
 """REST of `/api/v1`: what operators and admins do, and the messages that they look at.
 
-A change is a POST or a DELETE. One that takes long answers when it is done; who closes its connection before ends it.
+A change is a POST or a DELETE. One that takes long answers as `operation_stream` has it; who closes its connection
+before the answer is complete ends it.
 """
 
 import asyncio
@@ -22,14 +23,18 @@ from pybroker.broker.domain.operations import FROM_THE_BEGINNING, LAST_PAGE, mis
 from pybroker.management.known_names import require_known
 from pybroker.management.link import NodeLink
 from pybroker.management.messages import BODIES, browsed_rows, message_json, page_json, to_send
+from pybroker.management.operation_stream import OperationStream
 from pybroker.management.paging import PAGE_SIZE, cursor_page_schema, whole
 from pybroker.management.rest import API
 from pybroker.management.routes import VISITOR, Handler, Parameter, Route
-from pybroker.management.site import json_answer
+from pybroker.management.site import TOO_LONG, json_answer
 from pybroker.management.snapshots import Snapshots
 
 CHANGE_SECONDS: Final = 600.0
 """The time of an operation on many messages."""
+
+_REQUEST_SECONDS: Final = CHANGE_SECONDS + 60.0
+"""The time of its request: that in which the body comes besides."""
 
 MESSAGES: Final = 50
 MESSAGES_MAX: Final = 500
@@ -60,10 +65,13 @@ _RESULT: Final = {
     "properties": {
         "affected": {"type": "integer", "description": "Messages that were removed, moved, copied or counted."},
         "examined": {"type": "integer", "description": "Messages that were looked at."},
-        "skipped": {"type": "integer", "description": "Selected messages that stay as they are."},
-        "in_flight": {"type": "integer", "description": "Messages at consumers, which no operation touches."},
+        "skipped": {"type": ["integer", "null"], "description": "Selected messages that stay as they are."},
+        "in_flight": {"type": ["integer", "null"], "description": "Messages at consumers, which no operation touches."},
         "is_cancelled": {"type": "boolean"},
-        "error": {"type": ["string", "null"], "description": "Why it ended early."},
+        "error": {
+            "type": ["string", "null"],
+            "description": "Why it ended early; if the member has ended, the counts are those of a second before.",
+        },
     },
 }
 _SEND: Final = {
@@ -138,7 +146,7 @@ def _of_messages(link: NodeLink) -> Sequence[Route]:
                 partial(_change, link, operation),
                 summary,
                 _SELECTION | (_TARGET if operation in ("move", "copy") else {}),
-                seconds=CHANGE_SECONDS,
+                seconds=_REQUEST_SECONDS,
                 answer=_RESULT,
             )
             for operation, summary in _CHANGES.items()
@@ -148,7 +156,7 @@ def _of_messages(link: NodeLink) -> Sequence[Route]:
             partial(_purge, link),
             "Remove all messages that wait.",
             {},
-            seconds=CHANGE_SECONDS,
+            seconds=_REQUEST_SECONDS,
             answer=_RESULT,
         ),
         *[
@@ -229,8 +237,15 @@ async def _purge(link: NodeLink, request: web.Request) -> web.StreamResponse:
 
 
 async def _carry_out(link: NodeLink, request: web.Request, **arguments: Any) -> web.StreamResponse:
-    answer = await link.ask("change", queue=request.match_info["name"], **arguments, **_actor(request))
-    return json_answer(answer.result)
+    stream, queue = OperationStream(request), request.match_info["name"]
+    try:
+        async with asyncio.timeout(CHANGE_SECONDS):
+            result = await link.follow("change", stream.report, queue=queue, **arguments, **_actor(request))
+    except RequestFailed as error:
+        return await stream.fail(error)
+    except TimeoutError:
+        return await stream.fail(RequestFailed(HTTPStatus.REQUEST_TIMEOUT, TOO_LONG))
+    return await stream.end(result)
 
 
 async def _send(link: NodeLink, kind: str, request: web.Request) -> web.StreamResponse:

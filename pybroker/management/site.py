@@ -21,6 +21,7 @@ from pybroker.management.routes import VISITOR, Handler, Route
 from pybroker.management.visitors import Visitors, is_same_origin
 
 BODY_BYTES_MAX: Final = 2 << 20
+TOO_LONG: Final = "the request took too long, and what is left of it is not done"
 
 _LOGIN: Final = {"WWW-Authenticate": 'Basic realm="pybroker", charset="UTF-8"'}
 
@@ -114,7 +115,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
         return failure(HTTPStatus(error.status), _sentence(error, request), allow)
     except TimeoutError:
-        return failure(HTTPStatus.REQUEST_TIMEOUT, "the request took too long, and what is left of it is not done")
+        return failure(HTTPStatus.REQUEST_TIMEOUT, TOO_LONG)
     except Exception:
         _log.exception("%s %s failed", request.method, request.path)
         return failure(HTTPStatus.INTERNAL_SERVER_ERROR, "this failed by a mistake of pybroker: see the member's log")
@@ -132,6 +133,13 @@ def _sentence(error: web.HTTPException, request: web.Request) -> str:
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE: f"the body is larger than {BODY_BYTES_MAX:,} bytes",
     }
     return sentences.get(error.status, error.reason)
+
+
+def stream_answer(content_type: str) -> web.StreamResponse:
+    """Return an answer that is written piece by piece, and not held back by a proxy."""
+    answer = web.StreamResponse(headers=_HEADERS | {"X-Accel-Buffering": "no"})  # nginx reads it
+    answer.content_type = content_type
+    return answer
 
 
 def json_answer(value: Any) -> web.Response:

@@ -8,9 +8,11 @@ import json
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -29,6 +31,7 @@ from pybroker.management.connections import OpenConnections
 from pybroker.management.history import TotalsHistory
 from pybroker.management.known_names import with_known_parameters
 from pybroker.management.link import NodeLink
+from pybroker.management.operation_stream import OperationStream
 from pybroker.management.paging import PageRequest
 from pybroker.management.server import api_routes
 from pybroker.management.site import json_answer, make_application
@@ -156,7 +159,11 @@ class FakeApi:
         user_role: that of the user.
         changes: each POST and DELETE with its path and body.
         refusals: the error for a path, instead of its answer.
+        progress: if it is not empty, operations take their time, and say one after the other that so many messages were
+            affected; see `finish`.
         asked: the number of requests.
+        asked_at: the times of the requests for a path, in seconds of the monotonic clock.
+        delays: the seconds that the answer for a path takes.
     """
 
     def __init__(self) -> None:
@@ -165,7 +172,11 @@ class FakeApi:
         self.user_role = "admin"
         self.changes: list[tuple[str, str, Any]] = []
         self.refusals: dict[str, tuple[int, str]] = {}
+        self.progress: Sequence[int] = ()
+        self._finish: Callable[[], object] | None = None
         self.asked = 0
+        self.asked_at: defaultdict[str, list[float]] = defaultdict(list)
+        self.delays: dict[str, float] = {}
         self.queues = [
             destination("ORDERS", size=1234, in_flight=12, consumers=2, producers=1, enqueued=98210, dequeued=96976),
             destination("ORDERS.EU", size=3, consumers=1, enqueued=40, dequeued=37),
@@ -359,8 +370,11 @@ class FakeApi:
         self.asked += 1
         raw = request.raw_path.partition("?")[0].partition(API)[2].strip("/")
         parts = [_unquoted(part) for part in raw.split("/")]
+        path = "/".join(parts)
+        self.asked_at[path].append(time.monotonic())
+        await asyncio.sleep(self.delays.get(path, 0))
         body = json.loads(await request.read() or b"{}")
-        refusal = self.refusals.get("/".join(parts)) or self.refusals.get(f"{request.method} {'/'.join(parts)}")
+        refusal = self.refusals.get(path) or self.refusals.get(f"{request.method} {path}")
         if refusal is not None:
             raise RequestFailed(HTTPStatus(refusal[0]), refusal[1])
         query = dict(parse_qsl(request.query_string, keep_blank_values=True))
@@ -369,8 +383,25 @@ class FakeApi:
         if self.user_role == "monitor":
             raise RequestFailed(HTTPStatus.FORBIDDEN, "this needs the role operator, and shop has monitor")
         if not body.get("dry_run"):
-            self.changes.append((request.method, "/".join(parts), body))
+            self.changes.append((request.method, path, body))
+            if self.progress:
+                return await self._long(request, partial(self._change, request.method, parts, body))
         return json_answer(self._change(request.method, parts, body))
+
+    async def _long(self, request: web.Request, change: Callable[[], Any]) -> web.StreamResponse:
+        """Carry out an operation that takes its time."""
+        may_end = asyncio.Event()
+        self._finish = partial(asyncio.get_running_loop().call_soon_threadsafe, may_end.set)
+        stream = OperationStream(request)
+        for affected in self.progress:
+            await stream.report([[affected, affected]])
+        await may_end.wait()
+        return await stream.end(change())
+
+    def finish(self) -> None:
+        """Have the operation that takes its time carried out."""
+        assert self._finish is not None, "none has begun"
+        self._finish()
 
     def _get(self, parts: Sequence[str], query: Mapping[str, str]) -> Any:
         everywhere: Mapping[str, Callable[[], Any]] = {
@@ -556,7 +587,7 @@ class ConsoleServer:
         ]
         prefixed = [replace(each, path=self.prefix + each.path) for each in routes]
         application = make_application(prefixed, FakeVisitors())
-        runner = web.AppRunner(application, handle_signals=False)
+        runner = web.AppRunner(application, handle_signals=False, handler_cancellation=True)
         await runner.setup()
         assert runner.server is not None
         connections = OpenConnections(runner.server)

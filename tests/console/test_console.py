@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.console.conftest import PHONE, SECONDS, WIDE, OpenPage
 from tests.console.fake_api import (
@@ -283,6 +283,60 @@ def test_dead_letters_are_retried_by_selector(api: FakeApi, served: ConsoleServe
     dialog.get_by_role("button", name="Retry 100 messages").click()
     expect(dialog).to_contain_text("100 messages were sent to their original queues.")
     assert api.changes == [("POST", f"queues/{DLQ}/retry", {"selector": "region = 'north'", "maximum": 100})]
+
+
+def begin_retry(page: Page) -> Locator:
+    """Begin to retry all dead letters, and return the dialog."""
+    page.get_by_role("button", name="Retry…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Retry 120 messages").click()
+    return dialog
+
+
+def test_a_long_operation_says_how_far_it_is(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    api.progress = [30, 60]
+    page = open_page(f"{served.url}#/queues/{DLQ}/messages")
+    dialog = begin_retry(page)
+    expect(dialog).to_contain_text("60 of 120 messages so far")
+    assert dialog.get_by_role("progressbar").evaluate("each => each.position") == 0.5
+    expect(dialog.get_by_label("At most")).to_be_hidden()
+    api.finish()
+    expect(dialog).to_contain_text("120 messages were sent to their original queues.")
+
+
+def test_a_purge_says_how_far_it_is(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    api.progress = [90]
+    page = open_page(f"{served.url}#/queues/{DLQ}")
+    page.get_by_role("button", name="Purge").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill(DLQ)
+    page.keyboard.press("Enter")
+    expect(dialog).to_contain_text("90 of 120 messages so far")
+    api.finish()
+    expect(dialog).to_be_hidden()
+    expect(page.locator(".figure-value").first).to_have_text("0")
+
+
+def test_messages_are_counted_again_after_a_cancel(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    api.progress = [40]
+    page = open_page(f"{served.url}#/queues/{DLQ}/messages")
+    dialog = begin_retry(page)
+    expect(dialog).to_contain_text("40 of 120 messages so far")
+    del api.messages[DLQ][:45]
+    page.keyboard.press("Escape")
+    expect(dialog.get_by_role("alert")).to_have_text("Cancelled: what was done up to then is done.")
+    expect(dialog.get_by_role("status")).to_contain_text("75 messages of 75 examined")
+    expect(dialog.get_by_role("button", name="Retry 75 messages")).to_be_enabled()
+
+
+def test_an_operation_whose_answer_breaks_off_says_so(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    api.progress = [40]
+    page = open_page(f"{served.url}#/queues/{DLQ}/messages")
+    dialog = begin_retry(page)
+    expect(dialog).to_contain_text("40 of 120 messages so far")
+    served.stop()
+    expect(dialog.get_by_text("The connection broke: what was done up to then is done.")).to_be_visible()
+    served.start()
 
 
 def test_the_last_page_is_one_step_away(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:

@@ -17,7 +17,14 @@ from pybroker.broker.app.request_types import Arguments, Method, SendRows
 from pybroker.broker.domain.destination import Destination, parse, queue
 from pybroker.broker.domain.errors import BrokerError, MalformedData
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.node_requests import DATA_BYTES_MAX, BranchRow, BrowsedRow, JobRow, RequestFailed
+from pybroker.broker.domain.node_requests import (
+    DATA_BYTES_MAX,
+    BranchRow,
+    BrowsedRow,
+    JobRow,
+    ProgressRow,
+    RequestFailed,
+)
 from pybroker.broker.domain.openwire.message import decode, encode, outline
 from pybroker.broker.domain.operations import (
     FIRST_JOB,
@@ -34,7 +41,7 @@ from pybroker.broker.domain.operations import (
     ScheduledJob,
 )
 
-SIGN_SECONDS: Final = 2.0
+SIGN_SECONDS: Final = 1.0
 """The interval of signs of life while an operation is under way."""
 
 _PIECE_BYTES: Final = 48 << 10
@@ -118,7 +125,7 @@ class OperationAnswers:
                 begin = partial(operations.copy, where, _target(arguments), selection, actor)
             case _:
                 begin = partial(operations.retry, where, selection, actor)
-        result = await _outcome(begin, send)
+        result = await _outcome(begin, send, _progress)
         return _result_json(result)
 
     async def _send(self, arguments: Arguments, send: SendRows) -> object:
@@ -222,8 +229,26 @@ class OperationAnswers:
         return {"removed": removed[0]}
 
 
-async def _outcome(begin: Callable[[Callable[[ResultT], None]], RunningOperation | None], send: SendRows) -> ResultT:
-    """Begin an operation, and return what it calls back with; cancel it if this is cancelled."""
+def _progress(running: RunningOperation) -> list[Any]:
+    return [ProgressRow(running.affected, running.examined)]
+
+
+def _no_rows(running: RunningOperation) -> list[Any]:
+    return []
+
+
+async def _outcome(
+    begin: Callable[[Callable[[ResultT], None]], RunningOperation | None],
+    send: SendRows,
+    sign: Callable[[RunningOperation], list[Any]] = _no_rows,
+) -> ResultT:
+    """Begin an operation, and return what it calls back with; cancel it if this is cancelled.
+
+    Args:
+        begin: begins it.
+        send: sends signs of life while it is under way.
+        sign: the rows of a sign of life.
+    """
     outcome: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
 
     def done(result: ResultT) -> None:
@@ -232,9 +257,8 @@ async def _outcome(begin: Callable[[Callable[[ResultT], None]], RunningOperation
 
     running = begin(done)
     try:
-        while not outcome.done():
-            await asyncio.wait([outcome], timeout=SIGN_SECONDS)
-            await send([])  # a sign of life
+        while not (await asyncio.wait([outcome], timeout=SIGN_SECONDS))[0]:
+            await send([] if running is None else sign(running))
     except asyncio.CancelledError:
         if running is not None:
             running.cancel()

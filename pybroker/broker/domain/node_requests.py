@@ -185,6 +185,13 @@ class BrowsedRow(NamedTuple):
     data: str
 
 
+class ProgressRow(NamedTuple):
+    """How far an operation on messages is; see `domain.operations.RunningOperation`."""
+
+    affected: int
+    examined: int
+
+
 class JobRow(NamedTuple):
     """A scheduled message; see `domain.operations.ScheduledMessage`. Times are milliseconds."""
 

@@ -6,13 +6,14 @@ import { failure } from "./parts.js";
 
 /** A dialog that is open: `view` describes its content, again after each `redraw`.
  *
- *  `run` does something that takes its time: it can be cancelled, and its error is shown. */
+ *  `run` does something that takes its time: it can be cancelled, says how far it is, and its error is shown. */
 class Dialog {
   constructor(title, view) {
     this.title = title;
     this.view = view;
     this.error = null;
     this.running = null;
+    this.progress = null;
     this.element = document.createElement("dialog");
     this.element.setAttribute("aria-labelledby", "dialog-title");
     this.element.addEventListener("cancel", (event) => {
@@ -55,9 +56,13 @@ class Dialog {
     if (this.running) return undefined;
     this.running = new AbortController();
     this.error = null;
+    this.progress = null;
     this.redraw();
     try {
-      return await work(this.running.signal);
+      return await work(this.running.signal, (progress) => {
+        this.progress = progress;
+        this.redraw();
+      });
     } catch (error) {
       this.error = this.running?.signal.aborted ? new Error("cancelled: what was done up to then is done") : error;
       return undefined;
@@ -103,17 +108,17 @@ export function form(...children) {
 
 /** Ask for something that cannot be undone: the object's name has to be typed.
  *
- *  `act(signal)` does it; returns True if it was done. */
+ *  `act(signal, onProgress)` does it; returns True if it was done. */
 export function confirmByName({ title, object, consequence, label, act, extra = () => null }) {
   const wanted = visible(object);
   let typed = "";
   return openDialog(title, (dialog) => {
     const isRight = typed === wanted || typed === object;
     const submit = async () => {
-      if (isRight && (await dialog.run(async (signal) => [await act(signal)]))) dialog.close(true);
+      if (isRight && (await dialog.run(async (...how) => [await act(...how)]))) dialog.close(true);
     };
     return form(
-      h("p", {}, consequence),
+      h("p", {}, typeof consequence === "function" ? consequence() : consequence),
       extra(dialog),
       h(
         "label",

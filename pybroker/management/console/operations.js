@@ -1,7 +1,7 @@
 // The operations on queues and topics. Each opens a dialog: where something is destroyed, the object's name has to be
 // typed, or the number of messages is counted first and shown.
 
-import { get, path, post, remove } from "./api.js";
+import { get, operate, path, post, remove } from "./api.js";
 import { buttons, confirmByName, form, openDialog } from "./dialog.js";
 import { h } from "./dom.js";
 import { counted, mono, name, number } from "./format.js";
@@ -58,22 +58,24 @@ export async function deleteDestination(context, kind, row) {
   if (isDone) context.go(`#/${kind}s`);
 }
 
-export async function purge(context, row) {
+export async function purge(context, given) {
+  const present = () => context.data?.row ?? given;
   const isDone = await confirmByName({
     title: "Purge queue",
-    object: row.name,
+    object: given.name,
     label: "Purge",
-    consequence: [
+    consequence: () => [
       "All messages of ",
-      name(row.name),
+      name(given.name),
       " are removed: ",
-      h("b", {}, `${counted(row.size, "message")} at present`),
-      row.in_flight ? `. The ${number(row.in_flight)} that are in flight stay with their consumers.` : ".",
+      h("b", {}, `${counted(present().size, "message")} at present`),
+      present().in_flight ? `. The ${number(present().in_flight)} that are in flight stay with their consumers.` : ".",
     ],
-    act: async (signal) => {
-      const result = await post(`queues/${path(row.name)}/purge`, {}, signal);
+    act: async (signal, onProgress) => {
+      const result = await operate(`queues/${path(given.name)}/purge`, {}, signal, onProgress);
       if (result.error) throw new Error(result.error);
     },
+    extra: (dialog) => dialog.running && progressBar(dialog.progress, given.size - given.in_flight),
   });
   if (isDone) context.refresh();
 }
@@ -165,6 +167,7 @@ class BulkOperation {
     if (this.result) return this.outcome(dialog);
     if (this.timer === null && this.counting === null && !this.counted && !this.countError && this.isComplete)
       this.countSoon(dialog, 0);
+    if (dialog.running) return this.underWay(dialog);
     const isReady = this.counted !== null && this.counted.affected > 0;
     const label = isReady ? `${this.verb.label} ${counted(this.counted.affected, "message")}` : this.verb.label;
     return form(
@@ -186,6 +189,16 @@ class BulkOperation {
         this.count(dialog),
       ),
       buttons(dialog, () => isReady && this.act(dialog), { label, isReady, isDanger: this.verb.isDanger }),
+    );
+  }
+
+  underWay(dialog) {
+    const { affected, examined } = this.counted;
+    return form(
+      h("p", {}, "From ", name(this.queue), ": ", this.which()),
+      this.verb.needsTarget && h("p", {}, "To ", name(this.body.target)),
+      progressBar(dialog.progress, affected, examined),
+      buttons(dialog, null, {}),
     );
   }
 
@@ -276,11 +289,11 @@ class BulkOperation {
     );
   }
 
-  change(dialog, values) {
+  change(dialog, values, error = null) {
     Object.assign(this, values);
     this.counted = null;
     this.countError = null;
-    dialog.error = null;
+    dialog.error = error;
     this.stop();
     if (this.isComplete) this.countSoon(dialog, COUNT_MS);
     dialog.redraw();
@@ -319,11 +332,22 @@ class BulkOperation {
   }
 
   async act(dialog) {
-    const result = await dialog.run((signal) => post(this.target, this.body, signal));
-    if (!result) return;
+    const result = await dialog.run((signal, onProgress) => operate(this.target, this.body, signal, onProgress));
+    if (!result) return this.change(dialog, {}, dialog.error); // a part may have been done: count again
     this.result = result;
     dialog.redraw();
   }
+}
+
+/** How far an operation is that is expected to affect so many messages, of those that it examines. */
+function progressBar(progress, affected, examined = affected) {
+  const now = progress ?? { affected: 0, examined: 0 };
+  return h(
+    "div",
+    { class: "progress", key: "progress" },
+    h("progress", { max: Math.max(1, examined), value: Math.min(now.examined, examined), "aria-label": "Progress" }),
+    `${number(now.affected)} of ${counted(affected, "message")} so far`,
+  );
 }
 
 // ---------------------------------------------------------------- sending

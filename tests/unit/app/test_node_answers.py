@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.app import node_answers
+from pybroker.broker.app import node_answers, operation_answers
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.management_link import ManagementLink
 from pybroker.broker.app.node_answers import NodeAnswers
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.consumer import matcher
+from pybroker.broker.core.paging import PIECE_MAX
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import InvalidSelector, StoreUnavailable
-from pybroker.broker.domain.node_requests import ANSWERS_MAX, REQUEST_BYTES_MAX, RequestFailed
+from pybroker.broker.domain.node_requests import ANSWERS_MAX, REQUEST_BYTES_MAX, ProgressRow, RequestFailed
 from pybroker.broker.domain.role import Role
 from pybroker.management.link import SIGN, NodeLink
 from pybroker.store.memory import MemoryStore
+from tests.unit.core.conftest import make_message
 
 SECONDS = 10.0
 
@@ -80,6 +82,28 @@ def test_an_answer_ends_with_its_term(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(RequestFailed, match="not the master"):
         asyncio.run(answers_of(member).answer("destinations", {}, send))
+
+
+def test_an_operation_on_messages_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_answers, "SIGN_SECONDS", 0.0)
+    member, signs = Member(), list[Any]()
+    for number in range(3 * PIECE_MAX):
+        member.broker.send(make_message(str(number), "queue://Q", "ID:c"))
+    pieces: list[Callable[[], None]] = []
+    member.broker.usage.paging.later = pieces.append
+
+    async def send(rows: list[Any]) -> None:
+        signs.extend(rows)
+        pieces.pop()()
+
+    arguments = {"queue": "Q", "operation": "count", "selector": None, "message_ids": None, "maximum": None}
+    result = asyncio.run(answers_of(member).answer("change", arguments | {"user": "ops", "address": ""}, send))
+    assert isinstance(result, dict)
+    assert (result["affected"], result["error"]) == (3 * PIECE_MAX, None)
+    assert signs == [ProgressRow(each.affected, each.affected) for each in signs]
+    counts = [each.affected for each in signs]
+    assert counts == sorted({*counts, 0})
+    assert len(counts) == 3
 
 
 class Linked:

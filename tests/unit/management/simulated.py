@@ -29,7 +29,9 @@ def row(name: str, kind: str = "queue", **values: Any) -> DestinationRow:
 
 
 class SimulatedNode:
-    """Answers requests by `methods`; a list among the results is one of rows, a tuple has rows and the result."""
+    """Answers requests by `methods`: a list among the results is one of rows, a tuple has rows and the result, an async
+    iterator has several results.
+    """
 
     def __init__(self, methods: Mapping[str, Answer]) -> None:
         self.methods = methods
@@ -42,13 +44,21 @@ class SimulatedNode:
         result = self.methods[method](arguments)
         if asyncio.iscoroutine(result):
             result = await result
-        if isinstance(result, list):
-            await send(result)
-            return None
-        if isinstance(result, tuple):
-            await send(result[0])
-            return result[1]
-        return result
+        results = result if isinstance(result, AsyncIterator) else _one(result)
+        last = None
+        async for each in results:
+            if isinstance(each, list):
+                await send(each)
+            elif isinstance(each, tuple):
+                await send(each[0])
+                last = each[1]
+            else:
+                last = each
+        return last
+
+
+async def _one(result: Any) -> AsyncIterator[Any]:
+    yield result
 
 
 class Site:
