@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -353,6 +354,31 @@ def test_the_last_page_is_one_step_away(api: FakeApi, served: ConsoleServer, ope
     page.keyboard.press("/")
     page.keyboard.type("n > 3")
     expect(page.get_by_role("button", name="Last")).to_be_hidden()
+
+
+def test_the_end_of_a_message_id_is_seen(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    page = open_page(f"{served.url}#/queues/{DLQ}/messages")
+    message_id = page.locator(".message-id").first
+    expect(message_id).to_have_text("ID:host-40213-1795756037596-4:1:1:1:1")
+    begin, end = message_id.locator(".name").all()
+    assert end.inner_text() == "37596-4:1:1:1:1"[-14:]
+    assert begin.evaluate("each => each.scrollWidth > each.clientWidth"), "there is no space for all of it"
+    assert end.evaluate(
+        "each => each.getBoundingClientRect().right <= each.parentElement.getBoundingClientRect().right"
+    )
+    assert message_id.inner_text() == "ID:host-40213-1795756037596-4:1:1:1:1"  # as it is copied
+    assert page.locator(".table-frame").evaluate("each => each.scrollWidth - each.clientWidth") == 0
+
+
+def test_a_page_that_takes_long_is_refreshed_less_often(
+    api: FakeApi, served: ConsoleServer, open_page: OpenPage
+) -> None:
+    path = "queues/ORDERS/messages"
+    api.delays[path] = seconds = 0.4  # longer than a fifth of the interval of refreshes
+    page = open_page(f"{served.url}#/{path}")
+    expect(page.get_by_text("50 messages of 1,234")).to_be_visible()
+    wait_for(lambda: page.evaluate("1") and len(api.asked_at[path]) == 3)
+    assert all(later - earlier > 0.99 * seconds / 0.2 for earlier, later in pairwise(api.asked_at[path]))
 
 
 def test_errors_are_shown_in_place(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:

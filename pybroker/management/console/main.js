@@ -43,6 +43,7 @@ const NOWHERE = {
 const ROLES = ["monitor", "operator", "admin"];
 const STATE_MS = 15_000;
 const RETRY_MS = [1000, 1000, 2000, 3000, 5000];
+const BUSY_SHARE = 0.2; // of the time in which the member works for a page that stays open, such as on a long search
 
 /** What is known of the member, whatever the page is. */
 const shell = {
@@ -56,6 +57,7 @@ const shell = {
   answeredAtMs: 0,
   isPaused: false,
   seconds: Number(kept.read("seconds")) || 3,
+  tookMs: 0, // the last refresh
   isMenuOpen: false,
 };
 
@@ -177,6 +179,7 @@ async function refresh() {
   loading = new AbortController();
   const { signal } = loading;
   const shown = context;
+  const begunAtMs = performance.now();
   let wasMaster = shown.isMaster;
   try {
     const isFirst = shell.overview === null || shell.silence !== null;
@@ -196,6 +199,7 @@ async function refresh() {
     if (page.status === "fulfilled" && isLoaded) shown.data = page.value;
     if (!isLoaded) shown.data = null; // what it had as master is not true any more
     if (page.reason && !(page.reason instanceof ApiError)) throw page.reason;
+    shell.tookMs = performance.now() - begunAtMs;
     answered();
   } catch (error) {
     if (signal.aborted) return;
@@ -252,7 +256,8 @@ function schedule() {
   clearTimeout(timer);
   if (document.hidden || (context.isStopped && !shell.silence)) return;
   if (shell.silence) timer = setTimeout(refresh, Math.max(0, shell.retryAtMs - performance.now()));
-  else if (!shell.isPaused) timer = setTimeout(refresh, shell.seconds * 1000);
+  else if (!shell.isPaused)
+    timer = setTimeout(refresh, Math.max(shell.seconds * 1000, shell.tookMs / BUSY_SHARE - shell.tookMs));
 }
 
 // ---------------------------------------------------------------- drawing

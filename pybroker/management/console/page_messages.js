@@ -16,6 +16,7 @@ const COUNTS = [
   ["250", "250 a page"],
 ];
 const PREVIEW_LENGTH = 90;
+const ID_END = 14;
 const LARGE_BYTES = 65_536;
 
 /** The cursors of the pages before this one, by place: an address has only its own. */
@@ -193,7 +194,7 @@ function messageTable(context, place, messages, isDeadLetters) {
       class: "message",
       cell: (each) => [
         h("a", { href: address(each), class: "message-link" }, preview(each)),
-        h("div", { class: "message-id", title: visible(each.message_id) }, mono(each.message_id)),
+        messageId(each.message_id),
       ],
     },
     isDeadLetters && {
@@ -221,6 +222,17 @@ function messageTable(context, place, messages, isDeadLetters) {
     { id: "state", label: "State", cell: state },
   ].filter(Boolean);
   return h("div", { key: "messages" }, table("Messages", columns, messages, { key: (each) => each.message_id }));
+}
+
+/** An id that shows its end where there is no space for all: that is what differs between two messages. */
+function messageId(id) {
+  const characters = Array.from(id);
+  return h(
+    "div",
+    { class: "message-id", title: visible(id) },
+    mono(characters.slice(0, -ID_END).join("")),
+    mono(characters.slice(-ID_END).join("")),
+  );
 }
 
 function preview({ body, body_type: type, body_is_cut: isCut, size }) {
