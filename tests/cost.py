@@ -21,6 +21,7 @@ LONG: dict[str, tuple[float, str]] = {
         "a stock pair's failover",
     ),
     "tests/client/test_kills.py": (90, "kills masters for some seconds, for each kind of client"),
+    "tests/console/test_console_of_a_long_queue.py": (60, "100,000 messages are retried and moved, and compared twice"),
     "tests/crash/test_torn_tails.py": (60, "a last write torn at each of its bytes"),
     "tests/integration/test_activemq_database_lock.py": (60, "ActiveMQ's leases run out"),
     "tests/integration/test_fuzz.py": (90, "10,000 frames of each protocol"),

@@ -1,12 +1,10 @@
 """Clients behind HAProxy as Debian has it, with `send-proxy-v2`, in front of plain listeners and of one with TLS."""
 
 import contextlib
-import shutil
 import socket
 import ssl
-import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import trustme
 
 import pybroker
 from tests.integration.cluster import BrokerProcess, Pair, free_port
+from tests.integration.haproxy import haproxy
 from tests.integration.test_health import health_port
 
 pytestmark = pytest.mark.component("haproxy")
@@ -79,29 +78,8 @@ def behind(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Iter
         for name, check in zip(PORTS, ("check inter 50ms", "check check-send-proxy inter 50ms", ""), strict=True)
     )
     (tmp_path / "haproxy.cfg").write_text(CONFIGURATION.format(listeners=listeners))
-    with _haproxy(tmp_path / "haproxy.cfg", fronts.values()):
+    with haproxy(tmp_path / "haproxy.cfg", fronts.values()):
         yield Installation(broker, fronts, tmp_path / "authority.pem")
-
-
-@contextlib.contextmanager
-def _haproxy(configuration: Path, fronts: Iterable[int]) -> Iterator[None]:
-    program = shutil.which("haproxy")
-    assert program is not None
-    proxy = subprocess.Popen([program, "-f", str(configuration), "-db"])
-    try:
-        for port in fronts:
-            _await_port(port)
-        yield
-    finally:
-        proxy.terminate()
-        proxy.wait(SECONDS)
-
-
-def _await_port(port: int) -> None:
-    for _ in range(10_000):
-        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), SECONDS):
-            return
-    raise AssertionError(f"nothing listens on port {port}")
 
 
 def test_clients_behind_haproxy_have_their_own_addresses(behind: Installation) -> None:
@@ -161,7 +139,7 @@ def test_clients_behind_haproxy_survive_the_end_of_a_master(tmp_path: Path) -> N
                 text = text.replace(server, f"server {name} 127.0.0.1:{node.port} port {health_port(node)}")
         (tmp_path / "haproxy.cfg").write_text(text.replace(" port 8162", ""))
         uri = f"failover:(stomp://127.0.0.1:{fronts[61613]})?initialReconnectDelay=10&useExponentialBackOff=false"
-        with _haproxy(tmp_path / "haproxy.cfg", fronts.values()), pybroker.connect(uri) as connection:
+        with haproxy(tmp_path / "haproxy.cfg", fronts.values()), pybroker.connect(uri) as connection:
             for number in range(20):
                 connection.send("queue://x", str(number))
             began = time.monotonic()
