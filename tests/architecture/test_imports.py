@@ -24,12 +24,12 @@ import sys
 from pathlib import Path
 from pybroker.broker.app import cli, config
 settings = config.load(Path(sys.argv[1]) if sys.argv[1:] else None, {"store": "data"}, {})
-from pybroker.broker.app import preflight, serve, wiring
+from pybroker.broker.app import preflight, protocols, serve, wiring
 from pybroker.store.memory import MemoryStore
 wiring.make_lock(settings)
 wiring.is_locked(wiring.lock_name(settings))
 broker = wiring.make_broker(settings, MemoryStore())
-wiring.make_protocols(settings, broker, settings.ports())
+protocols.make_protocols(settings, broker, settings.listeners)
 print(*sorted(sys.modules))
 """
 """The first steps of `pybroker start`, and a little more."""

@@ -191,12 +191,13 @@ def test_ports_are_those_of_the_listeners(
     named: dict[tuple[str, str], dict[str, Any]], container: dict[str, Any], config: Config
 ) -> None:
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    assert ports == config.ports() | {"health": config.health}
+    listening = {each.name: each.port for each in config.listeners}
+    assert ports == listening | {"health": config.health}
     for name in ("pybroker", "pybroker-members"):
         for each in named["Service", name]["ports"]:
             assert each["name"] == each["targetPort"]
             assert each["port"] == ports[each["targetPort"]]
-    assert [each["name"] for each in named["Service", "pybroker"]["ports"]] == list(config.ports())[::-1]
+    assert [each["name"] for each in named["Service", "pybroker"]["ports"]] == list(listening)[::-1]
 
 
 def test_stop_is_not_cut_short(pod: dict[str, Any], config: Config) -> None:

@@ -5,12 +5,12 @@ Each setting has one declaration. Flags, environment variables and `docs/setting
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from pybroker.broker.app.listeners import PORTS, is_tls, networks_of, proxied_of
+from pybroker.broker.app.listeners import PORTS, ListenerSettings, networks_of, proxied_of
 from pybroker.broker.app.management_roles import ROLES, ManagementRoles
 from pybroker.broker.app.message_settings import MESSAGE_TABLES, MessageSettings
 from pybroker.broker.app.setting import (
@@ -69,9 +69,11 @@ class Config(MessageSettings):
 
     Attributes:
         given: the settings that are set, as they were given.
+        listeners: the open listeners.
     """
 
     given: Mapping[str, object]
+    listeners: tuple[ListenerSettings, ...]
 
     store: str = declared(
         store_place,
@@ -536,6 +538,7 @@ class Config(MessageSettings):
         vars(self).update({name: setting.default for name, setting in SETTINGS.items()})
         vars(self).update(read_values(SETTINGS, given, _unknown), given=MappingProxyType(given))
         try:
+            vars(self)["listeners"] = tuple(self._listeners())
             check_store(self.store, self.lock, self.lock_url, self.database_grace, may_create=self.create_store)
             check_lock(self.lock, self.lock_url, self.database_grace, (self.lock_lease, self.lock_renew))
             self._check_scheduler()
@@ -630,15 +633,15 @@ class Config(MessageSettings):
     def _check_listeners(self) -> None:
         users: dict[int, str] = {}
         others = {"health": self.health or 0, "management": 0 if self.management is None else self.management.port}
-        for name, number in (self.ports() | others).items():
+        for name, number in ({each.name: each.port for each in self.listeners} | others).items():
             if number and number in users:
                 raise ValueError(f"{users[number]} and {name} cannot both have port {number}")
             users[number] = name
-            if is_tls(name) and self.tls_certificate is None:
-                raise ValueError(f"{name} needs a certificate: set tls_certificate")
+        for each in self.listeners:
+            if each.is_tls and self.tls_certificate is None:
+                raise ValueError(f"{each.name} needs a certificate: set tls_certificate")
         for name in ("allow", "deny"):
             networks_of(name, getattr(self, name))
-        proxied_of(self.proxy_protocol, self.proxy_networks, self.ports())
         if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
             raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
         if self.tls_client_auth == "want" and self.tls_client_ca is None:
@@ -669,19 +672,27 @@ class Config(MessageSettings):
         return Networks(allow=networks_of("allow", self.allow), deny=networks_of("deny", self.deny))
 
     @property
-    def proxied(self) -> frozenset[str]:
-        """The ports that serve proxies only, by setting."""
-        return proxied_of(self.proxy_protocol, self.proxy_networks, self.ports())
-
-    @property
     def is_in_directory(self) -> bool:
         """True if the store is a directory: neither a database nor memory."""
         return self.store != MEMORY_STORE and not is_database(self.store)
 
-    def ports(self) -> dict[str, int]:
-        """Return the ports of the open listeners, by setting."""
-        values = {name: getattr(self, name) for name in PORTS}
-        return {name: number for name, number in values.items() if number is not None}
+    def _listeners(self) -> Iterator[ListenerSettings]:
+        """Return the listeners of the settings that are ports."""
+        ports = {name: number for name in PORTS if (number := getattr(self, name)) is not None}
+        proxied = proxied_of(self.proxy_protocol, self.proxy_networks, ports)
+        for name, number in ports.items():
+            kind, is_tls = PORTS[name]
+            yield ListenerSettings(
+                name=name,
+                kind=kind,
+                is_tls=is_tls,
+                host=self.bind,
+                port=number,
+                frame_max=self.frame_max,
+                max_inactivity=self.openwire_max_inactivity,
+                initial_delay=self.openwire_initial_delay,
+                is_for_proxies=name in proxied,
+            )
 
 
 SETTINGS = {

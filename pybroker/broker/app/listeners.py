@@ -1,24 +1,58 @@
-"""The settings of listeners: their names, and what other settings list of networks and of listeners."""
+"""The settings of listeners: one value for each, and what other settings list of networks and of listeners."""
 
+import enum
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from pybroker.security.networks import Network, networks
 
-PORTS: Final = ("stomp", "openwire", "auto", "stomp_ssl", "openwire_ssl", "auto_ssl")
-"""The settings that are ports of listeners."""
 
-_TLS_SUFFIX = "_ssl"
+class ListenerKind(enum.Enum):
+    """The protocol that a listener serves."""
+
+    STOMP = "stomp"
+    OPENWIRE = "openwire"
+    AUTO = "auto"
+    """Detected by the first bytes of each client."""
 
 
-def is_tls(name: str) -> bool:
-    """Return True for the port of a listener with TLS."""
-    return name.endswith(_TLS_SUFFIX)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """The settings of one listener.
+
+    Attributes:
+        name: the name in errors and warnings: that of the setting which opens it.
+        kind: the protocol that it serves.
+        is_tls: its connections are encrypted.
+        host: the address that it binds to.
+        port: the port; 0: any free one.
+        frame_max: most bytes of a frame or a body.
+        max_inactivity: seconds of silence that an OpenWire client is offered.
+        initial_delay: seconds before an OpenWire client's silence is measured.
+        is_for_proxies: it serves proxies only, whose connections begin with a header of the PROXY protocol.
+    """
+
+    name: str
+    kind: ListenerKind
+    is_tls: bool
+    host: str
+    port: int
+    frame_max: int
+    max_inactivity: float
+    initial_delay: float
+    is_for_proxies: bool
 
 
-def plain(name: str) -> str:
-    """Return the port setting of a protocol without TLS."""
-    return name.removesuffix(_TLS_SUFFIX)
+PORTS: Final = {
+    "stomp": (ListenerKind.STOMP, False),
+    "openwire": (ListenerKind.OPENWIRE, False),
+    "auto": (ListenerKind.AUTO, False),
+    "stomp_ssl": (ListenerKind.STOMP, True),
+    "openwire_ssl": (ListenerKind.OPENWIRE, True),
+    "auto_ssl": (ListenerKind.AUTO, True),
+}
+"""The settings that are ports of listeners: the protocol of each, and True for one with TLS."""
 
 
 def networks_of(setting: str, text: str | None) -> list[Network]:

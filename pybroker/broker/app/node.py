@@ -23,6 +23,7 @@ from pybroker.broker.app.ha_events import HaEvent, HaEventKind, Phases, Report, 
 from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.machine import MACHINE, Machine
+from pybroker.broker.app.protocols import make_protocols
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.step_down import MayStepDown, standby_is_unknown
@@ -322,15 +323,12 @@ class Node:
         if self._security.rules is not None:
             self._security.rules.changed = term.broker.use_rules
         with contextlib.ExitStack() as unused:
-            bound = {
-                setting: unused.enter_context(await bind(machine, self._config.bind, port, setting))
-                for setting, port in self._config.ports().items()
-            }
-            ports = {setting: where.getsockname()[1] for setting, where in bound.items()}
-            protocols = wiring.make_protocols(
+            configured = self._config.listeners
+            bound = [unused.enter_context(await bind(machine, each.host, each.port, each.name)) for each in configured]
+            protocols = make_protocols(
                 self._config,
                 term.broker,
-                ports,
+                [replace(each, port=where.getsockname()[1]) for each, where in zip(configured, bound, strict=True)],
                 self._certificates,
                 machine,
                 term.authentication.authenticator,
@@ -347,7 +345,7 @@ class Node:
             if self.role is not Role.PROMOTING:  # a stop was requested, or the lock was lost
                 return
             unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
-            listeners = [term.server.listen(protocols[setting], where) for setting, where in bound.items()]
+            listeners = [term.server.listen(protocol, where) for protocol, where in zip(protocols, bound, strict=True)]
             unused.pop_all()
         term.listeners = listeners
         self._open_services(term, jobs)

@@ -9,7 +9,6 @@ from pybroker.broker.app import database, eventloop, log_file, security_files, w
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import has_data_files, layout
-from pybroker.broker.app.listeners import is_tls
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
@@ -32,7 +31,7 @@ def check(config: Config) -> None:
         StoreError: the journal or the database cannot be used, or is of a newer format.
     """
     _check_all(config)
-    if config.ports() and not is_loopback(config.bind):
+    if not all(is_loopback(each.host) for each in config.listeners):
         _warn_of_others(config)  # last: where nothing can be served, nothing has to be said of that
 
 
@@ -104,8 +103,8 @@ def _check_ldap(settings: LdapSettings) -> None:
 
 def _check_clear_passwords(config: Config) -> None:
     """Refuse passwords that cross a network in clear, or warn of them."""
-    in_clear = ", ".join(name for name in config.ports() if not is_tls(name))
-    if not in_clear or is_loopback(config.bind):
+    in_clear = ", ".join(each.name for each in config.listeners if not each.is_tls and not is_loopback(each.host))
+    if not in_clear:
         return
     message = (
         f"passwords cross the network in clear to {in_clear}, which have no TLS and which other machines can reach"
@@ -149,8 +148,8 @@ def check_other_locks(config: Config) -> None:
 
 def _check_ports(config: Config) -> None:
     with contextlib.ExitStack() as bound:
-        for setting, port in config.ports().items():
-            bound.enter_context(bind(config.bind, port, setting))
+        for each in config.listeners:
+            bound.enter_context(bind(each.host, each.port, each.name))
 
 
 def _check_directory(directory: Path, setting: str = "store") -> None:

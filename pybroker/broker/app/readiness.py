@@ -28,13 +28,13 @@ def find_obstacle(config: Config, members: Sequence[MemberStatus] = (), bind: Bi
         bind: binds a port.
     """
     taken = _ports_of_master(members)
-    for setting, port in config.ports().items():
+    for listener in config.listeners:
         try:
-            bind(config.bind, port, setting).close()
+            bind(listener.host, listener.port, listener.name).close()
         except ConfigError as error:
             cause = error.__cause__
             is_taken = isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
-            if not is_taken or (taken is not None and port not in taken):
+            if not is_taken or (taken is not None and listener.port not in taken):
                 return str(error)
     return ""
 

@@ -7,17 +7,15 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from pybroker import __version__
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
-from pybroker.broker.app.listeners import is_tls, networks_of, plain
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.message_rules import arrival_rules
@@ -30,20 +28,15 @@ from pybroker.broker.core.virtual import Definition, VirtualTopic
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
-from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
-from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
-from pybroker.broker.domain.stomp.codec import encode_frame
-from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.locks import file
 from pybroker.locks.file import FileLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.locks.postgres.timing import Timing
 from pybroker.security.ldap_settings import LdapSettings
 from pybroker.security.logins import THREADS, Logins, SourceT
-from pybroker.security.networks import Networks
 from pybroker.store.journal.activity import SYNC_BOUNDS
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
 from pybroker.store.journal.files import JournalFiles
@@ -58,15 +51,8 @@ from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.store.spool import FileSpool, SpoolThread
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.certificates import CertificateFiles, Certificates
-from pybroker.transports.connection import MakeSession, ReplaceableLink
-from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.frame_memory import FrameMemory
-from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.output_memory import OutputMemory
-from pybroker.transports.proxied import Proxies
-from pybroker.transports.server import ListenerProtocol, Tls, in_url
-from pybroker.transports.session import Link, Session
-from pybroker.transports.stomp.session import SERVER, StompSession
 from pybroker.transports.tls import TLS_VERSIONS, TlsRules
 from pybroker.transports.turn import Turn
 
@@ -595,52 +581,6 @@ def make_directory(settings: LdapSettings, machine: Machine = MACHINE) -> "Direc
     return Directory(settings, partial(read_password, settings.connection_password_file), machine.monotonic)
 
 
-def make_protocols(
-    config: Config,
-    broker: BrokerCore,
-    ports: Mapping[str, int],
-    certificates: Certificates | None = None,
-    machine: Machine = MACHINE,
-    authenticator: Authenticator = WITHOUT_LOGINS,
-    sessions: Sessions | None = None,
-) -> dict[str, ListenerProtocol]:
-    """Return the protocol of each port.
-
-    Args:
-        config: the settings.
-        broker: the core.
-        ports: the bound ports by setting, never 0.
-        certificates: the certificates; None to read them now.
-        machine: the machine of this member.
-        authenticator: decides who clients are.
-        sessions: the OpenWire sessions of the broker; None for new ones.
-
-    Raises:
-        ConfigError: certificate or key cannot be used.
-    """
-    transports = _transports(config, broker, ports, machine, authenticator, sessions or Sessions())
-    transports["auto"] = _auto(config, transports)
-    certificates = certificates or make_certificates(config)
-    tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
-    trusted = Networks(allow=networks_of("proxy_networks", config.proxy_networks), deny=())
-    proxies = dict.fromkeys(config.proxied, Proxies(are_trusted=trusted.allows, header_seconds=config.connect_timeout))
-    protocols: dict[str, ListenerProtocol] = {}
-    for setting in ports:
-        transport = transports[plain(setting)]
-        if is_tls(setting):
-            protocols[setting] = ListenerProtocol(
-                name=transport.tls_scheme, session=transport.session, tls=tls, proxies=proxies.get(setting)
-            )
-        else:
-            protocols[setting] = ListenerProtocol(
-                name=transport.scheme,
-                session=transport.session,
-                refusal=transport.refusal,
-                proxies=proxies.get(setting),
-            )
-    return protocols
-
-
 def make_certificates(config: Config) -> Certificates | None:
     """Read certificate and key; None without a certificate.
 
@@ -659,113 +599,6 @@ def make_certificates(config: Config) -> Certificates | None:
         ),
         TlsRules(version_min=TLS_VERSIONS[config.tls_version_min], ciphers=config.tls_ciphers),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Transport:
-    """A protocol and the sessions of its listeners.
-
-    Attributes:
-        scheme: the scheme of its URLs, as for ActiveMQ's clients.
-        tls_scheme: the scheme with TLS.
-        session: makes the session of a new connection.
-        refusal: sent to a client when there are too many.
-        protocol: the result of detection on a port for several protocols; None for that port itself.
-    """
-
-    scheme: str
-    tls_scheme: str
-    session: MakeSession
-    refusal: bytes = b""
-    protocol: DetectedProtocol | None = None
-
-
-def _transports(
-    config: Config,
-    broker: BrokerCore,
-    ports: Mapping[str, int],
-    machine: Machine,
-    authenticator: Authenticator,
-    sessions: Sessions,
-) -> dict[str, _Transport]:
-    """Return each protocol by the setting of its port."""
-    return {
-        "stomp": _stomp(config, broker, machine, authenticator),
-        "openwire": _openwire(config, broker, ports, authenticator, sessions),
-    }
-
-
-def _stomp(config: Config, broker: BrokerCore, machine: Machine, authenticator: Authenticator) -> _Transport:
-    limits = StompLimits(body_bytes=config.frame_max, connect_seconds=config.connect_timeout)
-
-    def session(link: Link) -> Session:
-        return StompSession(
-            broker=broker,
-            link=link,
-            connection_id=machine.new_id(),
-            limits=limits,
-            clock=machine.clock,
-            server=config.stomp_server or SERVER,
-            authenticator=authenticator,
-        )
-
-    text = (
-        f"This broker has its {config.connections_max} connections already, or too many of your address; try again "
-        "later."
-    )
-    headers = {"message": text, "content-type": "text/plain"}
-    refusal = encode_frame("ERROR", headers, text.encode(), Version.V1_0)
-    return _Transport(
-        scheme="stomp", tls_scheme="stomp+ssl", session=session, refusal=refusal, protocol=DetectedProtocol.STOMP
-    )
-
-
-def _openwire(
-    config: Config, broker: BrokerCore, ports: Mapping[str, int], authenticator: Authenticator, sessions: Sessions
-) -> _Transport:
-    settings = OpenWireSettings(
-        offer=broker_offer(
-            max_inactivity_ms=round(config.openwire_max_inactivity * 1000),
-            initial_delay_ms=round(config.openwire_initial_delay * 1000),
-            frame_bytes_max=config.frame_max,
-            provider_name="pybroker",
-            provider_version=__version__,
-        ),
-        broker_url=openwire_url(config, ports),
-        connected_brokers=config.openwire_brokers,
-        connect_seconds=config.connect_timeout,
-    )
-    broker.url = settings.broker_url
-
-    def session(link: Link) -> Session:
-        return OpenWireSession(
-            broker=broker, link=link, settings=settings, sessions=sessions, authenticator=authenticator
-        )
-
-    return _Transport(scheme="tcp", tls_scheme="ssl", session=session, protocol=DetectedProtocol.OPENWIRE)
-
-
-def openwire_url(config: Config, ports: Mapping[str, int]) -> str:
-    """Return the URL that OpenWire clients get; empty without an OpenWire listener."""
-    if config.openwire_url is not None:
-        return config.openwire_url
-    host = socket.gethostname() if config.bind in _EVERY_INTERFACE else config.bind
-    for setting in ("openwire", "openwire_ssl", "auto", "auto_ssl"):
-        if setting in ports:
-            return f"{'ssl' if is_tls(setting) else 'tcp'}://{in_url(host)}:{ports[setting]}"
-    return ""
-
-
-def _auto(config: Config, transports: Mapping[str, _Transport]) -> _Transport:
-    """Return the protocol of a listener that detects the peer's protocol by its first bytes."""
-    sessions = {
-        transport.protocol: transport.session for transport in transports.values() if transport.protocol is not None
-    }
-
-    def session(link: ReplaceableLink) -> Session:
-        return Detector(link, sessions, seconds=config.connect_timeout)
-
-    return _Transport(scheme="auto", tls_scheme="auto+ssl", session=session)
 
 
 def _progress() -> Progress:

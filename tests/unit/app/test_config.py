@@ -56,11 +56,14 @@ def test_ports(text, port):
 
 
 def test_other_listeners_are_off_without_a_port():
-    assert load(None, {}, {}).ports() == {"stomp": 61613, "openwire": 61616}
+    def ports(flags):
+        return {each.name: each.port for each in load(None, flags, {}).listeners}
+
+    assert ports({}) == {"stomp": 61613, "openwire": 61616}
     none = {"stomp": "off", "openwire": "off"}
-    assert load(None, none, {}).ports() == {}
+    assert ports(none) == {}
     tls = {"stomp_ssl": "0", "auto_ssl": 0, "tls_certificate": "c.pem"}
-    assert load(None, none | tls, {}).ports() == {"stomp_ssl": 0, "auto_ssl": 0}
+    assert ports(none | tls) == {"stomp_ssl": 0, "auto_ssl": 0}
 
 
 @pytest.mark.parametrize(
@@ -204,9 +207,11 @@ def test_the_grace_ends_before_another_may_have_the_lock(settings, seconds):
 
 
 def test_listeners_for_proxies_are_a_list():
-    config = load(None, {"proxy_protocol": "stomp , openwire,", "proxy_networks": "10.0.0.0/24"}, {})
-    assert config.proxied == {"stomp", "openwire"}
-    assert load(None, {}, {}).proxied == frozenset()
+    def proxied(**flags):
+        return {each.name for each in load(None, {"auto": 0} | flags, {}).listeners if each.is_for_proxies}
+
+    assert proxied(proxy_protocol="stomp , openwire,", proxy_networks="10.0.0.0/24") == {"stomp", "openwire"}
+    assert proxied() == set()
 
 
 @pytest.mark.parametrize(("name", "value"), [("anonymous_user", " x"), ("anonymous_groups", "a,b\a")])

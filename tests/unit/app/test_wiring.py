@@ -1,8 +1,7 @@
 # mypy: disable-error-code="arg-type, index"
-"""Protocols by port, and the address OpenWire clients get."""
+"""The parts of a broker, as the settings ask for them."""
 
 import re
-import socket
 
 import pytest
 
@@ -10,41 +9,11 @@ from pybroker import __version__
 from pybroker.broker.app import machine, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.membership import _FILE_KINDS
+from pybroker.broker.app.protocols import make_protocols
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.store.memory import MemoryStore
+from tests.unit.app.test_protocols import protocols_of
 from tests.unit.transports.openwire.conversation import FakeLink
-
-
-def protocols(**settings):
-    config = Config(store="memory:", **settings)
-    broker = wiring.make_broker(config, MemoryStore())
-    return wiring.make_protocols(config, broker, config.ports())
-
-
-def test_each_port_has_its_protocol():
-    names = {setting: protocol.name for setting, protocol in protocols(auto=0).items()}
-    assert names == {"stomp": "stomp", "openwire": "tcp", "auto": "auto"}
-
-
-def test_client_of_unknown_protocol_is_refused_without_a_frame():
-    made = protocols(auto=0)
-    assert made["stomp"].refusal.startswith(b"ERROR")
-    assert made["auto"].refusal == b""
-
-
-@pytest.mark.parametrize(
-    ("settings", "ports", "url"),
-    [
-        ({}, {"stomp": 1}, ""),
-        ({}, {"openwire": 61616, "auto": 2}, "tcp://127.0.0.1:61616"),
-        ({"bind": "0.0.0.0"}, {"openwire": 61616}, f"tcp://{socket.gethostname()}:61616"),
-        ({"bind": "::1"}, {"auto": 5}, "tcp://[::1]:5"),
-        ({}, {"openwire_ssl": 61617}, "ssl://127.0.0.1:61617"),
-        ({"openwire_url": "tcp://broker.example:7"}, {"openwire": 61616}, "tcp://broker.example:7"),
-    ],
-)
-def test_openwire_url_is_made_of_bind_and_port(settings, ports, url):
-    assert wiring.openwire_url(Config(store="memory:", **settings), ports) == url
 
 
 @pytest.mark.parametrize(
@@ -53,7 +22,7 @@ def test_openwire_url_is_made_of_bind_and_port(settings, ports, url):
 )
 def test_stomp_clients_are_shown_the_server_header(settings, header):
     link = FakeLink()
-    session = protocols(**settings)["stomp"].session(link)
+    session = protocols_of(**settings)["stomp"].session(link)
     session.receive(b"CONNECT\n\n\0")
     assert f"\nserver:{header}\n".encode() in link.output
     session.lost()
@@ -70,11 +39,12 @@ def test_ids_begun_in_one_millisecond_are_all_different(monkeypatch):
     brokers = [wiring.make_broker(Config(store="memory:"), MemoryStore()) for _ in range(2)]
     ids = [broker.run_id for broker in brokers]
     for broker in brokers:
-        made = wiring.make_protocols(Config(store="memory:"), broker, {"stomp": 1, "openwire": 2})
+        config = Config(store="memory:")
+        made = make_protocols(config, broker, config.listeners)
         ids.append(broker.id)
         for _ in range(2):
             link = FakeLink()
-            session = made["stomp"].session(link)
+            session = made[0].session(link)
             session.receive(b"CONNECT\naccept-version:1.1\nhost:b\n\n\0")
             ids.append(re.search(rb"\nsession:(.*)\n", link.output)[1].decode())
             session.lost()

@@ -1,0 +1,178 @@
+"""Makes the protocol of each listener: the sessions of its connections, its TLS and its proxies."""
+
+import socket
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from pybroker import __version__
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.listeners import ListenerKind, ListenerSettings, networks_of
+from pybroker.broker.app.machine import MACHINE, Machine
+from pybroker.broker.app.wiring import make_certificates
+from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
+from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
+from pybroker.broker.domain.stomp.codec import encode_frame
+from pybroker.broker.domain.stomp.frames import StompLimits, Version
+from pybroker.security.networks import Networks
+from pybroker.transports.certificates import Certificates
+from pybroker.transports.connection import MakeSession, ReplaceableLink
+from pybroker.transports.detect import DetectedProtocol, Detector
+from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
+from pybroker.transports.proxied import Proxies
+from pybroker.transports.server import ListenerProtocol, Tls, in_url
+from pybroker.transports.session import Link, Session
+from pybroker.transports.stomp.session import SERVER, StompSession
+
+_EVERY_INTERFACE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not bound to)
+
+_SCHEMES: Final = {
+    ListenerKind.STOMP: ("stomp", "stomp+ssl"),
+    ListenerKind.OPENWIRE: ("tcp", "ssl"),
+    ListenerKind.AUTO: ("auto", "auto+ssl"),
+}
+"""The schemes of a listener's URLs without and with TLS, as for ActiveMQ's clients."""
+
+
+def make_protocols(
+    config: Config,
+    broker: BrokerCore,
+    listeners: Sequence[ListenerSettings],
+    certificates: Certificates | None = None,
+    machine: Machine = MACHINE,
+    authenticator: Authenticator = WITHOUT_LOGINS,
+    sessions: Sessions | None = None,
+) -> list[ListenerProtocol]:
+    """Return the protocol of each listener, in their order, and set the broker's URL.
+
+    Args:
+        config: the settings.
+        broker: the core.
+        listeners: the listeners with the ports that are bound, never 0.
+        certificates: the certificates; None to read them now.
+        machine: the machine of this member.
+        authenticator: decides who clients are.
+        sessions: the OpenWire sessions of the broker; None for new ones.
+
+    Raises:
+        ConfigError: certificate or key cannot be used.
+    """
+    broker.url = openwire_url(config, listeners)
+    makers = _SessionMakers(config, broker, machine, authenticator, sessions or Sessions())
+    certificates = certificates or make_certificates(config)
+    tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
+    trusted = Networks(allow=networks_of("proxy_networks", config.proxy_networks), deny=())
+    proxies = Proxies(are_trusted=trusted.allows, header_seconds=config.connect_timeout)
+    return [
+        ListenerProtocol(
+            name=_SCHEMES[each.kind][each.is_tls],
+            session=makers.of(each),
+            refusal=_refusal(config) if each.kind is ListenerKind.STOMP and not each.is_tls else b"",
+            tls=tls if each.is_tls else None,
+            proxies=proxies if each.is_for_proxies else None,
+        )
+        for each in listeners
+    ]
+
+
+def openwire_url(config: Config, listeners: Sequence[ListenerSettings]) -> str:
+    """Return the URL that OpenWire clients get; empty without a listener for them.
+
+    One for OpenWire only is preferred to one that detects the protocol, and then the first one.
+    """
+    if config.openwire_url is not None:
+        return config.openwire_url
+    for kind in (ListenerKind.OPENWIRE, ListenerKind.AUTO):
+        for each in listeners:
+            if each.kind is kind:
+                host = socket.gethostname() if each.host in _EVERY_INTERFACE else each.host
+                return f"{'ssl' if each.is_tls else 'tcp'}://{in_url(host)}:{each.port}"
+    return ""
+
+
+def _refusal(config: Config) -> bytes:
+    """Return the frame for a STOMP client when there are too many connections."""
+    text = (
+        f"This broker has its {config.connections_max} connections already, or too many of your address; try again "
+        "later."
+    )
+    headers = {"message": text, "content-type": "text/plain"}
+    return encode_frame("ERROR", headers, text.encode(), Version.V1_0)
+
+
+class _SessionMakers:
+    """The makers of sessions: each listener has its own, by which the server knows it."""
+
+    def __init__(
+        self, config: Config, broker: BrokerCore, machine: Machine, authenticator: Authenticator, sessions: Sessions
+    ) -> None:
+        self._config = config
+        self._broker = broker
+        self._machine = machine
+        self._authenticator = authenticator
+        self._sessions = sessions
+
+    def of(self, listener: ListenerSettings) -> MakeSession:
+        """Return what makes the sessions of a listener."""
+        match listener.kind:
+            case ListenerKind.STOMP:
+                return self._stomp(listener)
+            case ListenerKind.OPENWIRE:
+                return self._openwire(listener)
+            case ListenerKind.AUTO:
+                return self._auto(listener)
+            case _:
+                assert_never(listener.kind)
+
+    def _stomp(self, listener: ListenerSettings) -> MakeSession:
+        limits = StompLimits(body_bytes=listener.frame_max, connect_seconds=self._config.connect_timeout)
+
+        def session(link: Link) -> Session:
+            return StompSession(
+                broker=self._broker,
+                link=link,
+                connection_id=self._machine.new_id(),
+                limits=limits,
+                clock=self._machine.clock,
+                server=self._config.stomp_server or SERVER,
+                authenticator=self._authenticator,
+            )
+
+        return session
+
+    def _openwire(self, listener: ListenerSettings) -> MakeSession:
+        settings = OpenWireSettings(
+            offer=broker_offer(
+                max_inactivity_ms=round(listener.max_inactivity * 1000),
+                initial_delay_ms=round(listener.initial_delay * 1000),
+                frame_bytes_max=listener.frame_max,
+                provider_name="pybroker",
+                provider_version=__version__,
+            ),
+            broker_url=self._broker.url,
+            connected_brokers=self._config.openwire_brokers,
+            connect_seconds=self._config.connect_timeout,
+        )
+
+        def session(link: Link) -> Session:
+            return OpenWireSession(
+                broker=self._broker,
+                link=link,
+                settings=settings,
+                sessions=self._sessions,
+                authenticator=self._authenticator,
+            )
+
+        return session
+
+    def _auto(self, listener: ListenerSettings) -> MakeSession:
+        """Return the maker for a listener that detects the peer's protocol by its first bytes."""
+        detected = {
+            DetectedProtocol.STOMP: self._stomp(listener),
+            DetectedProtocol.OPENWIRE: self._openwire(listener),
+        }
+
+        def session(link: ReplaceableLink) -> Session:
+            return Detector(link, detected, seconds=self._config.connect_timeout)
+
+        return session
