@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import javax.management.ObjectName;
+import org.apache.activemq.RedeliveryPolicy;
 import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.broker.region.policy.ConstantPendingMessageLimitStrategy;
@@ -19,9 +20,12 @@ import org.apache.activemq.broker.region.policy.IndividualDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.LastImageSubscriptionRecoveryPolicy;
 import org.apache.activemq.broker.region.policy.PolicyEntry;
 import org.apache.activemq.broker.region.policy.PolicyMap;
+import org.apache.activemq.broker.region.policy.RedeliveryPolicyMap;
 import org.apache.activemq.broker.region.policy.SharedDeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.SubscriptionRecoveryPolicy;
+import org.apache.activemq.broker.util.RedeliveryPlugin;
 import org.apache.activemq.broker.util.TimeStampingBrokerPlugin;
+import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.filter.DestinationMapEntry;
 import org.apache.activemq.plugin.ForcePersistencyModeBrokerPlugin;
 import org.apache.activemq.plugin.StatisticsBrokerPlugin;
@@ -56,6 +60,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * with TLS, and by password without. "ssl=OPENWIRE-PORT:STOMP-PORT:want|need:DIRECTORY" opens listeners with TLS, with
  * server.p12 and trust.p12 of that directory.
  * "timeStamping=ZERO-EXPIRATION-OVERRIDE:TTL-CEILING:FUTURE-ONLY" has messages stamped with the broker's time.
+ * "redelivery=QUEUES:MAXIMUM:DELAY:MULTIPLIER:FALLBACK" has the broker redeliver what consumers of these queues reject.
  * "forcePersistency=true|false" makes every message persistent, or none.
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
@@ -74,9 +79,11 @@ public final class StockBroker {
     private static final String JMX = "useJmx";
     private static final String PRINCIPAL = "useAuthenticatedPrincipal";
     private static final String TIME_STAMPING = "timeStamping=";
+    private static final String REDELIVERY = "redelivery=";
     private static final String PERSISTENCY = "forcePersistency=";
     private static final List<String> NO_POLICIES = List.of(
-            LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY);
+            LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY,
+            REDELIVERY);
 
     public static void main(String[] arguments) throws Exception {
         PrintStream output = System.out;
@@ -174,6 +181,9 @@ public final class StockBroker {
             if (text.startsWith(TIME_STAMPING)) {
                 plugins.add(timeStamping(text.substring(TIME_STAMPING.length()).split(":")));
             }
+            if (text.startsWith(REDELIVERY)) {
+                plugins.add(redelivery(text.substring(REDELIVERY.length()).split(":")));
+            }
             if (text.startsWith(PERSISTENCY)) {
                 var plugin = new ForcePersistencyModeBrokerPlugin();
                 plugin.setPersistenceFlag(Boolean.parseBoolean(text.substring(PERSISTENCY.length())));
@@ -182,6 +192,22 @@ public final class StockBroker {
         }
         plugins.add(new StatisticsBrokerPlugin());
         return plugins.toArray(BrokerPlugin[]::new);
+    }
+
+    private static BrokerPlugin redelivery(String[] parts) {
+        var policy = new RedeliveryPolicy();
+        policy.setDestination(new ActiveMQQueue(parts[0]));
+        policy.setMaximumRedeliveries(Integer.parseInt(parts[1]));
+        policy.setInitialRedeliveryDelay(Long.parseLong(parts[2]));
+        policy.setRedeliveryDelay(Long.parseLong(parts[2]));
+        policy.setUseExponentialBackOff(true);
+        policy.setBackOffMultiplier(Double.parseDouble(parts[3]));
+        var map = new RedeliveryPolicyMap();
+        map.setRedeliveryPolicyEntries(List.of(policy));
+        var plugin = new RedeliveryPlugin();
+        plugin.setRedeliveryPolicyMap(map);
+        plugin.setFallbackToDeadLetter(Boolean.parseBoolean(parts[4]));
+        return plugin;
     }
 
     private static BrokerPlugin timeStamping(String[] parts) {

@@ -565,6 +565,8 @@ class Config(MessageSettings):
         return type(self)(**(dict(self.given) | values))
 
     def _check_scheduler(self) -> None:
+        if self.redelivery is not None and not self.scheduler:
+            raise ValueError("redelivery goes with scheduler = yes: what is redelivered later is scheduled")
         if self.scheduler_store is not None and not self.is_in_directory:
             raise ValueError(
                 "scheduler_store goes with a store in a directory: others hold scheduled messages themselves"

@@ -1,8 +1,11 @@
 """What the settings change in messages, as the core wants it."""
 
+import random
+
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.message_settings import PERSISTENCY
 from pybroker.broker.core.arrival_rules import ArrivalRules
+from pybroker.broker.core.broker import BrokerCore
 
 
 def arrival_rules(config: Config) -> ArrivalRules | None:
@@ -14,3 +17,11 @@ def arrival_rules(config: Config) -> ArrivalRules | None:
         persistency=None if mode is None else PERSISTENCY[mode],
     )
     return rules if rules.change_something else None
+
+
+def use_redelivery(config: Config, broker: BrokerCore) -> None:
+    """Have a broker redeliver messages, if that is configured."""
+    if config.redelivery is not None:
+        from pybroker.broker.core.redelivery import BrokerRedelivery  # few brokers have the table
+
+        broker.dead_letters.redelivery = BrokerRedelivery(broker, config.redelivery, random.random)

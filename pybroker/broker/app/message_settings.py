@@ -12,6 +12,7 @@ from pybroker.broker.app.units import parse_duration as duration
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.policies import Policy
     from pybroker.broker.core.arrival_rules import TimeStamping
+    from pybroker.broker.core.redelivery import RedeliveryRules
     from pybroker.broker.core.virtual import CompositeDestination, MirroredQueues, VirtualTopic
 
 MESSAGE_TABLES = (
@@ -21,6 +22,7 @@ MESSAGE_TABLES = (
     "composite_topics",
     "mirrored_queues",
     "time_stamping",
+    "redelivery",
 )
 """Those of these settings that are tables."""
 
@@ -80,6 +82,11 @@ class MessageSettings:
         _table("time_stamping"),
         None,
         description="Give each message the broker's time, for clients whose clocks are wrong.",
+    )
+    redelivery: "RedeliveryRules | None" = declared(
+        _table("redelivery"),
+        None,
+        description="Send messages that consumers reject to their queue again, after a delay.",
     )
     force_persistency_mode: str | None = declared(
         choice(*PERSISTENCY),

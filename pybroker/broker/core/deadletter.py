@@ -37,6 +37,7 @@ from pybroker.broker.core.policy import (
     IndividualDeadLetterStrategy,
     SharedDeadLetterStrategy,
 )
+from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.admin import DeadLetterCause
 from pybroker.broker.domain.destination import Destination, queue
 from pybroker.broker.domain.message import Message
@@ -74,12 +75,31 @@ class DeadLetterTarget(Protocol):
         ...
 
 
+class Redeliverer(Protocol):
+    """Redelivers messages of queues instead of dead-lettering them; see `redelivery`."""
+
+    def count_of(self, message: Message) -> int:
+        """Return how often a message was redelivered before it came to its queue this time."""
+        ...
+
+    def takes(self, reference: Reference, cause: str, release: Callable[[Reference], None]) -> bool:
+        """Redeliver or drop a message; return False if it is to be a dead letter, or dropped as one.
+
+        Args:
+            reference: the message, which no consumer gets any more.
+            cause: why it would be a dead letter.
+            release: releases the reference, once the message has left the queue.
+        """
+        ...
+
+
 class DeadLetters:
     """Sends dead letters, or drops messages, by the strategy of their destination. Contents of a message never fail it.
 
     Attributes:
         on_dead_lettered: called after each message, sent or dropped.
         on_expired: called after each expired message.
+        redelivery: redelivers messages instead; None: there is none.
         aggregator: writes the log lines about these messages.
         sent: counts the dead letters that were sent, by cause; not those that were dropped.
         redelivered: counts the messages that came back from a consumer whose client may have seen them.
@@ -96,6 +116,7 @@ class DeadLetters:
         "on_dead_lettered",
         "on_expired",
         "redelivered",
+        "redelivery",
         "sent",
     )
 
@@ -121,6 +142,7 @@ class DeadLetters:
         self.aggregator = LogAggregator(_log)
         self.sent: Counter[DeadLetterCause] = Counter()
         self.redelivered = 0
+        self.redelivery: Redeliverer | None = None
 
     def dead_letter(
         self,

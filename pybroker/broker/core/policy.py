@@ -9,7 +9,7 @@ Source: ActiveMQ 5.17, `PolicyEntry`, `PolicyMap`.
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.domain.destination import Destination, DestinationType, covers, queue
@@ -244,6 +244,8 @@ class DestinationPolicy:
 
 # ---------------------------------------------------------------- the choice of an entry
 
+T = TypeVar("T")
+
 
 class PolicyEntry(NamedTuple):
     """The policy of a destination, or of all destinations that a pattern covers.
@@ -258,8 +260,8 @@ class PolicyEntry(NamedTuple):
     policy: DestinationPolicy
 
 
-class PolicyMap:
-    """All entries, and the default policy for destinations that no entry covers.
+class EntryMap(Generic[T]):
+    """Entries by destination or pattern, and a default for destinations that no entry covers.
 
     One entry is chosen, and entries are not merged: the one with the exact name, or else the most specific pattern. A
     pattern is more specific than another that covers everything it covers: `A.B.*`, `A.B.>`, `A.*.>`, `A.>` and `>` are
@@ -268,32 +270,41 @@ class PolicyMap:
     `A.B.>`, and `A.>` before `A.*.>`.
     """
 
-    __slots__ = ("_default", "_patterns", "_policies")
+    __slots__ = ("_default", "_entries", "_patterns")
 
-    def __init__(self, entries: Iterable[PolicyEntry] = (), default: DestinationPolicy | None = None) -> None:
-        self._default = default or DestinationPolicy()
-        self._policies = {entry.destination: entry.policy for entry in entries}
+    def __init__(self, entries: Iterable[tuple[Destination, T]], default: T) -> None:
+        self._default = default
+        self._entries = dict(entries)
         self._patterns: PatternMap[Destination] = PatternMap()
-        for pattern in sorted(destination for destination in self._policies if destination.is_pattern):
+        for pattern in sorted(destination for destination in self._entries if destination.is_pattern):
             self._patterns.add(pattern, pattern)
 
-    def any(self, asks: Callable[[DestinationPolicy], bool]) -> bool:
-        """Return True if the policy of some destinations asks for something."""
-        return asks(self._default) or any(map(asks, self._policies.values()))
-
-    def names_for_dead_letters(self, destination: Destination) -> bool:
-        """Return True if the dead letters of some destination would go to this one."""
-        return self.any(lambda policy: _is_place(policy.dead_letter_strategy, destination))
-
-    def for_destination(self, destination: Destination) -> DestinationPolicy:
-        """Return the policy of a destination; callers that need it for each message should keep it."""
-        exact = self._policies.get(destination)
+    def for_destination(self, destination: Destination) -> T:
+        """Return the entry of a destination; callers that need it for each message should keep it."""
+        exact = self._entries.get(destination)
         if exact is not None:
             return exact
         candidates = self._patterns.covering(destination)
         if not candidates:
             return self._default
-        return self._policies[next(entry for entry in candidates if not _has_narrower(entry.name, candidates))]
+        return self._entries[next(entry for entry in candidates if not _has_narrower(entry.name, candidates))]
+
+
+class PolicyMap(EntryMap[DestinationPolicy]):
+    """The policies of destinations."""
+
+    __slots__ = ()
+
+    def __init__(self, entries: Iterable[PolicyEntry] = (), default: DestinationPolicy | None = None) -> None:
+        super().__init__(entries, default or DestinationPolicy())
+
+    def any(self, asks: Callable[[DestinationPolicy], bool]) -> bool:
+        """Return True if the policy of some destinations asks for something."""
+        return asks(self._default) or any(map(asks, self._entries.values()))
+
+    def names_for_dead_letters(self, destination: Destination) -> bool:
+        """Return True if the dead letters of some destination would go to this one."""
+        return self.any(lambda policy: _is_place(policy.dead_letter_strategy, destination))
 
 
 def _is_place(strategy: AnyDeadLetterStrategy, destination: Destination) -> bool:

@@ -161,6 +161,8 @@ class Queue(StoredSource):
 
     def enqueue(self, message: Message, redelivery_count: int = 0) -> None:
         """Deliver a message to a consumer with capacity that accepts it, or append it to the queue."""
+        if self._dead_letters.redelivery is not None:
+            redelivery_count = self._deliveries_before(message, redelivery_count)
         reference = Reference(message, self, self._next_sequence, redelivery_count)
         self._next_sequence += 1
         self.sizes.add(message.payload_size)

@@ -7,6 +7,7 @@
 | AMQ_SCHEDULED_REPEAT | int    | further deliveries; negative: for ever                         |
 | AMQ_SCHEDULED_CRON   | string | crontab entry, see `cron`                                      |
 | scheduledJobId       | string | set on a message that was scheduled, which is not scheduled again |
+| redeliveryDelay      | long   | set on a message that the broker redelivers: the delay, see `redelivery` |
 
 A message with a delay, a period or a cron entry is scheduled. Numbers may be strings, because STOMP has no others.
 
@@ -44,6 +45,10 @@ PERIOD: Final = "AMQ_SCHEDULED_PERIOD"
 REPEAT: Final = "AMQ_SCHEDULED_REPEAT"
 CRON: Final = "AMQ_SCHEDULED_CRON"
 JOB_ID: Final = "scheduledJobId"
+REDELIVERY_DELAY: Final = "redeliveryDelay"
+
+TIMETABLE_PROPERTIES: Final = (DELAY, PERIOD, REPEAT, CRON)
+"""The properties that make a message scheduled, which its job's messages do not have."""
 
 REPEAT_MAX: Final = 1000
 """Limit of the repetitions that one send can cause; ActiveMQ's `maxSchedulerRepeatAllowed`."""
@@ -161,7 +166,7 @@ def _sent(job: Job, data: bytes, now: int, fresh_id: OpenWireMessageId, *, is_re
     """Return the fields of the message that `delivered` returns."""
     fields = outline_of(data)
     asked = fields.properties
-    properties = {name: value for name, value in asked.items() if name not in (DELAY, PERIOD, REPEAT, CRON)}
+    properties = {name: value for name, value in asked.items() if name not in TIMETABLE_PROPERTIES}
     properties[JOB_ID] = job.job_id
     if is_resent:
         properties[RESENT] = True

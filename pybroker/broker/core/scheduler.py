@@ -40,6 +40,7 @@ from pybroker.broker.core.piecewise import COPY_COST, PiecewiseWorker, Steps, ca
 from pybroker.broker.core.scheduled import (
     JOB_ID,
     PERIOD_MIN,
+    REDELIVERY_DELAY,
     delivered,
     described,
     large_delivered,
@@ -315,6 +316,11 @@ class Scheduler:
     def job_count(self) -> int:
         """The number of jobs."""
         return len(self._job_queue)
+
+    @property
+    def has_space(self) -> bool:
+        """True while there are fewer jobs than clients may create."""
+        return len(self._job_queue) < self._jobs_max
 
     def named(self) -> list[tuple[Job, ...]]:
         """Return the jobs at this moment, those of one id together, in no order."""
@@ -647,8 +653,14 @@ class Scheduler:
         self._job_queue.add(job)
 
     def _free_id(self, message: Message) -> str | None:
-        """Return an unused job id for a message, None if the message is already scheduled."""
-        job_id = message.message_id
+        """Return an unused job id for a message, None if the message is already scheduled.
+
+        Each redelivery of a message has a job of its own: the last one may not be complete yet.
+        """
+        fields = outline(message)
+        job_id = own_id = message.message_id
+        if fields.redelivery_counter and REDELIVERY_DELAY in fields.properties:
+            job_id = own_id = f"{message.message_id}~{fields.redelivery_counter}"
         count = 1
         while named := self._job_queue.by_id(job_id):
             if any(self._is_of(job, message) for job in named):
@@ -657,7 +669,7 @@ class Scheduler:
             if count >= SAME_ID_MAX:
                 raise ResourceLimit(f"{message.message_id} is scheduled for {count} destinations already")
             count += 1  # the message was sent to several destinations, or an ActiveMQ used the id for another job
-            job_id = f"{message.message_id}-{count}"
+            job_id = f"{own_id}-{count}"
         return job_id
 
     def _is_of(self, job: Job, message: Message) -> bool:

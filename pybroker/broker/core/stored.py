@@ -340,7 +340,7 @@ class StoredSource(DeliverySource):
                 there = {message.message_id for message in messages}
                 together = [ref for ref in together[:count] if ref.message_id in there]
             for message, (sequence, _, _, redelivery_count, strikes, _) in zip(messages, together, strict=True):
-                reference = Reference(message, self, sequence, redelivery_count)
+                reference = Reference(message, self, sequence, self._deliveries_before(message, redelivery_count))
                 if strikes:
                     reference.strikes = strikes
                 found.append(reference)
@@ -348,6 +348,11 @@ class StoredSource(DeliverySource):
             if space <= 0 or not is_whole:
                 break
         return found, looked_at
+
+    def _deliveries_before(self, message: Message, count: int) -> int:
+        """Return how often a message was delivered: so often from this backlog, or before the broker redelivered it."""
+        redelivery = self._dead_letters.redelivery
+        return count if redelivery is None else max(count, redelivery.count_of(message))
 
     def _read_spooled(self, refs: Sequence[MessageRef], found: list[Reference], bytes_max: int) -> int:
         """Append messages of the spool to `found`; return how many were looked up."""
@@ -549,12 +554,20 @@ class StoredSource(DeliverySource):
         self._reduce_returned(in_memory)
 
     def reject(self, reference: Reference, cause: str, kind: DeadLetterCause = DeadLetterCause.REJECTED) -> None:
-        """Dead-letter a reference; one whose body is not in memory once it has been read back."""
+        """Dead-letter or redeliver a reference; one whose body is not in memory once it has been read back."""
         if isinstance(reference.message, BodilessMessage) and not self._read_body(
             reference, partial(self.reject, reference, cause, kind)
         ):
             return
-        key = self._subscription_key
+        key, redelivery = self._subscription_key, self._dead_letters.redelivery
+        if (
+            redelivery is not None
+            and key is None
+            and not self._is_closed
+            and not self.is_expired(reference.message)
+            and redelivery.takes(reference, cause, self.release)
+        ):
+            return
         self._dead_letters.dead_letter(reference.message, cause, subscription_key=key, kind=kind)
         self._remove(reference)
 

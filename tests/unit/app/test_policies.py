@@ -11,16 +11,17 @@ import pytest
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.message_rules import arrival_rules
-from pybroker.broker.app.message_tables import TIME_STAMPING
+from pybroker.broker.app.message_tables import REDELIVERY, REDELIVERY_POLICY, TIME_STAMPING
 from pybroker.broker.app.policies import DEAD_LETTER_STRATEGIES, POLICY, policy_map
 from pybroker.broker.app.setting import Table
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.virtual import COMPOSITE_QUEUE, MIRRORED_QUEUES, VIRTUAL_TOPIC
-from pybroker.broker.app.wiring import definitions_of, is_prioritized
+from pybroker.broker.app.wiring import definitions_of, is_prioritized, make_broker
 from pybroker.broker.core.arrival_rules import ArrivalRules, TimeStamping
 from pybroker.broker.core.policy import (
     DestinationPolicy,
     DiscardingDeadLetterStrategy,
+    EntryMap,
     Eviction,
     FixedCountRecovery,
     FixedSizeRecovery,
@@ -29,9 +30,11 @@ from pybroker.broker.core.policy import (
     SharedDeadLetterStrategy,
     TimedRecovery,
 )
+from pybroker.broker.core.redelivery import RedeliveryPolicy, RedeliveryRules
 from pybroker.broker.core.virtual import CompositeDestination, Definition, Forward, MirroredQueues, Router, VirtualTopic
 from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.store.memory import MemoryStore
 from tests.unit.core.conftest import make_message
 
 A = queue("A")
@@ -347,7 +350,7 @@ def shown(value: object) -> str:
 
 
 def test_the_examples_are_read_and_match_their_text() -> None:
-    first, second, virtual, composites, mirrored, stamped = (read(block) for block in blocks())
+    first, second, virtual, composites, mirrored, stamped, redelivered = (read(block) for block in blocks())
     policies = policy_map(first.policies, DestinationPolicy())
     assert policies.for_destination(queue("X")).memory_limit == 64 << 20
     orders = policies.for_destination(queue("ORDERS.EU"))
@@ -362,6 +365,11 @@ def test_the_examples_are_read_and_match_their_text() -> None:
     assert router.route(make_message("m", "queue://ORDERS")) is not None
     assert router.route(make_message("m", "topic://PRICES.EU")) is not None
     assert definitions_of(mirrored) == (VirtualTopic(), MirroredQueues())
+    assert redelivered.redelivery is not None
+    orders_again = redelivered.redelivery.policies.for_destination(queue("ORDERS.EU"))
+    assert orders_again is not None
+    delays = [orders_again.delay(count, previous, float) for count, previous in enumerate((0, 5000, 10_000, 50_000))]
+    assert (orders_again.maximum_redeliveries, delays) == (4, [5000, 10_000, 20_000, 60_000])
     assert stamped.time_stamping == TimeStamping(zero_expiration_override=DAY_MS, ttl_ceiling=7 * DAY_MS)
 
 
@@ -417,17 +425,20 @@ def test_the_page_has_every_attribute_of_dead_letter_strategies() -> None:
         ),
         ("Mirrored queues", MIRRORED_QUEUES, MirroredQueues()),
         ("Time stamps", TIME_STAMPING, TimeStamping()),
+        ("Redelivery by the broker", REDELIVERY, RedeliveryRules(policies=EntryMap((), None))),
     ],
 )
 def test_the_page_has_every_attribute_of_other_tables(heading: str, table: Table[Any], core: Any) -> None:
     listed = {cells[0]: cells[1] for cells in rows(heading)}
     assert list(listed) == list(table.attributes)
     for name, default in listed.items():
-        if name not in ("forward_to",) and not (heading.startswith("Composite") and name == "name"):
+        if name not in ("forward_to", "policies") and not (heading.startswith("Composite") and name == "name"):
             assert shown(getattr(core, name)) == default
 
 
-@pytest.mark.parametrize("table", [POLICY, VIRTUAL_TOPIC, COMPOSITE_QUEUE, MIRRORED_QUEUES, TIME_STAMPING])
+@pytest.mark.parametrize(
+    "table", [POLICY, VIRTUAL_TOPIC, COMPOSITE_QUEUE, MIRRORED_QUEUES, TIME_STAMPING, REDELIVERY_POLICY]
+)
 def test_no_attribute_is_among_those_not_served(table: Table[Any]) -> None:
     """Otherwise ActiveMQ's spelling of its name would be refused as not supported."""
     assert not table.attributes.keys() & set(table.not_served)
@@ -465,9 +476,61 @@ def test_settings_change_messages(text: str, expected: ArrivalRules | None) -> N
     [
         ('[time_stamping]\nttlCeiling = "1s"', "did you mean ttl_ceiling?"),
         ("[time_stamping]\nttl_ceiling = -1", "time_stamping: ttl_ceiling: -1 is not a duration"),
+        ("redelivery = true", "redelivery: True is not a table"),
+        (
+            '[[redelivery.policies]]\nredelivery_delay = "500ms"',
+            "policies: table 1: redelivery_delay: it must be at least 1s",
+        ),
+        ('[[redelivery.policies]]\ntopic = ">"', "topic: it is an attribute of ActiveMQ that pybroker does not have"),
+        ("[redelivery]\nfall_back = true", "known are fallback_to_dead_letter"),
+        ("scheduler = false\n[redelivery]", "redelivery goes with scheduler = yes"),
         ("force_persistency_mode = true", "force_persistency_mode: it must be 'persistent' or 'non_persistent'"),
         ("time_stamping = 5", "time_stamping: 5 is not a table"),
     ],
 )
 def test_errors_in_tables_for_messages(text: str, message: str) -> None:
     assert message in error_text(text)
+
+
+def test_page_has_every_attribute_of_a_redelivery_policy() -> None:
+    listed = {cells[0]: cells[1] for cells in rows("Attributes of a redelivery policy")}
+    assert list(listed) == list(REDELIVERY_POLICY.attributes)
+    special = {"queue": "", "maximum_redelivery_delay": "none"}
+    default = RedeliveryPolicy()
+    assert default.maximum_redelivery_delay == -1
+    for name, value in listed.items():
+        given: Any = special[name] if name in special else getattr(default, name)
+        assert value == (
+            format_duration(given / 1000) if name.endswith("_delay") and name not in special else shown(given)
+        )
+
+
+def test_redelivery_policies_are_chosen_by_queue() -> None:
+    text = """
+        [redelivery]
+        send_to_dlq_if_max_retries_exceeded = false
+        [[redelivery.policies]]
+        maximum_redeliveries = 1
+        [[redelivery.policies]]
+        queue = "A.>"
+        maximum_redeliveries = -1
+        maximum_redelivery_delay = "10min"
+        use_collision_avoidance = true
+        collision_avoidance_percent = 20
+    """
+    rules = read(text).redelivery
+    assert rules is not None
+    assert (rules.send_to_dlq_if_max_retries_exceeded, rules.fallback_to_dead_letter) == (False, True)
+    assert rules.policies.for_destination(queue("B")) == RedeliveryPolicy(maximum_redeliveries=1)
+    assert rules.policies.for_destination(queue("A.x")) == RedeliveryPolicy(
+        maximum_redeliveries=-1,
+        maximum_redelivery_delay=600_000,
+        use_collision_avoidance=True,
+        collision_avoidance_percent=20,
+    )
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", False), ("[redelivery]", True)])
+def test_broker_redelivers_if_the_table_is_there(text: str, expected: bool) -> None:
+    broker = make_broker(read(text), MemoryStore())
+    assert (broker.dead_letters.redelivery is not None) is expected

@@ -510,7 +510,7 @@ def full_target(limit: int) -> Operator:
     """Return the operator of a queue of 100 messages, whose target has space for a few."""
     operator = operated()
     sent(operator, 100)
-    operator.world.broker._runtime.policies._policies[TARGET] = DestinationPolicy(memory_limit=limit)
+    operator.world.broker._runtime.policies._entries[TARGET] = DestinationPolicy(memory_limit=limit)
     return operator
 
 
