@@ -27,6 +27,7 @@ import org.apache.activemq.broker.util.RedeliveryPlugin;
 import org.apache.activemq.broker.util.TimeStampingBrokerPlugin;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.filter.DestinationMapEntry;
+import org.apache.activemq.plugin.DiscardingDLQBrokerPlugin;
 import org.apache.activemq.plugin.ForcePersistencyModeBrokerPlugin;
 import org.apache.activemq.plugin.StatisticsBrokerPlugin;
 import org.apache.activemq.security.AuthenticationUser;
@@ -61,6 +62,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * server.p12 and trust.p12 of that directory.
  * "timeStamping=ZERO-EXPIRATION-OVERRIDE:TTL-CEILING:FUTURE-ONLY" has messages stamped with the broker's time.
  * "redelivery=QUEUES:MAXIMUM:DELAY:MULTIPLIER:FALLBACK" has the broker redeliver what consumers of these queues reject.
+ * "dropOnly=EXPRESSIONS" has dead letters of destinations with such names dropped.
  * "forcePersistency=true|false" makes every message persistent, or none.
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
@@ -79,11 +81,12 @@ public final class StockBroker {
     private static final String JMX = "useJmx";
     private static final String PRINCIPAL = "useAuthenticatedPrincipal";
     private static final String TIME_STAMPING = "timeStamping=";
+    private static final String DROP_ONLY = "dropOnly=";
     private static final String REDELIVERY = "redelivery=";
     private static final String PERSISTENCY = "forcePersistency=";
     private static final List<String> NO_POLICIES = List.of(
             LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY,
-            REDELIVERY);
+            REDELIVERY, DROP_ONLY);
 
     public static void main(String[] arguments) throws Exception {
         PrintStream output = System.out;
@@ -180,6 +183,12 @@ public final class StockBroker {
         for (String text : texts) {
             if (text.startsWith(TIME_STAMPING)) {
                 plugins.add(timeStamping(text.substring(TIME_STAMPING.length()).split(":")));
+            }
+            if (text.startsWith(DROP_ONLY)) {
+                var plugin = new DiscardingDLQBrokerPlugin();
+                plugin.setDropAll(false);
+                plugin.setDropOnly(text.substring(DROP_ONLY.length()));
+                plugins.add(plugin);
             }
             if (text.startsWith(REDELIVERY)) {
                 plugins.add(redelivery(text.substring(REDELIVERY.length()).split(":")));

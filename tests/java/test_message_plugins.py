@@ -21,8 +21,9 @@ HOUR = 3_600_000
 INSTALLATIONS = {
     "limited": (
         'force_persistency_mode = "persistent"\n'
-        'time_stamping = { zero_expiration_override = "1min", ttl_ceiling = "30s" }\n',
-        ["timeStamping=60000:30000:false", "forcePersistency=true"],
+        'time_stamping = { zero_expiration_override = "1min", ttl_ceiling = "30s" }\n'
+        "discarding_dead_letters = { drop_all = false, drop_only = 'nothing plugins\\.drop.*' }\n",
+        ["timeStamping=60000:30000:false", "forcePersistency=true", "dropOnly=nothing plugins\\.drop.*"],
     ),
     "future only": (
         'force_persistency_mode = "non_persistent"\ntime_stamping = { future_only = true }\n',
@@ -102,3 +103,18 @@ def test_delivery_mode_of_a_message(port: int, installation: str, persistent: bo
         client.send("SUBSCRIBE", id="1", destination=place)
         client.send("SEND", b"m", destination=place, **({"persistent": "true"} if persistent else {}))
         assert client.read().headers.get("persistent") == ("true" if installation == "limited" else None)
+
+
+def test_dead_letters_are_dropped_by_name(port: int, installation: str) -> None:
+    names = ["plugins.kept", "plugins.dropped", "Xplugins.dropped"]
+    with closing(StompClient(port)) as client:
+        for number, name in enumerate(names):
+            client.send("SUBSCRIBE", id=str(number), destination=f"/queue/{name}", ack="client-individual")
+            client.send("SEND", b"m", destination=f"/queue/{name}", persistent="true", name=name)
+            client.send("NACK", id=client.read().headers["ack"])
+        client.send("SUBSCRIBE", id="dead", destination="/queue/ActiveMQ.DLQ")
+        if installation == "limited":
+            names.remove("plugins.dropped")
+            assert [client.read().headers["name"] for _ in names] == names
+        client.send("SEND", b"end", destination="/queue/ActiveMQ.DLQ", name="end")
+        assert client.read().headers["name"] == "end"

@@ -19,8 +19,9 @@ def arrival_rules(config: Config) -> ArrivalRules | None:
     return rules if rules.change_something else None
 
 
-def use_redelivery(config: Config, broker: BrokerCore) -> None:
-    """Have a broker redeliver messages, if that is configured."""
+def use_dead_letter_rules(config: Config, broker: BrokerCore) -> None:
+    """Have a broker redeliver or drop what would be dead letters, if that is configured."""
+    broker.dead_letters.discarded = config.discarding_dead_letters
     if config.redelivery is not None:
         from pybroker.broker.core.redelivery import BrokerRedelivery  # few brokers have the table
 

@@ -12,6 +12,7 @@ from pybroker.broker.app.units import parse_duration as duration
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.policies import Policy
     from pybroker.broker.core.arrival_rules import TimeStamping
+    from pybroker.broker.core.deadletter import DiscardedLetters
     from pybroker.broker.core.redelivery import RedeliveryRules
     from pybroker.broker.core.virtual import CompositeDestination, MirroredQueues, VirtualTopic
 
@@ -23,6 +24,7 @@ MESSAGE_TABLES = (
     "mirrored_queues",
     "time_stamping",
     "redelivery",
+    "discarding_dead_letters",
 )
 """Those of these settings that are tables."""
 
@@ -87,6 +89,11 @@ class MessageSettings:
         _table("redelivery"),
         None,
         description="Send messages that consumers reject to their queue again, after a delay.",
+    )
+    discarding_dead_letters: "DiscardedLetters | None" = declared(
+        _table("discarding_dead_letters"),
+        None,
+        description="Drop dead letters of destinations by their names, whatever their policies say.",
     )
     force_persistency_mode: str | None = declared(
         choice(*PERSISTENCY),

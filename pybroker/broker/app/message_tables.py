@@ -9,7 +9,7 @@ queue = "ORDERS.>"
 maximum_redeliveries = 4
 ```
 
-Names are those of ActiveMQ's `timeStampingBrokerPlugin`, `redeliveryPlugin` and `redeliveryPolicy` in snake case.
+Names are those of ActiveMQ's plugins and of its `redeliveryPolicy` in snake case.
 """
 
 from typing import Any
@@ -18,6 +18,7 @@ from pybroker.broker.app.setting import (
     Read,
     Setting,
     Table,
+    listed,
     milliseconds,
     named,
     number,
@@ -27,6 +28,8 @@ from pybroker.broker.app.setting import (
     yes_or_no,
 )
 from pybroker.broker.core.arrival_rules import TimeStamping
+from pybroker.broker.core.deadletter import DiscardedLetters
+from pybroker.broker.core.name_pattern import NamePattern
 from pybroker.broker.core.policy import EntryMap
 from pybroker.broker.core.redelivery import RedeliveryPolicy, RedeliveryRules
 from pybroker.broker.domain.destination import Destination, DestinationType
@@ -103,6 +106,43 @@ REDELIVERY = Table(
 """The `[redelivery]` table."""
 
 
+_PATTERNS_MAX = 50
+
+
+def _pattern(value: object) -> NamePattern:
+    return NamePattern(text(value))
+
+
+def _patterns(value: object) -> tuple[NamePattern, ...]:
+    """Return expressions: a list, or a text with blanks between them, as in ActiveMQ."""
+    found = listed(_pattern, "expression", "write a list of expressions")(
+        value.split() if isinstance(value, str) else value
+    )
+    if len(found) > _PATTERNS_MAX:
+        raise ValueError(f"at most {_PATTERNS_MAX} expressions are allowed; given were {len(found)}")
+    return found
+
+
+def _discarded_letters(**given: Any) -> DiscardedLetters:
+    letters = DiscardedLetters(**given)
+    if letters.drop_only and letters.drop_all:
+        raise ValueError("drop_only goes with drop_all = false: else all dead letters are dropped")
+    return letters
+
+
+DISCARDING_DEAD_LETTERS = Table(
+    _discarded_letters,
+    {
+        "drop_all": _FLAG,
+        "drop_temporary_topics": _FLAG,
+        "drop_temporary_queues": _FLAG,
+        "drop_only": Setting(_patterns),
+    },
+    ("report_interval",),
+)
+"""The `[discarding_dead_letters]` table."""
+
+
 def _optional(table: Table[Any], *, is_empty_allowed: bool) -> Read:
     """Return the reader of a table that need not be; True is one without attributes, if that makes sense."""
 
@@ -117,6 +157,7 @@ def _optional(table: Table[Any], *, is_empty_allowed: bool) -> Read:
 
 READERS = {
     "time_stamping": _optional(TIME_STAMPING, is_empty_allowed=True),
+    "discarding_dead_letters": _optional(DISCARDING_DEAD_LETTERS, is_empty_allowed=True),
     "redelivery": _optional(REDELIVERY, is_empty_allowed=False),
 }
 """The readers of these settings."""

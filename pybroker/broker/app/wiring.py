@@ -18,7 +18,7 @@ from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
-from pybroker.broker.app.message_rules import arrival_rules, use_redelivery
+from pybroker.broker.app.message_rules import arrival_rules, use_dead_letter_rules
 from pybroker.broker.app.session_names import session_name
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.stores import MEMORY_STORE, is_database, is_in_database
@@ -410,7 +410,7 @@ def make_broker(
         rules=rules,
     )
     broker.arrival_rules = arrival_rules(config)
-    use_redelivery(config, broker)
+    use_dead_letter_rules(config, broker)
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none
     if isinstance(store, JournalStore) or is_database(config.store):
         # Which dispatches messages that wait for their bodies.

@@ -4,7 +4,8 @@ The policy of the destination has a strategy (`policy.DeadLetterStrategy`); by d
 `ActiveMQ.DLQ`.
 
 ```text
-dead_letter, expire -> strategy drops everything?                 -> dropped
+dead_letter, expire -> destination has no dead letters?           -> dropped
+                       strategy drops everything?                 -> dropped
                        on its dead letter queue already?          -> dropped
                        non-persistent, and those are not kept?    -> dropped
                        expired, and those are not kept?           -> dropped
@@ -25,12 +26,13 @@ example of a virtual topic, and a dead letter queue each, both copies are kept.
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from typing import Protocol
 
 from pybroker.broker.core.containment import FATAL, attempt
 from pybroker.broker.core.log_aggregator import LogAggregator
+from pybroker.broker.core.name_pattern import NamePattern
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
     DiscardingDeadLetterStrategy,
@@ -53,6 +55,8 @@ DEAD_LETTER_QUEUE = queue("ActiveMQ.DLQ")
 CAUSE_PROPERTY = "dlqDeliveryFailureCause"
 EXPIRATION_PROPERTY = "originalExpiration"
 DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
+
+_NAMES_KEPT = 1000
 
 AUDITS_MAX = 10_000
 """Number of dead letter queues that have an audit; of more, the least recently used audit is deleted."""
@@ -99,6 +103,7 @@ class DeadLetters:
     Attributes:
         on_dead_lettered: called after each message, sent or dropped.
         on_expired: called after each expired message.
+        discarded: the destinations that have no dead letters; None: all may have some.
         redelivery: redelivers messages instead; None: there is none.
         aggregator: writes the log lines about these messages.
         sent: counts the dead letters that were sent, by cause; not those that were dropped.
@@ -113,6 +118,7 @@ class DeadLetters:
         "_strategies",
         "_target",
         "aggregator",
+        "discarded",
         "on_dead_lettered",
         "on_expired",
         "redelivered",
@@ -143,6 +149,7 @@ class DeadLetters:
         self.sent: Counter[DeadLetterCause] = Counter()
         self.redelivered = 0
         self.redelivery: Redeliverer | None = None
+        self.discarded: DiscardedLetters | None = None
 
     def dead_letter(
         self,
@@ -194,7 +201,12 @@ class DeadLetters:
     ) -> Message | None:
         """Send and return the dead letter of a message; return None if the message is dropped."""
         strategy = self._strategies(message.destination)
-        if isinstance(strategy, DiscardingDeadLetterStrategy) or not _keeps(strategy, message, is_expired):
+        is_discarded = self.discarded is not None and self.discarded.drops(message.destination)
+        if (
+            is_discarded
+            or isinstance(strategy, DiscardingDeadLetterStrategy)
+            or not _keeps(strategy, message, is_expired)
+        ):
             _log.debug("dropped %s from %s: %s", message.message_id, message.destination, cause)
             return None
         place = strategy.place_for(message.destination, subscription_key)
@@ -313,6 +325,42 @@ def dead_letter_copy(message: Message, place: Destination, cause: str, expiratio
             marshalled_properties=encode_map(properties),
         )
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscardedLetters:
+    """Which destinations have no dead letters, whatever their strategies (ActiveMQ's `discardingDLQBrokerPlugin`).
+
+    Attributes:
+        drop_all: none has.
+        drop_temporary_topics: temporary topics have none.
+        drop_temporary_queues: temporary queues have none.
+        drop_only: destinations whose whole name one of these matches have none.
+    """
+
+    drop_all: bool = True
+    drop_temporary_topics: bool = True
+    drop_temporary_queues: bool = True
+    drop_only: tuple[NamePattern, ...] = ()
+
+    def drops(self, destination: Destination) -> bool:
+        """Return True if a destination has no dead letters."""
+        if self.drop_all:
+            return True
+        if destination.is_temporary:
+            is_dropped = self.drop_temporary_queues if destination.is_queue else self.drop_temporary_topics
+            return is_dropped or self._is_named(destination.name)
+        return self._is_named(destination.name)
+
+    @cached_property
+    def _is_named(self) -> Callable[[str], bool]:
+        """Returns True for a name that one of the expressions matches; keeps the results of the last names."""
+
+        @lru_cache(_NAMES_KEPT)
+        def is_named(name: str) -> bool:
+            return any([pattern.matches(name) for pattern in self.drop_only])
+
+        return is_named
 
 
 class Audit:

@@ -11,13 +11,19 @@ import pytest
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.message_rules import arrival_rules
-from pybroker.broker.app.message_tables import REDELIVERY, REDELIVERY_POLICY, TIME_STAMPING
+from pybroker.broker.app.message_tables import (
+    DISCARDING_DEAD_LETTERS,
+    REDELIVERY,
+    REDELIVERY_POLICY,
+    TIME_STAMPING,
+)
 from pybroker.broker.app.policies import DEAD_LETTER_STRATEGIES, POLICY, policy_map
 from pybroker.broker.app.setting import Table
 from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.virtual import COMPOSITE_QUEUE, MIRRORED_QUEUES, VIRTUAL_TOPIC
 from pybroker.broker.app.wiring import definitions_of, is_prioritized, make_broker
 from pybroker.broker.core.arrival_rules import ArrivalRules, TimeStamping
+from pybroker.broker.core.deadletter import DiscardedLetters
 from pybroker.broker.core.policy import (
     DestinationPolicy,
     DiscardingDeadLetterStrategy,
@@ -350,7 +356,7 @@ def shown(value: object) -> str:
 
 
 def test_the_examples_are_read_and_match_their_text() -> None:
-    first, second, virtual, composites, mirrored, stamped, redelivered = (read(block) for block in blocks())
+    first, second, virtual, composites, mirrored, stamped, discarding, redelivered = (read(block) for block in blocks())
     policies = policy_map(first.policies, DestinationPolicy())
     assert policies.for_destination(queue("X")).memory_limit == 64 << 20
     orders = policies.for_destination(queue("ORDERS.EU"))
@@ -365,6 +371,10 @@ def test_the_examples_are_read_and_match_their_text() -> None:
     assert router.route(make_message("m", "queue://ORDERS")) is not None
     assert router.route(make_message("m", "topic://PRICES.EU")) is not None
     assert definitions_of(mirrored) == (VirtualTopic(), MirroredQueues())
+    letters = discarding.discarding_dead_letters
+    assert letters is not None
+    names = ("TEMP.A", "A.CACHE", "A.CACHE.B", "ORDERS")
+    assert [letters.drops(queue(name)) for name in names] == [True, True, False, False]
     assert redelivered.redelivery is not None
     orders_again = redelivered.redelivery.policies.for_destination(queue("ORDERS.EU"))
     assert orders_again is not None
@@ -425,6 +435,7 @@ def test_the_page_has_every_attribute_of_dead_letter_strategies() -> None:
         ),
         ("Mirrored queues", MIRRORED_QUEUES, MirroredQueues()),
         ("Time stamps", TIME_STAMPING, TimeStamping()),
+        ("Discarded dead letters", DISCARDING_DEAD_LETTERS, DiscardedLetters()),
         ("Redelivery by the broker", REDELIVERY, RedeliveryRules(policies=EntryMap((), None))),
     ],
 )
@@ -432,12 +443,23 @@ def test_the_page_has_every_attribute_of_other_tables(heading: str, table: Table
     listed = {cells[0]: cells[1] for cells in rows(heading)}
     assert list(listed) == list(table.attributes)
     for name, default in listed.items():
-        if name not in ("forward_to", "policies") and not (heading.startswith("Composite") and name == "name"):
+        if name not in ("forward_to", "policies", "drop_only") and not (
+            heading.startswith("Composite") and name == "name"
+        ):
             assert shown(getattr(core, name)) == default
 
 
 @pytest.mark.parametrize(
-    "table", [POLICY, VIRTUAL_TOPIC, COMPOSITE_QUEUE, MIRRORED_QUEUES, TIME_STAMPING, REDELIVERY_POLICY]
+    "table",
+    [
+        POLICY,
+        VIRTUAL_TOPIC,
+        COMPOSITE_QUEUE,
+        MIRRORED_QUEUES,
+        TIME_STAMPING,
+        REDELIVERY_POLICY,
+        DISCARDING_DEAD_LETTERS,
+    ],
 )
 def test_no_attribute_is_among_those_not_served(table: Table[Any]) -> None:
     """Otherwise ActiveMQ's spelling of its name would be refused as not supported."""
@@ -476,6 +498,16 @@ def test_settings_change_messages(text: str, expected: ArrivalRules | None) -> N
     [
         ('[time_stamping]\nttlCeiling = "1s"', "did you mean ttl_ceiling?"),
         ("[time_stamping]\nttl_ceiling = -1", "time_stamping: ttl_ceiling: -1 is not a duration"),
+        ("[discarding_dead_letters]\ndrop_only = 'A'", "drop_only goes with drop_all = false"),
+        (
+            "[discarding_dead_letters]\ndrop_all = false\ndrop_only = ['A', '(B']",
+            "discarding_dead_letters: drop_only: expression 2: '(B' is no expression",
+        ),
+        ("[discarding_dead_letters]\ndropOnly = 5", "did you mean drop_only?"),
+        (
+            f"[discarding_dead_letters]\ndrop_all = false\ndrop_only = '{'A ' * 51}'",
+            "at most 50 expressions are allowed",
+        ),
         ("redelivery = true", "redelivery: True is not a table"),
         (
             '[[redelivery.policies]]\nredelivery_delay = "500ms"',
@@ -534,3 +566,29 @@ def test_redelivery_policies_are_chosen_by_queue() -> None:
 def test_broker_redelivers_if_the_table_is_there(text: str, expected: bool) -> None:
     broker = make_broker(read(text), MemoryStore())
     assert (broker.dead_letters.redelivery is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "dropped"),
+    [
+        ("discarding_dead_letters = false", []),
+        ("[discarding_dead_letters]\ndrop_all = false", ["temp-queue://t", "temp-topic://t"]),
+        ("[discarding_dead_letters]\ndrop_all = false\ndrop_temporary_queues = false", ["temp-topic://t"]),
+        (
+            "[discarding_dead_letters]\ndrop_all = false\ndrop_temporary_topics = false\ndrop_only = 'X A.*'",
+            ["queue://A.x", "topic://A.x", "temp-queue://t"],
+        ),
+        (
+            "[discarding_dead_letters]\ndrop_all = false\ndrop_temporary_topics = false\ndrop_only = ['t', 'A']",
+            ["temp-queue://t", "temp-topic://t"],
+        ),
+        (
+            "discarding_dead_letters = true",
+            ["queue://A.x", "topic://A.x", "temp-queue://t", "temp-topic://t", "queue://BA.x"],
+        ),
+    ],
+)
+def test_dead_letters_are_dropped_by_destination(text: str, dropped: list[str]) -> None:
+    letters = make_broker(read(text), MemoryStore()).dead_letters.discarded
+    names = ["queue://A.x", "topic://A.x", "temp-queue://t", "temp-topic://t", "queue://BA.x"]
+    assert [name for name in names if letters is not None and letters.drops(parse(name))] == dropped

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pybroker.broker.core.deadletter import AUDITS_MAX, Audit, DeadLetters
+from pybroker.broker.core.deadletter import AUDITS_MAX, Audit, DeadLetters, DiscardedLetters
+from pybroker.broker.core.name_pattern import NamePattern
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
     DiscardingDeadLetterStrategy,
@@ -354,3 +355,16 @@ def test_letters_of_a_temporary_queue_go_where_all_go(world: World) -> None:
     inbox = client.subscribe(str(own))
     inbox.consumer.reject(inbox.deliveries[0], "because")
     assert client.subscribe("queue://ActiveMQ.DLQ").ids == ["m"]
+
+
+def test_destinations_without_dead_letters_have_none() -> None:
+    rig = DeadLetterRig()
+    rig.dead_letters.discarded = DiscardedLetters(drop_all=False, drop_only=(NamePattern(r"A\..*"),))
+    assert rig.dead_letter(make_message("1", "queue://A.x")) is None
+    assert rig.dead_letter(make_message("2", "queue://A")) is not None
+    rig.dead_letters.expire(make_message("3", "topic://A.y", expiration=NOW - 1))
+    assert rig.places() == ["queue://ActiveMQ.DLQ"]
+    assert rig.events[0] == ("dead-lettered: why", None)
+    rig.dead_letters.discarded = DiscardedLetters()
+    assert rig.dead_letter(make_message("4", "queue://A")) is None
+    assert sum(rig.dead_letters.sent.values()) == 1
