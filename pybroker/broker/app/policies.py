@@ -201,7 +201,6 @@ _NOT_SERVED = frozenset(
         "store_usage_high_water_mark",
         "time_before_dispatch_starts",
         "use_cache",
-        "use_consumer_priority",
         "use_prefetch_extension",
         "use_topic_subscription_inflight_stats",
     )
@@ -215,6 +214,7 @@ POLICY = Table(
         "prioritized_messages": _FLAG,
         "strict_order_dispatch": _FLAG,
         "all_consumers_exclusive_by_default": _FLAG,
+        "use_consumer_priority": _FLAG,
         "queue_prefetch": _PREFETCH,
         "queue_browser_prefetch": _PREFETCH,
         "topic_prefetch": _PREFETCH,

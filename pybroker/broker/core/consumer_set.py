@@ -1,9 +1,9 @@
 """The consumers of a queue, and the choice of the consumer that gets a message.
 
-Consumers of a higher priority are filled to their windows first. Consumers of equal priority are chosen in turn. While
-the queue has an exclusive consumer, the others get nothing. A message of a group goes to the owner of the group. If the
-group has no owner, the message goes to the consumer that owns the fewest groups, of those with the highest priority
-that have capacity, and this consumer becomes the owner.
+Consumers of a higher priority are filled to their windows first, unless the policy says otherwise. Consumers of equal
+priority are chosen in turn. While the queue has an exclusive consumer, the others get nothing. A message of a group
+goes to the owner of the group. If the group has no owner, the message goes to the consumer that owns the fewest groups,
+of those with the highest priority that have capacity, and this consumer becomes the owner.
 
 Consumers may have selectors that take long, so the answers of many of them to one message are gathered in pieces:
 `Answers` keeps those that are known until the others are.
@@ -120,6 +120,7 @@ class ConsumerSet:
         "_selective_count",
         "_takes_turns",
         "_turns",
+        "_uses_priority",
         "accepts_any",
         "all",
         "eligible",
@@ -146,6 +147,7 @@ class ConsumerSet:
         """The exclusive consumer, without regard to those that close."""
         self.groups: MessageGroups | None = None
         self.accepts_any = True
+        self._uses_priority = policy.use_consumer_priority
         self._takes_turns = not policy.strict_order_dispatch
         self._is_exclusive_default = policy.all_consumers_exclusive_by_default
         self._are_equal = True
@@ -157,11 +159,11 @@ class ConsumerSet:
 
     def add(self, consumer: BrokerConsumer) -> None:
         """Add a consumer, behind the others of its priority."""
-        if self.all and consumer.request.priority != next(iter(self.all)).request.priority:
+        if self._uses_priority and self.all and consumer.request.priority != next(iter(self.all)).request.priority:
             self._are_equal = False
         self.all[consumer] = None
         self._selective_count += consumer.is_selective
-        self._turns.insert(bisect_right(self._turns, _rank(consumer), key=_rank), consumer)
+        self._turns.insert(bisect_right(self._turns, self._rank(consumer), key=self._rank), consumer)
         if self._numbers is not None:
             self._number(consumer, self._numbers)
         elif len(self.all) > PARKING_MIN:
@@ -285,7 +287,7 @@ class ConsumerSet:
         if self._are_equal:
             turns.append(consumer)
         else:
-            turns.insert(bisect_right(turns, _rank(consumer), key=_rank), consumer)
+            turns.insert(bisect_right(turns, self._rank(consumer), key=self._rank), consumer)
 
     def _choose_for_group(
         self, reference: Reference, groups: MessageGroups, answers: Answers | None
@@ -301,7 +303,7 @@ class ConsumerSet:
         best_count = visited = passed = 0
         for consumer in self.eligible:
             visited += 1
-            if best is not None and (not best_count or _rank(consumer) > _rank(best)):
+            if best is not None and (not best_count or self._rank(consumer) > self._rank(best)):
                 break
             if not consumer.has_capacity:
                 passed += 1
@@ -349,7 +351,7 @@ class ConsumerSet:
 
     def _place(self, consumer: BrokerConsumer) -> tuple[int, int]:
         """Return the place of a consumer in the order of a large set."""
-        return _rank(consumer), 0 if self._numbers is None else self._numbers[consumer]
+        return self._rank(consumer), 0 if self._numbers is None else self._numbers[consumer]
 
     def _index(self, consumer: BrokerConsumer) -> int:
         """Return the index of a consumer that is not parked."""
@@ -362,11 +364,18 @@ class ConsumerSet:
 
     # ------------------------------------------------------------ private
 
+    def _rank(self, consumer: BrokerConsumer) -> int:
+        """Return a number that is lower for consumers that are served before others."""
+        return -consumer.request.priority if self._uses_priority else 0
+
     def _wants_all(self, consumer: BrokerConsumer) -> bool:
         return consumer.request.exclusive or self._is_exclusive_default
 
     def _first_exclusive(self) -> BrokerConsumer | None:
         """Return the first consumer in the order that is exclusive, parked ones included."""
+        if not self._uses_priority:  # an exclusive one is chosen by priority all the same
+            wanting = [each for each in self.all if self._wants_all(each)]
+            return min(wanting, key=_by_priority, default=None)
         if not self.parked:
             return next((each for each in self._turns if self._wants_all(each)), None)
         return min((each for each in self.all if self._wants_all(each)), key=self._place, default=None)
@@ -379,5 +388,5 @@ class ConsumerSet:
         self.accepts_any = self.groups is None and not is_selective
 
 
-def _rank(consumer: BrokerConsumer) -> int:
+def _by_priority(consumer: BrokerConsumer) -> int:
     return -consumer.request.priority

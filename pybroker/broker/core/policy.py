@@ -180,6 +180,7 @@ class DestinationPolicy:
         prioritized_messages: queues and durable subscriptions deliver by priority, then by age.
         strict_order_dispatch: a queue fills the window of its first consumer before the next; False: in turn.
         all_consumers_exclusive_by_default: every consumer of a queue counts as exclusive.
+        use_consumer_priority: fill consumers of a higher priority before others.
         queue_prefetch: prefetch of a queue's consumers that request the default.
         queue_browser_prefetch: the same for browsers.
         topic_prefetch: the same for non-durable topic consumers.
@@ -210,6 +211,7 @@ class DestinationPolicy:
     prioritized_messages: bool = False
     strict_order_dispatch: bool = False
     all_consumers_exclusive_by_default: bool = False
+    use_consumer_priority: bool = True
     queue_prefetch: int = QUEUE_PREFETCH
     queue_browser_prefetch: int = BROWSER_PREFETCH
     topic_prefetch: int = TOPIC_PREFETCH

@@ -49,6 +49,39 @@ class TestTurns:
         low.ack()
         assert low.names == ["1", "2"]
 
+    @pytest.mark.parametrize("count", [3, 100])
+    def test_priorities_need_not_count(self, count):
+        world = World(use_consumer_priority=False)
+        clients = [world.consume(prefetch=2, priority=number % 10) for number in range(count)]
+        names = [str(number) for number in range(count + 1)]
+        world.put(*names)
+        assert [client.names for client in clients] == [["0", str(count)], *([name] for name in names[1:-1])]
+
+    def test_many_without_priorities_return_to_their_turn(self):
+        world = World(use_consumer_priority=False)
+        clients = [world.consume(prefetch=1, priority=number % 10) for number in range(100)]
+        world.put(*[str(number) for number in range(110)])
+        for number in (57, 9):
+            clients[number].ack()
+        assert (clients[57].names, clients[9].names) == (["57", "100"], ["9", "101"])
+
+    def test_exclusive_consumers_are_chosen_by_priority_all_the_same(self):
+        world = World(use_consumer_priority=False)
+        plain, low, high, higher = (
+            world.consume(),
+            world.consume(exclusive=True),
+            world.consume(exclusive=True, priority=5),
+            world.consume(exclusive=True, priority=9),
+        )
+        world.put("0")
+        higher.ack()
+        higher.close()
+        world.put("1")
+        high.ack()
+        high.close()
+        world.put("2")
+        assert [client.names for client in (plain, low, high, higher)] == [[], ["2"], ["1"], ["0"]]
+
 
 class TestExclusive:
     def test_only_the_first_exclusive_consumer_gets_anything(self, world):
