@@ -26,3 +26,14 @@ def use_dead_letter_rules(config: Config, broker: BrokerCore) -> None:
         from pybroker.broker.core.redelivery import BrokerRedelivery  # few brokers have the table
 
         broker.dead_letters.redelivery = BrokerRedelivery(broker, config.redelivery, random.random)
+
+
+def sweep_interval(config: Config) -> float:
+    """Return the seconds between sweeps for expired messages: the shortest that any destination wants."""
+    periods: list[int | None] = [policy.fields.get("expire_messages_period") for policy in config.policies]
+    return min([config.expire_interval, *[period / 1000 for period in periods if period]])
+
+
+def default_period(config: Config) -> int | None:
+    """Return the period of destinations without one of their own; None: they take part in every sweep."""
+    return None if sweep_interval(config) == config.expire_interval else round(config.expire_interval * 1000)

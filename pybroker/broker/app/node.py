@@ -23,6 +23,7 @@ from pybroker.broker.app.ha_events import HaEvent, HaEventKind, Phases, Report, 
 from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.machine import MACHINE, Machine
+from pybroker.broker.app.message_rules import sweep_interval
 from pybroker.broker.app.protocols import make_protocols
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
@@ -421,7 +422,7 @@ class Node:
         config = self._config
         tasks = [
             self._every(config.lock_check, self._check_lock),
-            self._every(config.expire_interval, term.broker.remove_expired),
+            self._every(sweep_interval(config), term.broker.remove_expired),
             self._every(config.expire_interval, term.broker.resume_stalled),
             self._every(_REPORT_SECONDS, term.broker.report),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),

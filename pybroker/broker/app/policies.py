@@ -135,6 +135,16 @@ def _pending_limit(value: object) -> dict[str, Any]:
     return fields
 
 
+_PERIOD_MS_MIN = 1000  # each sweep visits all destinations
+
+
+def _period(value: object) -> int:
+    period = milliseconds(value)
+    if 0 < period < _PERIOD_MS_MIN or period < 0:
+        raise ValueError("it must be 0, or at least 1s")
+    return period
+
+
 # ---------------------------------------------------------------- the table
 
 
@@ -174,7 +184,6 @@ _NOT_SERVED = frozenset(
         "dispatch_policy",
         "do_optimze_message_storage",
         "enable_audit",
-        "expire_messages_period",
         "gc_with_network_consumers",
         "lazy_dispatch",
         "max_audit_depth",
@@ -228,6 +237,7 @@ POLICY = Table(
         "always_retroactive": _FLAG,
         "gc_inactive_destinations": _FLAG,
         "inactive_timeout_before_gc": Setting(milliseconds, above=0),
+        "expire_messages_period": Setting(_period),
         "max_redeliveries": Setting(whole, least=-1, most=1_000_000),
         "dead_letter_strategy": Setting(one_of(DEAD_LETTER_STRATEGIES)),
         "send_advisory_if_no_consumers": _FLAG,

@@ -18,7 +18,7 @@ from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import Creatable, has_data_files, layout
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
-from pybroker.broker.app.message_rules import arrival_rules, use_dead_letter_rules
+from pybroker.broker.app.message_rules import arrival_rules, default_period, use_dead_letter_rules
 from pybroker.broker.app.session_names import session_name
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.stores import MEMORY_STORE, is_database, is_in_database
@@ -390,7 +390,9 @@ def make_broker(
 ) -> BrokerCore:
     """Return the core over a store, still empty; `defer` continues its long work in later turns of the event loop."""
     defaults = DestinationPolicy(
-        max_redeliveries=config.max_redeliveries, pending_message_limit=config.topic_pending_limit
+        max_redeliveries=config.max_redeliveries,
+        pending_message_limit=config.topic_pending_limit,
+        expire_messages_period=default_period(config),
     )
     broker = BrokerCore(
         config.broker_name,

@@ -196,6 +196,8 @@ class DestinationPolicy:
         always_retroactive: every consumer of a topic counts as retroactive.
         gc_inactive_destinations: remove the destination when it is inactive.
         inactive_timeout_before_gc: for how many milliseconds it must be inactive.
+        expire_messages_period: milliseconds between sweeps for expired messages; 0: there are none; None: as often as
+            the broker calls for one.
         max_redeliveries: number of strikes above which a message is dead-lettered; -1: never.
         dead_letter_strategy: what happens to messages that expire, or cannot be delivered.
         send_advisory_if_no_consumers: a non-persistent message without a consumer goes to an advisory topic.
@@ -226,6 +228,7 @@ class DestinationPolicy:
     always_retroactive: bool = False
     gc_inactive_destinations: bool = True
     inactive_timeout_before_gc: int = 300_000
+    expire_messages_period: int | None = None
     max_redeliveries: int = 6
     dead_letter_strategy: AnyDeadLetterStrategy = SharedDeadLetterStrategy()
     send_advisory_if_no_consumers: bool = False

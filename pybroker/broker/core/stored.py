@@ -54,6 +54,9 @@ less than a millisecond."""
 EXPIRED_COST: Final = 80
 """An expired message, which may become a dead letter, counts for so many."""
 
+_EARLY: Final = 0.9
+"""The part of a period after which a sweep is due: the times of two calls may differ by a little less than it."""
+
 _NEVER = 2**63
 """Later than every expiration."""
 
@@ -88,6 +91,7 @@ class StoredSource(DeliverySource):
         "_scanned",
         "_store",
         "_subscription_key",
+        "_swept_at",
         "_unread",
         "dequeued",
         "dispatched",
@@ -125,6 +129,8 @@ class StoredSource(DeliverySource):
         """No waiting message in memory expires before this time."""
         self._next_stored_expiry = _NEVER
         """No paged-out message expires before this time."""
+        self._swept_at = -_NEVER
+        """The time of the last sweep for expired messages."""
         self._scanned: dict[Pending, int] | None = None
         self._expiring: dict[Pending, int] | None = None
         """By level, the sequence number up to which a sweep has checked what is in memory; None: no sweep runs."""
@@ -227,26 +233,37 @@ class StoredSource(DeliverySource):
         return message.expiration > 0 and message.is_expired(self._clock())
 
     def remove_expired(self) -> None:
-        """Remove expired messages that wait; look for them only if one may have expired.
+        """Remove expired messages that wait; look for them only if one may have expired, and the policy says so.
 
         Messages in memory are checked in pieces, in later turns of the event loop; paged-out ones in a slow scan over
         several calls (see `paging`).
         """
         now = self._clock()
         self._recompute_watermark()
-        if now > self._next_expiry and self._expiring is None:
-            self._next_expiry = _NEVER
-            self._expiring = {}
-            self._continue_expiry()
-        if self._scanned is None and now > self._next_stored_expiry and self.pending.is_paged:
-            self._next_stored_expiry = _NEVER
-            self._scanned = {}
+        if self._is_due(now):
+            if now > self._next_expiry and self._expiring is None:
+                self._next_expiry = _NEVER
+                self._expiring = {}
+                self._continue_expiry()
+            if self._scanned is None and now > self._next_stored_expiry and self.pending.is_paged:
+                self._next_stored_expiry = _NEVER
+                self._scanned = {}
         if self._scanned is not None:
             self._continue_scan()
         if self.pending.is_paged or self._progress is Search.UNFINISHED:
             self.dispatch()  # the store may have been unavailable at the last dispatch
         if self.paging.waiting:
             self.paging.retry_waiting()
+
+    def _is_due(self, now: int) -> bool:
+        """Return True if it is time to look for expired messages, by the policy."""
+        period = self.policy.expire_messages_period
+        if period is None:
+            return True
+        if not period or 0 <= now - self._swept_at < period * _EARLY:
+            return False
+        self._swept_at = now
+        return True
 
     def _continue_expiry(self) -> None:
         """Continue to check the messages in memory, for at most a piece."""

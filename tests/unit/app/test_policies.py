@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.message_rules import arrival_rules
+from pybroker.broker.app.message_rules import arrival_rules, sweep_interval
 from pybroker.broker.app.message_tables import (
     DISCARDING_DEAD_LETTERS,
     REDELIVERY,
@@ -212,6 +212,7 @@ def test_entry_without_destination_is_the_default_only() -> None:
             "inactiveTimoutBeforeGC = 1",
             r"inactiveTimoutBeforeGC: there is no such attribute; did you mean inactive_timeout_before_gc\?",
         ),
+        ('expire_messages_period = "500ms"', "expire_messages_period: it must be 0, or at least 1s$"),
         ('subscription_recovery_policy = "query_based"', "subscription_recovery_policy: write as its type one of"),
         (
             'subscription_recovery_policy = { type = "timed", recover_duration = "0s" }',
@@ -592,3 +593,22 @@ def test_dead_letters_are_dropped_by_destination(text: str, dropped: list[str]) 
     letters = make_broker(read(text), MemoryStore()).dead_letters.discarded
     names = ["queue://A.x", "topic://A.x", "temp-queue://t", "temp-topic://t", "queue://BA.x"]
     assert [name for name in names if letters is not None and letters.drops(parse(name))] == dropped
+
+
+@pytest.mark.parametrize(
+    ("text", "interval", "periods"),
+    [
+        ("", 30, (None, None)),
+        ("expire_interval = 7", 7, (None, None)),
+        ('[[policies]]\nqueue = "A"\nexpire_messages_period = "5s"', 5, (5000, 30_000)),
+        ('[[policies]]\nqueue = "A"\nexpire_messages_period = "2min"', 30, (120_000, None)),
+        ('[[policies]]\nqueue = "A"\nexpire_messages_period = 0', 30, (0, None)),
+    ],
+)
+def test_sweeps_are_as_often_as_any_destination_wants(
+    text: str, interval: float, periods: tuple[int | None, int | None]
+) -> None:
+    settings = read(text)
+    assert sweep_interval(settings) == interval
+    broker = make_broker(settings, MemoryStore())
+    assert tuple(broker.policy(queue(name)).expire_messages_period for name in ("A", "B")) == periods

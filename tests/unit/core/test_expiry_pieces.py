@@ -85,3 +85,18 @@ def test_sweep_without_an_event_loop_is_done_at_once(world):
     fill(world)
     world.queue.remove_expired()
     assert world.queue.pending.count == COUNT
+
+
+@pytest.mark.parametrize(("period", "expected"), [(None, [1, 2, 3, 4]), (1000, [1, 1, 1, 4]), (0, [0, 0, 0, 0])])
+def test_policy_says_how_often_a_queue_is_searched(period: int | None, expected: list[int]) -> None:
+    world = World(expire_messages_period=period)
+    world.now_ms = 10**12
+    found = []
+    for number in range(4):
+        world.put(str(number), expiration=world.now_ms + 1)
+        world.now_ms += 2 if number < 2 else 449
+        world.queue.remove_expired()
+        found.append(len(world.letters))
+    assert found == expected
+    world.consume()
+    assert len(world.letters) == 4, "at the latest when their turn comes"
