@@ -300,7 +300,7 @@ HEALTH: Final = MBeanKind(
 
 
 def _store_name(picture: BrokerPicture) -> str:
-    directory = f"{picture.overview['store']}/kahadb"
+    directory = picture.overview["journal_directory"]
     return f"KahaDBPersistenceAdapter[{directory},Index:{directory}]"
 
 

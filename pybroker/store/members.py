@@ -157,6 +157,8 @@ class MemberRecord:
         listeners: the addresses it serves; none unless it is master.
         lock: the lock of a master.
         lock_kind: the setting `lock`, by which all members of a store have to agree; empty from an earlier version.
+        journal: the name of the journal's directory in the store's, `.` for that one itself; empty from an earlier
+            version, and where there is none.
         obstacle: why it could not serve if it became master now, in words; empty when nothing is known.
         obstacles: the same, each reason by itself.
         warnings: what is wrong without keeping it from becoming master.
@@ -201,6 +203,7 @@ class MemberRecord:
     checked_ms: int = 0
     clean_ms: int = 0
     management: str = ""
+    journal: str = ""
 
     @property
     def settings_digest(self) -> str:

@@ -64,6 +64,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * "redelivery=QUEUES:MAXIMUM:DELAY:MULTIPLIER:FALLBACK" has the broker redeliver what consumers of these queues reject.
  * "dropOnly=EXPRESSIONS" has dead letters of destinations with such names dropped.
  * "forcePersistency=true|false" makes every message persistent, or none.
+ * "journal=NAME" has the journal in a directory of that name in place of "kahadb".
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
  */
@@ -84,9 +85,10 @@ public final class StockBroker {
     private static final String DROP_ONLY = "dropOnly=";
     private static final String REDELIVERY = "redelivery=";
     private static final String PERSISTENCY = "forcePersistency=";
+    private static final String JOURNAL = "journal=";
     private static final List<String> NO_POLICIES = List.of(
             LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY,
-            REDELIVERY, DROP_ONLY);
+            REDELIVERY, DROP_ONLY, JOURNAL);
 
     public static void main(String[] arguments) throws Exception {
         PrintStream output = System.out;
@@ -100,8 +102,9 @@ public final class StockBroker {
         broker.setDataDirectoryFile(directory);
         broker.setSchedulerDirectoryFile(new File(directory, "scheduler"));
         broker.setSchedulerSupport(true);
-        broker.setPersistenceAdapter(store(new File(directory, "kahadb")));
         List<String> rest = List.of(arguments).subList(3, arguments.length);
+        var named = rest.stream().filter(each -> each.startsWith(JOURNAL)).findFirst().orElse(JOURNAL + "kahadb");
+        broker.setPersistenceAdapter(store(new File(directory, named.substring(JOURNAL.length()))));
         broker.setDestinationPolicy(policies(rest.stream().filter(each -> isPolicy(each)).toList()));
         broker.setPlugins(plugins(rest));
         broker.setPopulateJMSXUserID(rest.contains(POPULATE));

@@ -33,7 +33,7 @@ from pybroker.broker.app.setting import (
     whole,
     yes_or_no,
 )
-from pybroker.broker.app.stores import MEMORY_STORE, check_lock, check_store, is_database
+from pybroker.broker.app.stores import MEMORY_STORE, check_lock, check_store, is_database, journal_name
 from pybroker.broker.app.stores import store as store_place
 from pybroker.broker.app.units import parse_duration as duration
 from pybroker.broker.app.units import parse_size as size
@@ -44,6 +44,7 @@ from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.jasypt import ALGORITHMS
 from pybroker.security.networks import Networks
+from pybroker.store.directories import JOURNAL
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.security.ldap_settings import LdapSettings
@@ -81,6 +82,12 @@ class Config(MessageSettings):
         is_secret=True,
         description="Data directory shared by the members of a pair; or a database with ActiveMQ's tables, "
         "`postgresql://USER@HOST:5432/DATABASE`, which then holds the lock too; or `memory:` for none.",
+    )
+    journal_directory: str = declared(
+        journal_name,
+        JOURNAL,
+        description="Name of the journal's directory in the store's, the same for all members: the last part of "
+        "what an ActiveMQ has as `directory` of its `kahaDB`, such as `KahaDB`; `.` for the store's own directory.",
     )
     name: str | None = declared(
         member_name,
@@ -567,6 +574,8 @@ class Config(MessageSettings):
     def _check_scheduler(self) -> None:
         if self.redelivery is not None and not self.scheduler:
             raise ValueError("redelivery goes with scheduler = yes: what is redelivered later is scheduled")
+        if self.journal_directory != JOURNAL and not self.is_in_directory:
+            raise ValueError("journal_directory goes with a store in a directory: others have no journal")
         if self.scheduler_store is not None and not self.is_in_directory:
             raise ValueError(
                 "scheduler_store goes with a store in a directory: others hold scheduled messages themselves"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pybroker.broker.app import mounts, preflight, schedulers
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.layout import layout
+from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.mounts import Mount
 from pybroker.broker.app.stores import is_database
@@ -98,7 +98,7 @@ def examine(config: Config) -> Facts:
         "host": socket.gethostname(),
         "refusal": refusal,
         "warnings": warnings,
-        "is_new": config.is_in_directory and layout(config.store).is_new(),
+        "is_new": config.is_in_directory and layout_of(config).is_new(),
         "files_max": files_max if files_max != resource.RLIM_INFINITY else 1 << 62,
     }
     if config.is_in_directory:
@@ -131,7 +131,7 @@ def _try_start(config: Config) -> tuple[ConfigError | None, list[str]]:
 
 
 def _examine_store(config: Config) -> dict[str, Any]:
-    where = layout(config.store, config.scheduler_store)
+    where = layout_of(config)
     known = (
         mounts.parse(mounts.MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
         if mounts.MOUNTS.exists()

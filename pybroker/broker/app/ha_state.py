@@ -47,12 +47,13 @@ Times are milliseconds since the epoch by the clock of the member that they come
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from pybroker.broker.app.database_status import DatabaseMember, DatabaseStatus
 from pybroker.broker.app.database_status import read as read_database
 from pybroker.broker.app.lag import lag_bytes, lag_seconds, sizes_in
-from pybroker.broker.app.layout import layout
+from pybroker.broker.app.layout import found_layout
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.pair_remedies import kinds_and_texts
 from pybroker.broker.app.status import Status
@@ -60,6 +61,7 @@ from pybroker.broker.app.status import read as read_directory
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.role import Role
+from pybroker.store.directories import MEMBERS
 from pybroker.store.member_history import HISTORY_MAX, Entry, read_history
 from pybroker.store.members import SILENT_MS, MemberRecord, MemberStatus, PublishedEnd
 
@@ -90,7 +92,7 @@ def ha_state(store: str, own: MemberRecord | None = None, history: Sequence[Entr
 
 def of_directory(status: Status, own: MemberRecord | None = None) -> HaState:
     """Return the state of the members of a store in a directory. Blocks for the histories of the members."""
-    where = layout(status.store)
+    where = found_layout(status.store, status.members)
     members = [_own_or(entry, own) for entry in status.members]
     master = next((each.member for each in members if _is_serving(each)), None)
     holder = next((each for each in members if _holds_lock(each)), None) if status.locked else None
@@ -334,7 +336,7 @@ def _end_of(master: MemberRecord | None) -> PublishedEnd | None:
 def _history_of(status: Status, name: str) -> list[Entry]:
     """Return a member's history; none if it cannot be read: the rest of the state is worth having without it."""
     try:
-        return read_history(layout(status.store).members, name)
+        return read_history(Path(status.store) / MEMBERS, name)
     except StoreUnavailable:
         return []
 

@@ -506,7 +506,7 @@ def _places(store: Path) -> list[Path]:
     Raises:
         StoreUnavailable: there is none; the hint names directories nearby.
     """
-    from pybroker.broker.app.layout import layout
+    from pybroker.broker.app.layout import found_layout
     from pybroker.broker.app.stores import is_database
 
     if is_database(str(store).replace(":/", "://", 1)):  # not printed: it may have a password; a path drops a slash
@@ -515,7 +515,7 @@ def _places(store: Path) -> list[Path]:
         if not store.is_dir():
             what = "is no directory" if store.exists() else "does not exist"
             raise StoreUnavailable(f"{store} {what}", path=str(store), hint="name the data directory of a broker")
-        where = layout(str(store))
+        where = found_layout(str(store))
         found = [path for path in (where.journal, where.scheduler) if path.is_dir() and any(path.glob("db-*.log"))]
         near = sorted({path.parent for pattern in ("*", "*/*") for path in store.glob(f"{pattern}/db-*.log")})
     except PermissionError as error:
@@ -539,9 +539,9 @@ def _opened(store: Path) -> Iterator[tuple[_JournalDirectory, "JournalSnapshot"]
 
 def _is_in_use(store: Path, directory: Path) -> bool:
     from pybroker.broker.app.journal_lock import is_in_use
-    from pybroker.broker.app.layout import layout
+    from pybroker.broker.app.layout import found_layout
 
-    return any(is_in_use(each) for each in (directory, layout(str(store)).journal))
+    return any(is_in_use(each) for each in (directory, found_layout(str(store)).journal))
 
 
 # ---------------------------------------------------------------- output

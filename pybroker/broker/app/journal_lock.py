@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pybroker.broker.app.layout import StoreDirectories, layout
+from pybroker.broker.app.layout import StoreDirectories, found_layout
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.membership import lock_kind_of
 from pybroker.broker.domain.errors import StoreUnavailable
@@ -72,8 +72,8 @@ def locked(*directories: Path) -> Generator[Callable[[], None]]:
 def _stores(directory: Path) -> Iterator[StoreDirectories]:
     """Yield the stores that a journal's directory may belong to: its own, and the one of the directory above."""
     for path in {directory.absolute(), directory.resolve()}:
-        yield layout(str(path))
-        above = layout(str(path.parent))
+        yield found_layout(str(path))
+        above = found_layout(str(path.parent))
         if path in (above.journal, above.scheduler):
             yield above
 

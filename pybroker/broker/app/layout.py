@@ -1,7 +1,7 @@
 """The directories of `--store DIR`, laid out like ActiveMQ's data directory.
 
 ```text
-DIR/kahadb/      journal (db-1.log, …) and lock
+DIR/kahadb/      journal (db-1.log, …) and lock, unless `journal_directory` names another one in DIR, or DIR itself
 DIR/scheduler/   scheduled messages, unless `scheduler_store` names another directory
 DIR/members/     the members' status
 ```
@@ -9,8 +9,23 @@ DIR/members/     the members' status
 A DIR with `db-*.log` files is used as the journal directory, so that an ActiveMQ's `…/kahadb` can be named too.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from pybroker.store.directories import (
+    ITSELF,
+    JOURNAL,
+    MEMBERS,
+    SCHEDULER,
+    find_journal,
+    has_data_files,
+    is_journal_name,
+)
+from pybroker.store.members import MemberStatus, read_members
+
+if TYPE_CHECKING:
+    from pybroker.broker.app.config import Config
 
 
 class StoreDirectories(NamedTuple):
@@ -20,6 +35,11 @@ class StoreDirectories(NamedTuple):
     journal: Path
     scheduler: Path
     members: Path
+
+    @property
+    def journal_name(self) -> str:
+        """The name of the journal's directory in the store's; `.` if it is the same."""
+        return ITSELF if self.journal == self.root else self.journal.name
 
     def is_new(self) -> bool:
         """Return True if there is no journal yet, so that opening the store creates an empty one."""
@@ -38,22 +58,47 @@ class Creatable(NamedTuple):
     jobs: bool = True
 
 
-def layout(store: str, scheduler: Path | None = None) -> StoreDirectories:
+def layout_of(config: "Config") -> StoreDirectories:
+    """Return the directories of the store that settings name, without creating them."""
+    return layout(config.store, config.scheduler_store, config.journal_directory)
+
+
+def layout(store: str, scheduler: Path | None = None, journal: str = JOURNAL) -> StoreDirectories:
     """Return the directories of a store, without creating them.
 
     Args:
         store: the data directory, or the journal directory.
         scheduler: the directory of scheduled messages; None for the default.
+        journal: the name of the journal's directory in the store's; `.` for the store's own.
     """
     root = Path(store)
-    return StoreDirectories(
-        root=root,
-        journal=root if has_data_files(root) else root / "kahadb",
-        scheduler=scheduler or root / "scheduler",
-        members=root / "members",
-    )
+    return _directories(root, root if has_data_files(root) else root / journal, scheduler)
 
 
-def has_data_files(directory: Path) -> bool:
-    """Return True when a directory holds data files of a journal."""
-    return any(directory.glob("db-*.log"))
+def found_layout(store: str, members: Iterable[MemberStatus] | None = None) -> StoreDirectories:
+    """Return the directories of a store whose settings are not known; the members' status has the journal's name.
+
+    Without a member that names it, it is the one that `find_journal` finds.
+
+    Args:
+        store: the data directory, or the journal directory.
+        members: the members of the store; None: they are read.
+
+    Raises:
+        StoreUnavailable: the members cannot be read.
+    """
+    root = Path(store)
+    if has_data_files(root):
+        return _directories(root, root)
+    known = read_members(root / MEMBERS) if members is None else members
+    naming = [
+        (each.alive, each.member) for each in known if each.member is not None and is_journal_name(each.member.journal)
+    ]
+    if naming:
+        _, member = max(naming, key=lambda each: (each[0], each[1].updated_ms))
+        return _directories(root, root / member.journal)
+    return _directories(root, find_journal(root))
+
+
+def _directories(root: Path, journal: Path, scheduler: Path | None = None) -> StoreDirectories:
+    return StoreDirectories(root=root, journal=journal, scheduler=scheduler or root / SCHEDULER, members=root / MEMBERS)

@@ -10,6 +10,7 @@ from pybroker.broker.app.machine import clock
 from pybroker.broker.app.own_record import OwnRecord
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.role import Role
+from pybroker.store.directories import ITSELF, JOURNAL
 from pybroker.store.member_history import Entry, HistoryFile
 from pybroker.store.members import MemberFile, MemberRecord, prune, read_members
 
@@ -27,7 +28,7 @@ _FILE_KINDS = {"lock": "file", "lock.flock": "flock"}
 class Membership:
     """An entry in the store's `members` directory, written by a separate thread because disks may be slow."""
 
-    def __init__(self, directory: Path, name: str | None, lock: str, lock_kind: str) -> None:
+    def __init__(self, directory: Path, name: str | None, lock: str, lock_kind: str, journal: str = JOURNAL) -> None:
         """Acquire an entry, and write it.
 
         Args:
@@ -35,15 +36,16 @@ class Membership:
             name: the name of this member; None for the host's.
             lock: the name of the lock.
             lock_kind: the setting `lock`.
+            journal: the name of the journal's directory in the store's.
 
         Raises:
-            ConfigError: a living member has that name, or another lock.
+            ConfigError: a living member has that name, another lock, or another journal.
             StoreUnavailable: the directory cannot be written.
         """
         self._directory = directory
         self._file = MemberFile.claim(directory, name)
         self.name = self._file.name
-        self.own = OwnRecord(self.name, lock, lock_kind)
+        self.own = OwnRecord(self.name, lock, lock_kind, journal)
         """The state of this member."""
         self._history = HistoryFile(directory, self.name)
         self._written: Future[None] | None = None
@@ -58,27 +60,40 @@ class Membership:
             raise
 
     def require_same_lock(self) -> None:
-        """Check that all living members have the same kind of lock, because with two kinds there could be two masters.
+        """Check that all living members have the same kind of lock, and the same journal: else two could be masters.
 
         Raises:
             ConfigError: one has another.
             StoreUnavailable: the directory cannot be read.
         """
-        own = self.own.lock_kind
         for each in read_members(self._directory):
-            other = each.member
-            if not each.alive or other is None or other.name == self.name:
-                continue
-            kind = lock_kind_of(other)
-            if kind == own or (not kind and own not in _FILE_KINDS.values()):
-                continue
+            if each.alive and each.member is not None and each.member.name != self.name:
+                self._require_same_kind(each.member)
+                self._require_same_journal(each.member)
+
+    def _require_same_kind(self, other: MemberRecord) -> None:
+        own, kind = self.own.lock_kind, lock_kind_of(other)
+        if kind == own or (not kind and own not in _FILE_KINDS.values()):
+            return
+        raise ConfigError(
+            f"this member has {own}, and the living member {other.name} (process {other.pid} on {other.host}) has "
+            f"{kind or other.lock}: both could be master at once",
+            setting="lock",
+            hint=f"set `lock = {kind!r}` here, or stop {other.name} and give all members of this store one lock"
+            if kind
+            else "give all members of this store one lock",
+        )
+
+    def _require_same_journal(self, other: MemberRecord) -> None:
+        """Check the journal's directory, which has the lock; an earlier version knows its default alone."""
+        own = self.own.journal
+        journal = other.journal or (ITSELF if own == ITSELF else JOURNAL)
+        if journal != own:
             raise ConfigError(
-                f"this member has {own}, and the living member {other.name} (process {other.pid} on {other.host}) has "
-                f"{kind or other.lock}: both could be master at once",
-                setting="lock",
-                hint=f"set `lock = {kind!r}` here, or stop {other.name} and give all members of this store one lock"
-                if kind
-                else "give all members of this store one lock",
+                f"this member's journal is in {own}, and that of the living member {other.name} (process {other.pid} "
+                f"on {other.host}) in {journal}: both could be master at once",
+                setting="journal_directory",
+                hint=f"set `journal_directory = {journal!r}` here, or give all members of this store another one",
             )
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from pybroker import __version__
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.ha_answers import HaAnswers
 from pybroker.broker.app.ha_state import HaState
+from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.management_logins import ManagementLogins
 from pybroker.broker.app.node import Node, Term
 from pybroker.broker.app.operation_answers import OperationAnswers
@@ -69,6 +70,7 @@ class NodeAnswers:
         self.node: Node | None = None
         self.ha = HaAnswers(config.name or socket.gethostname())
         self._config = config
+        self._journal_directory = str(layout_of(config).journal) if config.is_in_directory else ""
         self._logins = logins
         self._methods: Final[Mapping[str, Method]] = {
             "login": self._login,
@@ -132,6 +134,7 @@ class NodeAnswers:
             "host": socket.gethostname(),
             "broker_name": config.broker_name,
             "store": config.store if config.is_in_directory else "",
+            "journal_directory": self._journal_directory,
             "is_persistent": config.sync != "never" and config.store != MEMORY_STORE,
             "role": (Role.STANDBY if node is None else node.role).value,
             "since_ms": 0 if node is None else node.since_ms,

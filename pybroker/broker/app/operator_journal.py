@@ -27,11 +27,11 @@ def journal_of(store: str) -> "Generator[Export]":
         StoreUnavailable: there is none, or it cannot be read.
         JournalCorrupt: a newer version wrote it.
     """
-    from pybroker.broker.app.layout import layout
+    from pybroker.broker.app.layout import found_layout
     from pybroker.store.journal.tools.export import Export
     from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
 
-    where = layout(store).journal
+    where = found_layout(store).journal
     if not where.is_dir():
         hint = "name the data directory of a broker"
         raise StoreUnavailable(f"{store}: there is no KahaDB journal", path=store, hint=hint)

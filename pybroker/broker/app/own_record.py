@@ -71,13 +71,14 @@ class OwnRecord:
         management: the address of its management; empty: it has none.
     """
 
-    def __init__(self, name: str, lock: str, lock_kind: str) -> None:
+    def __init__(self, name: str, lock: str, lock_kind: str, journal: str = "") -> None:
         """Begin as a standby.
 
         Args:
             name: the name of the member.
             lock: the name of the lock.
             lock_kind: the setting `lock`.
+            journal: the name of the journal's directory in the store's; empty: it has none.
         """
         now = clock()
         self.running: Running | None = None
@@ -94,6 +95,7 @@ class OwnRecord:
             updated_ms=now,
             lock=lock,
             lock_kind=lock_kind,
+            journal=journal,
         )
 
     @property
@@ -105,6 +107,11 @@ class OwnRecord:
     def lock_kind(self) -> str:
         """Its setting `lock`."""
         return self._member.lock_kind
+
+    @property
+    def journal(self) -> str:
+        """The name of its journal's directory."""
+        return self._member.journal
 
     def take_role(self, role: Role, listeners: list[str], epoch: int) -> MemberRecord:
         """Return the state with a role, and listeners; an epoch of 0 leaves it unchanged."""

@@ -13,7 +13,7 @@ from pybroker.broker.app import mounts
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.fingerprints import SecurityDigests, settings_digests
 from pybroker.broker.app.lag import sizes_in
-from pybroker.broker.app.layout import StoreDirectories, has_data_files, layout
+from pybroker.broker.app.layout import StoreDirectories, layout_of
 from pybroker.broker.app.pair_judgement import PairFacts
 from pybroker.broker.app.readiness import Bind, find_obstacle
 from pybroker.broker.app.security_files import SecurityFiles
@@ -23,6 +23,7 @@ from pybroker.broker.domain.big_endian import LONG
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.role import Role
 from pybroker.store import regular
+from pybroker.store.directories import has_data_files
 from pybroker.store.journal.identity import stored_broker_id
 from pybroker.store.journal.reader import data_files
 from pybroker.store.members import Followed, StoreIdentity, read_members
@@ -58,9 +59,7 @@ class PairExamination:
         """Create it; nothing is looked at yet."""
         self._config = config
         self._bind = bind
-        self._where: StoreDirectories | None = (
-            layout(config.store, config.scheduler_store) if config.is_in_directory else None
-        )
+        self._where: StoreDirectories | None = layout_of(config) if config.is_in_directory else None
         self._lock = lock_name(config) if config.is_in_directory else ""
         self._settings = settings_digests(config)
         self._security = SecurityDigests(security)

@@ -8,12 +8,13 @@ from pathlib import Path
 from pybroker.broker.app import database, eventloop, log_file, security_files, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
-from pybroker.broker.app.layout import has_data_files, layout
+from pybroker.broker.app.layout import StoreDirectories, layout_of
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.ldap_settings import LdapSettings
+from pybroker.store.directories import differing_in_case, has_data_files
 from pybroker.store.journal.replay import inspect
 from pybroker.transports.server import bind
 
@@ -68,7 +69,7 @@ def _check_all(config: Config) -> None:
     if is_database(config.store):
         database.check(config)
         return
-    where = layout(config.store)
+    where = layout_of(config)
     journal = where.journal
     _check_directory(where.root)
     if not config.create_store and where.is_new():
@@ -80,6 +81,7 @@ def _check_all(config: Config) -> None:
     if journal.is_dir():
         _check_directory(journal)
         inspect(journal)
+    _warn_of_other_case(where)
     if config.scheduler_store is not None:
         _check_directory(config.scheduler_store, "scheduler_store")
         if config.scheduler and not config.create_store and not has_data_files(config.scheduler_store):
@@ -91,6 +93,19 @@ def _check_all(config: Config) -> None:
     check_other_locks(config)
     if not wiring.is_locked(wiring.lock_name(config)):
         _check_ports(config)
+
+
+def _warn_of_other_case(where: StoreDirectories) -> None:
+    """Warn of a journal next to a new one: ActiveMQ's own file names `kahadb`, and its default is `KahaDB`."""
+    if not where.is_new() or where.journal == where.root:
+        return
+    for other in differing_in_case(where.journal):
+        _log.warning(
+            "%s has no journal, and %s has one: set `journal_directory = %r` on all members to serve that",
+            where.journal.absolute(),
+            other.absolute(),
+            other.name,
+        )
 
 
 def _check_ldap(settings: LdapSettings) -> None:
@@ -134,7 +149,7 @@ def check_other_locks(config: Config) -> None:
     Raises:
         ConfigError: one does.
     """
-    for kind, path in wiring.lock_paths(config.store).items():
+    for kind, path in wiring.lock_paths(layout_of(config).journal).items():
         is_held = False
         with contextlib.suppress(StoreUnavailable):  # a file system without support has no such locks
             is_held = kind != config.lock and wiring.is_locked(path)

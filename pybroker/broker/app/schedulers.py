@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.layout import has_data_files, layout
+from pybroker.broker.app.layout import layout_of
 from pybroker.broker.domain.errors import StoreError
 from pybroker.counted import counted
+from pybroker.store.directories import has_data_files
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def warn(config: Config) -> None:
 
 
 def _sentence(config: Config, directory: Path, count: int) -> str:
-    where = layout(config.store, config.scheduler_store)
+    where = layout_of(config)
     what = f"{counted(count, 'scheduled message')} in {directory}"
     if not config.scheduler:
         remedy = "set scheduler = true"
@@ -53,7 +54,7 @@ def _sentence(config: Config, directory: Path, count: int) -> str:
 
 def _others(config: Config) -> Iterator[Path]:
     """Yield the directories of schedulers with data files that are not served."""
-    where = layout(config.store, config.scheduler_store)
+    where = layout_of(config)
     root = Path(config.store)
     served = where.scheduler if config.scheduler else None
     seen: set[Path] = set()

@@ -17,7 +17,7 @@ from pybroker import __version__
 from pybroker.broker.app import database, eventloop, logs, preflight, schedulers, signals, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.garbage import GarbageCollections
-from pybroker.broker.app.layout import has_data_files, layout
+from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import SPARE_FILES
 from pybroker.broker.app.membership import Membership
 from pybroker.broker.app.node import Node
@@ -30,6 +30,7 @@ from pybroker.broker.app.this_member import ThisMember
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.role import Role
+from pybroker.store.directories import has_data_files
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
 from pybroker.store.members import read_members
 from pybroker.transports import connection
@@ -92,7 +93,7 @@ async def _serve(config: Config) -> None:
         await _serve_database(config)
         return
     schedulers.warn(config)
-    where = layout(config.store)
+    where = layout_of(config)
     if where.is_new():
         _log.warning("there is no store in %s yet: creating a new, empty one", where.root.absolute())
     elif config.scheduler_store is not None and config.scheduler and not has_data_files(config.scheduler_store):
@@ -106,7 +107,9 @@ async def _serve(config: Config) -> None:
     except OSError as error:
         raise StoreUnavailable(f"cannot create {where.journal}: {error.strerror}", path=str(where.journal)) from error
     try:
-        membership = Membership(where.members, config.name, str(wiring.lock_name(config)), config.lock)
+        membership = Membership(
+            where.members, config.name, str(wiring.lock_name(config)), config.lock, where.journal_name
+        )
     except StoreUnavailable as error:
         if config.lock != "flock":
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pybroker.broker.app.lag import lag_bytes, lag_seconds, sizes_in
-from pybroker.broker.app.layout import layout
+from pybroker.broker.app.layout import found_layout
 from pybroker.broker.app.logs import instant
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.stores import is_in_database
@@ -17,6 +17,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.role import Role
 from pybroker.counted import counted
 from pybroker.locks.file import holder
+from pybroker.store.directories import MEMBERS
 from pybroker.store.members import SILENT_MS, MemberRecord, MemberStatus, read_members
 
 
@@ -84,9 +85,9 @@ def read(store: str) -> Status:
     """
     if not Path(store).is_dir():
         raise ConfigError(f"{store} is not a directory", setting="--store", hint="name the directory of the store")
-    where = layout(store)
-    members = read_members(where.members)
-    locks = list(lock_paths(store).values())
+    members = read_members(Path(store) / MEMBERS)
+    where = found_layout(store, members)
+    locks = list(lock_paths(where.journal).values())
     held = [path for path in locks if is_locked(path)]
     lock, locked = _lock_elsewhere(members, locks) or (str(held[0] if held else locks[0]), bool(held))
     return Status(
@@ -170,7 +171,9 @@ def _lag_of(entry: MemberStatus, status: Status) -> int:
     """Return the bytes that a standby is behind its master; 0 if that is not known."""
     end = status.master.member.journal_end if status.master and status.master.member else None
     followed = entry.member.followed if entry.member else None
-    return 0 if end is None or followed is None else lag_bytes(followed, end, sizes_in(layout(status.store).journal))
+    if end is None or followed is None:
+        return 0
+    return lag_bytes(followed, end, sizes_in(found_layout(status.store, status.members).journal))
 
 
 def _free_bytes(directory: Path) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.database_status import read as read_database
-from pybroker.broker.app.layout import layout
+from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import clock
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.app.wiring import is_locked, lock_name
@@ -60,7 +60,7 @@ def problem_of(config: Config, name: str) -> str:
             each.name: each.obstacle for each in read_database(config.store).members if each.role == Role.STANDBY.value
         }
     else:
-        members = read_members(layout(config.store).members)
+        members = read_members(layout_of(config).members)
         found = {each.name: reason for each in members if (reason := _problem_of_standby(each)) is not None}
     problems = {each: reason for each, reason in found.items() if each != name}
     if not problems:

@@ -6,6 +6,7 @@ from typing import Final
 from pybroker.broker.app.setting import text
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.locks.postgres.timing import Timing
+from pybroker.store.directories import is_journal_name
 
 MEMORY_STORE: Final = "memory:"
 
@@ -28,6 +29,17 @@ def store(value: object) -> str:
         raise ValueError(
             f"a store cannot begin with `{scheme[0]}`: write a directory (./{scheme[0]} for one of that name), "
             "`memory:`, or postgresql://USER@HOST:5432/DATABASE"
+        )
+    return given
+
+
+def journal_name(value: object) -> str:
+    """Return the text of the setting `journal_directory`."""
+    given = text(value)
+    if not is_journal_name(given):
+        raise ValueError(
+            "write the name of a directory in the store's, such as KahaDB, without a path; "
+            "`scheduler` and `members` are taken"
         )
     return given
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
-from pybroker.broker.app.layout import Creatable, has_data_files, layout
+from pybroker.broker.app.layout import Creatable, layout_of
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.memory import default_limit
 from pybroker.broker.app.message_rules import arrival_rules, default_period, use_dead_letter_rules
@@ -37,6 +37,7 @@ from pybroker.locks.memory import LockRegistry, MemoryLock
 from pybroker.locks.postgres.timing import Timing
 from pybroker.security.ldap_settings import LdapSettings
 from pybroker.security.logins import THREADS, Logins, SourceT
+from pybroker.store.directories import has_data_files
 from pybroker.store.journal.activity import SYNC_BOUNDS
 from pybroker.store.journal.appender import JournalSettings, Preallocation, SyncStrategy
 from pybroker.store.journal.files import JournalFiles
@@ -84,7 +85,7 @@ def make_lock(config: Config, machine: Machine = MACHINE) -> LockProvider:
         return MemoryLock(LockRegistry())
     if is_in_database(config.lock):
         return _make_database_lock(config)
-    path = lock_paths(config.store)[config.lock]
+    path = lock_paths(layout_of(config).journal)[config.lock]
     if config.lock == "flock":
         from pybroker.locks.flock import FlockLock  # with filelock, which only needed here
 
@@ -172,12 +173,11 @@ def lock_name(config: Config) -> Path | str:
     """Return the lock's file, or the name of a lock in a database."""
     if is_in_database(config.lock):
         return make_lock(config).name
-    return lock_paths(config.store)[config.lock]
+    return lock_paths(layout_of(config).journal)[config.lock]
 
 
-def lock_paths(store: str) -> dict[str, Path]:
-    """Return the file of each kind of lock."""
-    journal = layout(store).journal
+def lock_paths(journal: Path) -> dict[str, Path]:
+    """Return the file of each kind of lock on a journal's directory."""
     return {"file": journal / "lock", "flock": journal / "lock.flock"}
 
 
@@ -196,7 +196,7 @@ def make_standby(config: Config, machine: Machine = MACHINE) -> Standby | None:
     """Return a standby that follows the configured store; None if the store has no journal."""
     if config.store == MEMORY_STORE or is_database(config.store):
         return None
-    return Standby(layout(config.store).journal, machine)
+    return Standby(layout_of(config).journal, machine)
 
 
 def creatable(config: Config) -> Creatable:
@@ -206,7 +206,7 @@ def creatable(config: Config) -> Creatable:
     """
     if not config.is_in_directory:
         return Creatable()
-    where = layout(config.store, config.scheduler_store)
+    where = layout_of(config)
     return Creatable(
         messages=config.create_store and where.is_new(),
         jobs=(config.create_store or config.scheduler_store is None) and not has_data_files(where.scheduler),
@@ -238,7 +238,7 @@ def make_store(
         return MemoryStore()
     if is_database(config.store):
         return _make_database_store(config, lock, on_failure, turn, machine)
-    journal = layout(config.store).journal
+    journal = layout_of(config).journal
     return JournalStore(
         journal,
         settings=replace(
@@ -343,7 +343,7 @@ def confirmed_ms_ago(lock: LockProvider) -> int:
 def has_standby(config: Config) -> bool:
     """Return True if another member is standby; False if the members cannot be read."""
     try:
-        members = read_members(layout(config.store).members)
+        members = read_members(layout_of(config).members)
     except StoreUnavailable as error:
         _log.warning("cannot check for a standby: %s", error)
         return False
@@ -367,7 +367,7 @@ def make_spool(config: Config, turn: Turn, machine: Machine = MACHINE) -> Messag
         return None
     directory = config.spool_directory
     if directory is None:
-        directory = layout(config.store).journal if config.is_in_directory else Path(tempfile.gettempdir())
+        directory = layout_of(config).journal if config.is_in_directory else Path(tempfile.gettempdir())
     thread = SpoolThread(machine.spawn, machine.inbox)
     return FileSpool(
         directory,
@@ -505,7 +505,7 @@ def make_jobs(
         return _make_database_jobs(config, lock, on_failure, turn, store, machine)
     if config.scheduler_store is not None:
         _check_scheduler_lock(config.scheduler_store)
-    directory = layout(config.store, config.scheduler_store).scheduler
+    directory = layout_of(config).scheduler
     return JournalJobStore(
         directory,
         settings=_journal_settings(config),

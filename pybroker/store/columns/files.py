@@ -13,15 +13,13 @@ from typing import Final, NamedTuple
 
 from pybroker.broker.domain.errors import StoreError, StoreUnavailable
 from pybroker.store import regular
+from pybroker.store.directories import SCHEDULER, find_journal
 from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.format import BATCH_HEADER, BATCH_HEADER_BYTES, BATCH_MAGIC, RECORD_HEADER_BYTES
 from pybroker.store.journal.reader import data_files
 
 ARCHIVE: Final = "data-archive"
 """ActiveMQ's default directory for collected data files, inside the store's directory."""
-JOURNAL_DIRECTORIES: Final = ("kahadb", "KahaDB", "scheduler")
-"""The directories of journals in a broker's data directory."""
-_MESSAGE_JOURNALS: Final = JOURNAL_DIRECTORIES[:2]
 _LOCK = "lock"
 """The lock file: a broker that has just started has one, and no data file yet."""
 _HOP_BYTES = 256 * 1024
@@ -68,8 +66,8 @@ def journal_of(directory: Path) -> Path:
     Raises:
         StoreUnavailable: it cannot be read.
     """
-    if directory.is_dir() and not data_files(directory):
-        return next((directory / name for name in _MESSAGE_JOURNALS if (directory / name).is_dir()), directory)
+    if directory.is_dir() and not data_files(directory) and (found := find_journal(directory)).is_dir():
+        return found
     return directory
 
 
@@ -99,11 +97,9 @@ def list_files(directory: Path, *, archive: bool = False) -> dict[int, Path]:
 
 def _check_empty(directory: Path) -> None:
     names = sorted(path.name for path in directory.iterdir())
-    inside = [name for name in JOURNAL_DIRECTORIES if name in names]
+    inside = [path for path in (find_journal(directory), directory / SCHEDULER) if path.is_dir()]
     if inside:
-        raise NoJournal(
-            f"no data file (db-<number>.log) is here; the journal may be in {directory / inside[0]}", directory
-        )
+        raise NoJournal(f"no data file (db-<number>.log) is here; the journal may be in {inside[0]}", directory)
     if names and _LOCK not in names:
         raise NoJournal("no KahaDB journal: no data file (db-<number>.log) is among what it holds", directory)
 

@@ -13,7 +13,7 @@ from pybroker.transports.turn import Turn
 
 pytest.importorskip("psycopg2", reason="install pybroker[postgres]")
 
-REFUSED = {"scheduler_store"}
+REFUSED = {"scheduler_store", "journal_directory"}
 """Settings that `Config` refuses with a store in a database."""
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -288,7 +289,7 @@ def holding(lock: LockProvider) -> Iterator[None]:
         lock.release()
 
 
-@pytest.mark.parametrize("kind", wiring.lock_paths("data"))
+@pytest.mark.parametrize("kind", wiring.lock_paths(Path()))
 def test_a_store_in_use_is_not_compacted(stores: Path, kind: str) -> None:
     journal = stores / "data" / "kahadb"
     with holding(wiring.make_lock(Config(store="data", lock=kind))):
@@ -340,6 +341,24 @@ def test_store_of_a_living_member_is_not_compacted(
         assert sorted(stores.rglob("*")) == before
     assert not journal_lock.is_in_use(stores / "mixed" / "kahadb")
     assert run("compact", named).exit_code == EXIT_SOUND
+
+
+@pytest.mark.parametrize("named", ["mixed", "mixed/orders-db"])
+def test_store_of_a_living_member_with_a_named_journal_is_not_compacted(stores: Path, named: str) -> None:
+    """The member says which of two journals is its own."""
+    shutil.copytree(stores / "mixed" / "kahadb", stores / "mixed" / "orders-db")
+    with alive(stores / "mixed", journal="orders-db"):
+        done = run("compact", named)
+        assert (done.exit_code, "member amber" in done.stderr) == (EXIT_REFUSED, True)
+        assert journal_lock.is_in_use(stores / "mixed" / "orders-db")
+        assert not journal_lock.is_in_use(stores / "mixed" / "kahadb")
+
+
+def test_a_journal_of_another_name_is_found(stores: Path) -> None:
+    (stores / "data" / "kahadb").rename(stores / "data" / "orders-db")
+    done = run("check", "data")
+    assert done.exit_code == EXIT_SOUND
+    assert "data/orders-db: sound" in done.stdout
 
 
 @pytest.mark.parametrize("command_store", ["data", "data/kahadb"])

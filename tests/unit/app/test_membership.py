@@ -79,6 +79,32 @@ def test_dead_member_with_another_lock_is_no_matter(others: ExitStack, tmp_path:
     start(tmp_path / "members", "flock")
 
 
+@pytest.mark.parametrize(
+    ("own", "journal", "is_refused"),
+    [
+        ("kahadb", "kahadb", False),
+        ("KahaDB", "kahadb", True),
+        ("kahadb", "db", True),
+        ("db", "db", False),
+        (".", ".", False),
+        (".", "db", True),
+        ("kahadb", "", False),
+        (".", "", False),
+        ("db", "", True),
+    ],
+)
+def test_living_member_with_another_journal_is_refused(
+    others: ExitStack, tmp_path: Path, own: str, journal: str, is_refused: bool
+) -> None:
+    """Each directory has a lock of its own; an earlier version's member names none, and has the default."""
+    live(others, tmp_path / "members", lock_kind="file", journal=journal)
+    if not is_refused:
+        Membership(tmp_path / "members", "own", "what is locked", "file", own).close()
+        return
+    with pytest.raises(ConfigError, match=rf"^journal_directory: .* in {own}, .* in {journal or 'kahadb'}: both could"):
+        Membership(tmp_path / "members", "own", "what is locked", "file", own)
+
+
 def test_living_member_that_has_written_nothing_is_no_matter(others: ExitStack, tmp_path: Path) -> None:
     """It is about to look at the others itself, and finds this one."""
     others.callback(MemberFile.claim(tmp_path / "members", "other").close)

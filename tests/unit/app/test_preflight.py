@@ -181,3 +181,27 @@ def test_clients_without_a_login_and_without_rules_may_do_everything(
     caplog.clear()
     preflight.check(Config(**given, rules_file=rules))
     assert said not in caplog.messages
+
+
+@pytest.mark.parametrize(("configured", "there"), [("kahadb", "KahaDB"), ("KahaDB", "kahadb"), ("DB", "db")])
+def test_a_new_journal_beside_one_of_another_case_is_warned_of(tmp_path, caplog, configured, there):
+    (tmp_path / there).mkdir()
+    (tmp_path / there / "db-1.log").touch()
+    config = Config(store=str(tmp_path), journal_directory=configured, stomp="0", openwire="0")
+    preflight.check(config)
+    assert caplog.messages == [
+        f"{tmp_path}/{configured} has no journal, and {tmp_path}/{there} has one: "
+        f"set `journal_directory = {there!r}` on all members to serve that"
+    ]
+    caplog.clear()
+    preflight.check(config.replace(journal_directory=there))
+    assert caplog.messages == []
+
+
+def test_a_journal_with_another_name_is_a_store(tmp_path):
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "db-1.log").touch()
+    config = Config(store=str(tmp_path), stomp="0", openwire="0", create_store=False)
+    preflight.check(config.replace(journal_directory="db"))
+    with pytest.raises(ConfigError, match="holds no store"):
+        preflight.check(config)

@@ -2,6 +2,7 @@
 """The parts of a broker, as the settings ask for them."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -79,10 +80,10 @@ def test_existing_journal_is_never_created_again(tmp_path, create_store, has_jou
     assert found.jobs is (not has_jobs and (create_store or not elsewhere))
 
 
-@pytest.mark.parametrize("kind", wiring.lock_paths("."))
+@pytest.mark.parametrize("kind", wiring.lock_paths(Path()))
 def test_each_lock_file_is_known_to_other_members(tmp_path, kind):
     (tmp_path / "kahadb").mkdir()
-    path = wiring.lock_paths(str(tmp_path))[kind]
+    path = wiring.lock_paths(tmp_path / "kahadb")[kind]
     lock = wiring.make_lock(Config(store=str(tmp_path), lock=kind))
     assert lock.try_acquire()
     try:

@@ -23,6 +23,7 @@ MASTER = {
     "since_ms": 0,
     "is_persistent": True,
     "store": "/s",
+    "journal_directory": "/s/KahaDB",
     "epoch": 3,
     "has_scheduler": True,
     "listeners": ["tcp://127.0.0.1:61616", "stomp://127.0.0.1:61613"],
