@@ -588,6 +588,8 @@ class Config(MessageSettings):
             raise ValueError("store_limit must be 0, or at least twice journal_file_max: whole files are removed")
         if 0 < self.purge_interval < _PURGE_SECONDS_MIN:
             raise ValueError("destination_purge_interval must be 0, or at least 100ms: it looks at all destinations")
+        if len(self.destinations) > self.destinations_max:
+            raise ValueError("destinations are more than destinations_max")
         if self.connections_reserved is not None and self.connections_reserved >= self.connections_max:
             raise ValueError("connections_reserved must be less than connections_max: a client begins without a login")
         if self.connections_per_user and not self.has_users:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.core.deadletter import DiscardedLetters
     from pybroker.broker.core.redelivery import RedeliveryRules
     from pybroker.broker.core.virtual import CompositeDestination, MirroredQueues, VirtualTopic
+    from pybroker.broker.domain.destination import Destination
 
 MESSAGE_TABLES = (
     "policies",
@@ -22,6 +23,7 @@ MESSAGE_TABLES = (
     "composite_queues",
     "composite_topics",
     "mirrored_queues",
+    "destinations",
     "time_stamping",
     "redelivery",
     "discarding_dead_letters",
@@ -36,9 +38,10 @@ def _table(name: str) -> Read:
     """Return the reader of a table."""
 
     def read(value: object) -> Any:
-        from pybroker.broker.app import message_tables, policies, virtual
+        from pybroker.broker.app import configured_destinations, message_tables, policies, virtual
 
-        return {"policies": policies.read_policies, **virtual.READERS, **message_tables.READERS}[name](value)
+        lists = {"policies": policies.read_policies, "destinations": configured_destinations.read_destinations}
+        return {**lists, **virtual.READERS, **message_tables.READERS}[name](value)
 
     return read
 
@@ -79,6 +82,9 @@ class MessageSettings:
     )
     mirrored_queues: "MirroredQueues | None" = declared(
         _table("mirrored_queues"), None, description="Topics that get a copy of every queue's messages."
+    )
+    destinations: "tuple[Destination, ...]" = declared(
+        _table("destinations"), (), description="Queues and topics that exist from the start."
     )
     time_stamping: "TimeStamping | None" = declared(
         _table("time_stamping"),

@@ -36,7 +36,7 @@ Setting `sync_interval` is `sync_interval` in TOML, `{ENVIRONMENT_PREFIX}SYNC_IN
 """
 
 _TABLES = """
-These are tables, which only the file can hold; [policies](policies.md) shows each with examples:
+These are tables or lists, which only the file can hold; [policies](policies.md) shows each with examples:
 
 | table | meaning |
 |---|---|"""

@@ -413,6 +413,7 @@ def make_broker(
     )
     broker.arrival_rules = arrival_rules(config)
     use_dead_letter_rules(config, broker)
+    broker.destinations.configured = frozenset(config.destinations)
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none
     if isinstance(store, JournalStore) or is_database(config.store):
         # Which dispatches messages that wait for their bodies.

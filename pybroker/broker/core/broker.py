@@ -155,6 +155,7 @@ class BrokerCore(Host):
     def load(self, recovery: Recovery) -> None:
         """Take over the contents of the store, after the caller has called `MessageStore.recover` in a thread."""
         self.id = recovery.broker_id or self.id
+        self.destinations.ensure_configured()
         loader = RecoveryLoader(self.store, self.destinations, self.scheduling_queue, self.branches, self._counted)
         loader.perform(recovery)
         self.objects.begin_grace()

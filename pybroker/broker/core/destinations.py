@@ -68,6 +68,7 @@ class Destinations:
         free_space: called before a client creates a destination, with the percentage of the space for destinations
             that is in use.
         creator: the connection for which destinations are created now; None: the broker itself.
+        configured: the destinations that the settings name.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Destinations:
         self._destinations_max = destinations_max
         self._owners: dict[Destination, Owner] = {}
         self.creator: Owner | None = None
+        self.configured: frozenset[Destination] = frozenset()
 
     def __len__(self) -> int:
         return len(self.queues) + len(self.topics)
@@ -194,6 +196,11 @@ class Destinations:
     def ensure(self, destination: Destination) -> Queue | Topic:
         """Return a destination, creating it if it does not exist, without checks of name, owner or limits."""
         return self.queue(destination) if destination.is_queue else self.topic(destination)
+
+    def ensure_configured(self) -> None:
+        """Create the destinations that the settings name, as long as there is no client and nothing is recovered."""
+        for destination in sorted(self.configured):
+            self.ensure(destination)
 
     def queue(self, destination: Destination) -> Queue:
         """Return a queue, creating it if it does not exist."""

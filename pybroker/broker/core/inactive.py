@@ -8,6 +8,7 @@ ones are removed at once, so that a client that returns after a failover is not 
 
 Two kinds of destination are never removed here: temporary ones, which are removed with their connection, and queues of
 virtual topics. Such a queue gets messages even while it is empty and has no consumers, so its removal would lose them.
+Those that the settings name are removed only if a policy says so.
 
 A sweep checks one slice of the destinations in each turn of the event loop. Source: ActiveMQ 5.17,
 `gcInactiveDestinations`, which is off there by default.
@@ -131,7 +132,7 @@ class InactiveDestinations:
     def _is_overdue(self, destination: Destination) -> bool:
         """Mark a destination if it is inactive; return True if it has been inactive for long enough."""
         found = self._destinations.existing(destination)
-        if found is None or destination.is_temporary or not found.policy.gc_inactive_destinations:
+        if found is None or destination.is_temporary or not self._may_remove(found):
             return False
         if not _is_inactive(found):
             self._marks.pop(destination, None)
@@ -142,6 +143,10 @@ class InactiveDestinations:
             since = now
         self._marks[destination] = (since, count)
         return self._is_near or now - since >= found.policy.inactive_timeout_before_gc
+
+    def _may_remove(self, found: Queue | Topic) -> bool:
+        allowed = found.policy.gc_inactive_destinations
+        return found.destination not in self._destinations.configured if allowed is None else allowed
 
     def _remove_unless_used(self, destination: Destination, named: set[Destination], gates: set[Gate]) -> None:
         found = self._destinations.existing(destination)

@@ -194,7 +194,7 @@ class DestinationPolicy:
         producer_flow_control: slow producers down at a limit; False: accept all messages.
         send_fail_if_no_space: at a limit, refuse a send instead of delaying its answer.
         always_retroactive: every consumer of a topic counts as retroactive.
-        gc_inactive_destinations: remove the destination when it is inactive.
+        gc_inactive_destinations: remove the destination when it is inactive; None: unless the settings name it.
         inactive_timeout_before_gc: for how many milliseconds it must be inactive.
         expire_messages_period: milliseconds between sweeps for expired messages; 0: there are none; None: as often as
             the broker calls for one.
@@ -226,7 +226,7 @@ class DestinationPolicy:
     producer_flow_control: bool = True
     send_fail_if_no_space: bool = False
     always_retroactive: bool = False
-    gc_inactive_destinations: bool = True
+    gc_inactive_destinations: bool | None = None
     inactive_timeout_before_gc: int = 300_000
     expire_messages_period: int | None = None
     max_redeliveries: int = 6

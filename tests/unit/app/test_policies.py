@@ -357,7 +357,9 @@ def shown(value: object) -> str:
 
 
 def test_the_examples_are_read_and_match_their_text() -> None:
-    first, second, virtual, composites, mirrored, stamped, discarding, redelivered = (read(block) for block in blocks())
+    first, second, virtual, composites, mirrored, made, stamped, discarding, redelivered = (
+        read(block) for block in blocks()
+    )
     policies = policy_map(first.policies, DestinationPolicy())
     assert policies.for_destination(queue("X")).memory_limit == 64 << 20
     orders = policies.for_destination(queue("ORDERS.EU"))
@@ -372,6 +374,7 @@ def test_the_examples_are_read_and_match_their_text() -> None:
     assert router.route(make_message("m", "queue://ORDERS")) is not None
     assert router.route(make_message("m", "topic://PRICES.EU")) is not None
     assert definitions_of(mirrored) == (VirtualTopic(), MirroredQueues())
+    assert made.destinations == (queue("ORDERS.IN"), topic("PRICES.EUR"))
     letters = discarding.discarding_dead_letters
     assert letters is not None
     names = ("TEMP.A", "A.CACHE", "A.CACHE.B", "ORDERS")
@@ -393,7 +396,9 @@ def test_page_has_every_policy_attribute_with_its_default() -> None:
         "message_eviction_strategy": Eviction.OLDEST.value,
         "subscription_recovery_policy": "no",
         "dead_letter_strategy": "shared",
+        "gc_inactive_destinations": "true",
     }
+    assert DestinationPolicy().gc_inactive_destinations is None  # but for those of the setting `destinations`
     assert DestinationPolicy().message_eviction_strategy is Eviction.OLDEST
     assert DestinationPolicy().dead_letter_strategy == SharedDeadLetterStrategy()
     assert defaults.pop("pending_message_limit_multiplier") == defaults["subscription_recovery_policy"] == "none"

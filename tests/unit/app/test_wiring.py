@@ -91,3 +91,10 @@ def test_each_lock_file_is_known_to_other_members(tmp_path, kind):
     finally:
         lock.release()
     assert _FILE_KINDS[path.name] == kind
+
+
+def test_configured_destinations_exist_once_the_store_is_loaded():
+    broker = wiring.make_broker(Config(store="memory:", destinations=["queue://A", "topic://B"]), MemoryStore())
+    assert len(broker.destinations) == 0, "a member that is no master has none"
+    broker.recover()
+    assert [str(each) for each in broker.destinations] == ["queue://A", "topic://B"]

@@ -160,6 +160,7 @@ class World:
     policy: DestinationPolicy = field(default_factory=DestinationPolicy)
     limits: Limits = field(default_factory=Limits)
     rules: Rules | None = None
+    configured: tuple[str, ...] = ()
     now_ms: int = 1_000_000
 
     def __post_init__(self) -> None:
@@ -176,6 +177,7 @@ class World:
             policies=PolicyMap(default=self.policy),
             rules=self.rules,
         )
+        self.broker.destinations.configured = frozenset(map(parse, self.configured))
         self.broker.recover()
         return self.broker
 
