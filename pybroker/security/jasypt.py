@@ -26,6 +26,12 @@ ITERATIONS: Final = 1000
 ALGORITHMS: Final = ("PBEWithMD5AndDES", "PBEWITHHMACSHA256ANDAES_256")
 
 
+def encrypted_part(value: str) -> str | None:
+    """Return what is within `ENC(…)`, with blanks around it or not; None for a value that is not encrypted."""
+    stripped = value.strip()
+    return stripped[4:-1] if stripped.startswith("ENC(") and stripped.endswith(")") else None
+
+
 def decrypt(text: str, master: str, algorithm: str = ALGORITHMS[0]) -> str:
     """Return the text that was encrypted.
 

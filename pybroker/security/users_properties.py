@@ -18,6 +18,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import User
 from pybroker.security.accounts import Account, Accounts
 from pybroker.security.files import Content
+from pybroker.security.jasypt import encrypted_part
 from pybroker.security.java_properties import MalformedProperties, parse
 
 _SHOWN_MAX: Final = 20
@@ -53,7 +54,7 @@ def read(users: Content, groups: Content | None, decrypt: Decrypt) -> Accounts:
     warnings += [
         f"{users.path}, line {line}: the password of {name!r} ends with a blank, which belongs to it"
         for name, (text, line) in entries.items()
-        if text != text.rstrip() and not _is_encrypted(text)
+        if text != text.rstrip() and encrypted_part(text) is None
     ]
     accounts = {
         name: Account(
@@ -78,16 +79,11 @@ def _secret(users: Content, name: str, text: str, line: int, decrypt: Decrypt) -
             setting="users_file",
             hint="give it one, or remove the user",
         )
-    if _is_encrypted(text):
+    if (encrypted := encrypted_part(text)) is not None:
         try:
-            return decrypt(text.strip()[len("ENC(") : -1])
+            return decrypt(encrypted)
         except ValueError as error:
             raise ConfigError(
                 f"{users.path}, line {line}: the password of {name!r} does not decrypt: {error}", setting="users_file"
             ) from error
     return text
-
-
-def _is_encrypted(text: str) -> bool:
-    value = text.strip()
-    return value.startswith("ENC(") and value.endswith(")")

@@ -56,7 +56,7 @@ def _read_accounts(config: Config) -> Accounts:
         if config.groups_file is not None
         else None
     )
-    return users_properties.read(users, groups, partial(_decrypt, config.encryption_algorithm))
+    return users_properties.read(users, groups, partial(decrypt_value, config.encryption_algorithm))
 
 
 def read_rules(config: Config) -> Rules:
@@ -83,7 +83,12 @@ def read_certificate_users(config: Config) -> CertificateUsers:
     return certificate_users.read(users, groups)
 
 
-def _decrypt(algorithm: str, text: str) -> str:
+def decrypt_value(algorithm: str, text: str) -> str:
+    """Decrypt what is within `ENC(…)`, with the master password of the environment.
+
+    Raises:
+        ValueError: it does not decrypt, there is no such password, or the package `cryptography` is not installed.
+    """
     master = os.environ.get(ENCRYPTION_VARIABLE)
     if not master:
         raise ValueError(f"the environment has no {ENCRYPTION_VARIABLE}")
