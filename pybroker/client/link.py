@@ -18,7 +18,7 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from pybroker.client import blocking
+from pybroker import blocking
 from pybroker.client.conversation import Conversation, Ended, Event, LoginFailed, Opened, Redirected
 from pybroker.client.errors import (
     BrokerMissing,

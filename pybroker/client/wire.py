@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import cast
 
-from pybroker.client import blocking
+from pybroker import blocking
 from pybroker.client.conversation import Conversation, Ended
 from pybroker.client.errors import ClientError, ConnectionLost
 from pybroker.client.pending import Callbacks

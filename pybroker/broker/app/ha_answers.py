@@ -1,14 +1,15 @@
 """Answers what the management process asks about the pair: the state of high availability, and a request to step down.
 
-The state is read from the store in a thread of its own, one at a time: a share that hangs keeps that thread alone.
+The state is read from the store in a thread of its own, one at a time: a share that hangs keeps that thread alone, and
+the end of the process does not wait for it.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final
 
+from pybroker import blocking
 from pybroker.broker.app.ha_state import HaState
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.request_types import Arguments, Method, SendRows
@@ -31,14 +32,14 @@ class HaAnswers:
         self._name = name
         self.read: Callable[[], HaState] | None = None
         self.node: Node | None = None
-        self._threads = ThreadPoolExecutor(1, "ha-state")
-        self._reading: asyncio.Future[HaState] | None = None
+        self._reading: asyncio.Task[HaState] | None = None
         self._began_at = 0.0
         self.methods: Final[Mapping[str, Method]] = {"ha": self._state, "step_down": self._step_down}
 
     def close(self) -> None:
         """Read nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def _state(self, arguments: Arguments, send: SendRows) -> object:
         if self.read is None:
@@ -46,7 +47,7 @@ class HaAnswers:
         loop = asyncio.get_running_loop()
         if self._reading is None or self._reading.done():
             self._began_at = loop.time()
-            self._reading = loop.run_in_executor(self._threads, self.read)
+            self._reading = asyncio.create_task(blocking.call(self.read, "ha-state"))
         reading = self._reading
         await asyncio.wait({reading}, timeout=READ_SECONDS)
         if not reading.done():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from pybroker import blocking
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.database_status import read as read_database
 from pybroker.broker.app.layout import layout_of
@@ -38,7 +39,7 @@ def permission(config: Config, name: str) -> MayStepDown:
     async def may_step_down() -> str:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await asyncio.to_thread(partial(problem_of, config, name))
+                return await blocking.call(partial(problem_of, config, name), "members")
         except TimeoutError:
             return f"the store has not answered for {ANSWER_SECONDS:.0f} s"
         except BrokerError as error:
@@ -81,12 +82,24 @@ def _problem_of_standby(entry: MemberStatus) -> str | None:
 
 
 async def leave_lock_to_others(config: Config, is_stopping: Callable[[], bool]) -> None:
-    """Wait until another member has the lock, for `HOLD_OFF_SECONDS` at most, or until a stop is requested."""
+    """Wait until another member has the lock, for `HOLD_OFF_SECONDS` at most, or until a stop is requested.
+
+    A look at the lock that does not end, as the share of the store hangs, is not waited for.
+    """
     deadline = asyncio.get_running_loop().time() + HOLD_OFF_SECONDS
+    look = _look(config)
     while asyncio.get_running_loop().time() < deadline and not is_stopping():
         await asyncio.sleep(_LOOK_SECONDS)
-        if await asyncio.to_thread(_is_taken, config):
-            return
+        if look.done():
+            if look.result():
+                return
+            look = _look(config)
+    look.cancel()
+
+
+def _look(config: Config) -> "asyncio.Task[bool]":
+    """Begin to look if another member has the lock."""
+    return asyncio.create_task(blocking.call(partial(_is_taken, config), "lock look"))
 
 
 def _is_taken(config: Config) -> bool:

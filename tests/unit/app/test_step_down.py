@@ -1,8 +1,9 @@
 """Who may step down, and for how long the lock is left to others."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,21 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.role import Role
 from pybroker.locks.file import FileLock
 from pybroker.store.members import MemberFile, MemberRecord
+
+HANG_SECONDS = 20.0
+"""So long a call hangs, so that a test that fails ends."""
+
+
+@pytest.fixture
+def hanging() -> Iterator[Callable[..., bool]]:
+    """Return a function that hangs, as a call to a share whose server is away."""
+    is_over = threading.Event()
+
+    def hang(*_: object) -> bool:
+        return not is_over.wait(HANG_SECONDS)
+
+    yield hang
+    is_over.set()
 
 
 @pytest.fixture
@@ -68,6 +84,33 @@ def test_a_standby_that_is_gone_refuses_it(stack: ExitStack, tmp_path: Path) -> 
 
 def test_a_store_in_memory_refuses_it() -> None:
     assert asyncio.run(permission(Config(store="memory:"), "a")()) == "a store in memory has no standby"
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_a_share_that_hangs_keeps_neither_next_run_nor_end(
+    hanging: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_stopping: bool
+) -> None:
+    monkeypatch.setattr(step_down, "HOLD_OFF_SECONDS", 60.0 if is_stopping else 0.2)
+    monkeypatch.setattr(step_down, "_is_taken", hanging)
+    asked: list[bool] = []
+
+    def stops() -> bool:
+        asked.append(True)
+        return is_stopping and len(asked) > 2
+
+    began_at = time.monotonic()
+    asyncio.run(leave_lock_to_others(Config(store=str(tmp_path)), stops))
+    assert time.monotonic() - began_at < HANG_SECONDS / 2
+
+
+def test_members_on_a_share_that_hangs_do_not_keep_the_end(
+    hanging: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(step_down, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(step_down, "read_members", hanging)
+    began_at = time.monotonic()
+    assert problem(tmp_path) == "the store has not answered for 0 s"
+    assert time.monotonic() - began_at < HANG_SECONDS / 2
 
 
 def test_a_store_that_hangs_or_fails_refuses_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

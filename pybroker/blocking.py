@@ -13,8 +13,11 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 
-async def call(function: Callable[[], Value]) -> Value:
-    """Call a function in a thread and return its result. After a cancellation the thread continues, and is ignored."""
+async def call(function: Callable[[], Value], name: str = "pybroker-call") -> Value:
+    """Call a function in a thread of that name and return its result.
+
+    After a cancellation the thread continues, and is ignored.
+    """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Value] = loop.create_future()
 
@@ -26,7 +29,7 @@ async def call(function: Callable[[], Value]) -> Value:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(complete)
 
-    threading.Thread(target=work, name="pybroker-client-call", daemon=True).start()
+    threading.Thread(target=work, name=name, daemon=True).start()
     return await result
 
 
