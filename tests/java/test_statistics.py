@@ -152,7 +152,7 @@ EXPECTED: dict[str, Any] = {
             "slowConsumer": False,
         },
     },
-    "timeOfTheFirstMessage": {"same": True, "of none": False, "not asked for": False},
+    "timeOfTheFirstMessage": {"when it came": True, "of none": False, "not asked for": False},
     "typesOfAQueue": {
         "averageEnqueueTime": "Double",
         "averageMessageSize": "Long",

@@ -130,13 +130,13 @@ class Destinations:
         return [each.destination for each in names.covered_by(pattern)]
 
     def first_timestamp(self, destination: Destination) -> int | None:
-        """Return when the first message of a queue was sent, in milliseconds since the epoch.
+        """Return when the broker got the first message of a queue, in milliseconds since the epoch.
 
         None is returned if it has none, or if that one was delivered and is not in memory any more.
         """
         queue = self.queues.get(destination)
         first = None if queue is None else queue.first()
-        return None if first is None or isinstance(first, BodilessMessage) else outline(first).timestamp
+        return None if first is None or isinstance(first, BodilessMessage) else outline(first).broker_in_time
 
     def queues_of(self, request: ConsumerRequest, reader: Owner) -> list[Queue]:
         """Return the existing queues that match a consumer's request, and that the reader may read."""

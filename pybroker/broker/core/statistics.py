@@ -76,7 +76,7 @@ class StatisticsRequests:
         broker: sends the answers.
         admin: the state of the broker.
         matching: returns the existing queues or topics that a name or wildcard matches.
-        first_timestamp: returns when the first message of a queue was sent; None if it has none.
+        first_timestamp: returns when the broker got the first message of a queue; None if it has none.
         system_usage: the usage of store and spool, and the listeners; None: without these entries.
     """
 

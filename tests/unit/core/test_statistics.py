@@ -115,9 +115,9 @@ def test_an_empty_map_ends_a_list_if_it_is_asked_for(asking: World, name: str, p
     assert answer.map() == {}
 
 
-def test_the_time_of_the_first_message(asking: World) -> None:
+def test_the_time_when_the_first_message_came(asking: World) -> None:
     client = prepare(asking)
-    first = replace(view(make_message("x", "queue://NEW")), timestamp=123_456)
+    first = replace(view(make_message("x", "queue://NEW")), timestamp=7, broker_in_time=123_456)
     client.connection.send(to_message(first))
     client.send("queue://NEW", "y")
     (answer,) = ask(asking, f"queue://{DESTINATION}NEW", **{FIRST_TIMESTAMP: True})
