@@ -30,7 +30,6 @@ from pathlib import Path
 from struct import Struct
 
 from pybroker import __version__
-from pybroker.broker.app.units import parse_size
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire.body import encode_text
@@ -64,6 +63,7 @@ from pybroker.store.journal.format import (
     encode_record,
 )
 from pybroker.store.journal.marks import TimeMarks
+from pybroker.units import parse_size
 
 BEGUN_MS = 1_767_225_600_000
 """New Year 2026, UTC: when the sample broker starts."""

@@ -38,12 +38,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.journal_generator import Totals, generate
 from benchmarks.report import Report, Row, parser
-from pybroker.broker.app.units import parse_size
 from pybroker.spark_jobs.java import prepare
 from pybroker.store.columns.files import Piece, list_files, plan
 from pybroker.store.columns.schema import COLUMNS, DEFAULT_COLUMNS, Layer
 from pybroker.store.columns.table import read, read_rows
 from pybroker.store.journal.format import FILE_BYTES_MAX
+from pybroker.units import parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

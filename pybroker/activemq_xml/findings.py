@@ -1,5 +1,6 @@
 """Findings about a file: what has no effect, what differs, and what keeps the broker from being started from it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,8 +27,8 @@ class ConfigurationFinding:
 
     Attributes:
         kind: what follows from it.
-        at: the place: `element`, `element[name]`, `element@attribute`.
-        why: a sentence, with the remedy if there is one.
+        at: the place: `element`, `element[name]`, `element@attribute`, or the name of an option of a URL.
+        why: a sentence, with the remedy if there is one. It has no value that may be a secret.
         line: the line of the element, from 1.
     """
 
@@ -35,6 +36,47 @@ class ConfigurationFinding:
     at: str
     why: str
     line: int
+
+    def __str__(self) -> str:
+        """Return the finding without its kind."""
+        return f"line {self.line}: {self.at}: {self.why}"
+
+
+class Findings:
+    """Collects the findings about a file."""
+
+    def __init__(self) -> None:
+        self._found: list[ConfigurationFinding] = []
+
+    def __iter__(self) -> Iterator[ConfigurationFinding]:
+        """Return the findings in the order of the file, each once."""
+        return iter(sorted(dict.fromkeys(self._found), key=lambda each: each.line))
+
+    def add(self, found: ConfigurationFinding) -> None:
+        """Add a finding."""
+        self._found.append(found)
+
+    def ignore(self, element: XmlElement, why: str, attribute: str = "", *, at: str = "") -> None:
+        """Add that something has no effect.
+
+        Args:
+            element: the element that it is about, or that has it.
+            why: see `ConfigurationFinding`.
+            attribute: the attribute, if it is about one.
+            at: the place, if it is neither: an option of a URL, for example.
+        """
+        self._add(FindingKind.IGNORED, element, why, attribute, at)
+
+    def warn(self, element: XmlElement, why: str, attribute: str = "", *, at: str = "") -> None:
+        """Add that something differs; arguments are those of `ignore`."""
+        self._add(FindingKind.WARNING, element, why, attribute, at)
+
+    def refuse(self, element: XmlElement, why: str, attribute: str = "", *, at: str = "") -> None:
+        """Add that the broker must not start; arguments are those of `ignore`."""
+        self._add(FindingKind.REFUSED, element, why, attribute, at)
+
+    def _add(self, kind: FindingKind, element: XmlElement, why: str, attribute: str, at: str) -> None:
+        self.add(ConfigurationFinding(kind, at or place(element, attribute), why, element.line))
 
 
 def place(element: XmlElement, attribute: str = "") -> str:

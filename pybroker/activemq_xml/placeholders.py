@@ -25,11 +25,12 @@ class UnresolvedPlaceholder(MalformedData):
 
     Attributes:
         name: the name in it.
+        is_unknown: nothing has that name; otherwise its value cannot be filled in.
     """
 
-    def __init__(self, name: str, reason: str) -> None:
+    def __init__(self, name: str, reason: str, *, is_unknown: bool = False) -> None:
         super().__init__(f"placeholder ${{{name}}} {reason}")
-        self.name = name
+        self.name, self.is_unknown = name, is_unknown
 
 
 def filled_in(text: str, properties: Mapping[str, str]) -> str:
@@ -65,7 +66,7 @@ def _value(inner: str, properties: Mapping[str, str], within: tuple[str, ...]) -
         if value is None and separator:
             value = default
     if value is None:
-        raise UnresolvedPlaceholder(key, "has no value")
+        raise UnresolvedPlaceholder(key, "has no value", is_unknown=True)
     if key in within:
         raise UnresolvedPlaceholder(key, "has a value that contains it")
     return _filled_in(value, properties, (*within, key))

@@ -23,10 +23,10 @@ from pybroker.broker.app.listeners import PORTS
 from pybroker.broker.app.operator_change_cli import COMMANDS as CHANGES
 from pybroker.broker.app.operator_cli import COMMANDS as LOOKS
 from pybroker.broker.app.setting import path
-from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.user_cli import user
 from pybroker.broker.app.variables import unknown_variables
 from pybroker.broker.domain.errors import BrokerError, ConfigError
+from pybroker.units import format_duration, format_size
 
 _log = logging.getLogger(__name__)
 

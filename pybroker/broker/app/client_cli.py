@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pybroker.broker.app.units import parse_duration
 from pybroker.broker.domain.errors import BrokerError, ConfigError
 from pybroker.counted import counted
+from pybroker.units import parse_duration
 
 if TYPE_CHECKING:
     from pybroker.broker.app.client import Access

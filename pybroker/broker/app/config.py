@@ -35,8 +35,6 @@ from pybroker.broker.app.setting import (
 )
 from pybroker.broker.app.stores import MEMORY_STORE, check_lock, check_store, is_database, journal_name
 from pybroker.broker.app.stores import store as store_place
-from pybroker.broker.app.units import parse_duration as duration
-from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import ANONYMOUS, User
@@ -45,6 +43,8 @@ from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.jasypt import ALGORITHMS
 from pybroker.security.networks import Networks
 from pybroker.store.directories import JOURNAL
+from pybroker.units import parse_duration as duration
+from pybroker.units import parse_size as size
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.security.ldap_settings import LdapSettings

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from pybroker.broker.app.setting import Setting, Table, path, text, yes_or_no
-from pybroker.broker.app.units import parse_duration as duration
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.security import files
 from pybroker.security.ldap_settings import LdapSettings, LdapUrl, checked_filter, parse_urls
+from pybroker.units import parse_duration as duration
 
 PASSWORD_VARIABLE: Final = "PYBROKER_LDAP_PASSWORD"  # noqa: S105 - the name of a variable
 """The environment variable with the password of `connection_username`."""

@@ -7,7 +7,7 @@ ActiveMQ has them as policies, as interceptors of destinations, and as plugins o
 from typing import TYPE_CHECKING, Any
 
 from pybroker.broker.app.setting import Read, choice, declared
-from pybroker.broker.app.units import parse_duration as duration
+from pybroker.units import parse_duration as duration
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.policies import Policy

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from pybroker.broker.app.units import parse_duration
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.units import parse_duration
 
 if TYPE_CHECKING:
     from pybroker.broker.app.status import Status

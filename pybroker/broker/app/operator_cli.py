@@ -18,8 +18,8 @@ from pybroker.broker.app.operator_access import (
     with_access,
 )
 from pybroker.broker.app.operator_names import queue_name
-from pybroker.broker.app.units import parse_duration
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.units import parse_duration
 
 if TYPE_CHECKING:
     from pybroker.broker.app.operator_lists import ListAnswer, ListRequest

@@ -27,7 +27,6 @@ from pybroker.broker.app.setting import (
     whole,
     yes_or_no,
 )
-from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.core.policy import (
     DestinationPolicy,
     DiscardingDeadLetterStrategy,
@@ -42,6 +41,7 @@ from pybroker.broker.core.policy import (
     TimedRecovery,
 )
 from pybroker.broker.domain.destination import Destination, DestinationType, parse
+from pybroker.units import parse_size as size
 
 _INT_MAX = 2**31 - 1
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
-from pybroker.broker.app.units import format_duration, format_size
-from pybroker.broker.app.units import parse_duration as duration
-from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.destination import Destination, DestinationType, checked
 from pybroker.broker.domain.errors import ConfigError, InvalidDestination, InvalidSelector
 from pybroker.security.accounts import NAME_MAX
+from pybroker.units import format_duration, format_size
+from pybroker.units import parse_duration as duration
+from pybroker.units import parse_size as size
 
 Read = Callable[[object], Any]
 """Returns a setting's value.

@@ -19,7 +19,6 @@ from pybroker.broker.app.message_tables import (
 )
 from pybroker.broker.app.policies import DEAD_LETTER_STRATEGIES, POLICY, policy_map
 from pybroker.broker.app.setting import Table
-from pybroker.broker.app.units import format_duration, format_size
 from pybroker.broker.app.virtual import COMPOSITE_QUEUE, MIRRORED_QUEUES, VIRTUAL_TOPIC
 from pybroker.broker.app.wiring import definitions_of, is_prioritized, make_broker
 from pybroker.broker.core.arrival_rules import ArrivalRules, TimeStamping
@@ -41,6 +40,7 @@ from pybroker.broker.core.virtual import CompositeDestination, Definition, Forwa
 from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.store.memory import MemoryStore
+from pybroker.units import format_duration, format_size
 from tests.unit.core.conftest import make_message
 
 A = queue("A")

@@ -18,9 +18,9 @@ from pybroker.broker.app.setting import (
     whole,
     yes_or_no,
 )
-from pybroker.broker.app.units import parse_duration as duration
-from pybroker.broker.app.units import parse_size as size
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.units import parse_duration as duration
+from pybroker.units import parse_size as size
 
 
 @pytest.mark.parametrize(

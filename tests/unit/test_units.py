@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.broker.app.units import format_duration, format_size, parse_duration, parse_size
+from pybroker.units import format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

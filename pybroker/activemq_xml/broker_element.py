@@ -1,0 +1,249 @@
+"""Reads the element `broker`: its attributes, and each of its sections by the module for it.
+
+Source: activemq-xml.md, section 3.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pybroker.activemq_xml import connectors, system_usage
+from pybroker.activemq_xml.elements import CORE, XmlElement
+from pybroker.activemq_xml.reading import (
+    FALSE,
+    TRUE,
+    Handler,
+    Reading,
+    Rules,
+    ignored,
+    ignored_element,
+    read_attributes,
+    read_properties,
+    refused,
+    setting,
+    silent,
+    warned,
+)
+from pybroker.activemq_xml.values import duration, flag, whole
+
+DEFAULT_NAME: Final = "localhost"
+DATA_DIRECTORY: Final = "activemq-data"
+"""ActiveMQ's `dataDirectory` where the file has none."""
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._:-]")
+_MEMBER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_REPEATS: Final = "1000"
+_INTERNAL: Final = "how ActiveMQ runs inside"
+_NO_JMX: Final = "there is no JMX: management is REST, metrics and Jolokia"
+_BY_REFERENCE: Final = "a reference to a bean of its own class is not followed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What the operator asks for besides the file.
+
+    Attributes:
+        are_all_connectors_required: a connector that pybroker does not serve is refused, and not a warning.
+        is_network_left_out: connectors to other brokers are warnings, and not refused.
+    """
+
+    are_all_connectors_required: bool = False
+    is_network_left_out: bool = False
+
+
+def _populate_user_id(reading: Reading, element: XmlElement, name: str) -> None:
+    if flag(element.attributes[name]):
+        reading.set("populate_jmsx_user_id", True, element, name)
+
+
+def _purge_period(reading: Reading, element: XmlElement, name: str) -> None:
+    milliseconds = whole(element.attributes[name])
+    reading.set("destination_purge_interval", duration(str(max(milliseconds, 0))), element, name)
+
+
+def _offline_timeout(reading: Reading, element: XmlElement, name: str) -> None:
+    if whole(element.attributes[name]) > 0:  # never, in ActiveMQ, otherwise
+        setting("offline_durable_subscriber_timeout", duration)(reading, element, name)
+
+
+def _mirrored(reading: Reading, element: XmlElement, name: str) -> None:
+    if flag(element.attributes[name]):
+        reading.set("mirrored_queues", {"prefix": "VirtualTopic.Mirror."}, element, name)
+
+
+def _virtual_topics(reading: Reading, element: XmlElement, name: str) -> None:
+    if not flag(element.attributes[name]):
+        reading.set("virtual_topics", [], element, name)
+
+
+def _delete_messages(reading: Reading, element: XmlElement, name: str) -> None:
+    if not flag(element.attributes[name]):
+        reading.findings.ignore(element, "this is what pybroker does", name)
+    elif reading.is_in_memory:
+        reading.findings.ignore(element, "a store in memory is empty at each start", name)
+    else:
+        reading.findings.refuse(element, "pybroker never removes a store: remove the attribute, or the directory", name)
+
+
+ATTRIBUTES: Final[Rules] = {
+    # Read by `read`:
+    **dict.fromkeys(("brokerName", "persistent", "dataDirectory", "schedulerSupport", "schedulerDirectory"), silent),
+    "populateJMSXUserID": _populate_user_id,
+    "useAuthenticatedPrincipalForJMSXUserID": ignored("it is always the user who has logged in"),
+    "populateUserNameInMBeans": ignored("operators always see the user's name"),
+    "schedulePeriodForDestinationPurge": _purge_period,
+    "offlineDurableSubscriberTimeout": _offline_timeout,
+    "offlineDurableSubscriberTaskSchedule": setting("offline_durable_subscriber_task_schedule", duration),
+    "useMirroredQueues": _mirrored,
+    "useVirtualTopics": _virtual_topics,
+    "deleteAllMessagesOnStartup": _delete_messages,
+    "useJmx": ignored(_NO_JMX),
+    "advisorySupport": warned("advisories are on: clients that watch them need them", unless=TRUE),
+    "keepDurableSubsActive": warned("durable subscriptions keep their messages ready at all times", unless=TRUE),
+    "allowTempAutoCreationOnSend": warned("a temporary destination is made by the client that owns it", unless=FALSE),
+    "rejectDurableConsumers": warned("durable subscriptions are allowed: forbid them with rules", unless=FALSE),
+    "useTempMirroredQueues": warned("temporary queues are not mirrored", unless=FALSE),
+    "maxSchedulerRepeatAllowed": warned("repeats of scheduled messages have no such limit", unless=(_REPEATS,)),
+    "useVirtualDestSubs": ignored("it is for networks of brokers"),
+    "useVirtualDestSubsOnCreation": ignored("it is for networks of brokers"),
+    "anonymousProducerAdvisorySupport": ignored("a producer without a destination is told at once"),
+    "waitForSlave": warned("left over from pure master/slave, and without effect since ActiveMQ 5.8", unless=FALSE),
+    "waitForSlaveTimeout": warned("left over from pure master/slave, and without effect since ActiveMQ 5.8"),
+    "passiveSlave": warned("left over from pure master/slave, and without effect since ActiveMQ 5.8", unless=FALSE),
+    "shutdownOnMasterFailure": warned("left over from pure master/slave", unless=FALSE),
+    "shutdownOnSlaveFailure": warned("left over from pure master/slave", unless=FALSE),
+    "messageAuthorizationPolicy": refused("a policy of its own class is not run: messages would not be protected"),
+    "regionBroker": refused("a broker of its own class is not run"),
+    "persistenceFactory": refused("a store of its own class is not opened"),
+    "timeBeforePurgeTempDestinations": ignored("temporary destinations end with their connection"),
+    "maxPurgedDestinationsPerSweep": ignored("a sweep gives way to messages by itself"),
+    "enableMessageExpirationOnActiveDurableSubs": ignored(
+        "expired messages of durable subscriptions are always removed"
+    ),
+    **dict.fromkeys(
+        (
+            *(
+                "destinationPolicy",
+                "persistenceAdapter",
+                "systemUsage",
+                "sslContext",
+                "jobSchedulerStore",
+                "brokerContext",
+            ),
+            *("consumerSystemUsage", "producerSystemUsage", "ioExceptionHandler", "tempDataStore"),
+            *("dataDirectoryFile", "schedulerDirectoryFile", "destinationFactory", "vmConnectorURI"),
+        ),
+        warned(_BY_REFERENCE),
+    ),
+    **dict.fromkeys(
+        (
+            *("adjustUsageLimits", "adminView", "brokerId", "brokerObjectName", "cacheTempDestinations"),
+            *("consumerSystemUsagePortion", "dedicatedTaskRunner", "diskUsageCheckRegrowThreshold", "enableStatistics"),
+            *("managementContext", "mbeanInvocationTimeout", "monitorConnectionSplits", "networkConnectorStartAsync"),
+            *("persistenceTaskRunnerFactory", "persistenceThreadPriority", "producerSystemUsagePortion"),
+            *("restartAllowed", "rollbackOnlyOnAsyncException", "schedulePeriodForDiskUsageCheck"),
+            *("splitSystemUsageForProducersConsumers", "start", "startAsync", "startException", "storeOpenWireVersion"),
+            *("systemExitOnShutdown", "systemExitOnShutdownExitCode", "taskRunnerFactory", "taskRunnerPriority"),
+            *("tmpDataDirectory", "useLocalHostBrokerName", "useLoggingForShutdownErrors", "useShutdownHook"),
+        ),
+        ignored(_INTERNAL),
+    ),
+}
+
+
+def _read_management(reading: Reading, element: XmlElement) -> None:
+    made = [flag(each.attributes.get("createConnector", "true")) for each in element.children]
+    if any(made):
+        reading.findings.warn(element, f"{_NO_JMX}: set management")
+    else:
+        reading.findings.ignore(element, _NO_JMX)
+
+
+def _read_hooks(reading: Reading, element: XmlElement) -> None:
+    own = [each for each in element.children if not each.attributes.get("class", "").endswith(".SpringContextHook")]
+    if own:
+        reading.findings.warn(element, "a hook of its own class is not run")
+    else:
+        reading.findings.ignore(element, "there is no Spring to shut down")
+
+
+def _handlers(demands: Demands) -> Mapping[str, Handler]:
+    """Return the readers of the sections."""
+    return {
+        "systemUsage": system_usage.read,
+        "transportConnectors": partial(connectors.read, are_all_required=demands.are_all_connectors_required),
+        "managementContext": _read_management,
+        "shutdownHooks": _read_hooks,
+        **dict.fromkeys(
+            ("taskRunnerFactory", "persistenceTaskRunnerFactory", "brokerObjectName", "adminView", "startException"),
+            ignored_element(_INTERNAL),
+        ),
+    }
+
+
+def read(reading: Reading, demands: Demands) -> None:
+    """Read the broker of a file into settings."""
+    broker = reading.file.broker
+    reading.is_in_memory = _is_in_memory(broker)
+    if reading.is_in_memory:
+        reading.set("store", "memory:", broker, "persistent")
+    read_attributes(reading, broker, ATTRIBUTES)
+    read_properties(reading, broker, _handlers(demands))
+    if not any(each.name == "transportConnectors" and each.namespace == CORE for each in broker.children):
+        reading.findings.refuse(broker, "it has no transportConnectors: clients could not connect")
+    _read_name(reading, broker)
+    _read_scheduler(reading, broker)
+    reading.set("topic_pending_limit", -1, broker)
+
+
+def _is_in_memory(broker: XmlElement) -> bool:
+    return broker.attributes.get("persistent", "true").strip() in FALSE
+
+
+def _read_name(reading: Reading, broker: XmlElement) -> None:
+    """Read the broker's name, which is that of the member too unless another member would have the same."""
+    given = broker.attributes.get("brokerName", DEFAULT_NAME)
+    name = _NOT_IN_NAMES.sub("_", given)
+    if name == DEFAULT_NAME:
+        return
+    reading.set("broker_name", name, broker, "brokerName")
+    is_of_member = reading.file.may_differ(broker, "brokerName") or not reading.is_in_directory
+    if is_of_member and _MEMBER_NAME.fullmatch(name):
+        reading.set("name", name, broker, "brokerName")
+
+
+def _read_scheduler(reading: Reading, broker: XmlElement) -> None:
+    """Read where scheduled messages are.
+
+    ActiveMQ has them in a directory of each broker's name, so that the members of a pair whose names differ do not see
+    each other's; pybroker's are beside the journal then.
+    """
+    if not flag(broker.attributes.get("schedulerSupport", "false")):
+        reading.set("scheduler", False, broker, "schedulerSupport")
+        return
+    reading.set("scheduler", True, broker, "schedulerSupport")
+    if not reading.is_in_directory:
+        return
+    store = reading.settings.get("store")
+    given = broker.attributes.get("schedulerDirectory")
+    directory = reading.file.directories.path(given) if given else data_directory(reading) / "scheduler"
+    if not given and reading.file.may_differ(broker, "brokerName"):
+        reading.findings.warn(
+            broker,
+            f"ActiveMQ keeps scheduled messages in {directory}, another directory on each member, and pybroker in "
+            f"{store}/scheduler: move those that are to be kept",
+            "schedulerSupport",
+        )
+    elif store is None or str(directory) != f"{store}/scheduler":
+        reading.set("scheduler_store", str(directory), broker, "schedulerDirectory" if given else "schedulerSupport")
+
+
+def data_directory(reading: Reading) -> Path:
+    """Return ActiveMQ's directory of the broker: `<dataDirectory>/<brokerName>`."""
+    attributes = reading.file.broker.attributes
+    return reading.file.directories.path(attributes.get("dataDirectory", DATA_DIRECTORY)) / _NOT_IN_NAMES.sub(
+        "_", attributes.get("brokerName", DEFAULT_NAME)
+    )

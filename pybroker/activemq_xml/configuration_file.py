@@ -1,0 +1,150 @@
+"""Reads a file: the broker in it, with placeholders filled in, the beans beside it, and what ActiveMQ would refuse.
+
+Source: activemq-xml.md, section 2.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pybroker.activemq_xml import schema
+from pybroker.activemq_xml.directories import Directories, launcher_properties
+from pybroker.activemq_xml.elements import BEANS, CORE, MalformedXml, XmlElement, parse
+from pybroker.activemq_xml.findings import Findings, place
+from pybroker.activemq_xml.placeholders import UnresolvedPlaceholder, filled_in
+from pybroker.activemq_xml.properties import Properties, ReadFile, is_configurer, read_files
+from pybroker.activemq_xml.spring import identities
+from pybroker.broker.domain.errors import ConfigError, MalformedData
+
+_TEMPLATE: Final = re.compile(r"%\w+%|#{3,}")
+"""Marks of tools that fill in a file before ActiveMQ reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationFile:
+    """A file that was read.
+
+    Attributes:
+        path: the file.
+        directories: those to which names in it are relative.
+        broker: its broker; placeholders are filled in where they have a value.
+        beans: Spring's beans by the names that refer to them.
+        others: what is beside the broker and has no such name, but for what configures placeholders.
+        of_machine: values with something of the environment, as (element's line, element's column, attribute): they may
+            differ between the members of a pair.
+        read_file: reads other files.
+    """
+
+    path: Path
+    directories: Directories
+    broker: XmlElement
+    beans: Mapping[str, XmlElement]
+    others: tuple[XmlElement, ...]
+    of_machine: frozenset[tuple[int, int, str]]
+    read_file: ReadFile
+
+    def may_differ(self, element: XmlElement, attribute: str) -> bool:
+        """Return True if the members of a pair may have different values, since it came from the environment."""
+        return (element.line, element.column, attribute) in self.of_machine
+
+
+def read(
+    path: Path,
+    findings: Findings,
+    properties: Mapping[str, str],
+    environment: Mapping[str, str],
+    read_file: ReadFile = Path.read_bytes,
+) -> ConfigurationFile:
+    """Read a file.
+
+    Args:
+        path: its name.
+        findings: get what is found.
+        properties: properties that the operator sets, by name.
+        environment: the variables of the environment.
+        read_file: reads it, and those that it names.
+
+    Raises:
+        ConfigError: it cannot be read, or does not parse, or has not one broker.
+    """
+    try:
+        root = parse(read_file(path))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", setting="--activemq-xml") from error
+    except MalformedXml as error:
+        raise ConfigError(f"{path}: {error}", setting="--activemq-xml") from error
+    broker = _broker(path, root)
+    known = launcher_properties(path, properties)
+    directories = Directories(Path(known["activemq.base"]), Path(known["activemq.conf"]))
+    sources = Properties(known, environment)
+    read_files(root, sources, environment, directories, read_file, findings)
+    of_machine = _fill_in(root, sources, findings)
+    for found in schema.check(broker):
+        findings.add(found)
+    _find_templates(broker, findings)
+    beside = (
+        [each for each in root.children if each is not broker and not is_configurer(each)] if root is not broker else []
+    )
+    return ConfigurationFile(
+        path=path,
+        directories=directories,
+        broker=broker,
+        beans={name: each for each in beside for name in identities(each)},
+        others=tuple(each for each in beside if not any(identities(each))),
+        of_machine=of_machine,
+        read_file=read_file,
+    )
+
+
+def _broker(path: Path, root: XmlElement) -> XmlElement:
+    if root.name == "broker" and root.namespace == CORE:
+        return root
+    if root.name != "beans" or root.namespace != BEANS:
+        raise ConfigError(
+            f"{path}: the root element is {root.name}, and neither Spring's beans nor ActiveMQ's broker",
+            setting="--activemq-xml",
+        )
+    brokers = [each for each in root.children if each.name == "broker" and each.namespace == CORE]
+    if len(brokers) != 1:
+        lines = ", ".join(f"line {each.line}" for each in brokers)
+        count = f"{len(brokers)} elements broker ({lines})" if brokers else f"no element broker of the namespace {CORE}"
+        raise ConfigError(f"{path} has {count}: write one", setting="--activemq-xml")
+    return brokers[0]
+
+
+def _fill_in(root: XmlElement, properties: Properties, findings: Findings) -> frozenset[tuple[int, int, str]]:
+    """Fill in placeholders everywhere; return the values with something of the environment."""
+    of_machine: set[tuple[int, int, str]] = set()
+    for element in root:
+        for name, value in element.attributes.items():
+            properties.of_environment.clear()
+            element.attributes[name] = _filled(element, name, value, properties, findings)
+            if properties.of_environment:
+                of_machine.add((element.line, element.column, name))
+        element.text = _filled(element, "", element.text, properties, findings)
+    return frozenset(of_machine)
+
+
+def _filled(element: XmlElement, attribute: str, text: str, properties: Properties, findings: Findings) -> str:
+    if "${" not in text:
+        return text
+    try:
+        return filled_in(text, properties)
+    except UnresolvedPlaceholder as error:
+        remedy = f"; set it with --property {error.name}=VALUE, or in the environment" if error.is_unknown else ""
+        findings.refuse(element, f"{error}{remedy}", attribute)
+    except MalformedData as error:
+        findings.refuse(element, f"a property has no usable value: {error}", attribute)
+    return text
+
+
+def _find_templates(broker: XmlElement, findings: Findings) -> None:
+    for element in broker:
+        for name, value in element.attributes.items():
+            if "#{" in value:
+                why = "ActiveMQ does not evaluate #{…} here, but takes it for the name of a bean: write ${…}"
+                findings.refuse(element, why, name)
+            elif _TEMPLATE.search(value):
+                findings.refuse(element, f"{place(element, name)} is a template that was not filled in", name)

@@ -1,0 +1,297 @@
+"""Reads `transportConnectors`: the listeners.
+
+Where the settings for one listener of a kind say the same, they are used, as a person would write them; otherwise there
+is an entry of `[[listeners]]` for each connector.
+
+Source: activemq-xml.md, section 4.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from pybroker.activemq_xml import connector_uri
+from pybroker.activemq_xml.connector_uri import SCHEMES, ConnectorScheme
+from pybroker.activemq_xml.elements import CORE, XmlElement
+from pybroker.activemq_xml.reading import Reading, Rules, ignored, read_attributes, silent, warned
+from pybroker.activemq_xml.values import duration, flag
+from pybroker.units import format_size
+
+_CLUSTER: Final = "clients get the list of openwire_brokers: name the members there"
+_TUNING: Final = "how ActiveMQ handles sockets and threads"
+
+
+@dataclass(slots=True)
+class _Connector:
+    """One connector.
+
+    Attributes:
+        element: its element.
+        scheme: the listener that its scheme stands for.
+        host: the address to bind to.
+        port: 0 for any free one.
+        settings: the settings that its options ask for.
+        client_auth: `need` or `want` a certificate of the client; else empty.
+    """
+
+    element: XmlElement
+    scheme: ConnectorScheme
+    host: str
+    port: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    client_auth: str = ""
+
+    @property
+    def setting(self) -> str:
+        """The setting that is the port of such a listener."""
+        return f"{self.scheme.protocol}_ssl" if self.scheme.is_tls else self.scheme.protocol
+
+
+_Option = Callable[[Reading, _Connector, str, str], None]
+"""Reads an option, given its name and its value.
+
+Raises:
+    ValueError: the value is not valid.
+"""
+
+
+def _ignored(why: str) -> _Option:
+    def read(reading: Reading, connector: _Connector, name: str, _value: str) -> None:
+        reading.findings.ignore(connector.element, why, at=name)
+
+    return read
+
+
+def _warned(why: str) -> _Option:
+    def read(reading: Reading, connector: _Connector, name: str, _value: str) -> None:
+        reading.findings.warn(connector.element, why, at=name)
+
+    return read
+
+
+def _connections(_reading: Reading, connector: _Connector, _name: str, value: str) -> None:
+    connector.settings["connections_max"] = connector_uri.count(value)
+
+
+def _frame(_reading: Reading, connector: _Connector, _name: str, value: str) -> None:
+    connector.settings["frame_max"] = format_size(connector_uri.count(value))
+
+
+def _openwire_time(setting: str) -> _Option:
+    """Return the reader of a time that OpenWire alone has; STOMP's clients ask for heart-beats themselves."""
+
+    def read(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+        if connector.scheme.protocol == "stomp":
+            reading.findings.ignore(connector.element, "STOMP clients ask for heart-beats themselves", at=name)
+        else:
+            connector.settings[setting] = duration(value)
+
+    return read
+
+
+def _monitor(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+    if value not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    if not flag(value):
+        _openwire_time("openwire_max_inactivity")(reading, connector, name, "0")
+
+
+def _client_auth(kind: str) -> _Option:
+    def read(_reading: Reading, connector: _Connector, _name: str, value: str) -> None:
+        if value not in ("true", "false"):
+            raise ValueError("it must be true or false")
+        if flag(value) and connector.client_auth != "need":
+            connector.client_auth = kind
+
+    return read
+
+
+def _protocols(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+    versions = {each.strip() for each in value.split(",")}
+    if not versions & {"TLSv1.2", "TLSv1.3"}:
+        raise ValueError("pybroker speaks TLS 1.2 and 1.3, and none of these")
+    if "TLSv1.2" not in versions:
+        connector.settings["tls_version_min"] = "1.3"
+    reading.findings.warn(connector.element, "TLS 1.2 is the least in any case", at=name)
+
+
+_OPTIONS: Final[Mapping[str, _Option]] = {
+    "maximumConnections": _connections,
+    "wireFormat.maxFrameSize": _frame,
+    "wireFormat.maxInactivityDuration": _openwire_time("openwire_max_inactivity"),
+    "wireFormat.maxInactivityDurationInitalDelay": _openwire_time("openwire_initial_delay"),
+    "transport.useInactivityMonitor": _monitor,
+    "needClientAuth": _client_auth("need"),
+    "transport.needClientAuth": _client_auth("need"),
+    "wantClientAuth": _client_auth("want"),
+    "transport.wantClientAuth": _client_auth("want"),
+    "enabledProtocols": _protocols,
+    "transport.enabledProtocols": _protocols,
+    **dict.fromkeys(
+        ("enabledCipherSuites", "transport.enabledCipherSuites"),
+        _warned("Java's names of ciphers are not read: set tls_ciphers with OpenSSL's"),
+    ),
+    "transport.hbGracePeriodMultiplier": _ignored("the grace of heart-beats is fixed"),
+    "transport.closeAsync": _ignored("how a socket is closed"),
+    **dict.fromkeys(
+        (
+            *(f"transport.{each}" for each in ("soTimeout", "soWriteTimeout", "trace", "tcpNoDelay", "keepAlive")),
+            *(f"transport.{each}" for each in ("threadName", "soLinger", "socketBufferSize", "ioBufferSize")),
+            *("socketBufferSize", "ioBufferSize", "backlog", "connectionTimeout", "daemon", "trace", "soTimeout"),
+            *("useQueueForAccept", "keepAlive", "tcpNoDelay"),
+        ),
+        _ignored(_TUNING),
+    ),
+    **dict.fromkeys(
+        (
+            *(f"wireFormat.{each}" for each in ("tightEncodingEnabled", "cacheEnabled", "cacheSize", "version")),
+            *(f"wireFormat.{each}" for each in ("stackTraceEnabled", "tcpNoDelayEnabled", "sizePrefixDisabled")),
+            *(f"wireFormat.{each}" for each in ("host", "maxFrameSizeEnabled", "providerName", "platformDetails")),
+        ),
+        _ignored("client and broker agree on the wire format"),
+    ),
+    "transport.prefetch": _warned("there is no prefetch of a listener: set that of a policy"),
+}
+
+
+def _option(name: str) -> _Option:
+    if name.startswith("jms."):
+        return _ignored("an option of clients has no effect in a broker")
+    return _OPTIONS.get(name, _warned("ActiveMQ ignores options that it does not know, and pybroker this one"))
+
+
+def _cluster(why: str) -> Callable[[Reading, XmlElement, str], None]:
+    def read(reading: Reading, element: XmlElement, name: str) -> None:
+        reading.findings.warn(element, why, at=f"{element.name}@{name}")
+
+    return read
+
+
+ATTRIBUTES: Final[Rules] = {
+    "name": silent,
+    "uri": silent,
+    "updateClusterClients": _cluster(_CLUSTER),
+    "updateClusterClientsOnRemove": _cluster(_CLUSTER),
+    "updateClusterFilter": _cluster(_CLUSTER),
+    "rebalanceClusterClients": _cluster("it needs a network of brokers"),
+    "discoveryUri": _cluster("nothing is announced: name the members in openwire_brokers"),
+    "discoveryAgent": _cluster("nothing is announced: name the members in openwire_brokers"),
+    "publishedAddressPolicy": warned("clients get openwire_url"),
+    "allowLinkStealing": warned("the client that holds a client id keeps it", unless=("false", "0")),
+    "maximumConsumersAllowedPerConnection": warned("there is no such limit of a listener"),
+    "maximumProducersAllowedPerConnection": warned("there is no such limit of a listener"),
+    "messageAuthorizationPolicy": warned("a policy of its own class is not run"),
+    "auditNetworkProducers": ignored("messages that come again are always recognised"),
+    **dict.fromkeys(
+        (
+            *("brokerInfo", "brokerService", "disableAsyncDispatch", "displayStackTrace", "enableStatusMonitor"),
+            *("server", "taskRunnerFactory", "warnOnRemoteClose"),
+        ),
+        ignored(_TUNING),
+    ),
+}
+
+
+def read(reading: Reading, element: XmlElement, *, are_all_required: bool) -> None:
+    """Read the element `transportConnectors`.
+
+    Args:
+        reading: gets the settings.
+        element: the element.
+        are_all_required: a connector that pybroker does not serve is refused, and not a warning.
+    """
+    found: list[_Connector] = []
+    for each in element.children:
+        if each.namespace == CORE and each.name == "transportConnector":
+            read_attributes(reading, each, ATTRIBUTES)
+            connector = _connector(reading, each, are_all_required=are_all_required)
+            if connector is not None:
+                found.append(connector)
+    if not found:
+        reading.findings.refuse(element, "it has no connector that pybroker serves: clients could not connect")
+    elif _are_of_one_kind_each(found):
+        _set_ports(reading, found)
+    else:
+        _set_table(reading, found)
+
+
+def _connector(reading: Reading, element: XmlElement, *, are_all_required: bool) -> _Connector | None:
+    text = element.attributes.get("uri", "")
+    scheme = connector_uri.scheme_of(text)
+    if scheme == "vm":
+        reading.findings.ignore(element, "no client runs within pybroker")
+        return None
+    served = SCHEMES.get(scheme)
+    if served is None:
+        _tell_unserved(reading, element, scheme, are_all_required=are_all_required)
+        return None
+    try:
+        uri = connector_uri.parse(text)
+    except ValueError as error:
+        reading.findings.refuse(element, f"uri: {error}", "uri")
+        return None
+    port = connector_uri.DEFAULT_PORTS[served.protocol] if uri.port is None else uri.port
+    connector = _Connector(element, served, uri.host, port)
+    for name, value in uri.options.items():
+        try:
+            _option(name)(reading, connector, name, value)
+        except ValueError as error:
+            reading.findings.refuse(element, str(error), at=name)
+    return connector
+
+
+def _tell_unserved(reading: Reading, element: XmlElement, scheme: str, *, are_all_required: bool) -> None:
+    if scheme.partition("+")[0] not in connector_uri.OTHER_PROTOCOLS:
+        reading.findings.refuse(element, "ActiveMQ has no such scheme of a connector", "uri")
+    elif are_all_required:
+        reading.findings.refuse(element, "pybroker does not serve it, and all connectors are required")
+    else:
+        reading.findings.warn(element, "not opened: pybroker does not serve it")
+
+
+def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:
+    """Return True if the settings for one listener of each kind say what these connectors say."""
+    kinds = {each.setting for each in connectors}
+    if len(kinds) < len(connectors) or len({each.host for each in connectors}) > 1:
+        return False
+    tls = [each for each in connectors if each.scheme.is_tls]
+    if len({(each.client_auth, each.settings.get("tls_version_min")) for each in tls}) > 1:
+        return False
+    openwire = [each for each in connectors if each.scheme.protocol != "stomp"]
+    return _agree("frame_max", connectors) and all(
+        map(partial(_agree, connectors=openwire), ("openwire_max_inactivity", "openwire_initial_delay"))
+    )
+
+
+def _agree(setting: str, connectors: list[_Connector]) -> bool:
+    return len({each.settings.get(setting) for each in connectors}) <= 1
+
+
+def _set_ports(reading: Reading, connectors: list[_Connector]) -> None:
+    reading.set("bind", connectors[0].host, connectors[0].element, "uri")
+    for each in connectors:
+        reading.set(each.setting, each.port, each.element, "uri")
+        for setting, value in each.settings.items():
+            if setting != "connections_max":
+                reading.set(setting, value, each.element, "uri")
+        if each.scheme.is_tls:
+            reading.client_auth = each.client_auth
+    for setting in ("openwire", "stomp"):
+        if setting not in reading.settings:
+            reading.set(setting, "off", connectors[0].element)
+    if all("connections_max" in each.settings for each in connectors):
+        total = sum(each.settings["connections_max"] for each in connectors)
+        reading.set("connections_max", total, connectors[0].element, "uri")
+
+
+def _set_table(reading: Reading, connectors: list[_Connector]) -> None:
+    for each in connectors:
+        entry = {"protocol": each.scheme.protocol, "host": each.host, "port": each.port}
+        if name := each.element.attributes.get("name"):
+            entry = {"name": name} | entry
+        if each.scheme.is_tls:
+            entry |= {"tls": True, "tls_client_auth": each.client_auth or "none"}
+        reading.append("listeners", entry | each.settings, each.element)
+        if each.client_auth:
+            reading.client_auth = reading.client_auth or "want"

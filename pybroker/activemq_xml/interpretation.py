@@ -1,0 +1,39 @@
+"""Interprets an `activemq.xml`: the settings of pybroker that it asks for, and what is found about it.
+
+Source: activemq-xml.md; sections are named in the modules that read them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pybroker.activemq_xml import broker_element, configuration_file
+from pybroker.activemq_xml.broker_element import Demands
+from pybroker.activemq_xml.findings import Findings
+from pybroker.activemq_xml.properties import ReadFile
+from pybroker.activemq_xml.reading import Reading
+
+
+def interpret(
+    path: Path,
+    properties: Mapping[str, str],
+    environment: Mapping[str, str],
+    demands: Demands,
+    read_file: ReadFile = Path.read_bytes,
+) -> Reading:
+    """Return what a file means.
+
+    Args:
+        path: the file.
+        properties: properties that the operator sets, such as `activemq.data`.
+        environment: the variables of the environment.
+        demands: what the operator asks for besides.
+        read_file: reads it, and those that it names; no other file is opened.
+
+    Raises:
+        ConfigError: it cannot be read, or does not parse, or has not one broker.
+    """
+    findings = Findings()
+    file = configuration_file.read(path, findings, properties, environment, read_file)
+    reading = Reading(file, findings)
+    broker_element.read(reading, demands)
+    return reading

@@ -1,0 +1,194 @@
+"""The reading of a file into settings: each attribute has a rule, and each setting knows the place that it came from.
+
+The rules of an element are a mapping from its attributes to what they mean. An attribute that the schema knows and the
+rules do not is a warning, so that nothing is left out silently.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pybroker.activemq_xml import schema
+from pybroker.activemq_xml.configuration_file import ConfigurationFile
+from pybroker.activemq_xml.elements import CORE, XmlElement
+from pybroker.activemq_xml.findings import Findings, place
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The place that a setting came from.
+
+    Attributes:
+        at: see `ConfigurationFinding`.
+        line: the line of the element, from 1.
+    """
+
+    at: str
+    line: int
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is read of a file so far.
+
+    Attributes:
+        file: the file.
+        findings: what was found about it.
+        settings: pybroker's settings and tables by name, as TOML has them.
+        origins: the places of these settings.
+        client_auth: `need` or `want`, if a listener with TLS asks clients for a certificate; else empty.
+        is_in_memory: the store is memory, whatever the file says of one.
+        are_full_sends_refused: a send is refused where there is no space, whatever the destination's policy.
+        secrets: environment variables for settings that are not to be written down, such as the password of a database.
+    """
+
+    file: ConfigurationFile
+    findings: Findings
+    settings: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+    client_auth: str = ""
+    is_in_memory: bool = False
+    are_full_sends_refused: bool = False
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_in_directory(self) -> bool:
+        """True if the store is a directory, as far as it is known."""
+        store = self.settings.get("store", "")
+        return isinstance(store, str) and bool(store) and store != "memory:" and "://" not in store
+
+    def set(self, setting: str, value: object, element: XmlElement, attribute: str = "", *, at: str = "") -> None:
+        """Set a setting; the arguments behind it are those of `Findings.ignore`."""
+        self.settings[setting] = value
+        self.origins[setting] = Origin(at or place(element, attribute), element.line)
+
+    def append(self, table: str, entry: object, element: XmlElement) -> None:
+        """Append an entry to a setting that is a list, such as `policies`."""
+        self.settings.setdefault(table, []).append(entry)
+        self.origins.setdefault(table, Origin(place(element), element.line))
+
+
+Rule = Callable[[Reading, XmlElement, str], None]
+"""Reads the attribute of a name of an element.
+
+Raises:
+    ValueError: its value is not valid; the text does not hold the value.
+"""
+
+Rules = Mapping[str, Rule]
+
+
+def ignored(why: str) -> Rule:
+    """Return the rule of an attribute without effect."""
+
+    def read(reading: Reading, element: XmlElement, name: str) -> None:
+        reading.findings.ignore(element, why, name)
+
+    return read
+
+
+def silent(_reading: Reading, _element: XmlElement, _name: str) -> None:
+    """Read an attribute that another rule, or the element's own reader, takes care of."""
+
+
+def warned(why: str, *, unless: Collection[str] = ()) -> Rule:
+    """Return the rule of an attribute whose values mean something else here, but for those that are the same."""
+
+    def read(reading: Reading, element: XmlElement, name: str) -> None:
+        if element.attributes[name].strip() in unless:
+            reading.findings.ignore(element, "this is what pybroker does", name)
+        else:
+            reading.findings.warn(element, why, name)
+
+    return read
+
+
+def refused(why: str, *, unless: Collection[str] = ()) -> Rule:
+    """Return the rule of an attribute that must not be read over, but for values that mean the same here."""
+
+    def read(reading: Reading, element: XmlElement, name: str) -> None:
+        if element.attributes[name].strip() in unless:
+            reading.findings.ignore(element, "this is what pybroker does", name)
+        else:
+            reading.findings.refuse(element, why, name)
+
+    return read
+
+
+def setting(name: str, convert: Callable[[str], object]) -> Rule:
+    """Return the rule of an attribute that is a setting of pybroker."""
+
+    def read(reading: Reading, element: XmlElement, attribute: str) -> None:
+        reading.set(name, convert(element.attributes[attribute]), element, attribute)
+
+    return read
+
+
+FALSE: Final = ("false", "0")
+TRUE: Final = ("true", "1")
+
+
+def read_attributes(reading: Reading, element: XmlElement, rules: Rules) -> None:
+    """Read the attributes of a bean of the core namespace, in the order of the file.
+
+    Those that the schema does not know are left out: they are findings already.
+    """
+    bean = schema.beans().get(element.name)
+    known = bean["attributes"] if bean else {}
+    for name in element.attributes:
+        if name not in known:
+            continue
+        rule = rules.get(name)
+        if rule is None:
+            reading.findings.warn(element, "pybroker has nothing of the kind", name)
+            continue
+        try:
+            rule(reading, element, name)
+        except ValueError as error:
+            reading.findings.refuse(element, f"{name}: {error}", name)
+
+
+Handler = Callable[[Reading, XmlElement], None]
+"""Reads a property element of a bean: one that has no attributes, and holds beans."""
+
+
+def read_properties(reading: Reading, element: XmlElement, handlers: Mapping[str, Handler]) -> None:
+    """Read the property elements of a bean; those without a handler are warnings."""
+    bean = schema.beans().get(element.name)
+    known = bean["properties"] if bean else {}
+    for child in element.children:
+        if child.namespace != CORE or child.name not in known:
+            continue
+        handler = handlers.get(child.name)
+        if handler is None:
+            reading.findings.warn(child, "pybroker has nothing of the kind")
+        else:
+            handler(reading, child)
+
+
+def ignored_element(why: str) -> Handler:
+    """Return the handler of an element without effect."""
+
+    def read(reading: Reading, element: XmlElement) -> None:
+        reading.findings.ignore(element, why)
+
+    return read
+
+
+def refused_element(why: str) -> Handler:
+    """Return the handler of an element that must not be read over."""
+
+    def read(reading: Reading, element: XmlElement) -> None:
+        reading.findings.refuse(element, why)
+
+    return read
+
+
+def held(element: XmlElement) -> Iterator[XmlElement]:
+    """Return the beans that a property element holds, of any namespace."""
+    return iter(element.children)
+
+
+def first_held(element: XmlElement, name: str) -> XmlElement | None:
+    """Return the first bean of a name that a property element holds; None if it holds none."""
+    return next((each for each in element.children if each.name == name), None)
