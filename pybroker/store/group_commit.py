@@ -146,6 +146,8 @@ class GroupCommit(Generic[C]):
         self._failure: Exception | None = None
         self._write_seconds = 0.0
         self._done_count = 0  # the thread's
+        self._next_job: tuple[Callback | None] | None = None  # the thread's
+        """What `write_waiting` has found in the queue and left for later: a job, or the end."""
         # The following belongs to the loop.
         self._is_open = False
         self._waiters: list[Callback] = []
@@ -538,16 +540,40 @@ class GroupCommit(Generic[C]):
                 sink.fence()
                 item()
                 self._done_count += 1
-            elif isinstance(item, _Question):
-                sink.fence()
-                self._done_count += 1
-                self._runtime.post(partial(self._answered, item.callbacks))
             else:
-                self._record_seconds(item, sink.write(item.content))
-                self._runtime.post(partial(self._written, item))
+                self._process(item)
+
+    def _process(self, item: _Batch[C] | _Question) -> None:
+        """Write a batch, or ask the fence."""
+        if isinstance(item, _Question):
+            self._sink.fence()
+            self._done_count += 1
+            self._runtime.post(partial(self._answered, item.callbacks))
+        else:
+            self._record_seconds(item, self._sink.write(item.content))
+            self._runtime.post(partial(self._written, item))
+
+    def write_waiting(self) -> None:
+        """Write what has come since a job began, up to the next job. For long jobs, between their parts; blocks.
+
+        Raises:
+            Exception: it cannot be written; the job must end with it, which fails the writer.
+        """
+        while self._next_job is None and not self._abandoned.is_set():
+            try:
+                item: _Batch[C] | _Question | Callback | None = self._inbox.get(timeout=0)
+            except Empty:
+                return
+            if item is None or callable(item):
+                self._next_job = (item,)
+            else:
+                self._process(item)
 
     def _next(self) -> "_Batch[C] | _Question | Callback | None":
         """Wait for the next item, doing the sink's due work and checking the fence."""
+        if self._next_job is not None:
+            (job,), self._next_job = self._next_job, None
+            return job
         watch_seconds = self._policy.watch_seconds
         watch_at = self._runtime.monotonic() + watch_seconds
         while True:

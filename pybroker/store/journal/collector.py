@@ -5,6 +5,8 @@ loop     decide on the state ----.                                  .---> record
 thread                           `-> … batches … -> sync -> fence -> file after file -'
 ```
 
+What clients send meanwhile is written between two files: their receipts wait for one file at most.
+
 The decision is made on everything that was appended, so files may be changed only after all of that is on disk: after a
 power failure that loses an ack, the ack's message must still exist. The writer runs a job after everything that was
 appended before it, which is sufficient. Records appended later change nothing: a dead message stays dead.
@@ -205,13 +207,16 @@ class GarbageCollector:
     def _remove(self, file_ids: Sequence[int]) -> None:
         """Remove files. A failure ends this collection but does not stop the broker."""
         removed: list[int] = []
-        try:
-            for file_id in file_ids:
+        for file_id in file_ids:
+            try:
                 self._check()
                 self._remove_one(file_id)
-                removed.append(file_id)
-        except OSError as error:
-            logger.warning("%s: this cleanup ends early, the next one tries again: %s", self._files.directory, error)
+            except OSError as error:
+                directory = self._files.directory
+                logger.warning("%s: this cleanup ends early, the next one tries again: %s", directory, error)
+                break
+            removed.append(file_id)
+            self._writer.write_waiting()  # a file takes some 10 ms, and a hundred of them a second
         self._post(partial(self._removed, removed))
 
     def _remove_one(self, file_id: int) -> None:
@@ -234,6 +239,7 @@ class GarbageCollector:
                     closed.append(file_id)
             except (OSError, StoreUnavailable, MalformedRecord) as error:
                 logger.warning("%s: db-%d.log is not compacted: %s", self._files.directory, file_id, error)
+            self._writer.write_waiting()
         self._post(partial(self._were_compacted, closed))
 
     def _compact_one(self, file_id: int) -> bool:

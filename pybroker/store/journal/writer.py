@@ -243,6 +243,14 @@ class JournalWriter:
         """
         self._commits.submit(job)
 
+    def write_waiting(self) -> None:
+        """Write what was appended since a job began. For jobs in the thread, between their parts; blocks.
+
+        Raises:
+            Exception: it cannot be written; the job must end with it, which fails the writer.
+        """
+        self._commits.write_waiting()
+
     def fence(self) -> None:
         """Make sure that lock and journal are still this master's. For jobs in the thread; blocks.
 

@@ -385,17 +385,19 @@ class JournalJobStore:
     def _delete(self, file_ids: Iterable[int]) -> None:
         """Remove files, in the writer's thread. A failure ends this cleanup, not the broker."""
         deleted: list[int] = []
-        try:
-            for file_id in file_ids:
+        for file_id in file_ids:
+            try:
                 self._writer.fence()
                 path = self._files.path(file_id)
                 if self._settings.archive_directory is None:
                     self._files.remove(path)
                 else:
                     self._files.archive(path, self._settings.archive_directory)
-                deleted.append(file_id)
-        except OSError as error:
-            logger.warning("%s: this cleanup ends early, the next one tries again: %s", self.directory, error)
+            except OSError as error:
+                logger.warning("%s: this cleanup ends early, the next one tries again: %s", self.directory, error)
+                break
+            deleted.append(file_id)
+            self._writer.write_waiting()
         self._runtime.post(partial(self._deleted, deleted))
 
     def _deleted(self, file_ids: Sequence[int]) -> None:

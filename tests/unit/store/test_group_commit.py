@@ -170,6 +170,62 @@ def test_failure_while_the_thread_begins_is_the_only_one(caplog: pytest.LogCaptu
     assert [each.getMessage() for each in caplog.records] == ["the test writer stops: broken"]
 
 
+class PausedJob:
+    """A job in two parts, which pauses between them until the test goes on."""
+
+    def __init__(self, it: Desk) -> None:
+        self._it = it
+        self._began, self._may_go_on = threading.Event(), threading.Event()
+        it.commits.submit(self)
+        assert self._began.wait(WAIT_SECONDS)
+
+    def __call__(self) -> None:
+        self._it.log.append("part 1")
+        self._began.set()
+        assert self._may_go_on.wait(WAIT_SECONDS)
+        self._it.commits.write_waiting()
+        self._it.log.append("part 2")
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
+
+
+class TestLongJobs:
+    def test_what_comes_meanwhile_is_written_between_its_parts(self, desk: Build) -> None:
+        it = desk()
+        job = PausedJob(it)
+        it.send("a")
+        it.loop.turn()
+        it.commits.submit(it.recorder("next job"))
+        job.go_on()
+        it.run_until("notified a")
+        it.send("b")
+        it.run_until("notified b")
+        done = [each for each in it.log if not each.startswith("notified")]
+        assert done == ["sync", "part 1", "sink a", "part 2", "sync", "next job", "sink b"]
+
+    def test_the_end_comes_behind_it(self, desk: Build) -> None:
+        it = desk()
+        job = PausedJob(it)
+        it.send("a")
+        it.loop.turn()
+        it.commits._inbox.put(None)  # as `close`, which waits for the thread
+        job.go_on()
+        it.commits.close()
+        assert it.log == ["sync", "part 1", "sink a", "part 2", "closed"]
+
+    def test_a_write_that_fails_ends_it_and_the_writer(self, desk: Build) -> None:
+        it = desk()
+        job = PausedJob(it)
+        it.send("a")
+        it.loop.turn()
+        it.lock = LockNotHeld("another is master")
+        job.go_on()
+        it.loop.run_until(lambda: bool(it.failures))
+        assert it.failures == [it.lock]
+        assert it.log == ["sync", "part 1", "sink a", "left"]
+
+
 class TestGivingWay:
     def test_the_loop_gives_way_while_the_thread_writes_a_batch(self, desk: Build) -> None:
         it = desk()

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,10 @@ class Bench:
         done = threading.Event()
         self.store._writer.submit(done.set)
         assert done.wait(20)
+        self.turn()
+
+    def turn(self) -> None:
+        """Run what was posted."""
         while self.posted:
             self.posted.pop(0)()
 
@@ -438,6 +442,36 @@ class TestCleanup:
         assert removed == sorted(removed)
         assert len(removed) > 5
         assert calls[1::2] == ["sync"] * len(removed)
+        bench.store.close()
+
+    def test_messages_are_written_between_two_removals(self, directory: Path) -> None:
+        calls: list[str] = []
+        is_removing, may_go_on = threading.Event(), threading.Event()
+
+        class Files(JournalFiles):
+            def remove(self, *paths: Path) -> None:
+                calls.append("remove")
+                if calls.count("remove") == 3:
+                    is_removing.set()
+                    assert may_go_on.wait(20)
+                super().remove(*paths)
+
+            def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+                calls.append("write")
+                super().write(descriptor, buffers, offset)
+
+        bench = self.filled(directory, files=Files(directory))
+        bench.store.cleanup()
+        while not is_removing.wait(0.01):
+            bench.turn()
+        calls.clear()
+        bench.store.add(message(1000))
+        bench.store.when_durable(lambda: calls.append("written"))
+        bench.turn()
+        may_go_on.set()
+        bench.sync()
+        assert calls[:3] == ["write", "remove", "remove"]
+        assert calls[-1] == "written"
         bench.store.close()
 
     def test_files_are_removed_only_once_the_acks_are_on_disk(self, directory: Path) -> None:
