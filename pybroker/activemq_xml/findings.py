@@ -52,6 +52,13 @@ class Findings:
         """Return the findings in the order of the file, each once."""
         return iter(sorted(dict.fromkeys(self._found), key=lambda each: each.line))
 
+    def is_refused(self, element: XmlElement, attribute: str) -> bool:
+        """Return True if an attribute is refused already."""
+        at = place(element, attribute)
+        return any(
+            each.kind is FindingKind.REFUSED and each.at == at and each.line == element.line for each in self._found
+        )
+
     def add(self, found: ConfigurationFinding) -> None:
         """Add a finding."""
         self._found.append(found)

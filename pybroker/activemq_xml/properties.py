@@ -102,6 +102,7 @@ def read_files(
     configurers = [each for each in root if is_configurer(each)]
     for element in configurers:
         for location in _locations(element):
+            path = directories.path(location)
             try:
                 path = directories.path(filled_in(location, properties))
                 properties.add_file(EncryptedProperties(read_file(path), decrypt))
@@ -113,7 +114,7 @@ def read_files(
             except OSError as error:
                 findings.refuse(element, f"the properties file {path} cannot be read: {error.strerror}")
             except MalformedData as error:
-                findings.refuse(element, f"the properties file {location} cannot be used: {error}")
+                findings.refuse(element, f"the properties file {path} cannot be used: {error}")
     if not configurers and any("${" in value for each in root for value in (*each.attributes.values(), each.text)):
         findings.warn(
             root, "ActiveMQ leaves ${…} as they are, since no bean configures placeholders; they are filled in here"

@@ -44,12 +44,12 @@ class Reading:
 
     file: ConfigurationFile
     findings: Findings
-    settings: dict[str, Any] = field(default_factory=dict)
-    origins: dict[str, Origin] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
     client_auth: str = ""
     is_in_memory: bool = False
     are_full_sends_refused: bool = False
-    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property
     def is_in_directory(self) -> bool:
@@ -131,12 +131,12 @@ TRUE: Final = ("true", "1")
 def read_attributes(reading: Reading, element: XmlElement, rules: Rules) -> None:
     """Read the attributes of a bean of the core namespace, in the order of the file.
 
-    Those that the schema does not know are left out: they are findings already.
+    Those that the schema does not know, or whose values it does not allow, are left out: they are refused already.
     """
     bean = schema.beans().get(element.name)
     known = bean["attributes"] if bean else {}
     for name in element.attributes:
-        if name not in known:
+        if name not in known or reading.findings.is_refused(element, name):
             continue
         rule = rules.get(name)
         if rule is None:

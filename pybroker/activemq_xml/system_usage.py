@@ -13,6 +13,7 @@ from pybroker.activemq_xml.reading import (
     ignored_element,
     read_attributes,
     read_properties,
+    setting,
     silent,
     warned,
 )
@@ -72,6 +73,11 @@ USAGE: Final[Rules] = {
         warned(_BY_REFERENCE),
     ),
 }
+TEMPORARY: Final[Rules] = {
+    **_COMMON,
+    "limit": setting("spool_limit", size),
+    "percentLimit": warned("set spool_limit to a size"),
+}
 MEMORY: Final[Rules] = {**_COMMON, "limit": _memory_limit, "percentOfJvmHeap": _memory_percentage}
 STORE: Final[Rules] = {
     **_COMMON,
@@ -90,7 +96,7 @@ def read(reading: Reading, element: XmlElement) -> None:
             {
                 "memoryUsage": _read_memory,
                 "storeUsage": _read_store,
-                "tempUsage": ignored_element("spool_limit is the limit of what is not in a store"),
+                "tempUsage": _read_temporary,
                 "jobSchedulerUsage": ignored_element("jobs_max is the limit of scheduled messages"),
                 "parent": ignored_element(_TUNING),
                 "executor": ignored_element(_TUNING),
@@ -109,3 +115,8 @@ def _read_store(reading: Reading, element: XmlElement) -> None:
         return
     for each in element.children:
         read_attributes(reading, each, STORE)
+
+
+def _read_temporary(reading: Reading, element: XmlElement) -> None:
+    for each in element.children:
+        read_attributes(reading, each, TEMPORARY)

@@ -1,0 +1,131 @@
+"""The connectors, as settings of one listener each, or as a table."""
+
+import pytest
+
+from pybroker.activemq_xml.broker_element import Demands
+from pybroker.activemq_xml.findings import FindingKind
+from pybroker.activemq_xml.reading import Reading
+from tests.unit.activemq_xml.reading_bench import of_broker, places, reasons
+
+
+def connectors(*uris: str, attributes: str = "", demands: Demands = Demands()) -> Reading:  # noqa: B008 - frozen
+    elements = "".join(
+        f'<transportConnector name="c{number}" uri="{uri.replace("&", "&amp;")}" {attributes}/>'
+        for number, uri in enumerate(uris)
+    )
+    return of_broker("", f"<transportConnectors>{elements}</transportConnectors>", demands=demands)
+
+
+def listening(reading: Reading) -> dict[str, object]:
+    names = ("bind", "openwire", "openwire_ssl", "stomp", "stomp_ssl", "auto", "auto_ssl", "listeners")
+    return {name: reading.settings[name] for name in names if name in reading.settings}
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("uri", "expected"),
+        [
+            ("tcp://0.0.0.0:61616", {"bind": "0.0.0.0", "openwire": 61616, "stomp": "off"}),
+            ("nio://h", {"bind": "h", "openwire": 61616, "stomp": "off"}),
+            ("ssl://h:1", {"bind": "h", "openwire_ssl": 1, "openwire": "off", "stomp": "off"}),
+            ("nio+ssl://h:1", {"bind": "h", "openwire_ssl": 1, "openwire": "off", "stomp": "off"}),
+            ("stomp://[::1]", {"bind": "::1", "stomp": 61613, "openwire": "off"}),
+            ("stomp+nio+ssl://h:0", {"bind": "h", "stomp_ssl": 0, "openwire": "off", "stomp": "off"}),
+            ("auto+nio://h:2", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
+            ("auto+ssl://h:2", {"bind": "h", "auto_ssl": 2, "openwire": "off", "stomp": "off"}),
+        ],
+    )
+    def test_a_scheme_is_a_setting(self, uri: str, expected: dict[str, object]) -> None:
+        reading = connectors(uri)
+        assert listening(reading) == expected
+        assert reasons(reading) == []
+
+    def test_limits_of_connections_are_added_if_all_have_one(self) -> None:
+        both = connectors("tcp://h:1?maximumConnections=2000", "stomp://h:2?maximumConnections=1000")
+        assert both.settings["connections_max"] == 3000
+        one = connectors("tcp://h:1?maximumConnections=2000", "stomp://h:2")
+        assert "connections_max" not in one.settings
+
+    def test_options_of_the_wire_format(self) -> None:
+        reading = connectors(
+            "tcp://h:1?wireFormat.maxFrameSize=104857600&wireFormat.maxInactivityDuration=60000"
+            "&wireFormat.maxInactivityDurationInitalDelay=20000"
+        )
+        names = ("frame_max", "openwire_max_inactivity", "openwire_initial_delay")
+        assert [reading.settings[name] for name in names] == ["100mb", "1min", "20s"]
+        assert connectors("tcp://h:1?transport.useInactivityMonitor=false").settings["openwire_max_inactivity"] == "0s"
+
+    def test_demands_of_tls(self) -> None:
+        reading = connectors("ssl://h:1?transport.needClientAuth=true&transport.enabledProtocols=TLSv1.3")
+        assert (reading.client_auth, reading.settings["tls_version_min"]) == ("need", "1.3")
+        assert connectors("ssl://h:1?wantClientAuth=true").client_auth == "want"
+        assert connectors("ssl://h:1?wantClientAuth=false").client_auth == ""
+
+    def test_the_place_of_each_setting_is_known(self) -> None:
+        origin = connectors("tcp://h:1").origins["openwire"]
+        assert (origin.at, origin.line) == ("transportConnector[c0]@uri", 1)
+
+
+class TestTheTable:
+    @pytest.mark.parametrize(
+        "uris",
+        [
+            ("tcp://h:1", "nio://h:2"),
+            ("tcp://h:1", "stomp://i:2"),
+            ("tcp://h:1?wireFormat.maxFrameSize=1000", "stomp://h:2"),
+            ("ssl://h:1?needClientAuth=true", "stomp+ssl://h:2"),
+            ("tcp://h:1?wireFormat.maxInactivityDuration=1000", "auto://h:2"),
+        ],
+    )
+    def test_what_one_setting_for_all_would_not_say(self, uris: tuple[str, ...]) -> None:
+        reading = connectors(*uris)
+        assert set(listening(reading)) == {"listeners"}
+        assert [each["name"] for each in reading.settings["listeners"]] == ["c0", "c1"]
+
+    def test_an_entry_has_what_its_connector_has(self) -> None:
+        reading = connectors("tcp://h:1?maximumConnections=7", "ssl://i:2?needClientAuth=true", "ssl://j:3")
+        assert reading.settings["listeners"] == [
+            {"name": "c0", "protocol": "openwire", "host": "h", "port": 1, "connections_max": 7},
+            {"name": "c1", "protocol": "openwire", "host": "i", "port": 2, "tls": True, "tls_client_auth": "need"},
+            {"name": "c2", "protocol": "openwire", "host": "j", "port": 3, "tls": True, "tls_client_auth": "none"},
+        ]
+
+
+class TestFindings:
+    def test_other_protocols_are_not_opened(self) -> None:
+        uris = ("tcp://h:1", "amqp+nio://h:2", "mqtt://h:3", "ws://h:4", "http://h:5", "vm://x")
+        reading = connectors(*uris)
+        assert places(reading, FindingKind.WARNING) == [f"transportConnector[c{number}]" for number in range(1, 5)]
+        assert places(reading, FindingKind.IGNORED) == ["transportConnector[c5]"]
+        reading = connectors(*uris, demands=Demands(are_all_connectors_required=True))
+        assert len(places(reading, FindingKind.REFUSED)) == 4
+
+    @pytest.mark.parametrize(
+        ("uri", "reason"),
+        [
+            ("tcp://h:1?maximumConnections=many", "maximumConnections: it must be a whole number"),
+            ("tcp://h:1?maximumConnections=-1", "maximumConnections: it must not be negative"),
+            ("tcp://h:99999", "its port must be a number from 0 to 65535"),
+            ("tcp:61616", "it must be SCHEME://HOST:PORT"),
+            ("ssl://h:1?transport.enabledProtocols=TLSv1", "pybroker speaks TLS 1.2 and 1.3"),
+            ("ssl://h:1?needClientAuth=yes", "needClientAuth: it must be true or false"),
+            ("tcq://h:1", "ActiveMQ has no such scheme"),
+            ("", "ActiveMQ has no such scheme"),
+        ],
+    )
+    def test_what_is_refused(self, uri: str, reason: str) -> None:
+        assert any(reason in each for each in reasons(connectors("stomp://h:9", uri)))
+
+    def test_a_broker_without_a_connector_is_refused(self) -> None:
+        assert "clients could not connect" in reasons(of_broker("", ""))[0]
+        assert any("clients could not connect" in each for each in reasons(connectors("vm://x")))
+
+    def test_options_without_effect(self) -> None:
+        reading = connectors("tcp://h:1?transport.closeAsync=false&jms.prefetchPolicy.all=1&foo=1")
+        assert places(reading, FindingKind.IGNORED) == ["transport.closeAsync", "jms.prefetchPolicy.all"]
+        assert places(reading, FindingKind.WARNING) == ["foo"]
+
+    def test_what_a_cluster_of_brokers_has(self) -> None:
+        reading = connectors("tcp://h:1", attributes='updateClusterClients="true" rebalanceClusterClients="true"')
+        names = ["transportConnector@updateClusterClients", "transportConnector@rebalanceClusterClients"]
+        assert places(reading, FindingKind.WARNING) == names
