@@ -55,6 +55,9 @@ IDLE_BYTES_MAX = 256 * 1024
 INLINE_BYTES_MAX = 256 * 1024
 """Size up to which a write takes hardly longer than one record's."""
 
+WAITING_ITEMS_MAX = 2
+"""Batches and questions that are processed between two parts of a job: what waits, and what gathered meanwhile."""
+
 INLINE_WAITERS_MAX = 64
 """With more waiters the next batch fills during this one's write, and the thread is faster."""
 
@@ -556,10 +559,14 @@ class GroupCommit(Generic[C]):
     def write_waiting(self) -> None:
         """Write what has come since a job began, up to the next job. For long jobs, between their parts; blocks.
 
+        Clients that go on sending do not keep the job from its end: what comes meanwhile waits for the next part.
+
         Raises:
             Exception: it cannot be written; the job must end with it, which fails the writer.
         """
-        while self._next_job is None and not self._abandoned.is_set():
+        for _ in range(WAITING_ITEMS_MAX):
+            if self._next_job is not None or self._abandoned.is_set():
+                return
             try:
                 item: _Batch[C] | _Question | Callback | None = self._inbox.get(timeout=0)
             except Empty:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
-from pybroker.store.group_commit import CommitPolicy, GroupCommit
+from pybroker.store.group_commit import WAITING_ITEMS_MAX, CommitPolicy, GroupCommit
 from pybroker.store.runtime import Callback
 from tests.conformance.conftest import WAIT_SECONDS, Loop
 from tests.runtimes import runtime
@@ -203,6 +203,16 @@ class TestLongJobs:
         it.run_until("notified b")
         done = [each for each in it.log if not each.startswith("notified")]
         assert done == ["sync", "part 1", "sink a", "part 2", "sync", "next job", "sink b"]
+
+    def test_clients_that_go_on_sending_do_not_delay_its_end(self, desk: Build) -> None:
+        it = desk()
+        job = PausedJob(it)
+        for number in range(WAITING_ITEMS_MAX + 1):
+            it.send(str(number))
+            it.commits.send()
+        job.go_on()
+        it.run_until(f"notified {WAITING_ITEMS_MAX}")
+        assert it.log.index("part 2") < it.log.index(f"sink {WAITING_ITEMS_MAX}")
 
     def test_the_end_comes_behind_it(self, desk: Build) -> None:
         it = desk()

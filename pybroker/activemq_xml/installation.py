@@ -1,0 +1,117 @@
+"""Finds the parts of an ActiveMQ's installation: its configuration, what its start script sets, its service.
+
+An installation is a directory with `conf/activemq.xml` and `bin/env`, or one of Debian's instances, which have
+`activemq.xml` and `options` themselves.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pybroker.broker.domain.errors import ConfigError
+
+_CONFIGURATIONS: Final = ("conf/activemq.xml", "activemq.xml", "etc/activemq.xml")
+_SCRIPTS: Final = ("bin/env", "bin/setenv", "options", "/etc/default/activemq")
+_UNITS: Final = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system", "/etc/init.d")
+
+_ASSIGNMENT: Final = re.compile(r"\s*(?:export\s+)?(ACTIVEMQ_[A-Z_]+)=(.*)")
+_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?")
+_DIRECTORIES: Final[Mapping[str, str]] = {
+    "ACTIVEMQ_BASE": "activemq.base",
+    "ACTIVEMQ_HOME": "activemq.home",
+    "ACTIVEMQ_CONF": "activemq.conf",
+    "ACTIVEMQ_DATA": "activemq.data",
+}
+_TEXT_MAX: Final = 1 << 18
+"""Characters that are read of a script or unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """The parts that were found.
+
+    Attributes:
+        configuration: the file `activemq.xml`.
+        properties: what the start script sets for it, by name.
+        script: that script; None if there is none.
+        service: the unit or script that starts it with the machine; None if none was found.
+    """
+
+    configuration: Path
+    properties: Mapping[str, str]
+    script: Path | None
+    service: Path | None
+
+
+def find(directory: Path, units: Iterable[str] = _UNITS) -> Installation:
+    """Return the installation in a directory; the name of a configuration is fine too.
+
+    Args:
+        directory: the installation, its directory of configurations, or `activemq.xml` itself.
+        units: the directories of services.
+
+    Raises:
+        ConfigError: there is no configuration.
+    """
+    candidates = [directory] if directory.is_file() else [directory / each for each in _CONFIGURATIONS]
+    configuration = next((each for each in candidates if each.is_file()), None)
+    if configuration is None:
+        raise ConfigError(
+            f"there is no activemq.xml in {directory} or its conf: name the directory of an ActiveMQ, or the file",
+            setting="adopt",
+        )
+    base = configuration.parent.parent if configuration.parent.name == "conf" else configuration.parent
+    script = next((path for each in _SCRIPTS if (path := base / each).is_file()), None)
+    properties: dict[str, str] = {} if script is None else dict(_properties(_text(script), base))
+    return Installation(
+        configuration=configuration,
+        properties=properties,
+        script=script,
+        service=next(_services(base, units), None),
+    )
+
+
+def _properties(script: str, base: Path) -> Iterator[tuple[str, str]]:
+    """Return the properties that a script sets: directories, and the `-D` options of Java.
+
+    Of the shell's language, assignments are read whose variables are set before; all others are left out.
+    """
+    variables = {"ACTIVEMQ_BASE": str(base), "ACTIVEMQ_HOME": str(base)}
+    for line in script.splitlines():
+        match = _ASSIGNMENT.fullmatch(line)
+        if match is None:
+            continue
+        try:
+            words = shlex.split(match[2], comments=True)
+        except ValueError:
+            continue  # a text of several lines
+        value = _VARIABLE.sub(lambda found: variables.get(found[1], found[0]), " ".join(words))
+        variables[match[1]] = value
+        if "$" in value:
+            continue
+        if match[1] in _DIRECTORIES:
+            yield _DIRECTORIES[match[1]], value
+        for word in value.split():
+            name, separator, given = word.removeprefix("-D").partition("=")
+            if word.startswith("-D") and separator:
+                yield name, given
+
+
+def _services(base: Path, units: Iterable[str]) -> Iterator[Path]:
+    """Return the services that name the installation, or ActiveMQ where they have no name of an installation."""
+    for directory in map(Path, units):
+        if not directory.is_dir():
+            continue
+        named = [each for each in sorted(directory.iterdir()) if "activemq" in each.name.lower() and each.is_file()]
+        yield from sorted(named, key=lambda path: str(base) not in _text(path))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_TEXT_MAX)
+    except OSError:
+        return ""

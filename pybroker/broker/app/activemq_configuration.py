@@ -1,0 +1,181 @@
+"""The options of commands that take an ActiveMQ's `activemq.xml`, and the settings that it stands for.
+
+What reads such a file is imported when there is one.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from pybroker.broker.domain.errors import ConfigError
+
+if TYPE_CHECKING:  # imported when there is a file
+    from pybroker.activemq_xml.findings import ConfigurationFinding
+    from pybroker.activemq_xml.reading import Reading
+
+_log = logging.getLogger(__name__)
+
+_SETTING: Final = "--activemq-xml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivemqXml:
+    """What the command line says about an `activemq.xml`.
+
+    Attributes:
+        path: the file.
+        properties: properties for its placeholders, by name.
+        accepted: the places of findings that are refused otherwise.
+        are_all_connectors_required: a connector that is not served is refused.
+        is_network_left_out: connectors to other brokers are not refused.
+    """
+
+    path: Path
+    properties: Mapping[str, str]
+    accepted: frozenset[str]
+    are_all_connectors_required: bool = False
+    is_network_left_out: bool = False
+
+    def read(self, environment: Mapping[str, str] = os.environ) -> "Reading":
+        """Interpret the file.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        from pybroker.activemq_xml.broker_element import Demands
+        from pybroker.activemq_xml.interpretation import interpret
+
+        demands = Demands(
+            are_all_connectors_required=self.are_all_connectors_required, is_network_left_out=self.is_network_left_out
+        )
+        return interpret(self.path, self.properties, environment, demands)
+
+    def refused(self, findings: "Iterable[ConfigurationFinding]") -> "list[ConfigurationFinding]":
+        """Return the findings that keep a broker from starting, and that the operator has not accepted."""
+        return [each for each in findings if each.kind.value == "refused" and not self._accepts(each)]
+
+    def _accepts(self, found: "ConfigurationFinding") -> bool:
+        element = found.at.partition("@")[0]
+        return not self.accepted.isdisjoint((found.at, element, element.partition("[")[0]))
+
+
+def _property(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, separator, value = each.partition("=")
+        if not name or not separator:
+            raise click.BadParameter(f"write NAME=VALUE, such as activemq.data=/mnt/shared; given was {each!r}")
+        found[name] = value
+    return found
+
+
+_OPTIONS: Final = (
+    click.option(
+        _SETTING,
+        "xml",
+        type=click.Path(path_type=Path),
+        help="An ActiveMQ's configuration to run as it is; --config, the environment and flags come after it.",
+    ),
+    click.option(
+        "--property",
+        "properties",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_property,
+        help="A property for ${NAME} in activemq.xml, such as activemq.data=/mnt/shared. Repeatable.",
+    ),
+    click.option(
+        "--accept",
+        "accepted",
+        multiple=True,
+        metavar="PLACE",
+        help="Start though this place of activemq.xml is refused, such as timeStampingBrokerPlugin. Repeatable.",
+    ),
+    click.option("--without-network", is_flag=True, help="Start without activemq.xml's connectors to other brokers."),
+    click.option(
+        "--require-all-connectors", is_flag=True, help="Refuse an activemq.xml with a connector that is not served."
+    ),
+)
+
+
+def activemq_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a command, which gets them as `activemq`: an `ActivemqXml`, or None without a file."""
+
+    @wraps(command)
+    def run(
+        *,
+        xml: Path | None,
+        properties: dict[str, str],
+        accepted: Sequence[str],
+        without_network: bool,
+        require_all_connectors: bool,
+        **others: Any,
+    ) -> None:
+        activemq = None
+        if xml is not None:
+            activemq = ActivemqXml(
+                path=xml,
+                properties=properties,
+                accepted=frozenset(accepted),
+                are_all_connectors_required=require_all_connectors,
+                is_network_left_out=without_network,
+            )
+        elif properties or accepted or without_network or require_all_connectors:
+            raise ConfigError("these options go with --activemq-xml", setting="--property, --accept, …")
+        command(activemq=activemq, **others)
+
+    for each in reversed(_OPTIONS):
+        run = each(run)
+    return run
+
+
+class FoundSettings(NamedTuple):
+    """Settings that an `activemq.xml` stands for.
+
+    Attributes:
+        values: by name, as TOML has them.
+        origins: their places, by name.
+        findings: those that do not keep a broker from starting.
+    """
+
+    values: Mapping[str, object]
+    origins: Mapping[str, str]
+    findings: "Sequence[ConfigurationFinding]"
+
+    def log(self) -> None:
+        """Log the findings, once."""
+        for each in self.findings:
+            _log.log(logging.DEBUG if each.kind.value == "ignored" else logging.WARNING, "activemq.xml, %s", each)
+
+
+NO_SETTINGS: Final = FoundSettings({}, {}, ())
+
+
+@contextmanager
+def opened(activemq: ActivemqXml | None) -> Iterator[FoundSettings]:
+    """Return the settings of a file, with the files made of it, which are there until the end.
+
+    Raises:
+        ConfigError: it cannot be read, or a broker must not start from it; names each reason with its line.
+    """
+    if activemq is None:
+        yield NO_SETTINGS
+        return
+    reading = activemq.read()
+    findings = list(reading.findings)
+    if refused := activemq.refused(findings):
+        raise ConfigError(
+            f"{activemq.path} is not started as it is:\n"
+            + "\n".join(f"  {each}" for each in refused)
+            + "\nTo start without these, name each place with --accept.",
+            setting=_SETTING,
+        )
+    origins = {name: f"{name} ({activemq.path}, line {each.line}: {each.at})" for name, each in reading.origins.items()}
+    yield FoundSettings(dict(reading.settings), origins, findings)
