@@ -39,7 +39,7 @@ class _Connector:
     scheme: ConnectorScheme
     host: str
     port: int
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
     client_auth: str = ""
 
     @property

@@ -15,7 +15,7 @@ from pybroker.activemq_xml.findings import Findings, place
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingOrigin:
     """The place that a setting came from.
 
     Attributes:
@@ -45,7 +45,7 @@ class Reading:
     file: ConfigurationFile
     findings: Findings
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
-    origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    origins: dict[str, SettingOrigin] = field(default_factory=dict[str, SettingOrigin])
     client_auth: str = ""
     is_in_memory: bool = False
     are_full_sends_refused: bool = False
@@ -60,12 +60,12 @@ class Reading:
     def set(self, setting: str, value: object, element: XmlElement, attribute: str = "", *, at: str = "") -> None:
         """Set a setting; the arguments behind it are those of `Findings.ignore`."""
         self.settings[setting] = value
-        self.origins[setting] = Origin(at or place(element, attribute), element.line)
+        self.origins[setting] = SettingOrigin(at or place(element, attribute), element.line)
 
     def append(self, table: str, entry: object, element: XmlElement) -> None:
         """Append an entry to a setting that is a list, such as `policies`."""
         self.settings.setdefault(table, []).append(entry)
-        self.origins.setdefault(table, Origin(place(element), element.line))
+        self.origins.setdefault(table, SettingOrigin(place(element), element.line))
 
 
 Rule = Callable[[Reading, XmlElement, str], None]

@@ -16,6 +16,7 @@ import click
 from pybroker import __version__
 from pybroker.broker.app import argv, logs, output, process
 from pybroker.broker.app import config as settings
+from pybroker.broker.app.activemq_configuration import ActivemqXml, activemq_options, opened
 from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
 from pybroker.broker.app.journal_cli import journal
@@ -43,6 +44,7 @@ Examples:
                                                     the same, with a database in place of the directory
   pybroker start --store memory: --stomp 0          a broker for tests, on any free port
   pybroker start --config pybroker.toml --sync periodic --journal-file-max 64mb
+  pybroker start --activemq-xml conf/activemq.xml   what an ActiveMQ is configured to do, with its users and its store
 
 Without --bind, listeners take connections from this machine only. With it, clients of other machines have to log in as
 one of the users of --users-file (see `pybroker user`); `--anonymous everywhere` lets all of them in. What a user may do
@@ -141,22 +143,25 @@ def shown(name: str, value: object) -> str:
 
 @commands.command(epilog=_START_EXAMPLES)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with settings.")
+@activemq_options
 @_settings_options
-def start(config_file: Path | None, **flags: Any) -> None:
+def start(*, config_file: Path | None, activemq: ActivemqXml | None, **flags: Any) -> None:
     """Run a broker in the foreground: master if there is none, else standby until the master is gone."""
     process.ignore_signals()
     argv.hide_passwords()
-    config = settings.load(config_file, flags)
-    as_json = config.log_format == "json"
-    logs.configure(config.log_level, connections=config.log_connections, as_json=as_json, file=config.log_file)
-    for hint in unknown_variables():  # not an error: Kubernetes sets such variables for a service of this name
-        _log.warning("an environment variable has no effect: %s", hint)
-    gc.disable()  # loading makes no garbage, and collections would take a tenth of the time
-    from pybroker.broker.app.serve import serve
+    with opened(activemq) as found:
+        config = settings.load(config_file, flags, base=(found.values, found.origins))
+        as_json = config.log_format == "json"
+        logs.configure(config.log_level, connections=config.log_connections, as_json=as_json, file=config.log_file)
+        found.log()
+        for hint in unknown_variables():  # not an error: Kubernetes sets such variables for a service of this name
+            _log.warning("an environment variable has no effect: %s", hint)
+        gc.disable()  # loading makes no garbage, and collections would take a tenth of the time
+        from pybroker.broker.app.serve import serve
 
-    gc.freeze()
-    gc.enable()
-    serve(config)
+        gc.freeze()
+        gc.enable()
+        serve(config)
 
 
 # ---------------------------------------------------------------- status
@@ -195,8 +200,9 @@ def _show(found: dict[str, Any], described: list[str], code: int, *, as_json: bo
 @commands.command(epilog=_DOCTOR_EXAMPLES)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with settings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@activemq_options
 @_settings_options
-def doctor(config_file: Path | None, *, as_json: bool, **flags: Any) -> None:
+def doctor(*, config_file: Path | None, activemq: ActivemqXml | None, as_json: bool, **flags: Any) -> None:
     """Look for what would stop a member from starting, serving or taking over, and say what to do.
 
     Takes the settings of `pybroker start`. It may run beside members, and changes nothing: in the store's directory it
@@ -207,8 +213,9 @@ def doctor(config_file: Path | None, *, as_json: bool, **flags: Any) -> None:
     from pybroker.broker.app.examination import examine
 
     argv.hide_passwords()
-    config = settings.load(config_file, flags)
-    sys.exit(doctor_cli.show(judge(examine(config)), as_json=as_json))
+    with opened(activemq) as found:
+        config = settings.load(config_file, flags, base=(found.values, found.origins))
+        sys.exit(doctor_cli.show(judge(examine(config)), as_json=as_json))
 
 
 for command in (*LOOKS, *CHANGES, produce, consume, browse, analyze, journal, user):

@@ -714,14 +714,25 @@ SETTINGS = {
 """All settings by name, in the order of their declarations; those about messages and destinations are the last."""
 
 
-def load(file: Path | None, flags: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Config:
-    """Return the settings: defaults, overridden by the file, the environment, and flags that are not None.
+def load(
+    file: Path | None,
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str] = os.environ,
+    base: tuple[Mapping[str, object], Mapping[str, str]] = ({}, {}),
+) -> Config:
+    """Return the settings: defaults, overridden by the base, the file, the environment, and flags that are not None.
+
+    Args:
+        file: a TOML file.
+        flags: those of the command line.
+        environment: the variables of the environment.
+        base: values from elsewhere, and where each came from, by name.
 
     Raises:
         ConfigError: a setting is unknown or not valid; names its origin and the remedy.
     """
-    values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
+    values: dict[str, Any] = dict(base[0])
+    origin: dict[str, str] = dict(base[1])
     for name, value in _from_file(file).items() if file else ():
         values[name], origin[name] = value, f"{name} (in {file})"
     for name in SETTINGS:
