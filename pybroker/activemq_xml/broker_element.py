@@ -81,7 +81,7 @@ def _virtual_topics(reading: Reading, element: XmlElement, name: str) -> None:
 
 def _delete_messages(reading: Reading, element: XmlElement, name: str) -> None:
     if not flag(element.attributes[name]):
-        reading.findings.ignore(element, "this is what pybroker does", name)
+        reading.findings.same(element, name)
     elif reading.is_in_memory:
         reading.findings.ignore(element, "a store in memory is empty at each start", name)
     else:

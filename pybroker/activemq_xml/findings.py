@@ -13,6 +13,8 @@ _NAMES = ("name", "queue", "topic", "physicalName")
 class FindingKind(Enum):
     """What follows from a finding."""
 
+    SAME = "same"
+    """Nothing: it asks for what pybroker does anyway."""
     IGNORED = "ignored"
     """Nothing: clients see no difference."""
     WARNING = "warning"
@@ -62,6 +64,10 @@ class Findings:
     def add(self, found: ConfigurationFinding) -> None:
         """Add a finding."""
         self._found.append(found)
+
+    def same(self, element: XmlElement, attribute: str = "") -> None:
+        """Add that something asks for what pybroker does anyway; arguments are those of `ignore`."""
+        self._add(FindingKind.SAME, element, "this is what pybroker does", attribute, "")
 
     def ignore(self, element: XmlElement, why: str, attribute: str = "", *, at: str = "") -> None:
         """Add that something has no effect.

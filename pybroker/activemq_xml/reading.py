@@ -96,7 +96,7 @@ def warned(why: str, *, unless: Collection[str] = ()) -> Rule:
 
     def read(reading: Reading, element: XmlElement, name: str) -> None:
         if element.attributes[name].strip() in unless:
-            reading.findings.ignore(element, "this is what pybroker does", name)
+            reading.findings.same(element, name)
         else:
             reading.findings.warn(element, why, name)
 
@@ -108,7 +108,7 @@ def refused(why: str, *, unless: Collection[str] = ()) -> Rule:
 
     def read(reading: Reading, element: XmlElement, name: str) -> None:
         if element.attributes[name].strip() in unless:
-            reading.findings.ignore(element, "this is what pybroker does", name)
+            reading.findings.same(element, name)
         else:
             reading.findings.refuse(element, why, name)
 

@@ -76,13 +76,13 @@ def _property(_context: click.Context, _parameter: click.Parameter, given: Seque
     return found
 
 
-_OPTIONS: Final = (
-    click.option(
-        _SETTING,
-        "xml",
-        type=click.Path(path_type=Path),
-        help="An ActiveMQ's configuration to run as it is; --config, the environment and flags come after it.",
-    ),
+_FILE: Final = click.option(
+    _SETTING,
+    "xml",
+    type=click.Path(path_type=Path),
+    help="An ActiveMQ's configuration to run as it is; --config, the environment and flags come after it.",
+)
+_OTHERS: Final = (
     click.option(
         "--property",
         "properties",
@@ -96,7 +96,7 @@ _OPTIONS: Final = (
         "accepted",
         multiple=True,
         metavar="PLACE",
-        help="Start though this place of activemq.xml is refused, such as timeStampingBrokerPlugin. Repeatable.",
+        help="Start though this place of activemq.xml is refused, such as networkConnector. Repeatable.",
     ),
     click.option("--without-network", is_flag=True, help="Start without activemq.xml's connectors to other brokers."),
     click.option(
@@ -105,35 +105,44 @@ _OPTIONS: Final = (
 )
 
 
-def activemq_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options to a command, which gets them as `activemq`: an `ActivemqXml`, or None without a file."""
+def activemq_file_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--activemq-xml` and what goes with it; the command gets an `ActivemqXml`, or None without a file."""
 
     @wraps(command)
-    def run(
-        *,
-        xml: Path | None,
-        properties: dict[str, str],
-        accepted: Sequence[str],
-        without_network: bool,
-        require_all_connectors: bool,
-        **others: Any,
-    ) -> None:
-        activemq = None
-        if xml is not None:
-            activemq = ActivemqXml(
-                path=xml,
-                properties=properties,
-                accepted=frozenset(accepted),
-                are_all_connectors_required=require_all_connectors,
-                is_network_left_out=without_network,
-            )
-        elif properties or accepted or without_network or require_all_connectors:
-            raise ConfigError("these options go with --activemq-xml", setting="--property, --accept, …")
-        command(activemq=activemq, **others)
+    def run(*, xml: Path | None, **given: Any) -> None:
+        others = _taken(given)
+        if xml is None and any(others.values()):
+            raise ConfigError("they go with --activemq-xml", setting="--property, --accept and the like")
+        command(activemq=None if xml is None else ActivemqXml(path=xml, **others), **given)
 
-    for each in reversed(_OPTIONS):
-        run = each(run)
-    return run
+    return _FILE(_with_options(run))
+
+
+def activemq_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what goes with an `activemq.xml` that the command finds itself; it gets an `ActivemqXml` without a path."""
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        others = _taken(given)
+        command(activemq=ActivemqXml(path=Path(), **others), **given)
+
+    return _with_options(run)
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    for each in reversed(_OTHERS):
+        command = each(command)
+    return command
+
+
+def _taken(given: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options from those given; return them as the arguments of `ActivemqXml`."""
+    return {
+        "properties": given.pop("properties"),
+        "accepted": frozenset(given.pop("accepted")),
+        "are_all_connectors_required": given.pop("require_all_connectors"),
+        "is_network_left_out": given.pop("without_network"),
+    }
 
 
 class FoundSettings(NamedTuple):
@@ -152,7 +161,11 @@ class FoundSettings(NamedTuple):
     def log(self) -> None:
         """Log the findings, once."""
         for each in self.findings:
-            _log.log(logging.DEBUG if each.kind.value == "ignored" else logging.WARNING, "activemq.xml, %s", each)
+            _log.log(
+                logging.WARNING if each.kind.value in ("warning", "refused") else logging.DEBUG,
+                "activemq.xml, %s",
+                each,
+            )
 
 
 NO_SETTINGS: Final = FoundSettings({}, {}, ())

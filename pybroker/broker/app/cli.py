@@ -16,7 +16,8 @@ import click
 from pybroker import __version__
 from pybroker.broker.app import argv, logs, output, process
 from pybroker.broker.app import config as settings
-from pybroker.broker.app.activemq_configuration import ActivemqXml, activemq_options, opened
+from pybroker.broker.app.activemq_configuration import ActivemqXml, activemq_file_options, opened
+from pybroker.broker.app.adopt_cli import adopt
 from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
 from pybroker.broker.app.journal_cli import journal
@@ -143,7 +144,7 @@ def shown(name: str, value: object) -> str:
 
 @commands.command(epilog=_START_EXAMPLES)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with settings.")
-@activemq_options
+@activemq_file_options
 @_settings_options
 def start(*, config_file: Path | None, activemq: ActivemqXml | None, **flags: Any) -> None:
     """Run a broker in the foreground: master if there is none, else standby until the master is gone."""
@@ -200,7 +201,7 @@ def _show(found: dict[str, Any], described: list[str], code: int, *, as_json: bo
 @commands.command(epilog=_DOCTOR_EXAMPLES)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file with settings.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@activemq_options
+@activemq_file_options
 @_settings_options
 def doctor(*, config_file: Path | None, activemq: ActivemqXml | None, as_json: bool, **flags: Any) -> None:
     """Look for what would stop a member from starting, serving or taking over, and say what to do.
@@ -218,7 +219,7 @@ def doctor(*, config_file: Path | None, activemq: ActivemqXml | None, as_json: b
         sys.exit(doctor_cli.show(judge(examine(config)), as_json=as_json))
 
 
-for command in (*LOOKS, *CHANGES, produce, consume, browse, analyze, journal, user):
+for command in (*LOOKS, *CHANGES, produce, consume, browse, analyze, journal, user, adopt):
     commands.add_command(command)
 
 _SECTIONS = {
@@ -227,6 +228,7 @@ _SECTIONS = {
     "Changes, over the HTTP API of management": [str(each.name) for each in CHANGES],
     "Clients": ("produce", "consume", "browse"),
     "Journals": ("journal", "analyze"),
+    "ActiveMQ": ("adopt",),
 }
 """The commands in the sections of the help."""
 

@@ -17,18 +17,17 @@ def toml_lines(settings: Mapping[str, Any], comments: Mapping[str, str]) -> Iter
     """
     plain = {name: value for name, value in settings.items() if not _is_table(value)}
     for name, value in plain.items():
-        yield from _comment(comments.get(name))
-        yield f"{_key(name)} = {_value(value)}"
+        yield f"{_key(name)} = {_value(value)}{_comment(comments.get(name))}"
     for name, value in settings.items():
         if name not in plain:
             yield ""
-            yield from _comment(comments.get(name))
+            if name in comments:
+                yield _comment(comments[name]).lstrip()
             yield from _table(_key(name), value)
 
 
-def _comment(text: str | None) -> Iterator[str]:
-    if text is not None:
-        yield f"# {' '.join(text.split())}"
+def _comment(text: str | None) -> str:
+    return "" if text is None else f"  # {' '.join(text.split())}"
 
 
 def _is_table(value: object) -> bool:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class JournalReading:
-    """Implements `Reading` for messages. `finish` sets the attributes.
+    """Implements `StoreReading` for messages. `finish` sets the attributes.
 
     Attributes:
         follower: reads the journal, and has its state.

@@ -81,7 +81,7 @@ class JournalEnd:
     flaw: Callable[[int, bytes], int | None]
 
 
-class Reading(Protocol):
+class StoreReading(Protocol):
     """A store's reader of the journal that it takes over. Changes nothing on disk."""
 
     def read(self) -> None:
@@ -93,7 +93,7 @@ class Reading(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Reading)
+R = TypeVar("R", bound=StoreReading)
 
 
 class TakeOver:

@@ -67,7 +67,7 @@ def test_an_attribute_is_a_setting(attribute: str, name: str, value: object) -> 
     ("attribute", "kind"),
     [
         ('useJmx="false"', FindingKind.IGNORED),
-        ('advisorySupport="true"', FindingKind.IGNORED),
+        ('advisorySupport="true"', FindingKind.SAME),
         ('advisorySupport="false"', FindingKind.WARNING),
         ('keepDurableSubsActive="false"', FindingKind.WARNING),
         ('waitForSlave="true"', FindingKind.WARNING),

@@ -28,8 +28,7 @@ def test_the_form_is_that_of_a_person() -> None:
         "destinations": ["queue://F"],
     }
     assert list(toml_lines(settings, {"openwire": "activemq.xml, line 3", "policies": "activemq.xml, line 9"})) == [
-        "# activemq.xml, line 3",
-        "openwire = 61616",
+        "openwire = 61616  # activemq.xml, line 3",
         'destinations = ["queue://F"]',
         "",
         "# activemq.xml, line 9",

@@ -1,0 +1,173 @@
+"""What `pybroker adopt` finds in an ActiveMQ's installation, and the settings that it becomes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+from pybroker.activemq_xml import installation
+from pybroker.activemq_xml.findings import ConfigurationFinding, FindingKind
+from pybroker.activemq_xml.installation import Installation
+from pybroker.activemq_xml.reading import Reading
+from pybroker.broker.app import status as store_status
+from pybroker.broker.app.activemq_configuration import ActivemqXml
+from pybroker.broker.app.config import SETTINGS, Config
+from pybroker.broker.app.toml_text import toml_lines
+from pybroker.broker.domain.errors import ConfigError
+
+HEADINGS: Final[Mapping[FindingKind, str]] = {
+    FindingKind.REFUSED: "Not supported: pybroker does not start with these",
+    FindingKind.WARNING: "Different",
+    FindingKind.IGNORED: "No effect: clients see no difference",
+    FindingKind.SAME: "The same by default",
+}
+"""The parts of the report, the worst first."""
+
+
+class AdoptionExit(IntEnum):
+    """Exit codes of `pybroker adopt --check`, for pipelines."""
+
+    READY = 0
+    DIFFERENT = 3
+    """It starts, and something differs."""
+    NOT_SUPPORTED = 4
+    """It does not start from this configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """An installation that was looked at.
+
+    Attributes:
+        installation: its parts.
+        reading: its configuration.
+        refused: findings that keep pybroker from starting.
+        store: a line about the store and who holds its lock; empty if it is no directory.
+    """
+
+    installation: Installation
+    reading: Reading
+    refused: Sequence[ConfigurationFinding]
+    store: str
+
+    @property
+    def exit(self) -> AdoptionExit:
+        """The exit code of `--check`."""
+        if self.refused:
+            return AdoptionExit.NOT_SUPPORTED
+        kinds = {each.kind for each in self.reading.findings}
+        differs = not kinds.isdisjoint((FindingKind.WARNING, FindingKind.REFUSED))
+        return AdoptionExit.DIFFERENT if differs else AdoptionExit.READY
+
+    def findings(self, kind: FindingKind) -> list[ConfigurationFinding]:
+        """Return the findings of a kind; what the operator has accepted is different, and not refused."""
+        refused = set(self.refused)
+        if kind is FindingKind.REFUSED:
+            return list(self.refused)
+        kinds = (kind, FindingKind.REFUSED) if kind is FindingKind.WARNING else (kind,)
+        return [each for each in self.reading.findings if each.kind in kinds and each not in refused]
+
+    def toml(self) -> list[str]:
+        """Return the lines of `pybroker.toml`, with the place that each setting came from."""
+        comments = {name: f"line {origin.line}: {origin.at}" for name, origin in self.reading.origins.items()}
+        in_order = {each: self.reading.settings[each] for each in SETTINGS if each in self.reading.settings}
+        return [
+            f"# Settings of pybroker, made from the lines of {self.reading.file.path}",
+            *toml_lines(in_order, comments),
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        origins = self.reading.origins
+        return {
+            "configuration": str(self.installation.configuration),
+            "script": _text(self.installation.script),
+            "service": _text(self.installation.service),
+            "store": self.store or None,
+            "settings": {
+                name: {"value": value, "line": origins[name].line, "at": origins[name].at}
+                for name, value in self.reading.settings.items()
+                if name in origins
+            },
+            "findings": [
+                {"kind": kind.value, "line": each.line, "at": each.at, "why": each.why}
+                for kind in HEADINGS
+                for each in self.findings(kind)
+            ],
+            "exit_code": int(self.exit),
+        }
+
+    def write(self, directory: Path) -> None:
+        """Write `pybroker.toml` into a directory, which is made if there is none.
+
+        Raises:
+            ConfigError: it is not supported, or cannot be written, or is there already.
+        """
+        if self.refused:
+            raise ConfigError(
+                "pybroker does not start with this configuration: see the report, and accept each place with --accept",
+                setting="--out",
+            )
+        path = directory / "pybroker.toml"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write("\n".join(self.toml()) + "\n")
+        except FileExistsError:
+            raise ConfigError(f"{path} is there already: name another directory", setting="--out") from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}", setting="--out") from error
+
+
+def adopt(directory: Path, given: ActivemqXml) -> Adoption:
+    """Look at an installation. Changes nothing.
+
+    Args:
+        directory: the installation, or its `activemq.xml`.
+        given: what the command line says of the configuration; its path does not count.
+
+    Raises:
+        ConfigError: there is no configuration, or it cannot be read, or its settings do not go together.
+    """
+    found = installation.find(directory)
+    xml = replace(given, path=found.configuration, properties={**found.properties, **given.properties})
+    reading = xml.read()
+    refused = xml.refused(reading.findings)
+    if not refused:
+        Config(**reading.settings)
+    return Adoption(installation=found, reading=reading, refused=refused, store=_store(reading))
+
+
+def _store(reading: Reading) -> str:
+    """Return a line about the store and who holds its lock."""
+    if not reading.is_in_directory:
+        return ""
+    store = str(reading.settings["store"])
+    try:
+        return store_status.describe(store_status.read(store))[0]
+    except ConfigError as error:
+        return f"{store}: {error.reason}"
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def report(adoption: Adoption) -> Iterator[str]:
+    """Return the lines of the report."""
+    found = adoption.installation
+    yield f"configuration: {found.configuration}"
+    yield f"start script:  {found.script or 'none found'}"
+    yield f"service:       {found.service or 'none found'}"
+    if adoption.store:
+        yield f"store:         {adoption.store}"
+    count = len(adoption.reading.settings)
+    yield ""
+    yield f"Carried over: {count} settings, see below or pybroker.toml"
+    for kind, heading in HEADINGS.items():
+        listed = adoption.findings(kind)
+        if listed:
+            yield ""
+            yield f"{heading}:"
+            yield from (f"  {each}" for each in listed)
