@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobReading:
-    """Implements `Reading` for scheduled messages.
+    """Implements `StoreReading` for scheduled messages.
 
     Attributes:
         state: the replayed jobs. A new object whenever the journal is read again.
