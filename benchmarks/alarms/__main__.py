@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -83,13 +84,11 @@ def measure(folder: Path, pace: Pace, seed: int, made: report.Report) -> list[st
         alarm_log = stack.enter_context(contextlib.closing(AlarmLog(prometheus)))
         alarm_log.start()
         run = Run(pair, load, prometheus, pace, seed)
-        run.disturb()
-        run.raise_alarms()
-        load.finish()
+        problems = _course(run, load)
         left = _left_over(pair)
         pair.facts.late.extend(late_waits(load, run))
         found = episodes(prometheus.samples("ALERTS", began_at), 2.5 * pace.interval)
-        problems = _broken_rules(prometheus)
+        problems += _broken_rules(prometheus)
         scrapes = [value for each in prometheus.samples("up", began_at) for _, value in each.values]
     judged = Judged(found, pair.facts, pending_seconds(rules), pace.interval, began_at, alarm_log)
     made.table("Alerts that fired", judged.fired())
@@ -121,6 +120,18 @@ def measure(folder: Path, pace: Pace, seed: int, made: report.Report) -> list[st
     problems += [f"{each.protocol}: {each.lost} messages lost" for each in load.streams if each.lost]
     problems += [f"{each.protocol}: {each.unmarked} unmarked duplicates" for each in load.streams if each.unmarked]
     return problems + [f"{size} messages are left on {name}" for name, size in left.items()]
+
+
+def _course(run: Run, load: Load) -> list[str]:
+    """Run to the end; what ends it early is a problem, and what came before is judged all the same."""
+    try:
+        run.disturb()
+        run.raise_alarms()
+        load.finish()
+    except Exception as error:
+        traceback.print_exc()
+        return [f"ended early: {error!r}"]
+    return []
 
 
 def _prometheus(folder: Path, pair: Pair, pace: Pace) -> Prometheus:
