@@ -54,12 +54,18 @@ def keep_identity(files: JournalFiles, given: BrokerIdentity, fence: Callable[[]
     return identity.broker_id
 
 
+def stored_identity(directory: Path) -> BrokerIdentity | None:
+    """Return the identity of the broker that a journal belongs to; None if there is none, or none can be read."""
+    try:
+        return _read_file(directory / FILE_NAME)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a member that is master logs it
+        return None
+
+
 def stored_broker_id(directory: Path) -> str:
     """Return the id of the broker that a journal belongs to; empty if there is none, or none can be read."""
-    try:
-        return _read_file(directory / FILE_NAME).broker_id
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # a member that is master logs it
-        return ""
+    found = stored_identity(directory)
+    return "" if found is None else found.broker_id
 
 
 def _read_file(path: Path) -> BrokerIdentity:

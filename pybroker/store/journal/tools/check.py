@@ -30,6 +30,7 @@ from pybroker.store.journal.files import SEALED_SUFFIX
 from pybroker.store.journal.format import EOF_MARKER, Location, data_file_name
 from pybroker.store.journal.malformed import UnknownCommand
 from pybroker.store.journal.reader import missing_end
+from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.tools.findings import (
     EXAMPLES_MAX,
     NOTHING,
@@ -42,7 +43,7 @@ from pybroker.store.journal.tools.findings import (
     unfinished_transaction,
 )
 from pybroker.store.journal.tools.journal_snapshot import DataFile, JournalSnapshot, Progress
-from pybroker.store.journal.tools.observed_replay import SCHEDULER_COMMANDS, ObservedReplay, read_jobs
+from pybroker.store.journal.tools.observed_replay import SCHEDULER_COMMANDS, ObservedReplay, Writer, read_jobs
 from pybroker.store.journal.tools.scan import Gap, Record, Scan, flaws
 from pybroker.store.scheduler.state import JobState
 
@@ -61,6 +62,8 @@ class CheckReport:
         batches: sound ones.
         records: in sound batches, by command type.
         findings: in the order of files and offsets; those about the whole journal last.
+        state: the contents that a recovery finds; of a scheduler's journal, nothing.
+        last_writer: the broker that wrote last, if that can be told.
     """
 
     directory: str
@@ -69,6 +72,8 @@ class CheckReport:
     batches: int
     records: dict[str, int]
     findings: Sequence[Finding] = field(repr=False)
+    state: StoreState = field(repr=False)
+    last_writer: Writer
 
     @property
     def is_sound(self) -> bool:
@@ -111,6 +116,8 @@ def check(snapshot: JournalSnapshot, *, in_use: bool = False, progress: Progress
         batches=run.batch_count,
         records={kind.name: run.counts[kind] for kind in CommandType if run.counts[kind]},
         findings=run.findings,
+        state=run.state,
+        last_writer=run.last_writer,
     )
 
 

@@ -4,6 +4,7 @@ Recovery applies what sound batches hold, so that is what is applied here. Subcl
 takes effect, and at each damaged stretch.
 """
 
+import enum
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -11,8 +12,10 @@ from typing import Final
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.commands import (
+    AckMessageFileMap,
     Command,
     CommandType,
+    ProducerAudit,
     Subscribe,
     Trace,
     decode,
@@ -42,6 +45,18 @@ NEUTRAL_COMMANDS: Final = frozenset((CommandType.TRACE,))
 """Commands of both kinds of journal."""
 
 
+_LOADED: Final = "LOADED "
+"""Begins the trace record that ActiveMQ writes when it opens a journal of messages."""
+
+
+class Writer(enum.Enum):
+    """The broker that wrote a journal."""
+
+    UNKNOWN = ""
+    PYBROKER = "pybroker"
+    ACTIVEMQ = "ActiveMQ"
+
+
 class ObservedReplay:
     """Reads a message journal into a state.
 
@@ -52,6 +67,7 @@ class ObservedReplay:
         damaged_file_ids: files of which not all can be used that should be usable.
         unfinished: transactions that were neither prepared nor ended, once the replay is over.
         last_trace: text of the `Trace` behind which nothing else follows, the state's own aside.
+        last_writer: the broker that wrote last, as far as records tell that only one of them writes.
     """
 
     def __init__(self, snapshot: JournalSnapshot) -> None:
@@ -61,6 +77,7 @@ class ObservedReplay:
         self.gaps: list[Gap] = []
         self.unfinished: list[TransactionId] = []
         self.last_trace: str | None = None
+        self.last_writer = Writer.UNKNOWN
         self.damaged_file_ids: set[int] = set()
         self._has_markers = False
 
@@ -128,6 +145,7 @@ class ObservedReplay:
                 return  # as recovery does; a damaged message is found when it is read
         self.met(record, command)
         self.state.apply(command, record.location)
+        self.last_writer = _writer_of(command) or self.last_writer
         if not isinstance(command, Trace):
             self.last_trace = None
             return
@@ -166,6 +184,19 @@ class ObservedReplay:
             offset=record.location.offset,
             hint="a newer version wrote this store: use that one",
         ) from error
+
+
+def _writer_of(command: Command) -> Writer | None:
+    """Return the broker that alone writes such records; None if both do."""
+    match command:
+        case Trace(str() as text) if text.startswith(TRACE_PREFIX):
+            return Writer.PYBROKER
+        case Trace(str() as text) if text.startswith(_LOADED):
+            return Writer.ACTIVEMQ
+        case ProducerAudit() | AckMessageFileMap():
+            return Writer.ACTIVEMQ
+        case _:
+            return None
 
 
 def holds_jobs(snapshot: JournalSnapshot) -> bool:

@@ -10,10 +10,12 @@ import pytest
 from pybroker.broker.domain.openwire import message as openwire
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal.commands import (
+    AckMessageFileMap,
     AddMessage,
     Command,
     Commit,
     Prepare,
+    ProducerAudit,
     RemoveMessage,
     RewrittenDataFile,
     Trace,
@@ -25,6 +27,7 @@ from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.tools.check import CheckReport, check
 from pybroker.store.journal.tools.findings import Finding, Level
 from pybroker.store.journal.tools.journal_snapshot import JournalSnapshot
+from pybroker.store.journal.tools.observed_replay import Writer
 from tests.unit.store.tools.journals import QUEUE, ack, add, batch, subscribe, write
 
 TX = LocalTransactionId("ID:c:1", 1)
@@ -297,3 +300,20 @@ def test_a_check_agrees_with_recovery_about_damage(sample: Callable[[str], Any])
 def test_removes_need_no_add_of_a_topic_without_subscriptions(tmp_path: Path) -> None:
     write(tmp_path, [RemoveMessage(QUEUE, "ID:gone", transaction=TX), Commit(TX)])
     assert found(tmp_path) == []
+
+
+# ---------------------------------------------------------------- the writer
+
+
+@pytest.mark.parametrize(
+    ("records", "writer"),
+    [
+        ([add(1)], Writer.UNKNOWN),
+        ([Trace("pybroker 1 started"), add(1)], Writer.PYBROKER),
+        ([Trace("pybroker 1 started"), Trace("LOADED Thu"), add(1), Trace()], Writer.ACTIVEMQ),
+        ([Trace("LOADED Thu"), ProducerAudit(b"x"), Trace("pybroker time 1700000000000")], Writer.PYBROKER),
+        ([Trace("pybroker time 1700000000000"), AckMessageFileMap(b"x")], Writer.ACTIVEMQ),
+    ],
+)
+def test_the_last_writer_is_told_by_its_own_records(tmp_path: Path, records: list[Command], writer: Writer) -> None:
+    assert checked(write(tmp_path, records)).last_writer is writer
