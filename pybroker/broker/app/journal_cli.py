@@ -6,13 +6,13 @@ The work is done by `store.journal.tools`; this module prints the results and ch
 import json
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 
+from pybroker.broker.app.progress_bar import Progress, progress_bar
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import BrokerError, ConfigError, JournalCorrupt, StoreUnavailable
 from pybroker.counted import counted, inflected
@@ -36,8 +36,6 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _STORE: Final = "pybroker.store"
 _TEXT_SHOWN_MAX: Final = 72
 """The limit to the characters of a body on a line."""
-
-Progress = Callable[[int, int], None]
 
 
 class _Tools(click.Group):
@@ -127,7 +125,7 @@ def check(store: Path, as_json: bool) -> None:
 
     is_sound = True
     for place, snapshot in _opened(store):
-        with _progress(f"checking {place.directory}") as progress:
+        with progress_bar(f"checking {place.directory}") as progress:
             checked = check_journal(snapshot, in_use=_is_in_use(store, place.directory), progress=progress)
         is_sound = is_sound and checked.is_sound
         for finding in checked.findings:
@@ -207,7 +205,7 @@ def dump(
     )
     is_damaged = False
     for place, snapshot in _opened(store):
-        with _progress(f"reading {place.directory}", is_printing=True) as progress:
+        with progress_bar(f"reading {place.directory}", is_printing=True) as progress:
             for item in dump_journal(snapshot, wanted, bodies=bodies, progress=progress):
                 is_damaged = is_damaged or (isinstance(item, DumpedGap) and item.is_damage)
                 _put(_line(item.as_json()) if as_json else _described_record(item))
@@ -274,7 +272,7 @@ def why(store: Path, as_json: bool) -> None:
 
     is_damaged = False
     for place, snapshot in _opened(store):
-        with _progress(f"reading {place.directory}") as progress:
+        with progress_bar(f"reading {place.directory}") as progress:
             found = why_jobs(snapshot) if place.holds_jobs else why_files(snapshot, progress=progress)
         is_damaged = is_damaged or found.is_damaged
         for file in found.files:
@@ -324,7 +322,7 @@ def salvage(source: Path, target: Path, strict: bool, as_json: bool) -> None:
     for place, snapshot in _opened(source):
         into = target if is_bare else target / place.directory.name
         into.mkdir(exist_ok=True)
-        with _progress(f"salvaging {place.directory}", is_printing=True) as progress:
+        with progress_bar(f"salvaging {place.directory}", is_printing=True) as progress:
             for item in salvage_journal(snapshot, into, strict=strict, progress=progress):
                 is_damaged = is_damaged or (isinstance(item, LostBytes) and item.is_damage)
                 is_damaged = is_damaged or item.as_json()["kind"] == "rescued"
@@ -395,7 +393,7 @@ def compact(store: Path, archive: Path | None, delete_originals: bool, as_json: 
         for place, snapshot in _opened(store):
             snapshot.close()
             into = None if delete_originals else _archive(archive, place.directory)
-            with _progress(f"compacting {place.directory}") as progress:
+            with progress_bar(f"compacting {place.directory}") as progress:
                 options = CompactionOptions(check=check_lock, archive=into, progress=progress)
                 try:
                     done = (compact_jobs if place.holds_jobs else compact_journal)(
@@ -449,7 +447,7 @@ def export(store: Path, live: bool, as_json: bool) -> None:
     """Print the contents of a store: messages, subscriptions, transactions, scheduled messages."""
     is_damaged = False
     for place, snapshot in _opened(store):
-        with _progress(f"reading {place.directory}", is_printing=True) as progress:
+        with progress_bar(f"reading {place.directory}", is_printing=True) as progress:
             if live:
                 is_damaged = _export_live(place, snapshot, progress, as_json) or is_damaged
             else:
@@ -506,25 +504,12 @@ def _places(store: Path) -> list[Path]:
     Raises:
         StoreUnavailable: there is none; the hint names directories nearby.
     """
-    from pybroker.broker.app.layout import found_layout
+    from pybroker.broker.app.layout import journals_of
     from pybroker.broker.app.stores import is_database
 
     if is_database(str(store).replace(":/", "://", 1)):  # not printed: it may have a password; a path drops a slash
         raise StoreUnavailable("a store in a database has no journal", hint="see it with pybroker status and browse")
-    try:
-        if not store.is_dir():
-            what = "is no directory" if store.exists() else "does not exist"
-            raise StoreUnavailable(f"{store} {what}", path=str(store), hint="name the data directory of a broker")
-        where = found_layout(str(store))
-        found = [path for path in (where.journal, where.scheduler) if path.is_dir() and any(path.glob("db-*.log"))]
-        near = sorted({path.parent for pattern in ("*", "*/*") for path in store.glob(f"{pattern}/db-*.log")})
-    except PermissionError as error:
-        hint = "run this as the broker's user"
-        raise StoreUnavailable(f"{store} cannot be read: {error.strerror}", path=str(store), hint=hint) from error
-    if not found:
-        hint = f"name one of {', '.join(map(str, near[:5]))}" if near else "name the directory with kahadb in it"
-        raise StoreUnavailable(f"{store}: there is no KahaDB journal, no db-<number>.log", path=str(store), hint=hint)
-    return found
+    return journals_of(store)
 
 
 def _opened(store: Path) -> Iterator[tuple[_JournalDirectory, "JournalSnapshot"]]:
@@ -545,29 +530,6 @@ def _is_in_use(store: Path, directory: Path) -> bool:
 
 
 # ---------------------------------------------------------------- output
-
-
-@contextmanager
-def _progress(title: str, *, is_printing: bool = False) -> Generator[Progress | None]:
-    """Show a progress bar on a terminal.
-
-    Args:
-        title: the description of the work.
-        is_printing: the work prints lines; no bar is shown on the same terminal.
-    """
-    if not sys.stderr.isatty() or (is_printing and sys.stdout.isatty()):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    # With redirection rich would send all printed lines to the terminal.
-    with Bar(*columns, console=console, redirect_stdout=False, redirect_stderr=False, transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _put(line: str) -> None:

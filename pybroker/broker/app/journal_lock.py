@@ -39,6 +39,21 @@ def is_in_use(directory: Path) -> bool:
         return False  # such as without rights on the lock file; only texts depend on this
 
 
+def require_free(*directories: Path) -> None:
+    """Check, without touching anything, that the stores of journals are not in use.
+
+    Raises:
+        StoreUnavailable: a member of a store is alive, whatever its role, or a lock is held.
+    """
+    stores = {store.members.resolve(): store for directory in directories for store in _stores(directory)}.values()
+    _require_no_member(stores)
+    journals = [store.journal for store in stores if store.journal.is_dir()]
+    for directory in {path.resolve(): path for path in (*journals, *directories)}.values():
+        for path, is_held in ((directory / LOCK_FILE, is_locked), (directory / FLOCK_FILE, _is_flocked)):
+            if is_held(path):
+                raise StoreUnavailable(f"{path} is held by {_who(str(path))}", path=str(path), hint=_REMEDY)
+
+
 @contextmanager
 def locked(*directories: Path) -> Generator[Callable[[], None]]:
     """Hold the locks of journals' directories and of their stores; yields a function that checks that they are held.

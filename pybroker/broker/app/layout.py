@@ -27,6 +27,8 @@ from pybroker.store.members import MemberStatus, read_members
 if TYPE_CHECKING:
     from pybroker.broker.app.config import Config
 
+from pybroker.broker.domain.errors import StoreUnavailable
+
 
 class StoreDirectories(NamedTuple):
     """The directories of one store."""
@@ -102,3 +104,25 @@ def found_layout(store: str, members: Iterable[MemberStatus] | None = None) -> S
 
 def _directories(root: Path, journal: Path, scheduler: Path | None = None) -> StoreDirectories:
     return StoreDirectories(root=root, journal=journal, scheduler=scheduler or root / SCHEDULER, members=root / MEMBERS)
+
+
+def journals_of(store: Path) -> list[Path]:
+    """Return the directories of a store's journals that have data files: of messages, of scheduled messages.
+
+    Raises:
+        StoreUnavailable: there is none, or it cannot be read; the hint names directories nearby.
+    """
+    try:
+        if not store.is_dir():
+            what = "is no directory" if store.exists() else "does not exist"
+            raise StoreUnavailable(f"{store} {what}", path=str(store), hint="name the data directory of a broker")
+        where = found_layout(str(store))
+        found = [path for path in (where.journal, where.scheduler) if path.is_dir() and has_data_files(path)]
+        near = sorted({path.parent for pattern in ("*", "*/*") for path in store.glob(f"{pattern}/db-*.log")})
+    except PermissionError as error:
+        hint = "run this as the broker's user"
+        raise StoreUnavailable(f"{store} cannot be read: {error.strerror}", path=str(store), hint=hint) from error
+    if not found:
+        hint = f"name one of {', '.join(map(str, near[:5]))}" if near else "name the directory with kahadb in it"
+        raise StoreUnavailable(f"{store}: there is no KahaDB journal, no db-<number>.log", path=str(store), hint=hint)
+    return found

@@ -24,13 +24,13 @@ _PLACES: Final = ("scheduler", "*/scheduler", "*/*/scheduler")
 def warn(config: Config) -> None:
     """Log each directory near the store whose scheduled messages this broker does not serve, and the reason."""
     try:
-        others = list(_others(config))
+        others = list(directories_elsewhere(config))
     except OSError as error:
         _log.warning("cannot search for other scheduled messages near %s: %s", config.store, error)
         return
     for directory in others:
         try:
-            count = _count(directory)
+            count = job_count(directory)
         except StoreError as error:
             _log.warning("%s may hold scheduled messages that this broker does not serve: %s", directory, error)
             continue
@@ -52,7 +52,7 @@ def _sentence(config: Config, directory: Path, count: int) -> str:
     )
 
 
-def _others(config: Config) -> Iterator[Path]:
+def directories_elsewhere(config: Config) -> Iterator[Path]:
     """Yield the directories of schedulers with data files that are not served."""
     where = layout_of(config)
     root = Path(config.store)
@@ -73,7 +73,7 @@ def _is_same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
-def _count(directory: Path) -> int:
+def job_count(directory: Path) -> int:
     """Return the number of scheduled messages in a directory.
 
     Raises:
