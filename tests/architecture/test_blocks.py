@@ -7,6 +7,7 @@ from tests.pages import ROOT, Block, blocks
 LANGUAGES = {"", "python", "sh", "console", "toml", "ini", "sql"}
 """Languages of blocks that a reader copies; a block without a language is refused."""
 
+HANDBACK = "tests/unit/app/test_handback_examination.py"
 JOLOKIA = "tests/integration/test_jolokia.py"
 MANAGEMENT = "tests/integration/test_management.py"
 PAGES = "tests/integration/test_pages.py"
@@ -39,6 +40,10 @@ RUN: dict[str, dict[str, str]] = {
         "pybroker start": f"{PAGES}::test_ha_page_starts_on_a_shared_directory",
         "export PYBROKER_STORE": f"{PAGES}::test_ha_page_starts_on_a_database",
         "export PYBROKER_LOCK_URL": f"{PAGES}::test_ha_page_locks_in_a_database",
+    },
+    "docs/handback.md": {
+        "$ pybroker handback": f"{HANDBACK}::test_the_page_shows_what_the_command_prints",
+        "pybroker handback": f"{HANDBACK}::test_the_pages_moves_are_done",
     },
     "docs/install.md": {
         "_PYBROKER_COMPLETE=": "tests/integration/test_completion.py::test_each_shell_of_the_documents_gets_a_script",

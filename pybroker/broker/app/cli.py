@@ -20,6 +20,7 @@ from pybroker.broker.app.activemq_configuration import ActivemqXml, activemq_fil
 from pybroker.broker.app.adopt_cli import adopt
 from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
+from pybroker.broker.app.handback_cli import handback
 from pybroker.broker.app.journal_cli import journal
 from pybroker.broker.app.listeners import PORTS
 from pybroker.broker.app.operator_change_cli import COMMANDS as CHANGES
@@ -219,7 +220,7 @@ def doctor(*, config_file: Path | None, activemq: ActivemqXml | None, as_json: b
         sys.exit(doctor_cli.show(judge(examine(config)), as_json=as_json))
 
 
-for command in (*LOOKS, *CHANGES, produce, consume, browse, analyze, journal, user, adopt):
+for command in (*LOOKS, *CHANGES, produce, consume, browse, analyze, journal, user, adopt, handback):
     commands.add_command(command)
 
 _SECTIONS = {
@@ -228,7 +229,7 @@ _SECTIONS = {
     "Changes, over the HTTP API of management": [str(each.name) for each in CHANGES],
     "Clients": ("produce", "consume", "browse"),
     "Journals": ("journal", "analyze"),
-    "ActiveMQ": ("adopt",),
+    "ActiveMQ": ("adopt", "handback"),
 }
 """The commands in the sections of the help."""
 

@@ -56,7 +56,8 @@ _EXIT_STATUS = """
 
 2: a setting or an argument cannot be used.
 
-`pybroker status`, `pybroker doctor`, `pybroker journal` and the commands for operators have others, which are above.
+`pybroker status`, `pybroker doctor`, `pybroker handback`, `pybroker journal` and the commands for operators have
+others, which are above.
 """
 
 

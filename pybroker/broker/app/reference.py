@@ -46,7 +46,7 @@ _COMMAND_LINE = """\
 
 Every expected failure is one line on standard error and an exit code: 2 for a setting or argument that cannot be used,
 1 for a refusal or failure of the broker, the store or the network. `pybroker status`, `pybroker doctor`, `pybroker
-journal` and the commands for operators have other codes, below."""
+handback`, `pybroker journal` and the commands for operators have other codes, below."""
 
 
 _STATES = """\
