@@ -14,11 +14,12 @@ from pybroker.broker.app.activemq_target import JOURNAL_FILE_BYTES, ActiveMQVers
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.handback import HandbackFacts, JournalFacts, StoreContents
 from pybroker.broker.app.journal_lock import FLOCK_FILE, require_free
-from pybroker.broker.app.layout import StoreDirectories, has_data_files, journals_of, layout
+from pybroker.broker.app.layout import StoreDirectories, journals_of, layout_of
 from pybroker.broker.app.progress_bar import progress_bar
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
+from pybroker.store.directories import has_data_files
 from pybroker.store.journal.clean_stop import INDEX_FILES
 from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.contents import Added, PriorityClass, unpack
@@ -91,7 +92,7 @@ def journal_places(config: Config) -> StoreDirectories:
         StoreUnavailable: it has none.
     """
     journals_of(Path(config.store))
-    where = layout(config.store, config.scheduler_store)
+    where = layout_of(config)
     if where.is_new():
         raise StoreUnavailable(
             f"{where.journal}: there is no journal of messages, no db-<number>.log",
