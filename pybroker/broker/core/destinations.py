@@ -132,11 +132,15 @@ class Destinations:
     def first_timestamp(self, destination: Destination) -> int | None:
         """Return when the broker got the first message of a queue, in milliseconds since the epoch.
 
+        Of an OpenWire client's message that is not recorded, and it is when the client says that it has sent it.
         None is returned if it has none, or if that one was delivered and is not in memory any more.
         """
         queue = self.queues.get(destination)
         first = None if queue is None else queue.first()
-        return None if first is None or isinstance(first, BodilessMessage) else outline(first).broker_in_time
+        if first is None or isinstance(first, BodilessMessage):
+            return None
+        fields = outline(first)
+        return fields.broker_in_time or fields.timestamp
 
     def queues_of(self, request: ConsumerRequest, reader: Owner) -> list[Queue]:
         """Return the existing queues that match a consumer's request, and that the reader may read."""

@@ -115,13 +115,14 @@ def test_an_empty_map_ends_a_list_if_it_is_asked_for(asking: World, name: str, p
     assert answer.map() == {}
 
 
-def test_the_time_when_the_first_message_came(asking: World) -> None:
+@pytest.mark.parametrize(("came", "expected"), [(123_456, 123_456), (0, 7)])
+def test_the_time_when_the_first_message_came(asking: World, came: int, expected: int) -> None:
     client = prepare(asking)
-    first = replace(view(make_message("x", "queue://NEW")), timestamp=7, broker_in_time=123_456)
+    first = replace(view(make_message("x", "queue://NEW")), timestamp=7, broker_in_time=came)
     client.connection.send(to_message(first))
     client.send("queue://NEW", "y")
     (answer,) = ask(asking, f"queue://{DESTINATION}NEW", **{FIRST_TIMESTAMP: True})
-    assert answer.map()["firstMessageTimestamp"] == 123_456
+    assert answer.map()["firstMessageTimestamp"] == expected
     (answer,) = ask(asking, f"queue://{DESTINATION}REPLIES", **{FIRST_TIMESTAMP: True})
     assert "firstMessageTimestamp" not in answer.map()
 
