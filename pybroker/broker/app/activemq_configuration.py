@@ -5,7 +5,7 @@ What reads such a file is imported when there is one.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -172,7 +172,7 @@ NO_SETTINGS: Final = FoundSettings({}, {}, ())
 
 
 @contextmanager
-def opened(activemq: ActivemqXml | None) -> Iterator[FoundSettings]:
+def opened(activemq: ActivemqXml | None) -> Generator[FoundSettings]:
     """Return the settings of a file, with the files made of it, which are there until the end.
 
     Raises:

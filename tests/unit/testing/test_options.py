@@ -15,7 +15,7 @@ def test_settings_are_flags_that_start_takes() -> None:
     settings = {"memory_limit": "8mb", "scheduler": False, "journal_preallocate": True, "max_redeliveries": -1}
     command = cli.commands.commands["start"]
     params = command.make_context("start", options(settings)).params
-    assert {name: value for name, value in params.items() if value is not None} == {
+    assert {name: value for name, value in params.items() if name in SETTINGS and value is not None} == {
         "memory_limit": "8mb",
         "scheduler": False,
         "journal_preallocate": True,
