@@ -10,7 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pybroker.activemq_xml import connectors, system_usage
+from pybroker.activemq_xml import (
+    connectors,
+    destination_elements,
+    destination_policy,
+    system_usage,
+)
 from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.reading import (
     FALSE,
@@ -177,6 +182,8 @@ def _handlers(demands: Demands) -> Mapping[str, Handler]:
         "transportConnectors": partial(connectors.read, are_all_required=demands.are_all_connectors_required),
         "managementContext": _read_management,
         "shutdownHooks": _read_hooks,
+        "destinationPolicy": destination_policy.read,
+        "destinations": destination_elements.read,
         **dict.fromkeys(
             ("taskRunnerFactory", "persistenceTaskRunnerFactory", "brokerObjectName", "adminView", "startException"),
             ignored_element(_INTERNAL),
@@ -194,6 +201,7 @@ def read(reading: Reading, demands: Demands) -> None:
     read_properties(reading, broker, _handlers(demands))
     if not any(each.name == "transportConnectors" and each.namespace == CORE for each in broker.children):
         reading.findings.refuse(broker, "it has no transportConnectors: clients could not connect")
+    destination_policy.complete(reading)
     _read_name(reading, broker)
     _read_scheduler(reading, broker)
     reading.set("topic_pending_limit", -1, broker)

@@ -153,11 +153,18 @@ Handler = Callable[[Reading, XmlElement], None]
 
 
 def read_properties(reading: Reading, element: XmlElement, handlers: Mapping[str, Handler]) -> None:
-    """Read the property elements of a bean; those without a handler are warnings."""
+    """Read the property elements of a bean; those without a handler are warnings.
+
+    ActiveMQ takes the last of those with the same name, and leaves out the others.
+    """
     bean = schema.beans().get(element.name)
     known = bean["properties"] if bean else {}
+    last = {child.name: child for child in element.children if child.namespace == CORE}
     for child in element.children:
         if child.namespace != CORE or child.name not in known:
+            continue
+        if child is not last[child.name]:
+            reading.findings.refuse(child, "it is there again below, and ActiveMQ takes the last one alone: merge them")
             continue
         handler = handlers.get(child.name)
         if handler is None:
