@@ -15,6 +15,7 @@ from pybroker.activemq_xml import (
     destination_elements,
     destination_policy,
     system_usage,
+    virtual_destinations,
 )
 from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.reading import (
@@ -183,6 +184,7 @@ def _handlers(demands: Demands) -> Mapping[str, Handler]:
         "managementContext": _read_management,
         "shutdownHooks": _read_hooks,
         "destinationPolicy": destination_policy.read,
+        "destinationInterceptors": virtual_destinations.read,
         "destinations": destination_elements.read,
         **dict.fromkeys(
             ("taskRunnerFactory", "persistenceTaskRunnerFactory", "brokerObjectName", "adminView", "startException"),
