@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from pybroker.activemq_xml import (
+    broker_services,
     connectors,
     destination_elements,
     destination_policy,
+    plugins,
     system_usage,
     virtual_destinations,
 )
@@ -176,6 +178,10 @@ def _read_hooks(reading: Reading, element: XmlElement) -> None:
         reading.findings.ignore(element, "there is no Spring to shut down")
 
 
+def _read_plugins(reading: Reading, element: XmlElement) -> None:
+    plugins.read(reading, element, data_directory=data_directory(reading))
+
+
 def _handlers(demands: Demands) -> Mapping[str, Handler]:
     """Return the readers of the sections."""
     return {
@@ -186,6 +192,8 @@ def _handlers(demands: Demands) -> Mapping[str, Handler]:
         "destinationPolicy": destination_policy.read,
         "destinationInterceptors": virtual_destinations.read,
         "destinations": destination_elements.read,
+        "plugins": _read_plugins,
+        **broker_services.HANDLERS,
         **dict.fromkeys(
             ("taskRunnerFactory", "persistenceTaskRunnerFactory", "brokerObjectName", "adminView", "startException"),
             ignored_element(_INTERNAL),
