@@ -50,8 +50,11 @@ PROPERTIES: Final[Mapping[str, Handler]] = {
 def destinations_of(reading: Reading, element: XmlElement) -> list[Destination]:
     """Return the destinations that an element stands for: several if its name has commas.
 
-    One that has no name, or lists none, stands for none, which is a finding.
+    An element that is no destination, or has no name, stands for none, which is a finding.
     """
+    if element.name not in KINDS:
+        reading.findings.refuse(element, "it is no destination")
+        return []
     read_attributes(reading, element, ATTRIBUTES)
     read_properties(reading, element, PROPERTIES)
     if "physicalName" not in element.attributes:

@@ -32,7 +32,9 @@ from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
 
 _OWN_CLASS: Final = "a plugin of its own class is not run"
-_NO_LOGINS: Final = "logins and rights of this kind are not read, and a broker without them would be open to everybody"
+_NO_LOGINS: Final = (
+    "logins and rights of this kind are not read, and a broker without them would be open to every client"
+)
 _ORDER: Final = "the order of plugins is that of the file"
 _TRACE: Final = "log_level and watching are for that"
 

@@ -138,11 +138,8 @@ def _read_targets(reading: Reading, element: XmlElement, *, targets: list[tuple[
         selector: str | None = None
         if each.name == "filteredDestination":
             found, selector = _filtered(reading, each)
-        elif each.name in KINDS:
-            found = destinations_of(reading, each)
         else:
-            reading.findings.refuse(each, "it is no destination")
-            continue
+            found = destinations_of(reading, each)
         for target in found:
             if target.is_pattern or target.is_temporary:
                 reading.findings.refuse(each, "a target is one queue or topic that stays")

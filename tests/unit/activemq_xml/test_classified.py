@@ -128,6 +128,18 @@ def test_a_property_is_read_or_found(bean: str, name: str) -> None:
     assert _outcome(bean, {}, inside) != _outcome(bean, {})
 
 
+@pytest.mark.parametrize(("bean", "name"), [*_attributes()])
+@pytest.mark.parametrize("value", ["", "-9", "maybe", "${unknown}", "#nothing", ",", "99999999999999999999"])
+def test_no_value_ends_the_reading(bean: str, name: str, value: str) -> None:
+    _outcome(bean, {name: value})
+
+
+@pytest.mark.parametrize("bean", [*BEANS])
+@pytest.mark.parametrize("other", ["queue", "policyEntry", "sslContext"])
+def test_a_bean_in_the_wrong_place_is_refused(bean: str, other: str) -> None:
+    assert refusals(interpreted(BEANS[bean].replace(PLACE, f"<{other}/>")))
+
+
 LONG = """
 <destinationPolicy><policyMap><policyEntries>
   <policyEntry queue="ORDERS.>,BILLS" memoryLimit="64mb" producerFlowControl="true" sendFailIfNoSpace="false"
