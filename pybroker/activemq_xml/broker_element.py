@@ -3,11 +3,9 @@
 Source: activemq-xml.md, section 3.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from pybroker.activemq_xml import (
@@ -15,11 +13,14 @@ from pybroker.activemq_xml import (
     connectors,
     destination_elements,
     destination_policy,
+    persistence,
     plugins,
+    spring_beans,
     system_usage,
     virtual_destinations,
 )
 from pybroker.activemq_xml.elements import CORE, XmlElement
+from pybroker.activemq_xml.persistence import DEFAULT_NAME, broker_name, data_directory
 from pybroker.activemq_xml.reading import (
     FALSE,
     TRUE,
@@ -33,16 +34,11 @@ from pybroker.activemq_xml.reading import (
     refused,
     setting,
     silent,
+    silent_element,
     warned,
 )
-from pybroker.activemq_xml.values import duration, flag, whole
+from pybroker.activemq_xml.values import duration, flag, is_member_name, whole
 
-DEFAULT_NAME: Final = "localhost"
-DATA_DIRECTORY: Final = "activemq-data"
-"""ActiveMQ's `dataDirectory` where the file has none."""
-
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._:-]")
-_MEMBER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _REPEATS: Final = "1000"
 _INTERNAL: Final = "how ActiveMQ runs inside"
 _NO_JMX: Final = "there is no JMX: management is REST, metrics and Jolokia"
@@ -99,6 +95,7 @@ def _delete_messages(reading: Reading, element: XmlElement, name: str) -> None:
 ATTRIBUTES: Final[Rules] = {
     # Read by `read`:
     **dict.fromkeys(("brokerName", "persistent", "dataDirectory", "schedulerSupport", "schedulerDirectory"), silent),
+    "persistenceAdapter": silent,
     "populateJMSXUserID": _populate_user_id,
     "useAuthenticatedPrincipalForJMSXUserID": ignored("it is always the user who has logged in"),
     "populateUserNameInMBeans": ignored("operators always see the user's name"),
@@ -135,7 +132,6 @@ ATTRIBUTES: Final[Rules] = {
         (
             *(
                 "destinationPolicy",
-                "persistenceAdapter",
                 "systemUsage",
                 "sslContext",
                 "jobSchedulerStore",
@@ -185,6 +181,7 @@ def _read_plugins(reading: Reading, element: XmlElement) -> None:
 def _handlers(demands: Demands) -> Mapping[str, Handler]:
     """Return the readers of the sections."""
     return {
+        **dict.fromkeys(("persistenceAdapter", "persistenceFactory"), silent_element),
         "systemUsage": system_usage.read,
         "transportConnectors": partial(connectors.read, are_all_required=demands.are_all_connectors_required),
         "managementContext": _read_management,
@@ -204,9 +201,8 @@ def _handlers(demands: Demands) -> Mapping[str, Handler]:
 def read(reading: Reading, demands: Demands) -> None:
     """Read the broker of a file into settings."""
     broker = reading.file.broker
-    reading.is_in_memory = _is_in_memory(broker)
-    if reading.is_in_memory:
-        reading.set("store", "memory:", broker, "persistent")
+    reading.is_in_memory = persistence.is_in_memory(reading)
+    persistence.read(reading)
     read_attributes(reading, broker, ATTRIBUTES)
     read_properties(reading, broker, _handlers(demands))
     if not any(each.name == "transportConnectors" and each.namespace == CORE for each in broker.children):
@@ -215,21 +211,17 @@ def read(reading: Reading, demands: Demands) -> None:
     _read_name(reading, broker)
     _read_scheduler(reading, broker)
     reading.set("topic_pending_limit", -1, broker)
-
-
-def _is_in_memory(broker: XmlElement) -> bool:
-    return broker.attributes.get("persistent", "true").strip() in FALSE
+    spring_beans.read(reading)
 
 
 def _read_name(reading: Reading, broker: XmlElement) -> None:
     """Read the broker's name, which is that of the member too unless another member would have the same."""
-    given = broker.attributes.get("brokerName", DEFAULT_NAME)
-    name = _NOT_IN_NAMES.sub("_", given)
+    name = broker_name(reading)
     if name == DEFAULT_NAME:
         return
     reading.set("broker_name", name, broker, "brokerName")
     is_of_member = reading.file.may_differ(broker, "brokerName") or not reading.is_in_directory
-    if is_of_member and _MEMBER_NAME.fullmatch(name):
+    if is_of_member and is_member_name(name) and "name" not in reading.settings:
         reading.set("name", name, broker, "brokerName")
 
 
@@ -243,11 +235,21 @@ def _read_scheduler(reading: Reading, broker: XmlElement) -> None:
         reading.set("scheduler", False, broker, "schedulerSupport")
         return
     reading.set("scheduler", True, broker, "schedulerSupport")
-    if not reading.is_in_directory:
-        return
-    store = reading.settings.get("store")
     given = broker.attributes.get("schedulerDirectory")
     directory = reading.file.directories.path(given) if given else data_directory(reading) / "scheduler"
+    attribute = "schedulerDirectory" if given else "schedulerSupport"
+    store = reading.settings.get("store")
+    if store is None or reading.is_in_memory:
+        return
+    if not reading.is_in_directory:
+        reading.findings.warn(
+            broker,
+            f"ActiveMQ keeps scheduled messages in {directory}, and pybroker in the database: those there are not read",
+            attribute,
+        )
+        return
+    if str(directory) == f"{store}/scheduler":
+        return
     if not given and reading.file.may_differ(broker, "brokerName"):
         reading.findings.warn(
             broker,
@@ -255,13 +257,5 @@ def _read_scheduler(reading: Reading, broker: XmlElement) -> None:
             f"{store}/scheduler: move those that are to be kept",
             "schedulerSupport",
         )
-    elif store is None or str(directory) != f"{store}/scheduler":
-        reading.set("scheduler_store", str(directory), broker, "schedulerDirectory" if given else "schedulerSupport")
-
-
-def data_directory(reading: Reading) -> Path:
-    """Return ActiveMQ's directory of the broker: `<dataDirectory>/<brokerName>`."""
-    attributes = reading.file.broker.attributes
-    return reading.file.directories.path(attributes.get("dataDirectory", DATA_DIRECTORY)) / _NOT_IN_NAMES.sub(
-        "_", attributes.get("brokerName", DEFAULT_NAME)
-    )
+    else:
+        reading.set("scheduler_store", str(directory), broker, attribute)

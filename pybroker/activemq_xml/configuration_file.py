@@ -13,6 +13,7 @@ from pybroker.activemq_xml import schema
 from pybroker.activemq_xml.directories import Directories, launcher_properties
 from pybroker.activemq_xml.elements import BEANS, CORE, MalformedXml, XmlElement, parse
 from pybroker.activemq_xml.findings import Findings, place
+from pybroker.activemq_xml.imports import ImportedFile, read_imports
 from pybroker.activemq_xml.placeholders import UnresolvedPlaceholder, filled_in
 from pybroker.activemq_xml.properties import Properties, ReadFile, is_configurer, read_files
 from pybroker.activemq_xml.spring import identities
@@ -34,6 +35,7 @@ class ConfigurationFile:
         others: what is beside the broker and has no such name, but for what configures placeholders.
         of_machine: values with something of the environment, as (element's line, element's column, attribute): they may
             differ between the members of a pair.
+        imports: the files that it imports, with placeholders filled in where they have a value.
         read_file: reads other files.
     """
 
@@ -43,7 +45,13 @@ class ConfigurationFile:
     beans: Mapping[str, XmlElement]
     others: tuple[XmlElement, ...]
     of_machine: frozenset[tuple[int, int, str]]
+    imports: tuple[ImportedFile, ...]
     read_file: ReadFile
+
+    def bean(self, name: str) -> XmlElement | None:
+        """Return the bean of a name, of this file or of one that it imports; None if they have none."""
+        everywhere = (self.beans, *(each.beans() for each in self.imports))
+        return next((beans[name] for beans in everywhere if name in beans), None)
 
     def may_differ(self, element: XmlElement, attribute: str) -> bool:
         """Return True if the members of a pair may have different values, since it came from the environment."""
@@ -79,8 +87,11 @@ def read(
     known = launcher_properties(path, properties)
     directories = Directories(Path(known["activemq.base"]), Path(known["activemq.conf"]))
     sources = Properties(known, environment)
-    read_files(root, sources, environment, directories, read_file, findings)
+    imports = read_imports(root, path, sources, directories, read_file)
+    read_files(_with_configurers(root, imports), sources, environment, directories, read_file, findings)
     of_machine = _fill_in(root, sources, findings)
+    for each in imports:
+        _fill_in_known(each.root, sources)
     for found in schema.check(broker):
         findings.add(found)
     _find_templates(broker, findings)
@@ -94,6 +105,7 @@ def read(
         beans={name: each for each in beside for name in identities(each)},
         others=tuple(each for each in beside if not any(identities(each))),
         of_machine=of_machine,
+        imports=imports,
         read_file=read_file,
     )
 
@@ -112,6 +124,27 @@ def _broker(path: Path, root: XmlElement) -> XmlElement:
         count = f"{len(brokers)} elements broker ({lines})" if brokers else f"no element broker of the namespace {CORE}"
         raise ConfigError(f"{path} has {count}: write one", setting="--activemq-xml")
     return brokers[0]
+
+
+def _with_configurers(root: XmlElement, imports: tuple[ImportedFile, ...]) -> XmlElement:
+    """Return an element that holds a file and those imports that configure placeholders, for all of them."""
+    roots = [each.root for each in imports if each.root is not None and any(map(is_configurer, each.root))]
+    return XmlElement(root.name, root.namespace, {}, root.line, root.column, [root, *roots])
+
+
+def _fill_in_known(root: XmlElement | None, properties: Properties) -> None:
+    """Fill in the placeholders of an imported file that have values: little of it is read, and that is looked at."""
+    for element in root or ():
+        for name, value in element.attributes.items():
+            element.attributes[name] = _filled_if_known(value, properties)
+        element.text = _filled_if_known(element.text, properties)
+
+
+def _filled_if_known(text: str, properties: Properties) -> str:
+    try:
+        return filled_in(text, properties) if "${" in text else text
+    except MalformedData:  # whoever reads the value refuses one that is not filled in
+        return text
 
 
 def _fill_in(root: XmlElement, properties: Properties, findings: Findings) -> frozenset[tuple[int, int, str]]:

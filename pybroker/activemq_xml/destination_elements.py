@@ -18,7 +18,7 @@ from pybroker.activemq_xml.reading import (
     refused_element,
     silent,
 )
-from pybroker.activemq_xml.references import beans_in
+from pybroker.activemq_xml.core_beans import beans_in
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
 from pybroker.broker.domain.errors import InvalidDestination
 

@@ -44,7 +44,7 @@ from pybroker.activemq_xml.reading import (
     silent,
     warned,
 )
-from pybroker.activemq_xml.references import beans_in, referred
+from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.values import duration, flag, size, whole
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.units import format_duration

@@ -6,11 +6,12 @@ Source: activemq-xml.md; sections are named in the modules that read them.
 from collections.abc import Mapping
 from pathlib import Path
 
-from pybroker.activemq_xml import broker_element, configuration_file
+from pybroker.activemq_xml import broker_element, configuration_file, store_directories
 from pybroker.activemq_xml.broker_element import Demands
 from pybroker.activemq_xml.findings import Findings
 from pybroker.activemq_xml.properties import ReadFile
 from pybroker.activemq_xml.reading import Reading
+from pybroker.activemq_xml.store_directories import FindOthers
 
 
 def interpret(
@@ -19,6 +20,7 @@ def interpret(
     environment: Mapping[str, str],
     demands: Demands,
     read_file: ReadFile = Path.read_bytes,
+    find_others: FindOthers | None = None,
 ) -> Reading:
     """Return what a file means.
 
@@ -28,6 +30,7 @@ def interpret(
         environment: the variables of the environment.
         demands: what the operator asks for besides.
         read_file: reads it, and those that it names; no other file is opened.
+        find_others: looks for another journal beside that of a new store; None: nothing is looked for.
 
     Raises:
         ConfigError: it cannot be read, or does not parse, or has not one broker.
@@ -36,4 +39,6 @@ def interpret(
     file = configuration_file.read(path, findings, properties, environment, read_file)
     reading = Reading(file, findings)
     broker_element.read(reading, demands)
+    if find_others is not None:
+        store_directories.check(reading, find_others)
     return reading

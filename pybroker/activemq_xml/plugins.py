@@ -26,7 +26,7 @@ from pybroker.activemq_xml.reading import (
     silent,
 )
 from pybroker.activemq_xml.redelivery_plugin import read as read_redelivery
-from pybroker.activemq_xml.references import beans_in
+from pybroker.activemq_xml.core_beans import beans_in
 from pybroker.activemq_xml.values import duration, flag
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination

@@ -20,7 +20,7 @@ from pybroker.activemq_xml.reading import (
     read_attributes,
     read_properties,
 )
-from pybroker.activemq_xml.references import beans_in, referred
+from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.values import duration, flag
 from pybroker.broker.domain.destination import Destination
 from pybroker.units import format_size

@@ -40,6 +40,8 @@ class Reading:
         is_in_memory: the store is memory, whatever the file says of one.
         are_full_sends_refused: a send is refused where there is no space, whatever the destination's policy.
         secrets: environment variables for settings that are not to be written down, such as the password of a database.
+        followed: the names of beans beside the broker that were read, since something refers to them.
+        console: the address of ActiveMQ's web console, `HOST:PORT`, as `management` has it; empty if it is not known.
     """
 
     file: ConfigurationFile
@@ -50,6 +52,8 @@ class Reading:
     is_in_memory: bool = False
     are_full_sends_refused: bool = False
     secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    followed: set[str] = field(default_factory=set[str])
+    console: str = ""
 
     @property
     def is_in_directory(self) -> bool:
@@ -180,6 +184,10 @@ def ignored_element(why: str) -> Handler:
         reading.findings.ignore(element, why)
 
     return read
+
+
+def silent_element(_reading: Reading, _element: XmlElement) -> None:
+    """Read an element that the reader of the bean takes care of."""
 
 
 def refused_element(why: str) -> Handler:

@@ -22,7 +22,7 @@ from pybroker.activemq_xml.reading import (
     refused_element,
     silent,
 )
-from pybroker.activemq_xml.references import beans_in, referred
+from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.values import duration, flag, whole
 from pybroker.broker.domain.destination import Destination, DestinationType
 

@@ -1,99 +1,54 @@
-"""Finds the beans that a property of a bean holds: those in it, and those beside the broker that it refers to.
+"""References to beans: `attribute="#id"`, and `<ref bean="id"/>` in a property element.
 
-```xml
-<plugins>
-  <statisticsBrokerPlugin/>                                                   a bean of ActiveMQ's own namespace
-  <bean class="org.apache.activemq.plugin.StatisticsBrokerPlugin"/>           the same, as a bean of Spring's
-  <ref bean="stamps"/>                                                        a bean beside the broker
-</plugins>
-<policyEntry queue="A" deadLetterStrategy="#letters"/>                        the same, as an attribute
-```
-
-ActiveMQ refers only to beans beside the broker: one within it that has an `id` is not found by others.
-
-Source: ActiveMQ 5.17.2, with each of these.
+Source: XBean, which takes a value that begins with `#` for the name of a bean, and one with `##` for a text.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
-from pybroker.activemq_xml import schema
-from pybroker.activemq_xml.elements import BEANS, CORE, XmlElement
-from pybroker.activemq_xml.reading import Handler, Reading, Rule
-from pybroker.activemq_xml.spring import simple_class
-
-_OF_ACTIVEMQ: Final = "org.apache.activemq."
-_OF_BEANS: Final = ("id", "name", "class")
+from pybroker.activemq_xml.elements import BEANS, XmlElement
+from pybroker.activemq_xml.reading import Reading
 
 
-def beans_in(reading: Reading, element: XmlElement, why: str) -> Iterator[XmlElement]:
-    """Return the beans of ActiveMQ's namespace that a property element holds or refers to; refuse all others.
-
-    Args:
-        reading: gets the findings.
-        element: the property element.
-        why: the reason to refuse a bean of another class.
-    """
-    for each in element.children:
-        if each.namespace == CORE:
-            yield each
-            continue
-        if each.namespace == BEANS and each.name == "ref":
-            found = _beside(reading, each, each.attributes.get("bean") or each.attributes.get("local", ""))
-        else:
-            found = _of_spring(each)
-            if found is None:
-                reading.findings.refuse(each, why, at=f"{element.name}/{each.name}")
-        if found is not None:
-            _check(reading, found)
-            yield found
+def name_in(value: str) -> str:
+    """Return the name of the bean that an attribute's value refers to; empty if it refers to none."""
+    given = value.strip()
+    return given[1:] if given.startswith("#") and len(given) > 1 and given[1] not in "#{" else ""
 
 
-def referred(handler: Handler) -> Rule:
-    """Return the rule of an attribute that names a bean by its identity, `#id`: the handler reads that bean.
-
-    Args:
-        handler: reads the property element of the attribute's name.
-    """
-
-    def read(reading: Reading, element: XmlElement, name: str) -> None:
-        value = element.attributes[name].strip()
-        if not value.startswith("#"):
-            raise ValueError("it must be #ID, the identity of a bean beside the broker")
-        found = _beside(reading, element, value.removeprefix("#"), name)
-        if found is not None:
-            _check(reading, found)
-            handler(reading, XmlElement(name, CORE, {}, element.line, element.column, children=[found]))
-
-    return read
+def name_of(element: XmlElement) -> str:
+    """Return the name of the bean that a `ref` refers to; empty if the element is none."""
+    if element.name != "ref" or element.namespace != BEANS:
+        return ""
+    return element.attributes.get("bean", element.attributes.get("local", ""))
 
 
-def _beside(reading: Reading, element: XmlElement, name: str, attribute: str = "") -> XmlElement | None:
-    """Return the bean of a name, of ActiveMQ's namespace."""
-    found = reading.file.beans.get(name)
-    if found is not None and found.namespace != CORE:
-        found = _of_spring(found)
-    if found is None:
-        reading.findings.refuse(element, "it refers to no bean of ActiveMQ's beside the broker", attribute)
+def bean(reading: Reading, name: str) -> XmlElement | None:
+    """Return the bean of a name, which is read from now on; None if the file and its imports have none."""
+    found = reading.file.bean(name)
+    if found is not None:
+        reading.followed.add(name)
     return found
 
 
-def _of_spring(element: XmlElement) -> XmlElement | None:
-    """Return a bean of Spring's as an element of ActiveMQ's, if it is of such a class and has only plain values."""
-    name = simple_class(element)
-    name = name[:1].lower() + name[1:]
-    if not element.attributes.get("class", "").startswith(_OF_ACTIVEMQ) or name not in schema.beans():
-        return None
-    if not set(element.attributes) <= set(_OF_BEANS):
-        return None
-    attributes: dict[str, str] = {}
+def referred(reading: Reading, element: XmlElement, attribute: str) -> XmlElement | None:
+    """Return the bean that an attribute refers to; None if it has no such value, or there is no such bean."""
+    name = name_in(element.attributes.get(attribute, ""))
+    return bean(reading, name) if name else None
+
+
+def held_beans(reading: Reading, element: XmlElement) -> Iterator[XmlElement]:
+    """Return the beans that a property element holds or refers to; a `ref` without its bean stays what it is."""
     for each in element.children:
-        if each.name != "property" or set(each.attributes) != {"name", "value"}:
-            return None
-        attributes[each.attributes["name"]] = each.attributes["value"]
-    return XmlElement(name, CORE, attributes, element.line, element.column, children=[])
+        name = name_of(each)
+        yield (bean(reading, name) if name else None) or each
 
 
-def _check(reading: Reading, element: XmlElement) -> None:
-    for found in schema.check(element):
-        reading.findings.add(found)
+def given_beans(reading: Reading, element: XmlElement, name: str) -> list[XmlElement]:
+    """Return the beans that an element has as a property: by an attribute that refers to one, or by elements."""
+    found = referred(reading, element, name)
+    return ([found] if found is not None else []) + [
+        held
+        for each in element.children
+        if each.name == name and each.namespace == element.namespace
+        for held in held_beans(reading, each)
+    ]

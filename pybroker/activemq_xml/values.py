@@ -9,12 +9,18 @@ from typing import Final
 from pybroker.units import format_duration, format_size, parse_size
 
 _SIZE: Final = re.compile(r"\d{1,18} ?(b|k|kb|m|mb|g|gb)?", re.ASCII | re.IGNORECASE)
+_MEMBER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 
 def flag(value: str) -> bool:
     """Return the value of a boolean, which `schema` has checked."""
     return value.strip() in ("true", "1")
+
+
+def is_member_name(value: str) -> bool:
+    """Return True for a text that can be the name of a member."""
+    return _MEMBER_NAME.fullmatch(value) is not None
 
 
 def whole(value: str) -> int:

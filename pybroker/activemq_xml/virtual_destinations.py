@@ -26,7 +26,7 @@ from pybroker.activemq_xml.reading import (
     silent,
     warned,
 )
-from pybroker.activemq_xml.references import beans_in, referred
+from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.values import flag
 from pybroker.broker.domain.destination import Destination, DestinationType, matches
 
