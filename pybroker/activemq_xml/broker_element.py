@@ -13,6 +13,7 @@ from pybroker.activemq_xml import (
     connectors,
     destination_elements,
     destination_policy,
+    networks,
     persistence,
     plugins,
     spring_beans,
@@ -52,10 +53,12 @@ class Demands:
     Attributes:
         are_all_connectors_required: a connector that pybroker does not serve is refused, and not a warning.
         is_network_left_out: connectors to other brokers are warnings, and not refused.
+        members: the addresses, `HOST:PORT`, at which the members of this pair serve OpenWire, as far as they are known.
     """
 
     are_all_connectors_required: bool = False
     is_network_left_out: bool = False
+    members: frozenset[str] = frozenset()
 
 
 def _populate_user_id(reading: Reading, element: XmlElement, name: str) -> None:
@@ -182,6 +185,11 @@ def _handlers(demands: Demands) -> Mapping[str, Handler]:
     """Return the readers of the sections."""
     return {
         **dict.fromkeys(("persistenceAdapter", "persistenceFactory"), silent_element),
+        "networkConnectors": partial(networks.read, is_left_out=demands.is_network_left_out, members=demands.members),
+        **dict.fromkeys(
+            ("networkConnectorURIs", "jmsBridgeConnectors", "proxyConnectors"),
+            partial(networks.read_uris, is_left_out=demands.is_network_left_out),
+        ),
         "systemUsage": system_usage.read,
         "transportConnectors": partial(connectors.read, are_all_required=demands.are_all_connectors_required),
         "managementContext": _read_management,
