@@ -218,6 +218,7 @@ def read(reading: Reading, demands: Demands) -> None:
     destination_policy.complete(reading)
     _read_name(reading, broker)
     _read_scheduler(reading, broker)
+    persistence.fit_limit(reading)
     reading.set("topic_pending_limit", -1, broker)
     spring_beans.read(reading)
 

@@ -163,7 +163,7 @@ def _read_only(reading: Reading, target: _Target, at: str, value: str) -> None:
     reading.findings.ignore(target.bean, "messages are written", at=at)
 
 
-OPTIONS: Final[Mapping[str, _Part]] = {
+OPTIONS: Final[dict[str, _Part]] = {
     "user": _into("user"),
     "password": _into("password"),
     "ssl": _ssl,
@@ -240,10 +240,11 @@ PROPERTIES: Final[Mapping[str, _Part]] = {
 }
 """The properties of all beans, by their names in lower case."""
 
-_OF_DRIVER: Final[Mapping[str, _Part]] = {
+_OF_DRIVER: Final[dict[str, _Part]] = {
     **dict.fromkeys(("servername", "servernames"), _into("servers")),
     **dict.fromkeys(("portnumber", "portnumbers"), _into("ports")),
     "databasename": _into("database"),
+    "url": _into("url"),
 }
 """The properties of the driver's own beans, which have its options as properties too."""
 
@@ -285,7 +286,8 @@ def _read_property(reading: Reading, target: _Target, name: str) -> None:
     texts = property_texts(target.bean, name)
     if lower in ("connectionproperties", "datasourceproperties"):
         for option, value in _pairs(target.bean, name, texts):
-            _read_part(reading, target, f"{at} {option}", OPTIONS.get(option.lower()), value)
+            known = _OF_DRIVER | OPTIONS if lower == "datasourceproperties" else OPTIONS
+            _read_part(reading, target, f"{at} {option}", known.get(option.lower()), value)
         return
     part = PROPERTIES.get(lower)
     if part is None and _name(target.bean).startswith("PG"):
@@ -342,7 +344,7 @@ def _source(reading: Reading, target: _Target) -> DataSource | None:
 
 def _put_together(target: _Target) -> str:
     """Return the URL of a driver's bean that has servers and a database by themselves."""
-    if not _name(target.bean).startswith("PG"):
+    if not _name(target.bean).startswith("PG") and not target.database:
         return ""
     servers = [each.strip() for each in (target.servers or "localhost").split(",")]
     ports = [each.strip() for each in target.ports.split(",")]

@@ -54,6 +54,9 @@ _NO_LOCK: Final = "without a lock two masters could write one store: remove the 
 _WAY_OUT: Final = (
     "ActiveMQ 5.17 has no such store: export its messages with the broker that wrote them, and send them to a kahaDB"
 )
+_FILE_MAX: Final = "32mb"  # the default of journal_file_max
+_BATCH_MAX: Final = "4mb"  # the default of journal_batch_max
+_FILE_BYTES_MIN: Final = 1 << 20
 _CLEANUP_MS_MIN: Final = 100
 _CLEANUP_MS_MAX: Final = 86_400_000
 _SYNC_MS_MIN: Final = 10
@@ -140,6 +143,16 @@ def _one_of(values: Mapping[str, bool]) -> Rule:
     return read
 
 
+def _purge_strategy(reading: Reading, element: XmlElement, name: str) -> None:
+    strategy = element.attributes[name].strip().lower()
+    if strategy not in ("never", "commit", "rollback"):
+        raise ValueError("it must be never, commit or rollback")
+    if strategy == "never":
+        reading.findings.ignore(element, "this is what pybroker does", name)
+    else:
+        reading.findings.warn(element, "prepared transactions wait for their manager, or for an operator", name)
+
+
 def _archive_directory(reading: Reading, element: XmlElement, name: str) -> None:
     if not flag(element.attributes.get("archiveDataLogs", "false")):
         reading.findings.ignore(element, "nothing is archived", name)
@@ -156,7 +169,7 @@ KAHADB: Final[Rules] = {
     "locker": silent,
     "lockKeepAlivePeriod": silent,
     "useLock": refused(_NO_LOCK, unless=TRUE),
-    "journalMaxFileLength": _limited_size("journal_file_max", 1 << 20, 1 << 30),
+    "journalMaxFileLength": _limited_size("journal_file_max", _FILE_BYTES_MIN, 1 << 30),
     "journalMaxWriteBatchSize": _limited_size("journal_batch_max", 64 << 10, 64 << 20),
     "enableJournalDiskSyncs": _syncs,
     "journalDiskSyncStrategy": _sync_strategy,
@@ -169,9 +182,7 @@ KAHADB: Final[Rules] = {
     "directoryArchive": _archive_directory,
     "cleanupInterval": _cleanup,
     "ignoreMissingJournalfiles": refused("it hides that messages are lost: see `pybroker repair`", unless=FALSE),
-    "purgeRecoveredXATransactionStrategy": warned(
-        "prepared transactions wait for their manager, or for an operator", unless=("NEVER", "never")
-    ),
+    "purgeRecoveredXATransactionStrategy": _purge_strategy,
     "transactionIdTransformer": warned("a bean of its own class is not run"),
     **dict.fromkeys(
         (
@@ -298,6 +309,8 @@ def _read_adapter(reading: Reading, element: XmlElement) -> None:
 
 
 def _read_kahadb(reading: Reading, element: XmlElement) -> None:
+    if not element.attributes.get("directory", _DEFAULT_DIRECTORY).strip():
+        reading.findings.refuse(element, "it is empty, with which ActiveMQ does not start", "directory")
     _set_directory(reading, _directory_of(reading, element), element, "directory")
     read_attributes(reading, element, KAHADB)
     read_properties(reading, element, KAHADB_PROPERTIES)
@@ -321,10 +334,29 @@ def _set_directory(reading: Reading, journal: Path, element: XmlElement, attribu
 
 def _fit_batch(reading: Reading, element: XmlElement) -> None:
     """Have no batch longer than a file."""
-    file_max = parse_size(reading.settings.get("journal_file_max", "32mb"))
-    if parse_size(reading.settings.get("journal_batch_max", "4mb")) > file_max:
+    file_max = parse_size(reading.settings.get("journal_file_max", _FILE_MAX))
+    if parse_size(reading.settings.get("journal_batch_max", _BATCH_MAX)) > file_max:
         reading.set("journal_batch_max", format_size(file_max), element, "journalMaxFileLength")
         reading.findings.warn(element, "journal_batch_max is as large as a file", "journalMaxFileLength")
+
+
+def fit_limit(reading: Reading) -> None:
+    """Have a limit of the store that is small hold two journal files, since whole files are removed."""
+    limit = parse_size(reading.settings.get("store_limit", "0"))
+    file_max = parse_size(reading.settings.get("journal_file_max", _FILE_MAX))
+    if not limit or limit >= 2 * file_max:
+        return
+    element, at = reading.file.broker, reading.origins["store_limit"].at
+    if limit < 2 * _FILE_BYTES_MIN:
+        why = f"store_limit is {format_size(2 * _FILE_BYTES_MIN)} or more, since journal files are removed as a whole"
+        reading.findings.refuse(element, why, at=at)
+        del reading.settings["store_limit"]
+        return
+    for name, default in (("journal_file_max", _FILE_MAX), ("journal_batch_max", _BATCH_MAX)):
+        if parse_size(reading.settings.get(name, default)) > limit // 2:
+            reading.set(name, format_size(limit // 2), element, at=at)
+    why = f"the store has room for two journal files: journal_file_max is {format_size(limit // 2)}"
+    reading.findings.warn(element, why, at=at)
 
 
 def _read_lock(reading: Reading, element: XmlElement) -> None:

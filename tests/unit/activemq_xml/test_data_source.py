@@ -183,6 +183,15 @@ def test_properties_of_a_data_source_in_a_list_are_read() -> None:
     assert read(ADAPTER, beside=source).settings["store"] == "postgresql://h/d?sslmode=require"
 
 
+def test_properties_of_the_drivers_data_source_are_read() -> None:
+    given = "serverName=h\nportNumber=5433\ndatabaseName=d\nuser=u\npassword=p"
+    kind = '<property name="dataSourceClassName" value="org.postgresql.ds.PGSimpleDataSource"/>'
+    lines = f'<property name="dataSourceProperties"><value>{given}</value></property>'
+    reading = read(ADAPTER, beside=f'<bean id="pg" class="com.zaxxer.hikari.HikariDataSource">{kind}{lines}</bean>')
+    assert reading.settings["store"] == "postgresql://u@h:5433/d"
+    assert reading.secrets == {"PGPASSWORD": "p"}
+
+
 @pytest.mark.parametrize(
     "url", ["jdbc:mysql://h/d", "jdbc:oracle:thin:@h:1521:d", "jdbc:sqlserver://h", "jdbc:derby:d"]
 )

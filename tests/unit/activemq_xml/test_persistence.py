@@ -124,7 +124,9 @@ def test_attribute_becomes_a_setting(attribute: str, expected: dict[str, object]
         ("journalMaxFileLength='2gb'", WARNING),
         ("journalMaxFileLength='1.5 gb'", REFUSED),
         ("purgeRecoveredXATransactionStrategy='COMMIT'", WARNING),
-        ("purgeRecoveredXATransactionStrategy='NEVER'", IGNORED),
+        ("purgeRecoveredXATransactionStrategy='Never'", IGNORED),
+        ("purgeRecoveredXATransactionStrategy='x'", REFUSED),
+        ("directory='  '", REFUSED),
         ("indexDirectory='/var/index'", IGNORED),
         ("checkpointInterval='1000'", IGNORED),
         ("lockKeepAlivePeriod='5000'", IGNORED),
@@ -133,7 +135,8 @@ def test_attribute_becomes_a_setting(attribute: str, expected: dict[str, object]
     ],
 )
 def test_attribute_is_a_finding(attribute: str, kind: FindingKind) -> None:
-    reading = read(adapter(f'<kahaDB directory="/mnt/amq/kahadb" {attribute}/>'))
+    directory = "" if attribute.startswith("directory=") else 'directory="/mnt/amq/kahadb"'
+    reading = read(adapter(f"<kahaDB {directory} {attribute}/>"))
     assert f"kahaDB@{attribute.partition('=')[0]}" in places(reading, kind)
 
 
@@ -210,6 +213,27 @@ def test_adapter_that_is_nowhere_is_refused() -> None:
 def test_second_adapter_is_refused() -> None:
     reading = read(adapter('<kahaDB directory="/a/kahadb"/><memoryPersistenceAdapter/>'))
     assert "memoryPersistenceAdapter" in places(reading, REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("100 gb", ("100gb", "64mb", None)),
+        ("128 mb", ("128mb", "64mb", None)),
+        ("100 mb", ("100mb", "50mb", None)),
+        ("4 mb", ("4mb", "2mb", "2mb")),
+        ("1 mb", (None, "64mb", None)),
+        ("0", ("0", "64mb", None)),
+    ],
+)
+def test_limit_of_the_store_holds_two_files(limit: str, expected: tuple[str | None, ...]) -> None:
+    usage = f'<storeUsage><storeUsage limit="{limit}"/></storeUsage>'
+    body = adapter('<kahaDB directory="/mnt/kahadb" journalMaxFileLength="64mb"/>')
+    reading = read(f"{body}<systemUsage><systemUsage>{usage}</systemUsage></systemUsage>")
+    names = ("store_limit", "journal_file_max", "journal_batch_max")
+    assert tuple(reading.settings.get(name) for name in names) == expected
+    assert ("storeUsage@limit" in places(reading, REFUSED)) == (limit == "1 mb")
+    assert Config(**reading.settings).store == "/mnt"
 
 
 def directories_beside(path: Path) -> list[Path]:
