@@ -143,7 +143,7 @@ def _fill_in_known(root: XmlElement | None, properties: Properties) -> None:
 def _filled_if_known(text: str, properties: Properties) -> str:
     try:
         return filled_in(text, properties) if "${" in text else text
-    except MalformedData:  # whoever reads the value refuses one that is not filled in
+    except MalformedData:  # the reader of the value refuses one that is not filled in
         return text
 
 

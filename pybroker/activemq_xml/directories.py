@@ -24,7 +24,7 @@ class Directories:
             return self.conf / rest.lstrip("/")
         if scheme == "file":
             name = f"/{rest.lstrip('/')}" if rest.startswith("//") else rest
-        return self.base / name.strip().rstrip("/")
+        return self.base / name.strip()
 
 
 def launcher_properties(file: Path, given: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 Source: Spring's `import resource="…"`: a name relative to the importing file, or a URL.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def read_imports(
     """
     found: list[ImportedFile] = []
     waiting = [(each, each, path) for each in _imports(root)]
-    seen = {path}
+    seen = {os.path.normpath(path)}
     while waiting and len(found) < FILES_MAX:
         element, within, importing = waiting.pop(0)
         given = within.attributes.get("resource", "").strip()
@@ -66,9 +67,9 @@ def read_imports(
             found.append(ImportedFile(element=element, name=given.rpartition("/")[2], failure=str(error)))
             continue
         other = _path(resource, importing, directories)
-        if other in seen:
+        if os.path.normpath(other) in seen:
             continue
-        seen.add(other)
+        seen.add(os.path.normpath(other))
         read = _read(element, other, read_file)
         found.append(read)
         waiting += [(element, each, other) for each in _imports(read.root)]

@@ -4,7 +4,6 @@ Source: activemq-xml.md, section 6; ActiveMQ's `KahaDBPersistenceAdapter`, and `
 that has none.
 """
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -161,7 +160,7 @@ def _archive_directory(reading: Reading, element: XmlElement, name: str) -> None
 
 
 def _path(reading: Reading, name: str) -> Path:
-    return Path(os.path.normpath(reading.file.directories.path(name)))
+    return reading.file.directories.path(name)
 
 
 KAHADB: Final[Rules] = {
@@ -324,7 +323,6 @@ def _directory_of(reading: Reading, element: XmlElement) -> Path:
 
 def _set_directory(reading: Reading, journal: Path, element: XmlElement, attribute: str = "") -> None:
     """Set the directories of a store whose journal is in a directory; the default's name is left out."""
-    journal = Path(os.path.normpath(journal))
     is_named = journal.name not in _NO_NAMES
     reading.set("store", str(journal.parent if is_named else journal), element, attribute)
     name = journal.name if is_named else _ITSELF

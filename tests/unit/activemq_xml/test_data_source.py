@@ -3,9 +3,11 @@
 import pytest
 
 from pybroker.activemq_xml import jdbc_url
+from pybroker.activemq_xml.database import with_password
 from pybroker.activemq_xml.elements import BEANS, CORE
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Reading
+from pybroker.locks.postgres.session import DatabaseTarget
 from tests.unit.activemq_xml.written import imported, places, read, read_files, reasons, text_of
 
 REFUSED, WARNING, IGNORED = FindingKind.REFUSED, FindingKind.WARNING, FindingKind.IGNORED
@@ -114,6 +116,18 @@ def test_option_that_means_nothing_here_is_refused(option: str) -> None:
 def test_option_is_a_finding(option: str, kind: FindingKind) -> None:
     reading = read_bean(url=f"jdbc:postgresql://h:5/d?{option}")
     assert f"jdbc url {option.partition('=')[0]}" in places(reading, kind)
+
+
+def test_url_is_one_that_libpq_reads() -> None:
+    options = {"options": "-c search_path=a\\ b", "sslrootcert": "/a b.pem"}
+    url = jdbc_url.parse("jdbc:postgresql://a,b:6,[::1]:7/d%2Fx")
+    text = jdbc_url.libpq_url(url.hosts, url.database, "u@x/y", options)
+    assert (
+        DatabaseTarget(text).parameters
+        == {"user": "u@x/y", "dbname": "d/x", "host": "a,b,::1", "port": ",6,7"} | options
+    )
+    secret = with_password({"store": text}, "p:@/w %")["store"]
+    assert DatabaseTarget(secret).parameters == {"password": "p:@/w %"} | DatabaseTarget(text).parameters
 
 
 def test_password_is_a_secret_and_in_no_setting() -> None:
@@ -234,6 +248,7 @@ def test_data_source_in_a_file_of_a_file_is_read() -> None:
     }
     reading = read_files(files)
     assert reading.settings["store"] == "postgresql://h/d"
+    assert places(reading, IGNORED) >= {"import one.xml", "import two.xml", "import three.xml"}
 
 
 def test_data_source_in_a_file_that_is_not_there_is_refused() -> None:
