@@ -38,6 +38,8 @@ from pybroker.activemq_xml.reading import (
     silent_element,
     warned,
 )
+from pybroker.activemq_xml.references import given_beans
+from pybroker.activemq_xml.spring import property_texts, simple_class
 from pybroker.activemq_xml.values import duration, flag, is_member_name, whole
 
 _REPEATS: Final = "1000"
@@ -98,7 +100,7 @@ def _delete_messages(reading: Reading, element: XmlElement, name: str) -> None:
 ATTRIBUTES: Final[Rules] = {
     # Read by `read`:
     **dict.fromkeys(("brokerName", "persistent", "dataDirectory", "schedulerSupport", "schedulerDirectory"), silent),
-    "persistenceAdapter": silent,
+    **dict.fromkeys(("jobSchedulerStore", "persistenceAdapter"), silent),
     "populateJMSXUserID": _populate_user_id,
     "useAuthenticatedPrincipalForJMSXUserID": ignored("it is always the user who has logged in"),
     "populateUserNameInMBeans": ignored("operators always see the user's name"),
@@ -137,7 +139,6 @@ ATTRIBUTES: Final[Rules] = {
                 "destinationPolicy",
                 "systemUsage",
                 "sslContext",
-                "jobSchedulerStore",
                 "brokerContext",
             ),
             *("consumerSystemUsage", "producerSystemUsage", "ioExceptionHandler", "tempDataStore"),
@@ -184,7 +185,7 @@ def _read_plugins(reading: Reading, element: XmlElement) -> None:
 def _handlers(demands: Demands) -> Mapping[str, Handler]:
     """Return the readers of the sections."""
     return {
-        **dict.fromkeys(("persistenceAdapter", "persistenceFactory"), silent_element),
+        **dict.fromkeys(("jobSchedulerStore", "persistenceAdapter", "persistenceFactory"), silent_element),
         "networkConnectors": partial(networks.read, is_left_out=demands.is_network_left_out, members=demands.members),
         **dict.fromkeys(
             ("networkConnectorURIs", "jmsBridgeConnectors", "proxyConnectors"),
@@ -234,6 +235,16 @@ def _read_name(reading: Reading, broker: XmlElement) -> None:
         reading.set("name", name, broker, "brokerName")
 
 
+def _scheduler_directory(reading: Reading) -> str:
+    """Return the directory that a file gives scheduled messages, by an attribute or by a store; empty if by none."""
+    for each in given_beans(reading, reading.file.broker, "jobSchedulerStore"):
+        directory = "".join(property_texts(each, "directory"))
+        if simple_class(each) == "JobSchedulerStoreImpl" and directory:
+            return directory
+        reading.findings.refuse(each, "scheduled messages are read from a JobSchedulerStoreImpl with a directory alone")
+    return reading.file.broker.attributes.get("schedulerDirectory", "")
+
+
 def _read_scheduler(reading: Reading, broker: XmlElement) -> None:
     """Read where scheduled messages are.
 
@@ -244,9 +255,9 @@ def _read_scheduler(reading: Reading, broker: XmlElement) -> None:
         reading.set("scheduler", False, broker, "schedulerSupport")
         return
     reading.set("scheduler", True, broker, "schedulerSupport")
-    given = broker.attributes.get("schedulerDirectory")
+    given = _scheduler_directory(reading)
     directory = reading.file.directories.path(given) if given else data_directory(reading) / "scheduler"
-    attribute = "schedulerDirectory" if given else "schedulerSupport"
+    attribute = "schedulerDirectory" if "schedulerDirectory" in broker.attributes else "schedulerSupport"
     store = reading.settings.get("store")
     if store is None or reading.is_in_memory:
         return

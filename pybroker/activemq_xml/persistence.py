@@ -286,6 +286,8 @@ def read(reading: Reading) -> None:
         reading.findings.refuse(each, "a broker has one store")
     if adapters:
         _read_adapter(reading, adapters[0])
+    elif any(_is(each, "persistenceAdapter") for each in broker.children):
+        reading.findings.refuse(broker, "it is empty, with which ActiveMQ does not start", at="persistenceAdapter")
     elif is_unknown:
         reading.findings.refuse(broker, "it is not the name of a bean that can be read", "persistenceAdapter")
     elif not factories and "persistenceFactory" not in broker.attributes:

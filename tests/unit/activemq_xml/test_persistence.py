@@ -54,9 +54,8 @@ def test_kahadb_without_directory_is_in_the_base() -> None:
         ('dataDirectory="${activemq.data}"', "/opt/amq/data/localhost"),
     ],
 )
-@pytest.mark.parametrize("body", ["", "<persistenceAdapter/>"])
-def test_broker_without_adapter_has_its_default(attributes: str, store: str, body: str) -> None:
-    reading = read(body, attributes=attributes)
+def test_broker_without_adapter_has_its_default(attributes: str, store: str) -> None:
+    reading = read("", attributes=attributes)
     assert (reading.settings["store"], reading.settings["journal_directory"]) == (store, "KahaDB")
     assert not places(reading, REFUSED)
 
@@ -66,6 +65,23 @@ def test_scheduler_beside_the_default_store_is_left_out() -> None:
     reading = read("", attributes=attributes, HOSTNAME="amq-1")
     assert "scheduler_store" not in reading.settings
     assert "broker@schedulerSupport" not in places(reading, WARNING)
+
+
+def test_empty_adapter_is_refused() -> None:
+    reading = read("<persistenceAdapter/>")
+    assert places(reading, REFUSED) == {"persistenceAdapter"}
+    assert "store" not in reading.settings
+
+
+def test_scheduler_of_a_store_of_its_own_is_set() -> None:
+    kind = "org.apache.activemq.store.kahadb.scheduler.JobSchedulerStoreImpl"
+    bean = f'<bean xmlns="{BEANS}" class="{kind}"><property name="directory" value="/mnt/jobs"/></bean>'
+    body = adapter('<kahaDB directory="/mnt/amq/kahadb"/>') + "<jobSchedulerStore>{}</jobSchedulerStore>"
+    reading = read(body.format(bean), attributes='schedulerSupport="true"')
+    assert reading.settings["scheduler_store"] == "/mnt/jobs"
+    assert not places(reading, REFUSED)
+    other = read(body.format(bean.replace("JobSchedulerStoreImpl", "Own")), attributes='schedulerSupport="true"')
+    assert "bean" in places(other, REFUSED)
 
 
 def test_scheduler_elsewhere_is_set() -> None:
