@@ -1,4 +1,4 @@
-"""Reads the sections of the broker for what runs beside the handling of messages: bridges, proxies, handlers of errors.
+"""Reads the sections of the broker for what runs beside the handling of messages: services, handlers of errors.
 
 Source: activemq-xml.md, section 8; ActiveMQ 5.17's `BrokerService`.
 """
@@ -19,7 +19,6 @@ from pybroker.activemq_xml.reading import (
     refused_element,
     warned,
 )
-from pybroker.activemq_xml.values import flag
 
 _OWN_RULE: Final = "a store that fails ends the master, and another member takes over"
 
@@ -45,26 +44,14 @@ def _read_io_exception_handler(reading: Reading, element: XmlElement) -> None:
             reading.findings.warn(each, _OWN_RULE, at=f"{element.name}/{each.name}")
 
 
-def _read_job_scheduler_store(reading: Reading, element: XmlElement) -> None:
-    if flag(reading.file.broker.attributes.get("schedulerSupport", "false")):
-        reading.findings.refuse(element, "write its directory as the broker's schedulerDirectory")
-    else:
-        reading.findings.ignore(element, "the broker has no schedulerSupport")
-
-
 HANDLERS: Final[Mapping[str, Handler]] = {
     "ioExceptionHandler": _read_io_exception_handler,
-    "jobSchedulerStore": _read_job_scheduler_store,
     "messageAuthorizationPolicy": refused_element(
         "a policy of its own class is not run: messages would not be protected"
     ),
-    "jmsBridgeConnectors": refused_element("bridges to other brokers are not run: messages would stay here"),
-    "proxyConnectors": refused_element("proxies are not run: their clients could not connect"),
     "services": refused_element("services within the broker are not run"),
     "regionBroker": refused_element("a broker of its own class is not run"),
-    "persistenceFactory": refused_element("a store of its own class is not opened"),
     "transportConnectorURIs": refused_element("write transportConnectors"),
-    "networkConnectorURIs": refused_element("messages would not flow to the other brokers"),
     "tempDataStore": ignored_element("spool_directory is the place of what is not in a store"),
 }
 """The readers of these sections by name."""

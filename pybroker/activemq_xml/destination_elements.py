@@ -6,6 +6,7 @@ Source: activemq-xml.md, section 5; ActiveMQ 5.17.2, with a file for each of the
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from pybroker.activemq_xml.core_beans import beans_in
 from pybroker.activemq_xml.elements import XmlElement
 from pybroker.activemq_xml.reading import (
     Handler,
@@ -18,7 +19,6 @@ from pybroker.activemq_xml.reading import (
     refused_element,
     silent,
 )
-from pybroker.activemq_xml.core_beans import beans_in
 from pybroker.broker.domain.destination import Destination, DestinationType, is_advisory, parts
 from pybroker.broker.domain.errors import InvalidDestination
 

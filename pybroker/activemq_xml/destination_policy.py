@@ -19,6 +19,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
+from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.destination_elements import KINDS, destinations_of, names
 from pybroker.activemq_xml.elements import XmlElement
 from pybroker.activemq_xml.entries import Fields, between, into, snake_case
@@ -44,7 +45,6 @@ from pybroker.activemq_xml.reading import (
     silent,
     warned,
 )
-from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.values import duration, flag, size, whole
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.units import format_duration

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pybroker.activemq_xml import destination_elements
+from pybroker.activemq_xml.core_beans import beans_in
 from pybroker.activemq_xml.elements import XmlElement
 from pybroker.activemq_xml.entries import Fields, into
 from pybroker.activemq_xml.reading import (
@@ -26,7 +27,6 @@ from pybroker.activemq_xml.reading import (
     silent,
 )
 from pybroker.activemq_xml.redelivery_plugin import read as read_redelivery
-from pybroker.activemq_xml.core_beans import beans_in
 from pybroker.activemq_xml.values import duration, flag
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination

@@ -8,6 +8,7 @@ Source: activemq-xml.md, section 5; ActiveMQ 5.17's `PolicyEntry` and the beans 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.destination_elements import destinations_of
 from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.entries import Fields, between, into
@@ -20,7 +21,6 @@ from pybroker.activemq_xml.reading import (
     read_attributes,
     read_properties,
 )
-from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.values import duration, flag
 from pybroker.broker.domain.destination import Destination
 from pybroker.units import format_size

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.destination_elements import KINDS, destinations_of, names
 from pybroker.activemq_xml.elements import XmlElement
 from pybroker.activemq_xml.entries import Fields, between, into
@@ -22,7 +23,6 @@ from pybroker.activemq_xml.reading import (
     refused_element,
     silent,
 )
-from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.values import duration, flag, whole
 from pybroker.broker.domain.destination import Destination, DestinationType
 

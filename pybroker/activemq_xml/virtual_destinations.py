@@ -9,6 +9,7 @@ Source: activemq-xml.md, section 5; ActiveMQ 5.17.2, with a file for each of the
 from functools import partial
 from typing import Any, Final
 
+from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.destination_elements import KINDS, destinations_of, names
 from pybroker.activemq_xml.elements import XmlElement
 from pybroker.activemq_xml.entries import Fields, into
@@ -26,7 +27,6 @@ from pybroker.activemq_xml.reading import (
     silent,
     warned,
 )
-from pybroker.activemq_xml.core_beans import beans_in, referred
 from pybroker.activemq_xml.values import flag
 from pybroker.broker.domain.destination import Destination, DestinationType, matches
 
