@@ -4,6 +4,7 @@ import pytest
 
 from pybroker.activemq_xml import database, schema
 from pybroker.activemq_xml.database import with_password
+from pybroker.activemq_xml.elements import BEANS
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Handler, Reading, Rules
 from pybroker.broker.app.config import Config
@@ -166,6 +167,31 @@ def test_journal_without_a_database_for_its_lock_is_refused(attributes: str) -> 
     reading = read(f"<persistenceAdapter>{element}</persistenceAdapter>")
     assert any(at.startswith("lease-database-locker") for at in places(reading, REFUSED))
     assert "lock" not in reading.settings
+
+
+def test_journal_with_a_locker_of_its_own_class_is_refused() -> None:
+    own = f'<kahaDB directory="/mnt/kahadb"><locker><bean xmlns="{BEANS}" class="own.Locker"/></locker></kahaDB>'
+    reading = read(f"<persistenceAdapter>{own}</persistenceAdapter>")
+    assert "bean" in places(reading, REFUSED)
+    assert "lock" not in reading.settings
+
+
+@pytest.mark.parametrize("element", ["postgresql-jdbc-adapter", "db2JDBCAdapter"])
+def test_adapter_beside_the_broker_is_followed(element: str) -> None:
+    given = (
+        f'<a:{element} xmlns:a="http://activemq.apache.org/schema/core" id="a" useExternalMessageReferences="true"/>'
+    )
+    reading = read_adapter('adapter="#a"', others=given)
+    expected = f"{element}@useExternalMessageReferences" if element.startswith("postgresql") else element
+    assert places(reading, REFUSED) == {expected}
+
+
+def test_statements_of_an_adapter_or_a_locker_are_refused() -> None:
+    own = '<statements><statements tablePrefix="x_"/></statements>'
+    adapter = f"<adapter><postgresql-jdbc-adapter>{own}</postgresql-jdbc-adapter></adapter>"
+    lease = f"<locker><lease-database-locker>{own}</lease-database-locker></locker>"
+    for body in (adapter, lease):
+        assert places(read_adapter("", body), REFUSED) == {"statements@tablePrefix"}
 
 
 VALUES = ("true", "false", "0", "-1", "1000", "99999999999", "x y", "#none", "#pg", "")
