@@ -25,10 +25,6 @@ OTHER_DATABASE: Final = (
 _POOL: Final = "pybroker sizes its own pool"
 _TIMES: Final = "time-outs are fixed"
 _DRIVER: Final = "how Java's driver works inside"
-_SSL: Final = (
-    "Java's driver verifies the server's certificate, and sslmode=require does so only if there is a file of "
-    "authorities, ~/.postgresql/root.crt: write sslmode=verify-full"
-)
 _UNFILLED: Final = "a placeholder in it has no value"
 
 
@@ -104,8 +100,8 @@ def _option(name: str) -> _Part:
 def _ssl(reading: Reading, target: _Target, at: str, value: str) -> None:
     if value.lower() not in ("", "true"):
         reading.findings.ignore(target.bean, "TLS is used if the server has it", at=at)
-    elif target.options.setdefault("sslmode", "require") == "require":
-        reading.findings.warn(target.bean, _SSL, at=at)
+    else:
+        target.options.setdefault("sslmode", "verify-full")  # as the driver takes it, since 42.2.5
 
 
 def _ssl_mode(_reading: Reading, target: _Target, _at: str, value: str) -> None:
@@ -123,6 +119,7 @@ def _ssl_key(_reading: Reading, target: _Target, _at: str, value: str) -> None:
 
 def _ssl_factory(reading: Reading, target: _Target, at: str, value: str) -> None:
     if value.endswith(".NonValidatingFactory"):
+        target.options["sslmode"] = "require"
         reading.findings.ignore(target.bean, "sslmode=require verifies no certificate either", at=at)
     else:
         reading.findings.warn(target.bean, "Java's trust store is not read: write sslmode and sslrootcert", at=at)

@@ -60,9 +60,11 @@ def test_url_that_the_driver_refuses_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("ssl=true", "sslmode=require"),
-        ("ssl", "sslmode=require"),
+        ("ssl=true", "sslmode=verify-full"),
+        ("ssl", "sslmode=verify-full"),
         ("ssl=false", ""),
+        ("ssl=true&amp;sslfactory=org.postgresql.ssl.NonValidatingFactory", "sslmode=require"),
+        ("sslfactory=org.postgresql.ssl.NonValidatingFactory&amp;ssl=true", "sslmode=require"),
         ("ssl=true&amp;sslmode=verify-full", "sslmode=verify-full"),
         ("sslmode=VERIFY-CA&amp;sslrootcert=/etc/ca.pem", "sslmode=verify-ca&sslrootcert=/etc/ca.pem"),
         ("sslcert=/c.pem&amp;sslkey=/k.pem", "sslcert=/c.pem&sslkey=/k.pem"),
@@ -105,7 +107,6 @@ def test_option_that_means_nothing_here_is_refused(option: str) -> None:
 @pytest.mark.parametrize(
     ("option", "kind"),
     [
-        ("ssl=true", WARNING),
         ("sslfactory=org.postgresql.ssl.DefaultJavaSSLFactory", WARNING),
         ("sslfactory=org.postgresql.ssl.NonValidatingFactory", IGNORED),
         ("nothing=1", WARNING),

@@ -85,7 +85,7 @@ def test_holder_of_a_lease_is_the_name_of_the_member() -> None:
 def test_store_without_a_lock_is_refused(name: str) -> None:
     place = f"jdbcPersistenceAdapter@{name}"
     assert place in places(read_adapter(f'{name}="false"'), REFUSED)
-    assert place in places(read_adapter(f'{name}="true"'), IGNORED)
+    assert place in places(read_adapter(f'{name}="true"'), FindingKind.SAME)
 
 
 @pytest.mark.parametrize("kind", ["transact-database-locker", "shared-file-locker"])

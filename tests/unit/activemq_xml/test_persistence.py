@@ -130,9 +130,9 @@ def test_attribute_becomes_a_setting(attribute: str, expected: dict[str, object]
     ("attribute", "kind"),
     [
         ("ignoreMissingJournalfiles='true'", REFUSED),
-        ("ignoreMissingJournalfiles='false'", IGNORED),
+        ("ignoreMissingJournalfiles='false'", FindingKind.SAME),
         ("useLock='false'", REFUSED),
-        ("useLock='true'", IGNORED),
+        ("useLock='true'", FindingKind.SAME),
         ("journalDiskSyncStrategy='never'", WARNING),
         ("enableJournalDiskSyncs='false'", WARNING),
         ("journalDiskSyncStrategy='sometimes'", REFUSED),

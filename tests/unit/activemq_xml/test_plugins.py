@@ -241,17 +241,11 @@ def test_a_file_of_destinations_with_an_empty_name_is_refused() -> None:
     "name",
     [
         *("jmsBridgeConnectors", "proxyConnectors", "services", "messageAuthorizationPolicy", "regionBroker"),
-        *("persistenceFactory", "transportConnectorURIs", "networkConnectorURIs"),
+        *("transportConnectorURIs", "networkConnectorURIs"),
     ],
 )
 def test_what_would_not_run_beside_the_broker_is_refused(name: str) -> None:
     assert at(interpreted(f"<{name}/>"), FindingKind.REFUSED) == [name]
-
-
-@pytest.mark.parametrize(("broker", "kind"), [("", FindingKind.IGNORED), (SCHEDULER, FindingKind.REFUSED)])
-def test_a_store_of_scheduled_messages_counts_with_a_scheduler(broker: str, kind: FindingKind) -> None:
-    body = '<jobSchedulerStore><s:bean class="org.apache.activemq.x.JobSchedulerStoreImpl"/></jobSchedulerStore>'
-    assert at(interpreted(body, broker), kind) == ["jobSchedulerStore"]
 
 
 @pytest.mark.parametrize(
