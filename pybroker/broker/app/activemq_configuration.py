@@ -25,6 +25,29 @@ _log = logging.getLogger(__name__)
 _SETTING: Final = "--activemq-xml"
 
 
+class FoundSettings(NamedTuple):
+    """Settings that an `activemq.xml` stands for.
+
+    Attributes:
+        values: by name, as TOML has them.
+        origins: their places, by name.
+        findings: those that do not keep a broker from starting.
+    """
+
+    values: Mapping[str, object]
+    origins: Mapping[str, str]
+    findings: "Sequence[ConfigurationFinding]"
+
+    def log(self) -> None:
+        """Log the findings, once."""
+        for each in self.findings:
+            _log.log(
+                logging.WARNING if each.kind.value in ("warning", "refused") else logging.DEBUG,
+                "activemq.xml, %s",
+                each,
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivemqXml:
     """What the command line says about an `activemq.xml`.
@@ -55,11 +78,33 @@ class ActivemqXml:
         demands = Demands(
             are_all_connectors_required=self.are_all_connectors_required, is_network_left_out=self.is_network_left_out
         )
-        return interpret(self.path, self.properties, environment, demands)
+        return interpret(self.path, self.properties, environment, demands, find_others=_journals_nearby)
 
     def refused(self, findings: "Iterable[ConfigurationFinding]") -> "list[ConfigurationFinding]":
         """Return the findings that keep a broker from starting, and that the operator has not accepted."""
         return [each for each in findings if each.kind.value == "refused" and not self._accepts(each)]
+
+    def settings_of(self, reading: "Reading") -> FoundSettings:
+        """Return the settings that a broker starts with, those that are not written down among them.
+
+        Raises:
+            ConfigError: a broker must not start from it; names each reason with its line.
+        """
+        from pybroker.activemq_xml.database import with_password
+
+        findings = list(reading.findings)
+        if refused := self.refused(findings):
+            raise ConfigError(
+                f"{self.path} is not started as it is:\n"
+                + "\n".join(f"  {each}" for each in refused)
+                + "\nTo start without these, name each place with --accept.",
+                setting=_SETTING,
+            )
+        values: Mapping[str, object] = reading.settings
+        if (password := reading.secrets.get("PGPASSWORD")) is not None:
+            values = with_password(reading.settings, password)
+        origins = {name: f"{name} ({self.path}, line {each.line}: {each.at})" for name, each in reading.origins.items()}
+        return FoundSettings(dict(values), origins, findings)
 
     def _accepts(self, found: "ConfigurationFinding") -> bool:
         element = found.at.partition("@")[0]
@@ -145,29 +190,6 @@ def _taken(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class FoundSettings(NamedTuple):
-    """Settings that an `activemq.xml` stands for.
-
-    Attributes:
-        values: by name, as TOML has them.
-        origins: their places, by name.
-        findings: those that do not keep a broker from starting.
-    """
-
-    values: Mapping[str, object]
-    origins: Mapping[str, str]
-    findings: "Sequence[ConfigurationFinding]"
-
-    def log(self) -> None:
-        """Log the findings, once."""
-        for each in self.findings:
-            _log.log(
-                logging.WARNING if each.kind.value in ("warning", "refused") else logging.DEBUG,
-                "activemq.xml, %s",
-                each,
-            )
-
-
 NO_SETTINGS: Final = FoundSettings({}, {}, ())
 
 
@@ -181,14 +203,21 @@ def opened(activemq: ActivemqXml | None) -> Generator[FoundSettings]:
     if activemq is None:
         yield NO_SETTINGS
         return
-    reading = activemq.read()
-    findings = list(reading.findings)
-    if refused := activemq.refused(findings):
-        raise ConfigError(
-            f"{activemq.path} is not started as it is:\n"
-            + "\n".join(f"  {each}" for each in refused)
-            + "\nTo start without these, name each place with --accept.",
-            setting=_SETTING,
-        )
-    origins = {name: f"{name} ({activemq.path}, line {each.line}: {each.at})" for name, each in reading.origins.items()}
-    yield FoundSettings(dict(reading.settings), origins, findings)
+    yield activemq.settings_of(activemq.read())
+
+
+def require_store(activemq: ActivemqXml | None, given: Mapping[str, object]) -> None:
+    """Check that settings have a store: that of a file may be one that pybroker has not, and that was accepted.
+
+    Raises:
+        ConfigError: there is none; the default would be a new, empty one.
+    """
+    if activemq is not None and "store" not in given:
+        raise ConfigError(f"{activemq.path} has no store that pybroker has: name one", setting="--store")
+
+
+def _journals_nearby(journal: Path) -> Iterable[Path]:
+    """Return the directories that have a journal and this one's name in another case, if this one has none."""
+    from pybroker.store.directories import differing_in_case, has_data_files
+
+    return [] if has_data_files(journal) else differing_in_case(journal)

@@ -16,7 +16,7 @@ import click
 from pybroker import __version__
 from pybroker.broker.app import argv, logs, output, process
 from pybroker.broker.app import config as settings
-from pybroker.broker.app.activemq_configuration import ActivemqXml, activemq_file_options, opened
+from pybroker.broker.app.activemq_configuration import ActivemqXml, activemq_file_options, opened, require_store
 from pybroker.broker.app.adopt_cli import adopt
 from pybroker.broker.app.analyze import analyze
 from pybroker.broker.app.client_cli import browse, consume, produce
@@ -153,6 +153,7 @@ def start(*, config_file: Path | None, activemq: ActivemqXml | None, **flags: An
     argv.hide_passwords()
     with opened(activemq) as found:
         config = settings.load(config_file, flags, base=(found.values, found.origins))
+        require_store(activemq, config.given)
         as_json = config.log_format == "json"
         logs.configure(config.log_level, connections=config.log_connections, as_json=as_json, file=config.log_file)
         found.log()
@@ -217,6 +218,7 @@ def doctor(*, config_file: Path | None, activemq: ActivemqXml | None, as_json: b
     argv.hide_passwords()
     with opened(activemq) as found:
         config = settings.load(config_file, flags, base=(found.values, found.origins))
+        require_store(activemq, config.given)
         sys.exit(doctor_cli.show(judge(examine(config)), as_json=as_json))
 
 
