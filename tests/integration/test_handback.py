@@ -30,6 +30,10 @@ prioritized_messages = true
 """
 
 
+SMALL_FILES = ("--journal-file-max", "1mb", "--journal-batch-max", "512kb")
+INDEXES = (("kahadb", "db.data"), ("scheduler", "scheduleDB.data"))
+
+
 class StockActiveMQ:
     """An ActiveMQ started by its own launcher, as `bin/activemq console xbean:file:…` starts it."""
 
@@ -214,14 +218,14 @@ def test_moved_jobs_and_files_leave_all_to_activemq(
     assert program(ours.uri, "read") == seen
 
 
-def test_stale_index_is_moved_away(
+def test_stale_index_stops_activemq_and_is_moved_away(
     tmp_path: Path,
     program: Callable[..., list[str]],
     serve: Callable[..., OpenWireBroker],
     activemq: Callable[[list[str]], StockActiveMQ],
 ) -> None:
     store, index = tmp_path / "data", tmp_path / "index"
-    ours = serve()
+    ours = serve(*SMALL_FILES)
     program(ours.uri, "fill")
     assert ours.terminate() == 0
     _, report = handback(store)
@@ -229,18 +233,23 @@ def test_stale_index_is_moved_away(
     program(theirs.uri, "read")
     theirs.stop()
     index.mkdir()
-    for directory, name in (("kahadb", "db.data"), ("scheduler", "scheduleDB.data")):
+    for directory, name in INDEXES:
         (index / name).write_bytes((store / directory / name).read_bytes())
+    before = {path.name for path in (store / "kahadb").glob("db-*.log")}
 
-    ours = serve()
+    ours = serve(*SMALL_FILES)
     program(ours.uri, "decide", "rollback")
+    program(ours.uri, "take", "BIG")
     program(ours.uri, "send", "ORDERS", "later")
     seen = program(ours.uri, "read")
     assert ours.terminate() == 0
     assert not (store / "kahadb" / "db.data").exists(), "pybroker removes the index at its take-over"
-    for directory, name in (("kahadb", "db.data"), ("scheduler", "scheduleDB.data")):
+    assert before - {path.name for path in (store / "kahadb").glob("db-*.log")}, "a data file was collected"
+    for directory, name in INDEXES:
         (index / name).replace(store / directory / name)
 
+    refusing = activemq(report["activemq_xml"])
+    assert refusing.process.wait(60) == 1, "ActiveMQ goes by the index, and misses a file"
     code, report = handback(store)
     assert code == 1
     (todo,) = [each for each in report["findings"] if each["urgency"] == "to do"]

@@ -1,6 +1,7 @@
 """The ActiveMQ that is to open a store: what each version reads, and the lines of its activemq.xml.
 
-Source: ActiveMQ 5.17.2, tried; of other versions their sources: `journal-data.proto`, `CommandTypes`.
+Source: ActiveMQ 5.17.2, tried. From 5.15.0 to 6.3.1 the sources have the same `journal-data.proto`, and the same
+version of OpenWire in `CommandTypes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,8 @@ VERSIONS: Final[Mapping[str, ActiveMQVersion]] = {
         ActiveMQVersion(name="5.19", java=11),
         ActiveMQVersion(name="6.0", java=17),
         ActiveMQVersion(name="6.1", java=17),
+        ActiveMQVersion(name="6.2", java=17),
+        ActiveMQVersion(name="6.3", java=17),
     )
 }
 

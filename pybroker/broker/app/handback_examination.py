@@ -55,11 +55,11 @@ def examine(config: Config, target: ActiveMQVersion, user: str | None = None) ->
     require_free(*_journals(where))
     report = _checked(where.journal)
     jobs = _checked(where.scheduler) if has_data_files(where.scheduler) else None
-    is_last = report.last_writer is not Writer.ACTIVEMQ
     indexes = list(_existing(where.journal, INDEX_FILES))
     job_indexes = list(_existing(where.scheduler, JOB_INDEX_FILES))
-    is_job_index_stale = is_last and jobs is not None and jobs.last_writer is Writer.PYBROKER
-    stale = [*(indexes if is_last else ()), *(job_indexes if is_job_index_stale else ())]
+    is_outdated = report.last_writer is Writer.PYBROKER
+    is_job_index_outdated = is_outdated and jobs is not None and jobs.last_writer is Writer.PYBROKER
+    stale = [*(indexes if is_outdated else ()), *(job_indexes if is_job_index_outdated else ())]
     place = JournalFacts(
         root=where.root,
         journal=where.journal.absolute(),

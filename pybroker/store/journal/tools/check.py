@@ -63,7 +63,7 @@ class CheckReport:
         records: in sound batches, by command type.
         findings: in the order of files and offsets; those about the whole journal last.
         state: the contents that a recovery finds; of a scheduler's journal, nothing.
-        last_writer: the broker that wrote last, if that can be told.
+        last_writer: the broker that served last, if records tell that.
     """
 
     directory: str
@@ -73,7 +73,7 @@ class CheckReport:
     records: dict[str, int]
     findings: Sequence[Finding] = field(repr=False)
     state: StoreState = field(repr=False)
-    last_writer: Writer
+    last_writer: Writer | None
 
     @property
     def is_sound(self) -> bool:

@@ -12,10 +12,8 @@ from typing import Final
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.store.journal.commands import (
-    AckMessageFileMap,
     Command,
     CommandType,
-    ProducerAudit,
     Subscribe,
     Trace,
     decode,
@@ -46,13 +44,12 @@ NEUTRAL_COMMANDS: Final = frozenset((CommandType.TRACE,))
 
 
 _LOADED: Final = "LOADED "
-"""Begins the trace record that ActiveMQ writes when it opens a journal of messages."""
+"""Begins the trace record that ActiveMQ writes once it has opened a journal of messages."""
 
 
 class Writer(enum.Enum):
-    """The broker that wrote a journal."""
+    """A broker that writes journals."""
 
-    UNKNOWN = ""
     PYBROKER = "pybroker"
     ACTIVEMQ = "ActiveMQ"
 
@@ -67,7 +64,7 @@ class ObservedReplay:
         damaged_file_ids: files of which not all can be used that should be usable.
         unfinished: transactions that were neither prepared nor ended, once the replay is over.
         last_trace: text of the `Trace` behind which nothing else follows, the state's own aside.
-        last_writer: the broker that wrote last, as far as records tell that only one of them writes.
+        last_writer: the broker that served last, if records tell that; None for one that neither has opened.
     """
 
     def __init__(self, snapshot: JournalSnapshot) -> None:
@@ -77,7 +74,7 @@ class ObservedReplay:
         self.gaps: list[Gap] = []
         self.unfinished: list[TransactionId] = []
         self.last_trace: str | None = None
-        self.last_writer = Writer.UNKNOWN
+        self.last_writer: Writer | None = None
         self.damaged_file_ids: set[int] = set()
         self._has_markers = False
 
@@ -187,13 +184,14 @@ class ObservedReplay:
 
 
 def _writer_of(command: Command) -> Writer | None:
-    """Return the broker that alone writes such records; None if both do."""
+    """Return the broker that alone writes such records, and only once it serves; None for others.
+
+    An ActiveMQ that refuses to start with the index that it finds has written its audit and its map all the same.
+    """
     match command:
         case Trace(str() as text) if text.startswith(TRACE_PREFIX):
             return Writer.PYBROKER
         case Trace(str() as text) if text.startswith(_LOADED):
-            return Writer.ACTIVEMQ
-        case ProducerAudit() | AckMessageFileMap():
             return Writer.ACTIVEMQ
         case _:
             return None

@@ -308,12 +308,14 @@ def test_removes_need_no_add_of_a_topic_without_subscriptions(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("records", "writer"),
     [
-        ([add(1)], Writer.UNKNOWN),
+        ([add(1)], None),
         ([Trace("pybroker 1 started"), add(1)], Writer.PYBROKER),
         ([Trace("pybroker 1 started"), Trace("LOADED Thu"), add(1), Trace()], Writer.ACTIVEMQ),
         ([Trace("LOADED Thu"), ProducerAudit(b"x"), Trace("pybroker time 1700000000000")], Writer.PYBROKER),
-        ([Trace("pybroker time 1700000000000"), AckMessageFileMap(b"x")], Writer.ACTIVEMQ),
+        ([Trace("pybroker time 1700000000000"), AckMessageFileMap(b"x")], Writer.PYBROKER),
     ],
 )
-def test_the_last_writer_is_told_by_its_own_records(tmp_path: Path, records: list[Command], writer: Writer) -> None:
+def test_the_last_writer_is_told_by_its_own_records(
+    tmp_path: Path, records: list[Command], writer: Writer | None
+) -> None:
     assert checked(write(tmp_path, records)).last_writer is writer
