@@ -14,7 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from pybroker.broker.app.cli import commands
+from pybroker.broker.domain.openwire.objects import encode_subscription_info
+from pybroker.broker.domain.subscription import DurableSubscription
+from pybroker.store.journal.commands import Subscribe
 from tests.integration.cluster import BrokerProcess, free_port
+from tests.unit.store.tools.journals import TOPIC, add, write
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(180)]
 
@@ -260,3 +264,18 @@ def test_stale_index_stops_activemq_and_is_moved_away(
     assert (tmp_path / "moved" / "scheduler" / "scheduleDB.data").exists()
     theirs = activemq(report["activemq_xml"])
     assert program(theirs.uri, "read") == seen, theirs.log.read_text()
+
+
+def test_activemq_does_not_start_with_a_selector_that_it_refuses(
+    tmp_path: Path, activemq: Callable[[list[str]], StockActiveMQ]
+) -> None:
+    terms = DurableSubscription(
+        client_id="c", name="s", destination=TOPIC, subscribed_destination=TOPIC, selector="NOT price > 5"
+    )
+    write(tmp_path / "data" / "kahadb", [Subscribe(TOPIC, terms.key, encode_subscription_info(terms)), add(1)])
+    code, report = handback(tmp_path / "data")
+    assert code == 1
+    assert {each["kind"] for each in report["findings"] if each["urgency"] == "to do"} == {"selectors"}
+    refusing = activemq(report["activemq_xml"])
+    assert refusing.process.wait(60) == 1
+    assert "cannot be compared" in refusing.log.read_text()

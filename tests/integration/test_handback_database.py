@@ -121,7 +121,9 @@ class TestFindings:
         first = "(1, 'topic://T', 'ID:a:1:1', 1, 0, 'x', 9, NULL)"
         second = "(2, 'queue://PYBROKER.Scheduled', 'p', 1, 0, 'x', 0, NULL)"
         postgres_database.sql(f"INSERT INTO activemq_msgs VALUES {first}, {second}")
-        postgres_database.sql("INSERT INTO activemq_acks VALUES ('topic://T', 'topic://T', 'c', 's', NULL, 0, 0, NULL)")
+        postgres_database.sql(
+            "INSERT INTO activemq_acks VALUES ('topic://T', 'topic://T', 'c', 's', 'NOT i > 5', 0, 0, NULL)"
+        )
         postgres_database.sql("INSERT INTO pybroker_acked VALUES ('topic://T', 'c', 's', 1, '', 'ID:a:1:1:1')")
         postgres_database.sql("INSERT INTO pybroker_no_local VALUES ('topic://T', 'c', 's')")
         postgres_database.sql("INSERT INTO pybroker_owners VALUES ('topic://T', 'c', 's', 'ann')")
@@ -129,7 +131,13 @@ class TestFindings:
         postgres_database.sql(f"INSERT INTO pybroker_prepared VALUES ('{xid}', 1, false)")
         code, report = handback(postgres_database)
         assert code == 1
-        assert kinds(report) == {"scheduling queue", "acknowledged apart", "in doubt without rows", "key"}
+        assert kinds(report) == {
+            "scheduling queue",
+            "acknowledged apart",
+            "in doubt without rows",
+            "key",
+            "selectors",
+        }
         assert kinds(report, "setting") == {"priorities"}
         assert kinds(report, "note") >= {"noLocal", "owners"}
         (key,) = [each["remedy"] for each in report["findings"] if each["kind"] == "key"]

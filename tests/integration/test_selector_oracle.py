@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.core.selector import compile_selector
+from pybroker.broker.core.selector.portability import is_refused_by_activemq
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.message import Message
@@ -350,6 +351,38 @@ convert_string_expressions:five + 1 = '51' | true | false
 """
 
 
+# Selectors that are valid here, of the kinds that ActiveMQ may refuse.
+PORTABLE = r"""
+NOT 5 = i
+NOT 'abc' = s
+NOT -i = 5
+NOT + i = 5
+NOT NOT i > 5
+NOT i > 5
+NOT (i) > 5
+NOT (i > 5) = TRUE
+NOT i NOT BETWEEN 6 AND 7
+NOT s IN ('a')
+NOT s NOT IN ('a')
+NOT (s IN ('a'))
+NOT s LIKE 'a%'
+NOT s NOT LIKE 'a%'
+NOT (i + 1) = 6
+NOT (-i) = 6
+NOT ((i > 5) OR t)
+NOT (s = 'a') AND i > 5
+s IS NOT NULL
+s NOT IN ('x') AND s NOT LIKE 'x' AND i NOT BETWEEN 6 AND 7
+i = 010L OR i = 0L
+i = 1.5D OR i = 1e1F OR i = 1e1
+i = 31l AND i = 0x1F
+"xpath" = 'x' OR s = 'größe'
+XQUERY = 5
+t AND (NOT i >= 5)
+convert_string_expressions:NOT five > 4
+"""
+
+
 @pytest.fixture(scope="module")
 def evaluate(java):
     """Evaluate selectors in ActiveMQ, all at once."""
@@ -454,3 +487,17 @@ def test_deviations_are_those_we_know(evaluate):
     about = {**ABOUT, "nan": float("nan"), "größe": 1}
     answers = evaluate([(text, {**ABOUT, "nan": float("nan")}) for text, _, _ in rows])
     assert [[text, answer, ours(text, about)] for (text, _, _), answer in zip(rows, answers, strict=True)] == rows
+
+
+@pytest.mark.component("activemq")
+def test_what_activemq_refuses_is_known(evaluate):
+    texts = [
+        *SAME_ANSWERS.strip("\n").splitlines(),
+        *(row.split(" | ")[0].strip() for row in DEVIATIONS.splitlines()[1:]),
+    ]
+    texts += PORTABLE.strip().splitlines()
+    texts = [text.replace("⏎", "\n") for text in texts if ours(text.replace("⏎", "\n"), ABOUT) != "invalid"]
+    answers = evaluate([(text, ABOUT) for text in texts])
+    expected = [(text, answer == "invalid") for text, answer in zip(texts, answers, strict=True)]
+    assert sum(is_refused for _, is_refused in expected) > 20
+    assert [(text, is_refused_by_activemq(text)) for text in texts] == expected

@@ -24,6 +24,9 @@ _COVERED: Final = frozenset(("in doubt", "leftovers"))
 """Findings of a check of the journal for which there are others here."""
 
 _COMPACT: Final = "`pybroker journal compact`, which leaves ActiveMQ what pybroker would deliver"
+_DECIDE: Final = (
+    "while a pybroker is master, have the transaction manager decide them, or do so by `pybroker commit` or `rollback`"
+)
 _REMEDIES: Final = {
     "updates": _COMPACT,
     "late acknowledgements": _COMPACT,
@@ -83,6 +86,7 @@ class StoreContents:
         largest_bytes: the largest message's size, as it is stored.
         subscriptions: durable subscriptions, one for each topic that one covers.
         owned: those of them whose user is known.
+        refused: those whose selector ActiveMQ refuses, each as `CLIENT:NAME (SELECTOR)`.
         has_priorities: queues deliver by priority.
         in_doubt: prepared transactions.
         scheduling: messages of committed transactions that are about to be scheduled.
@@ -94,6 +98,7 @@ class StoreContents:
     largest_bytes: int = 0
     subscriptions: int = 0
     owned: int = 0
+    refused: Sequence[str] = ()
     has_priorities: bool = False
     in_doubt: Sequence[str] = ()
     scheduling: int = 0
@@ -302,7 +307,15 @@ def _of_contents(facts: HandbackFacts) -> Iterator[HandbackFinding]:
             "scheduling in doubt",
             f"{counted(contents.scheduling_in_doubt, 'scheduled message')} of prepared transactions",
             "puts them on queue://PYBROKER.Scheduled at the commit, and leaves them there",
-            "have the transaction manager decide these transactions while a pybroker is master",
+            _DECIDE,
+        )
+    if contents.refused:
+        yield _todo(
+            "selectors",
+            f"{counted(len(contents.refused), 'durable subscription')} with a selector that ActiveMQ refuses: "
+            f"{_named(contents.refused)}",
+            "does not start",
+            "while a pybroker is master, delete it (`pybroker unsubscribe`), or have its client use another selector",
         )
     if contents.empty_queues:
         count = len(contents.empty_queues)
@@ -459,7 +472,7 @@ def _of_database(place: DatabaseFacts, contents: StoreContents) -> Iterator[Hand
             "in doubt without rows",
             f"{counted(place.unmarked, 'prepared transaction')} that only the table pybroker_prepared names",
             "does not know them: the transaction manager gets XAER_NOTA, and what they acknowledged comes again",
-            "have the transaction manager decide them while a pybroker is master",
+            _DECIDE,
         )
     if place.no_local:
         yield _note(

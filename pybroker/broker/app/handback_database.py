@@ -12,6 +12,7 @@ from pybroker.broker.app import database_status
 from pybroker.broker.app.activemq_target import ActiveMQVersion
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.handback import DatabaseFacts, HandbackFacts, StoreContents
+from pybroker.broker.app.handback_examination import refused_selectors
 from pybroker.broker.app.stores import place_of
 from pybroker.broker.app.wiring import database_url, needs_driver
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
@@ -37,6 +38,7 @@ SELECT count(*) FILTER (WHERE xid IS NULL), coalesce(max(octet_length(msg)), 0),
 FROM activemq_msgs
 """
 _SUBSCRIPTIONS = "SELECT count(DISTINCT (container, client_id, sub_name)) FROM activemq_acks WHERE priority <> %s"
+_SELECTORS = "SELECT client_id, sub_name, selector FROM activemq_acks WHERE selector IS NOT NULL"
 _XIDS = """
 SELECT xid FROM activemq_msgs WHERE xid IS NOT NULL UNION SELECT xid FROM activemq_acks WHERE xid IS NOT NULL
 """
@@ -154,6 +156,7 @@ def _facts(config: Config, target: ActiveMQVersion, connection: "DatabaseConnect
         largest_bytes=largest,
         subscriptions=count(_SUBSCRIPTIONS, KEPT_PRIORITY),
         owned=own.get("pybroker_owners", 0),
+        refused=refused_selectors((f"{client}:{name}", text) for client, name, text in connection.rows(_SELECTORS)),
         has_priorities=has_priorities,
         in_doubt=sorted(str(each) for each in in_doubt),
         scheduling=scheduling,

@@ -17,6 +17,7 @@ from pybroker.broker.app.journal_lock import FLOCK_FILE, require_free
 from pybroker.broker.app.layout import StoreDirectories, journals_of, layout_of
 from pybroker.broker.app.progress_bar import progress_bar
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
+from pybroker.broker.core.selector.portability import is_refused_by_activemq
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.store.directories import has_data_files
@@ -125,6 +126,7 @@ def contents_of(state: StoreState) -> StoreContents:
         largest_bytes=largest_bytes,
         subscriptions=len(subscriptions),
         owned=sum(each.user is not None for each in subscriptions),
+        refused=refused_selectors((each.key, each.selector) for each in subscriptions),
         has_priorities=has_priorities,
         in_doubt=[str(each) for each in state.prepared],
         scheduling=0 if waiting is None else len(waiting.messages),
@@ -135,6 +137,12 @@ def contents_of(state: StoreState) -> StoreContents:
         ),
         empty_queues=[each.name for each in queues if not state.destinations[each].messages],
     )
+
+
+def refused_selectors(subscriptions: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Return the durable subscriptions whose selector ActiveMQ refuses, from keys and selectors."""
+    found = {f"{key} ({text})": None for key, text in subscriptions if text and is_refused_by_activemq(text)}
+    return list(found)
 
 
 def _checked(directory: Path) -> CheckReport:

@@ -72,6 +72,7 @@ def in_journal(kind: str, level: Level, remedy: str = "remedy") -> dict[str, Any
         (of_directory({"in_doubt": ["XA:1"]}), (NOTE, "in doubt")),
         (of_directory({"scheduling": 1}), (TODO, "scheduling queue")),
         (of_directory({"scheduling_in_doubt": 1}), (TODO, "scheduling in doubt")),
+        (of_directory({"refused": ["c:s (NOT i > 5)"]}), (TODO, "selectors")),
         (of_directory({"empty_queues": ["Consumer.a.VirtualTopic.X"]}), (SETTING, "empty queues")),
         (of_directory({"has_priorities": True}), (SETTING, "priorities")),
         (of_directory({"largest_bytes": BIG}), (SETTING, "large messages")),

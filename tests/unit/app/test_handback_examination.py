@@ -124,6 +124,21 @@ def test_contents_that_pybroker_alone_knows_are_found(made: Callable[..., Path])
     assert accepted["exit_code"] == 0
 
 
+def test_a_selector_that_activemq_refuses_is_found(made: Callable[..., Path]) -> None:
+    terms = [
+        DurableSubscription(
+            client_id="c", name=name, destination=TOPIC, subscribed_destination=TOPIC, selector=selector
+        )
+        for name, selector in (("a", "price > 5"), ("b", "NOT price > 5"), ("c", None))
+    ]
+    found = report(made(*(Subscribe(TOPIC, each.key, encode_subscription_info(each)) for each in terms)))
+    assert kinds(found) == {"selectors"}
+    assert (
+        "1 durable subscription with a selector that ActiveMQ refuses: c:b (NOT price > 5)"
+        in found["findings"][0]["what"]
+    )
+
+
 def test_damage_is_to_be_dealt_with(made: Callable[..., Path]) -> None:
     store = made(add(1), add(2), add(3))
     path = store / "kahadb" / "db-1.log"
