@@ -13,6 +13,9 @@ from pybroker.broker.app.activemq_target import FRAME_BYTES, OPENWIRE_STORED, Ac
 from pybroker.counted import counted, inflected
 from pybroker.store.journal.tools.findings import NOTHING, Finding, Level
 
+NO_REMEDY: Final = "none is needed"
+"""The remedy of a finding that needs none."""
+
 _NAMES_MAX: Final = 3
 """Names that a finding lists."""
 
@@ -70,7 +73,7 @@ class HandbackFinding:
     kind: str
     what: str
     activemq: str = NOTHING
-    remedy: str = "none is needed"
+    remedy: str = NO_REMEDY
 
     def as_json(self) -> dict[str, Any]:
         """Return it as an object for JSON."""
@@ -253,7 +256,7 @@ def _setting(kind: str, what: str, activemq: str, remedy: str) -> HandbackFindin
     return HandbackFinding(urgency=Urgency.SETTING, kind=kind, what=what, activemq=activemq, remedy=remedy)
 
 
-def _note(kind: str, what: str, activemq: str = NOTHING, remedy: str = "none is needed") -> HandbackFinding:
+def _note(kind: str, what: str, activemq: str = NOTHING, remedy: str = NO_REMEDY) -> HandbackFinding:
     return HandbackFinding(urgency=Urgency.NOTE, kind=kind, what=what, activemq=activemq, remedy=remedy)
 
 
@@ -315,7 +318,7 @@ def _of_contents(facts: HandbackFacts) -> Iterator[HandbackFinding]:
             f"{counted(len(contents.refused), 'durable subscription')} with a selector that ActiveMQ refuses: "
             f"{_named(contents.refused)}",
             "does not start",
-            "while a pybroker is master, delete it (`pybroker unsubscribe`), or have its client use another selector",
+            "while a pybroker is master, delete them (`pybroker unsubscribe`), or have clients use other selectors",
         )
     if contents.empty_queues:
         count = len(contents.empty_queues)

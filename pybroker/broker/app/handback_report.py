@@ -11,6 +11,7 @@ import click
 from pybroker.broker.app.activemq_target import ActiveMQVersion, version, xml_lines
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.handback import (
+    NO_REMEDY,
     HandbackFacts,
     HandbackFinding,
     JournalFacts,
@@ -158,7 +159,8 @@ def _lines(report: HandbackReport, code: Readiness) -> Iterator[str]:
         head = click.style(f"{each.urgency.value.upper():<{_WIDTH}}", fg=_COLOURS[each.urgency], bold=True)
         yield f"{head} {each.kind}: {each.what}"
         yield f"{'':<{_WIDTH}} ActiveMQ: {each.activemq}"
-        yield f"{'':<{_WIDTH}} -> {each.remedy}"
+        if each.remedy != NO_REMEDY:
+            yield f"{'':<{_WIDTH}} -> {each.remedy}"
     for source, target in report.moves:
         yield f"{'moved' if report.is_moved else 'with --yes it moves'} {source} to {target}"
     contents = facts.contents
