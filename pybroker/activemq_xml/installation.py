@@ -15,7 +15,8 @@ from pybroker.broker.domain.errors import ConfigError
 
 _CONFIGURATIONS: Final = ("conf/activemq.xml", "activemq.xml", "etc/activemq.xml")
 _SCRIPTS: Final = ("bin/env", "bin/setenv", "options", "/etc/default/activemq")
-_UNITS: Final = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system", "/etc/init.d")
+SERVICES: Final = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system", "/etc/init.d")
+"""The directories of units of systemd, and of scripts of older systems."""
 
 _ASSIGNMENT: Final = re.compile(r"\s*(?:export\s+)?(ACTIVEMQ_[A-Z_]+)=(.*)")
 _VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?")
@@ -46,12 +47,12 @@ class Installation:
     service: Path | None
 
 
-def find(directory: Path, units: Iterable[str] = _UNITS) -> Installation:
+def find(directory: Path, units: Iterable[str]) -> Installation:
     """Return the installation in a directory; the name of a configuration is fine too.
 
     Args:
         directory: the installation, its directory of configurations, or `activemq.xml` itself.
-        units: the directories of services.
+        units: the directories of services, such as `SERVICES`.
 
     Raises:
         ConfigError: there is no configuration.

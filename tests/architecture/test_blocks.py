@@ -29,6 +29,9 @@ RUN: dict[str, dict[str, str]] = {
         "from orders import": f"{PLUGIN}::test_example_of_the_page_tests_a_failover_in_ten_seconds",
         "pybroker analyze": f"{SUBMIT}::test_pip_alone_is_enough_for_a_report",
     },
+    "docs/activemq-xml.md": {
+        "$ pybroker adopt": "tests/unit/app/test_adoption.py::test_the_page_shows_what_the_command_prints",
+    },
     "docs/client.md": {
         "pybroker start": f"{PAGES}::test_client_page_starts_a_pair_and_sends",
         "import": "tests/client/test_client_page.py::test_each_block_runs_by_itself",

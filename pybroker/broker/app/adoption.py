@@ -130,7 +130,7 @@ def adopt(directory: Path, given: ActivemqXml) -> Adoption:
     Raises:
         ConfigError: there is no configuration, or it cannot be read, or its settings do not go together.
     """
-    found = installation.find(directory)
+    found = installation.find(directory, installation.SERVICES)
     xml = replace(given, path=found.configuration, properties={**found.properties, **given.properties})
     reading = xml.read()
     refused = xml.refused(reading.findings)

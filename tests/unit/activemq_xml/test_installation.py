@@ -52,4 +52,4 @@ def test_the_service_that_names_it_comes_first(tmp_path: Path) -> None:
 
 def test_a_directory_without_a_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no activemq\.xml in"):
-        find(tmp_path)
+        find(tmp_path, ())

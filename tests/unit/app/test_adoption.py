@@ -1,0 +1,97 @@
+"""What `pybroker adopt` shows of an installation, and what it writes."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pybroker.broker.app.cli import commands
+from pybroker.broker.app.config import load
+
+PAGE = Path(__file__).parents[3] / "docs" / "activemq-xml.md"
+
+CONFIGURATION = """<beans xmlns="http://www.springframework.org/schema/beans">
+  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="orders" useJmx="true">
+    <destinationPolicy><policyMap><policyEntries>
+      <policyEntry queue="ORDERS.>" memoryLimit="64mb" maxPageSize="500"/>
+    </policyEntries></policyMap></destinationPolicy>
+    <persistenceAdapter><kahaDB directory="STORE/kahadb"/></persistenceAdapter>
+    <plugins><statisticsBrokerPlugin/></plugins>
+    <transportConnectors>
+      <transportConnector name="openwire" uri="tcp://0.0.0.0:61616?maximumConnections=1000"/>
+      <transportConnector name="amqp" uri="amqp://0.0.0.0:5672"/>
+    </transportConnectors>
+  </broker>
+</beans>
+"""
+
+
+@pytest.fixture
+def amq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make an installation, with a store beside it."""
+    monkeypatch.setattr("pybroker.activemq_xml.installation.SERVICES", ())
+    (tmp_path / "shared" / "kahadb").mkdir(parents=True)
+    for name, text in (("conf/activemq.xml", CONFIGURATION.replace("STORE", f"{tmp_path}/shared")), ("bin/env", "")):
+        (tmp_path / "amq" / name).parent.mkdir(parents=True)
+        (tmp_path / "amq" / name).write_text(text)
+    return tmp_path / "amq"
+
+
+def adopt(*arguments: object) -> Result:
+    return CliRunner().invoke(commands, ["adopt", *map(str, arguments)])
+
+
+def test_the_page_shows_what_the_command_prints(amq: Path) -> None:
+    (block,) = re.findall(r"```console\n\$ pybroker adopt /opt/activemq\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    shown = block.replace("/opt/activemq", str(amq)).replace("/mnt/shared", str(amq.parent / "shared"))
+    assert adopt(amq).output == shown
+
+
+def test_nothing_is_changed_without_being_asked_to(amq: Path) -> None:
+    before = sorted(amq.parent.rglob("*"))
+    assert adopt(amq, "--check").exit_code == 3
+    assert sorted(amq.parent.rglob("*")) == before
+
+
+def test_what_is_written_starts_a_broker(amq: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert adopt(amq, "--out", out).exit_code == 0
+    config = load(out / "pybroker.toml", {}, {})
+    assert (config.openwire, config.store) == (61616, f"{tmp_path}/shared")
+    again = adopt(amq, "--out", out)
+    assert isinstance(again.exception, Exception)
+    assert "is there already" in str(again.exception)
+
+
+def test_json_has_each_setting_with_its_place(amq: Path) -> None:
+    found = json.loads(adopt(amq, "--json").output)
+    assert found["settings"]["openwire"] == {"value": 61616, "line": 9, "at": "transportConnector[openwire]@uri"}
+    assert {(each["kind"], each["at"]) for each in found["findings"]} == {
+        ("warning", "transportConnector[amqp]"),
+        ("ignored", "broker@useJmx"),
+        ("ignored", "policyEntry[ORDERS.>]@maxPageSize"),
+    }
+    assert found["exit_code"] == 3
+
+
+def test_what_is_not_supported_is_not_written_unless_it_is_accepted(amq: Path, tmp_path: Path) -> None:
+    file = amq / "conf" / "activemq.xml"
+    network = '<networkConnectors><networkConnector uri="static:(tcp://h:1)"/></networkConnectors>'
+    file.write_text(file.read_text().replace("<plugins>", f"{network}<plugins>"))
+    assert adopt(amq, "--check").exit_code == 4
+    assert "Not supported" in adopt(amq).output
+    assert "does not start with this configuration" in str(adopt(amq, "--out", tmp_path / "out").exception)
+    assert not (tmp_path / "out").exists()
+    for option in ("--accept=networkConnector", "--without-network"):
+        assert adopt(amq, "--check", option).exit_code == 3
+        assert adopt(amq, "--out", tmp_path / option, option).exit_code == 0
+
+
+def test_the_report_names_no_password(amq: Path) -> None:
+    file = amq / "conf" / "activemq.xml"
+    file.write_text(file.read_text().replace('brokerName="orders"', 'brokerName="orders" foo="s3cret-word"'))
+    assert "s3cret-word" not in adopt(amq).output
+    assert tomllib.loads("\n".join(adopt(amq).output.partition("# Settings")[2].splitlines()[1:]))
