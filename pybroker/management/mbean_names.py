@@ -73,8 +73,9 @@ def connection_keys(row: ConnectionRow, view: str) -> Keys:
 
 def connector_name(listener: str) -> str:
     """Return the name of a connector by the name of the listener, or its URL."""
-    scheme = listener.partition("://")[0]
-    return _CONNECTORS.get(scheme, scheme)
+    url, _, name = listener.partition("#")
+    scheme = url.partition("://")[0]
+    return name or _CONNECTORS.get(scheme, scheme)
 
 
 def remote_address(row: ConnectionRow) -> str:

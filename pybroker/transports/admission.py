@@ -11,6 +11,7 @@ verified yet. Newcomers cost a peer nothing, so they may neither fill the broker
 ```
 
 Where newcomers are at a limit, the oldest idle one makes way for a new one: it is the least likely to become a client.
+So it is at a listener that has a limit of its own, besides that of all.
 While none is idle, the server accepts no more, and the kernel queues them; so after a failover all clients get in, as
 fast as their logins are verified.
 
@@ -33,6 +34,7 @@ class ReachedLimit(enum.Enum):
     PER_ADDRESS = "connections of one address"
     UNCONNECTED = "newcomers of one address"
     NEWCOMERS = "newcomers"
+    LISTENER = "connections of one listener"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ class AdmissionLimits:
         )
 
     def of_refusal(self, refusal: ReachedLimit) -> int:
-        """Return the limit that a refusal is for."""
+        """Return the limit that a refusal is for; not for that of a listener."""
         return {
             ReachedLimit.CONNECTIONS: self.connections,
             ReachedLimit.PER_ADDRESS: self.per_address,
@@ -82,9 +84,27 @@ class _Address(Generic[NewcomerT]):
 
     __slots__ = ("count", "newcomers")
 
-    def __init__(self, newcomers: Newcomers[NewcomerT]) -> None:
+    def __init__(self) -> None:
         self.count = 0
-        self.newcomers = newcomers
+        self.newcomers = Newcomers[NewcomerT](_is_connected)
+
+
+class ListenerPlaces(Generic[NewcomerT]):
+    """The connections of a listener that has a limit of its own.
+
+    Attributes:
+        connections: the limit.
+        count: the connections that are open.
+        newcomers: those that are newcomers.
+    """
+
+    __slots__ = ("connections", "count", "newcomers")
+
+    def __init__(self, connections: int) -> None:
+        """Begin without connections."""
+        self.connections = connections
+        self.count = 0
+        self.newcomers = Newcomers[NewcomerT](_is_connected)
 
 
 class Admission(Generic[NewcomerT]):
@@ -97,6 +117,7 @@ class Admission(Generic[NewcomerT]):
         self._newcomers = Newcomers[NewcomerT](_is_connected)
         self._handshakes = Newcomers[NewcomerT](_is_handshake_over)
         self._addresses: dict[str, _Address[NewcomerT]] = {}
+        self._places: dict[NewcomerT, ListenerPlaces[NewcomerT]] = {}
 
     def must_wait(self, now: float, arriving: int, *, has_handshake: bool) -> bool:
         """Return True while a further newcomer would have no place, and none would make way for it.
@@ -113,18 +134,29 @@ class Admission(Generic[NewcomerT]):
             for group, limit in self._groups(has_handshake=has_handshake)
         )
 
-    def add(self, connection: NewcomerT, now: float) -> ReachedLimit | NewcomerT | None:
+    def add(
+        self, connection: NewcomerT, now: float, places: ListenerPlaces[NewcomerT] | None = None
+    ) -> ReachedLimit | NewcomerT | None:
         """Add a connection, unless it is refused.
+
+        Args:
+            connection: the connection.
+            now: monotonic seconds.
+            places: the places of its listener; None if that has no limit of its own.
 
         Returns:
             The limit for which it is refused; or the newcomer that makes way for it, which is removed; or None.
         """
         limits, key = self.limits, _key(connection)
-        address = self._addresses.get(key) or _Address(Newcomers[NewcomerT](_is_connected))
+        address = self._addresses.get(key) or _Address[NewcomerT]()
         if 0 < limits.per_address <= address.count and not is_loopback(host_of(connection.peer)):
             return ReachedLimit.PER_ADDRESS
         leaving: NewcomerT | None = None
-        if not address.newcomers.has_space(limits.unconnected, now):
+        has_space = address.newcomers.has_space(limits.unconnected, now)
+        if places is not None and places.count >= places.connections:
+            # One of its own has to leave. Where the address is at a limit too, two would have to.
+            leaving, refusal = (places.newcomers.oldest_idle(now) if has_space else None), ReachedLimit.LISTENER
+        elif not has_space:
             leaving, refusal = address.newcomers.oldest_idle(now), ReachedLimit.UNCONNECTED
         elif (full := self._full_group(connection, now)) is not None:
             leaving, refusal = full.oldest_idle(now), ReachedLimit.NEWCOMERS
@@ -142,6 +174,10 @@ class Admission(Generic[NewcomerT]):
         address.newcomers.add(connection, now)
         for group, _ in self._groups(has_handshake=connection.is_in_handshake):
             group.add(connection, now)
+        if places is not None:
+            self._places[connection] = places
+            places.count += 1
+            places.newcomers.add(connection, now)
         return leaving
 
     def remove(self, connection: NewcomerT) -> None:
@@ -151,6 +187,9 @@ class Admission(Generic[NewcomerT]):
         self._count -= 1
         for group in (self._newcomers, self._handshakes, address.newcomers):
             group.remove(connection)
+        if (places := self._places.pop(connection, None)) is not None:
+            places.count -= 1
+            places.newcomers.remove(connection)
         address.count -= 1
         if not address.count:
             del self._addresses[key]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pybroker.broker.domain.errors import ConfigError, ResourceLimit
-from pybroker.transports.admission import Admission, AdmissionLimits, ReachedLimit
+from pybroker.transports.admission import Admission, AdmissionLimits, ListenerPlaces, ReachedLimit
 from pybroker.transports.connection import MakeSession, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.handshakes import Handshakes
@@ -58,6 +58,8 @@ _REFUSALS = {
     "yet, raise unconnected_max if that is too few (%d refused so far)",
     ReachedLimit.NEWCOMERS: "refused %s: %d connections have not sent a CONNECT or ConnectionInfo yet, raise "
     "connections_max if that is too few (%d refused so far)",
+    ReachedLimit.LISTENER: "refused %s: %d connections of that listener are open already, raise its connections_max if "
+    "that is too few (%d refused so far)",
 }
 """The line of the log for each cause: peer, limit, number of refused ones."""
 
@@ -93,18 +95,24 @@ class ListenerProtocol:
     """The protocol of a listener.
 
     Attributes:
-        name: for URLs and logs, such as `stomp`.
+        scheme: of its URL, such as `stomp`.
         session: makes the session of a new connection.
+        name: its own name; empty: it is known by its scheme.
         refusal: sent to a client when there are too many connections; may be empty. Not sent over TLS.
         tls: None without encryption.
         proxies: the proxies that it is for, which announce the addresses of clients; None: it is for clients.
+        is_welcome: returns True for an address that may connect to it; None: as at other listeners of the server.
+        connections_max: most connections at a time, besides the limit to those of the server; None: no other limit.
     """
 
-    name: str
+    scheme: str
     session: MakeSession
+    name: str = ""
     refusal: bytes = b""
     tls: Tls | None = None
     proxies: Proxies | None = None
+    is_welcome: Callable[[str], bool] | None = None
+    connections_max: int | None = None
 
 
 class Server:
@@ -132,6 +140,8 @@ class Server:
         self._names: dict[MakeSession, str] = {}
         self._open: Counter[MakeSession] = Counter()
         """The number of connections of each listener."""
+        self._places: dict[MakeSession, ListenerPlaces[SocketConnection]] = {}
+        """The places of the listeners that have a limit of their own."""
         self._is_closed = False
         self._arriving: dict[socket.socket, None] = {}  # accepted, and without a transport yet
         self._arrivals: set[asyncio.Task[None]] = set()
@@ -155,17 +165,20 @@ class Server:
         """Open a listener on a socket made by `bind`, which belongs to the server from now on.
 
         Returns:
-            The URL of the listener, such as `stomp://127.0.0.1:61613`.
+            The URL of the listener, such as `stomp://127.0.0.1:61613`, or `stomp://127.0.0.1:61613#NAME`.
 
         Raises:
             OSError: another process has begun to listen there.
         """
         bound.listen(_BACKLOG)
         self._listeners[bound] = protocol
-        self._names[protocol.session] = protocol.name
+        self._names[protocol.session] = protocol.name or protocol.scheme
+        if protocol.connections_max is not None:
+            self._places[protocol.session] = ListenerPlaces(protocol.connections_max)
         self._accept_from(bound)
         host, port = bound.getsockname()[:2]
-        return f"{protocol.name}://{in_url(host)}:{port}"
+        # A fragment, which clients ignore: they take such a URL as it is.
+        return f"{protocol.scheme}://{in_url(host)}:{port}" + (f"#{protocol.name}" if protocol.name else "")
 
     def close_listeners(self) -> None:
         """Stop accepting, and free the ports. Connections stay."""
@@ -213,11 +226,15 @@ class Server:
         if self._is_closed:
             connection.abort()
             return False
-        outcome = self.admission.add(connection, self._loop.time())
+        places = self._places.get(connection.make_session)
+        outcome = self.admission.add(connection, self._loop.time(), places)
         if isinstance(outcome, ReachedLimit):
             self.refused_count += 1
-            limit = self.admission.limits.of_refusal(outcome)
-            _log.warning(_REFUSALS[outcome], connection.peer, limit, self.refused_count)
+            if outcome is ReachedLimit.LISTENER and places is not None:
+                peer, limit = f"{connection.peer} at {self.listener_of(connection)}", places.connections
+            else:
+                peer, limit = connection.peer, self.admission.limits.of_refusal(outcome)
+            _log.warning(_REFUSALS[outcome], peer, limit, self.refused_count)
             self._dismiss(connection, connection.refuse)
             return False
         if outcome is not None:
@@ -304,7 +321,7 @@ class Server:
     ) -> SocketConnection | ProxyHeaderReader | None:
         """Return what gets the first bytes of a peer; None if it may not connect."""
         if protocol.proxies is None:
-            return self._connection(protocol, host, port) if self._allows(host) else None
+            return self._connection(protocol, host, port) if self._allows(protocol, host) else None
         if not protocol.proxies.are_trusted(host):
             self.refused_count += 1
             _log.warning("refused %s: this port serves proxies only, those of proxy_networks", host)
@@ -314,11 +331,12 @@ class Server:
 
     def _proxied(self, protocol: ListenerProtocol, host: str, port: int, *, is_proxy: bool) -> SocketConnection | None:
         """Return the connection of a proxy's client, or of the proxy itself; None if it may not connect."""
-        return self._connection(protocol, host, port) if is_proxy or self._allows(host) else None
+        return self._connection(protocol, host, port) if is_proxy or self._allows(protocol, host) else None
 
-    def _allows(self, host: str) -> bool:
-        """Return True if an address may connect."""
-        if self._is_welcome is None or self._is_welcome(host):
+    def _allows(self, protocol: ListenerProtocol, host: str) -> bool:
+        """Return True if an address may connect to a listener."""
+        is_welcome = protocol.is_welcome or self._is_welcome
+        if is_welcome is None or is_welcome(host):
             return True
         self.refused_count += 1
         _log.info("refused %s: its network is not one that may connect, by allow and deny", host)
@@ -356,13 +374,19 @@ class Server:
 def bind(host: str, port: int, setting: str) -> socket.socket:
     """Return a bound TCP socket that does not listen yet; port 0 means any free one.
 
+    Args:
+        host: the address.
+        port: the port.
+        setting: the one that opens the listener, or the path of its table, such as `listeners.partners`.
+
     Raises:
         ConfigError: the address cannot be used; names the setting.
     """
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise ConfigError(f"{host!r} is not an address of this machine", setting="bind", hint=str(error)) from error
+        setting = _address_setting(setting)
+        raise ConfigError(f"{host!r} is not an address of this machine", setting=setting, hint=str(error)) from error
     bound = socket.socket(family, kind, number)
     try:
         # Without it the ports of a killed master would stay unusable for a minute (TIME_WAIT).
@@ -372,13 +396,21 @@ def bind(host: str, port: int, setting: str) -> socket.socket:
     except OSError as error:
         bound.close()
         if error.errno == errno.EADDRNOTAVAIL:
-            setting, hint = "bind", "use an address of this machine (see `ip address`), or 0.0.0.0 for all"
+            setting, hint = (
+                _address_setting(setting),
+                "use an address of this machine (see `ip address`), or 0.0.0.0 for all",
+            )
         elif error.errno == errno.EACCES:
             hint = "ports below 1024 need a privilege: choose a higher one"
         else:
             hint = "stop what uses it (see `ss -ltnp`), or choose another port, or 0 for any free one"
         raise ConfigError(f"cannot use {host} port {port}: {error.strerror}", setting=setting, hint=hint) from error
     return bound
+
+
+def _address_setting(setting: str) -> str:
+    """Return the setting of an address: a listener with a table has its own there, the others share `bind`."""
+    return f"{setting}.host" if "." in setting else "bind"
 
 
 def in_url(host: str) -> str:

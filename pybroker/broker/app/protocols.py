@@ -65,7 +65,7 @@ def make_protocols(
     proxies = Proxies(are_trusted=trusted.allows, header_seconds=config.connect_timeout)
     return [
         ListenerProtocol(
-            name=_SCHEMES[each.kind][each.is_tls],
+            scheme=_SCHEMES[each.kind][each.is_tls],
             session=makers.of(each),
             refusal=_refusal(config) if each.kind is ListenerKind.STOMP and not each.is_tls else b"",
             tls=tls if each.is_tls else None,

@@ -46,4 +46,5 @@ def _ports_of_master(members: Sequence[MemberStatus]) -> Collection[int] | None:
         return None
     if masters[0].host != socket.gethostname():
         return ()
-    return {int(port) for _, _, port in (where.rpartition(":") for where in masters[0].listeners) if port.isdigit()}
+    urls = (where.partition("#")[0] for where in masters[0].listeners)  # without the names of listeners
+    return {int(port) for _, _, port in (url.rpartition(":") for url in urls) if port.isdigit()}

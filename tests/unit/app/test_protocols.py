@@ -22,7 +22,7 @@ def protocols_of(**settings):
 
 
 def test_each_listener_has_its_protocol():
-    names = {setting: protocol.name for setting, protocol in protocols_of(auto=0).items()}
+    names = {setting: protocol.scheme for setting, protocol in protocols_of(auto=0).items()}
     assert names == {"stomp": "stomp", "openwire": "tcp", "auto": "auto"}
 
 

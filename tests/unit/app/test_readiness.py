@@ -53,9 +53,10 @@ def publish_master(stack: ExitStack, store: Path, listener: str, host: str = "")
     )
 
 
-def test_port_that_the_master_has_is_no_obstacle(stack: ExitStack, tmp_path: Path, busy_port: int) -> None:
+@pytest.mark.parametrize("name", ["", "#partners"])
+def test_port_that_the_master_has_is_no_obstacle(stack: ExitStack, tmp_path: Path, busy_port: int, name: str) -> None:
     config = standby(tmp_path, busy_port)
-    publish_master(stack, tmp_path, f"stomp://127.0.0.1:{busy_port}")
+    publish_master(stack, tmp_path, f"stomp://127.0.0.1:{busy_port}{name}")
     assert not obstacle_of(config)
 
 

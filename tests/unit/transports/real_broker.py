@@ -195,10 +195,10 @@ class World:
         sessions = {DetectedProtocol.STOMP: self._stomp, DetectedProtocol.OPENWIRE: self._openwire}
         self.ports: dict[str, int] = {}
         for protocol in (
-            ListenerProtocol(name="stomp", session=self._stomp, refusal=b"ERROR\n\n\0"),
-            ListenerProtocol(name="openwire", session=self._openwire),
-            ListenerProtocol(name="tls", session=self._stomp, tls=tls),
-            ListenerProtocol(name="auto", session=lambda link: Detector(link, sessions, seconds=SECONDS)),
+            ListenerProtocol(scheme="stomp", session=self._stomp, refusal=b"ERROR\n\n\0"),
+            ListenerProtocol(scheme="openwire", session=self._openwire),
+            ListenerProtocol(scheme="tls", session=self._stomp, tls=tls),
+            ListenerProtocol(scheme="auto", session=lambda link: Detector(link, sessions, seconds=SECONDS)),
         ):
             bound = bind("127.0.0.1", 0, protocol.name)
             self.ports[protocol.name] = bound.getsockname()[1]

@@ -9,7 +9,7 @@ import pytest
 
 from pybroker.broker.domain.errors import BrokerError, ResourceLimit
 from pybroker.transports import newcomers as newcomers_module
-from pybroker.transports.admission import Admission, AdmissionLimits, ReachedLimit
+from pybroker.transports.admission import Admission, AdmissionLimits, ListenerPlaces, ReachedLimit
 from pybroker.transports.newcomers import YOUNG_SECONDS
 from tests.unit.transports.world import Session, World, counted_pauses
 
@@ -219,6 +219,39 @@ def test_connections_of_an_address_have_a_limit() -> None:
 def test_connections_of_this_host_have_no_limit_of_their_own(address: str) -> None:
     held = admission(100, per_address=1)
     assert [held.add(Connection(f"{address}:{port}"), 0.0) for port in range(5)] == [None] * 5
+
+
+# ---------------------------------------------------------------- listeners
+
+
+def test_a_full_listener_refuses_while_another_is_open() -> None:
+    held, own, other = admission(10), ListenerPlaces[Connection](2), ListenerPlaces[Connection](2)
+    clients = [Connection(f"10.0.0.{number}:1", is_connected=True) for number in range(2)]
+    assert [held.add(each, 0.0, own) for each in clients] == [None, None]
+    assert held.add(Connection("10.0.0.7:1"), OLD, own) is ReachedLimit.LISTENER
+    assert held.add(Connection("10.0.0.7:1"), OLD, other) is None
+    assert held.add(Connection("10.0.0.7:2"), OLD) is None
+    held.remove(clients[0])
+    assert held.add(Connection("10.0.0.7:3"), OLD, own) is None
+    assert (own.count, other.count) == (2, 1)
+
+
+def test_a_newcomer_of_the_same_listener_makes_way() -> None:
+    held, own = admission(10), ListenerPlaces[Connection](2)
+    fill(held, 3)
+    waiting = [Connection(f"10.1.0.{number}:1") for number in range(2)]
+    assert [held.add(each, 0.0, own) for each in waiting] == [None, None]
+    assert held.add(Connection("10.9.9.9:1"), OLD, own) is waiting[0]
+    assert own.count == 2
+
+
+def test_a_full_listener_refuses_an_address_with_too_many() -> None:
+    """Two connections would have to make way for one, if it were taken."""
+    held, own = admission(10, unconnected=1), ListenerPlaces[Connection](1)
+    assert held.add(Connection("10.0.0.1:1"), 0.0, own) is None
+    assert held.add(Connection("10.0.0.2:1"), 0.0) is None
+    assert held.add(Connection("10.0.0.2:2"), OLD, own) is ReachedLimit.LISTENER
+    assert own.count == 1
 
 
 def test_nothing_is_kept_of_addresses_without_connections() -> None:

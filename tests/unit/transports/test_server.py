@@ -19,8 +19,9 @@ from pybroker.transports.connection import SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.server import ListenerProtocol, bind
+from pybroker.transports.session import Link
 from tests.compiled import interpreted
-from tests.unit.transports.world import SECONDS, World
+from tests.unit.transports.world import SECONDS, Session, World
 
 Run = Callable[..., None]
 
@@ -111,6 +112,48 @@ def test_connections_are_counted_by_listener(run: Run) -> None:
         assert await world.read_to_end(client) == b""
         await world.until(lambda: len(world.server.connections) == 1)
         assert world.server.connection_counts() == {"test": 1}
+
+    run(scenario)
+
+
+def test_a_full_listener_leaves_the_others_open(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        def named_session(link: Link) -> Session:
+            return world.session(link)
+
+        bound = bind("127.0.0.1", 0, "listeners.small")
+        protocol = ListenerProtocol(
+            scheme="stomp", name="small", session=named_session, refusal=b"full", connections_max=1
+        )
+        url = world.server.listen(protocol, bound)
+        first_port, world.port = world.port, bound.getsockname()[1]
+        assert url == f"stomp://127.0.0.1:{world.port}#small"
+        await world.meet()
+        assert await world.read_to_end(world.connect()) == b"full"
+        world.port = first_port
+        await world.meet()
+        assert world.server.connection_counts() == {"test": 1, "small": 1}
+        assert " at small: 1 connections of that listener are open already" in caplog.text
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("setting", "named"), [("stomp", "bind"), ("listeners.partners", "listeners.partners.host")])
+def test_an_address_of_another_machine_names_its_setting(setting: str, named: str) -> None:
+    with pytest.raises(ConfigError, match="192\\.0\\.2\\.1") as caught:
+        bind("192.0.2.1", 0, setting)
+    assert caught.value.setting == named
+
+
+def test_a_listener_has_networks_of_its_own(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        bound = bind("127.0.0.1", 0, "listeners.closed")
+        closed = ListenerProtocol(scheme="stomp", session=world.session, is_welcome=lambda host: host != "127.0.0.1")
+        world.server.listen(closed, bound)
+        await world.meet()
+        world.port = bound.getsockname()[1]
+        assert await world.read_or_reset(world.connect()) == b""
+        assert len(world.sessions) == 1
 
     run(scenario)
 
@@ -406,7 +449,7 @@ def test_ipv6(run: Run) -> None:
             bound = bind("::1", 0, "stomp")
         except ConfigError as error:
             pytest.skip(f"this machine has no IPv6: {error}")
-        where = world.server.listen(ListenerProtocol(name="stomp", session=world.session), bound)
+        where = world.server.listen(ListenerProtocol(scheme="stomp", session=world.session), bound)
         assert where == f"stomp://[::1]:{bound.getsockname()[1]}"
         world.clients.append(socket.create_connection(bound.getsockname()[:2]))
         await world.until(lambda: world.sessions)

@@ -81,7 +81,7 @@ class World:
         self.port = bound.getsockname()[1]
         self.server.listen(
             ListenerProtocol(
-                name="test", session=self.session, refusal=b"too many", tls=self.tls, proxies=self.proxies
+                scheme="test", session=self.session, refusal=b"too many", tls=self.tls, proxies=self.proxies
             ),
             bound,
         )
