@@ -5,12 +5,13 @@ Each setting has one declaration. Flags, environment variables and `docs/setting
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
-from pybroker.broker.app.listeners import PORTS, ListenerSettings, networks_of, proxied_of
+from pybroker.broker.app.listeners import ListenerSettings, TlsSettings, check_addresses, networks_of
+from pybroker.broker.app.listening import check_tls, open_listeners, tls_of
 from pybroker.broker.app.management_roles import ROLES, ManagementRoles
 from pybroker.broker.app.message_settings import MESSAGE_TABLES, MessageSettings
 from pybroker.broker.app.setting import (
@@ -47,11 +48,12 @@ from pybroker.units import parse_duration as duration
 from pybroker.units import parse_size as size
 
 if TYPE_CHECKING:  # imported when a file has tables
+    from pybroker.broker.app.listener_tables import ListenerTable
     from pybroker.security.ldap_settings import LdapSettings
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
 
-TABLES = (*MESSAGE_TABLES, "ldap", "management_roles")
+TABLES = ("listeners", *MESSAGE_TABLES, "ldap", "management_roles")
 """The settings that are TOML tables, and neither flags nor variables."""
 
 
@@ -65,16 +67,21 @@ def _ldap(value: object) -> Any:
     return directory.LDAP.read(value)
 
 
+def _listeners(value: object) -> Any:
+    """Read the tables `listeners`, with a module that is imported when it is needed."""
+    from pybroker.broker.app import listener_tables
+
+    return listener_tables.read_listeners(value, SETTINGS)
+
+
 class Config(MessageSettings):
     """All settings of one broker, frozen.
 
     Attributes:
         given: the settings that are set, as they were given.
-        listeners: the open listeners.
     """
 
     given: Mapping[str, object]
-    listeners: tuple[ListenerSettings, ...]
 
     store: str = declared(
         store_place,
@@ -113,6 +120,13 @@ class Config(MessageSettings):
     stomp_ssl: int | None = declared(port, None, "Port of the STOMP listener with TLS.")
     openwire_ssl: int | None = declared(port, None, "Port of the OpenWire listener with TLS.")
     auto_ssl: int | None = declared(port, None, "Port of a listener as `auto` with TLS.")
+    listeners: tuple[ListenerSettings, ...] = declared(
+        _listeners,
+        (),
+        description="Listeners, each with an address, limits and TLS files of its own, and then none by default: see "
+        "[listeners](listeners.md).",
+    )
+    """All open listeners: those of the settings that are ports, and those of the tables."""
     statistics: bool = declared(
         yes_or_no,
         False,
@@ -545,7 +559,8 @@ class Config(MessageSettings):
         vars(self).update({name: setting.default for name, setting in SETTINGS.items()})
         vars(self).update(read_values(SETTINGS, given, _unknown), given=MappingProxyType(given))
         try:
-            vars(self)["listeners"] = tuple(self._listeners())
+            given_tables = cast("tuple[ListenerTable, ...]", self.listeners)
+            vars(self)["listeners"] = tuple(open_listeners(self, given_tables))
             check_store(self.store, self.lock, self.lock_url, self.database_grace, may_create=self.create_store)
             check_lock(self.lock, self.lock_url, self.database_grace, (self.lock_lease, self.lock_renew))
             self._check_scheduler()
@@ -610,7 +625,8 @@ class Config(MessageSettings):
 
         if self.anonymous_if_refused and (not self.has_users or self.anonymous_policy is AnonymousPolicy.REFUSED):
             raise ValueError("anonymous_if_refused goes with users, and with anonymous = loopback or everywhere")
-        if self.certificate_users_file is not None and self.tls_client_ca is None:
+        asks_clients = any(each.tls is not None and each.tls.client_ca is not None for each in self.listeners)
+        if self.certificate_users_file is not None and self.tls_client_ca is None and not asks_clients:
             raise ValueError("certificate_users_file goes with tls_client_ca, which vouches for the certificates")
         if self.certificate_users_file is None and self.certificate_groups_file is not None:
             raise ValueError("certificate_groups_file goes with a certificate_users_file")
@@ -644,25 +660,19 @@ class Config(MessageSettings):
         return AnonymousPolicy.REFUSED if self.has_users else AnonymousPolicy.LOOPBACK
 
     def _check_listeners(self) -> None:
-        users: dict[int, str] = {}
-        others = {"health": self.health or 0, "management": 0 if self.management is None else self.management.port}
-        for name, number in ({each.name: each.port for each in self.listeners} | others).items():
-            if number and number in users:
-                raise ValueError(f"{users[number]} and {name} cannot both have port {number}")
-            users[number] = name
-        for each in self.listeners:
-            if each.is_tls and self.tls_certificate is None:
-                raise ValueError(f"{each.name} needs a certificate: set tls_certificate")
+        web = self.management or ListenAddress(None, 0)
+        others = [("health", self.bind, self.health or 0), ("management", web.host or self.bind, web.port)]
+        check_addresses([(each.setting, each.host, each.port) for each in self.listeners] + others)
+        if any(each.is_for_proxies for each in self.listeners) != bool(
+            networks_of("proxy_networks", self.proxy_networks)
+        ):
+            raise ValueError(
+                "proxy_protocol and proxy_networks go together: the listeners for proxies, and the addresses of those "
+                "that are trusted"
+            )
         for name in ("allow", "deny"):
             networks_of(name, getattr(self, name))
-        if self.tls_certificate is None and (self.tls_key or self.tls_key_password_file or self.tls_client_ca):
-            raise ValueError("tls_key, tls_key_password_file and tls_client_ca go with a tls_certificate")
-        if self.tls_client_auth == "want" and self.tls_client_ca is None:
-            raise ValueError(
-                "tls_client_auth = want goes with a tls_client_ca, without which no certificate is asked for"
-            )
-        if self.tls_ciphers is not None and (self.tls_certificate is None or self.tls_version_min != "1.2"):
-            raise ValueError("tls_ciphers goes with a tls_certificate and tls_version_min = 1.2: it is for TLS 1.2")
+        check_tls(self)
 
     def _check_management(self) -> None:
         if self.management is None:
@@ -689,23 +699,15 @@ class Config(MessageSettings):
         """True if the store is a directory: neither a database nor memory."""
         return self.store != MEMORY_STORE and not is_database(self.store)
 
-    def _listeners(self) -> Iterator[ListenerSettings]:
-        """Return the listeners of the settings that are ports."""
-        ports = {name: number for name in PORTS if (number := getattr(self, name)) is not None}
-        proxied = proxied_of(self.proxy_protocol, self.proxy_networks, ports)
-        for name, number in ports.items():
-            kind, is_tls = PORTS[name]
-            yield ListenerSettings(
-                name=name,
-                kind=kind,
-                is_tls=is_tls,
-                host=self.bind,
-                port=number,
-                frame_max=self.frame_max,
-                max_inactivity=self.openwire_max_inactivity,
-                initial_delay=self.openwire_initial_delay,
-                is_for_proxies=name in proxied,
-            )
+    @property
+    def hosts(self) -> set[str]:
+        """The addresses that clients connect to; that of `bind` if there is no listener."""
+        return {each.host for each in self.listeners} or {self.bind}
+
+    @property
+    def tls(self) -> TlsSettings | None:
+        """The settings of TLS, which a listener's own may differ from; None without a certificate."""
+        return tls_of(self)
 
 
 SETTINGS = {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pybroker.broker.app.examination import Facts, Neighbour
+from pybroker.broker.app.listeners import ListenerKind
 from pybroker.broker.app.machine import SPARE_FILES
 from pybroker.broker.app.mounts import LOST_TYPES, Mount
 from pybroker.broker.app.pair_remedies import OTHER, REMEDIES, kinds_and_texts
@@ -309,14 +310,15 @@ def _of_watch(record: MemberRecord) -> Iterator[Diagnosis]:
 def _of_failover(facts: Facts) -> Iterator[Diagnosis]:
     config = facts.config
     others = {each.record.host for each in _living(facts)} - {facts.host}
-    if others and is_loopback(config.bind):
+    if others and all(is_loopback(host) for host in config.hosts):
         yield _error(
             "failover",
-            f"this member listens on {config.bind}, and others are on {', '.join(sorted(others))}: their clients "
-            "cannot reach it after a failover",
+            f"this member listens on {', '.join(sorted(config.hosts))}, and others are on {', '.join(sorted(others))}: "
+            "their clients cannot reach it after a failover",
             "set bind, for example to 0.0.0.0",
         )
-    if config.openwire is not None and not config.openwire_brokers and not is_loopback(config.bind):
+    openwire = [each.host for each in config.listeners if each.kind is ListenerKind.OPENWIRE]
+    if not config.openwire_brokers and not all(is_loopback(host) for host in openwire):
         yield _advice(
             "failover",
             "openwire_brokers is not set: clients know the members only if their failover: URIs name all of them",

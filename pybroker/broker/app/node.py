@@ -29,6 +29,7 @@ from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
 from pybroker.broker.app.step_down import MayStepDown, standby_is_unknown
 from pybroker.broker.app.system_usage import BrokerSystemUsage
+from pybroker.broker.app.tls_files import ListenerCertificates
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action, RoleEvent, decide
 from pybroker.broker.core.offline_durables import OfflineDurables
@@ -41,7 +42,6 @@ from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed, PublishedEnd
-from pybroker.transports.certificates import Certificates
 from pybroker.transports.openwire.session import Sessions
 from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
@@ -86,7 +86,7 @@ class Node:
         self,
         config: Config,
         publish: Publish,
-        certificates: Certificates | None = None,
+        certificates: ListenerCertificates | None = None,
         creatable: Creatable = Creatable(),  # noqa: B008 - a frozen value
         machine: Machine = MACHINE,
         security: SecurityFiles | None = None,
@@ -325,7 +325,9 @@ class Node:
             self._security.rules.changed = term.broker.use_rules
         with contextlib.ExitStack() as unused:
             configured = self._config.listeners
-            bound = [unused.enter_context(await bind(machine, each.host, each.port, each.name)) for each in configured]
+            bound = [
+                unused.enter_context(await bind(machine, each.host, each.port, each.setting)) for each in configured
+            ]
             protocols = make_protocols(
                 self._config,
                 term.broker,

@@ -5,7 +5,7 @@ import logging
 import os
 from pathlib import Path
 
-from pybroker.broker.app import database, eventloop, log_file, security_files, wiring
+from pybroker.broker.app import database, eventloop, log_file, security_files, tls_files, wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import StoreDirectories, layout_of
@@ -38,7 +38,7 @@ def check(config: Config) -> None:
 
 def _check_all(config: Config) -> None:
     eventloop.choose(config.event_loop)
-    wiring.make_certificates(config)
+    tls_files.make_certificates(config)
     if config.users_file is not None:
         security_files.read_users(config)
     if config.ldap is not None:
@@ -118,13 +118,13 @@ def _check_ldap(settings: LdapSettings) -> None:
 
 def _check_clear_passwords(config: Config) -> None:
     """Refuse passwords that cross a network in clear, or warn of them."""
-    in_clear = ", ".join(each.name for each in config.listeners if not each.is_tls and not is_loopback(each.host))
+    in_clear = ", ".join(each.setting for each in config.listeners if each.tls is None and not is_loopback(each.host))
     if not in_clear:
         return
     message = (
         f"passwords cross the network in clear to {in_clear}, which have no TLS and which other machines can reach"
     )
-    remedy = "turn them off and open their _ssl counterparts"
+    remedy = "turn them off and open their _ssl counterparts, or set tls in their tables"
     if config.login_needs_tls:
         raise ConfigError(message, setting="login_needs_tls", hint=remedy)
     _log.warning("%s: %s", message, remedy)
@@ -164,7 +164,7 @@ def check_other_locks(config: Config) -> None:
 def _check_ports(config: Config) -> None:
     with contextlib.ExitStack() as bound:
         for each in config.listeners:
-            bound.enter_context(bind(each.host, each.port, each.name))
+            bound.enter_context(bind(each.host, each.port, each.setting))
 
 
 def _check_directory(directory: Path, setting: str = "store") -> None:

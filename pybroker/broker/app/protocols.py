@@ -6,16 +6,15 @@ from typing import Final, assert_never
 
 from pybroker import __version__
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.listeners import ListenerKind, ListenerSettings, networks_of
+from pybroker.broker.app.listeners import ListenerKind, ListenerSettings, is_every_interface, networks_of
 from pybroker.broker.app.machine import MACHINE, Machine
-from pybroker.broker.app.wiring import make_certificates
+from pybroker.broker.app.tls_files import ListenerCertificates, make_certificates
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.security.networks import Networks
-from pybroker.transports.certificates import Certificates
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
@@ -23,8 +22,6 @@ from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
-
-_EVERY_INTERFACE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not bound to)
 
 _SCHEMES: Final = {
     ListenerKind.STOMP: ("stomp", "stomp+ssl"),
@@ -38,7 +35,7 @@ def make_protocols(
     config: Config,
     broker: BrokerCore,
     listeners: Sequence[ListenerSettings],
-    certificates: Certificates | None = None,
+    certificates: ListenerCertificates | None = None,
     machine: Machine = MACHINE,
     authenticator: Authenticator = WITHOUT_LOGINS,
     sessions: Sessions | None = None,
@@ -60,16 +57,18 @@ def make_protocols(
     broker.url = openwire_url(config, listeners)
     makers = _SessionMakers(config, broker, machine, authenticator, sessions or Sessions())
     certificates = certificates or make_certificates(config)
-    tls = Tls(context=certificates.context, handshake_seconds=config.connect_timeout) if certificates else None
     trusted = Networks(allow=networks_of("proxy_networks", config.proxy_networks), deny=())
     proxies = Proxies(are_trusted=trusted.allows, header_seconds=config.connect_timeout)
     return [
         ListenerProtocol(
-            scheme=_SCHEMES[each.kind][each.is_tls],
+            scheme=_SCHEMES[each.kind][each.tls is not None],
             session=makers.of(each),
-            refusal=_refusal(config) if each.kind is ListenerKind.STOMP and not each.is_tls else b"",
-            tls=tls if each.is_tls else None,
+            name=each.name if each.is_table else "",
+            refusal=_refusal(config, each) if each.kind is ListenerKind.STOMP and each.tls is None else b"",
+            tls=_tls(config, certificates, each),
             proxies=proxies if each.is_for_proxies else None,
+            is_welcome=None if each.networks is None else each.networks.allows,
+            connections_max=each.connections_max,
         )
         for each in listeners
     ]
@@ -85,16 +84,28 @@ def openwire_url(config: Config, listeners: Sequence[ListenerSettings]) -> str:
     for kind in (ListenerKind.OPENWIRE, ListenerKind.AUTO):
         for each in listeners:
             if each.kind is kind:
-                host = socket.gethostname() if each.host in _EVERY_INTERFACE else each.host
-                return f"{'ssl' if each.is_tls else 'tcp'}://{in_url(host)}:{each.port}"
+                return _url_of(each)
     return ""
 
 
-def _refusal(config: Config) -> bytes:
+def _url_of(listener: ListenerSettings) -> str:
+    """Return the URL of a listener for OpenWire clients; this machine's name stands for all of its addresses."""
+    host = socket.gethostname() if is_every_interface(listener.host) else listener.host
+    return f"{'tcp' if listener.tls is None else 'ssl'}://{in_url(host)}:{listener.port}"
+
+
+def _tls(config: Config, certificates: ListenerCertificates | None, listener: ListenerSettings) -> Tls | None:
+    if certificates is None or listener.tls is None:
+        return None
+    return Tls(context=certificates.context_of(listener.tls), handshake_seconds=config.connect_timeout)
+
+
+def _refusal(config: Config, listener: ListenerSettings) -> bytes:
     """Return the frame for a STOMP client when there are too many connections."""
+    its = "" if listener.connections_max is None else f", its port has its {listener.connections_max}"
     text = (
-        f"This broker has its {config.connections_max} connections already, or too many of your address; try again "
-        "later."
+        f"This broker has its {config.connections_max} connections already{its}, or too many of your address; try "
+        "again later."
     )
     headers = {"message": text, "content-type": "text/plain"}
     return encode_frame("ERROR", headers, text.encode(), Version.V1_0)
@@ -149,7 +160,7 @@ class _SessionMakers:
                 provider_name="pybroker",
                 provider_version=__version__,
             ),
-            broker_url=self._broker.url,
+            broker_url=_url_of(listener) if listener.is_table and not self._config.openwire_url else self._broker.url,
             connected_brokers=self._config.openwire_brokers,
             connect_seconds=self._config.connect_timeout,
         )

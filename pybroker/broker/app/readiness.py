@@ -30,7 +30,7 @@ def find_obstacle(config: Config, members: Sequence[MemberStatus] = (), bind: Bi
     taken = _ports_of_master(members)
     for listener in config.listeners:
         try:
-            bind(listener.host, listener.port, listener.name).close()
+            bind(listener.host, listener.port, listener.setting).close()
         except ConfigError as error:
             cause = error.__cause__
             is_taken = isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE

@@ -27,6 +27,7 @@ from pybroker.broker.app.step_down import leave_lock_to_others
 from pybroker.broker.app.stores import MEMORY_STORE, is_database
 from pybroker.broker.app.systemd import ServiceNotifier, open_notifier
 from pybroker.broker.app.this_member import ThisMember
+from pybroker.broker.app.tls_files import ListenerCertificates, make_certificates
 from pybroker.broker.domain.addresses import is_loopback
 from pybroker.broker.domain.errors import ConfigError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.role import Role
@@ -34,7 +35,6 @@ from pybroker.store.directories import has_data_files
 from pybroker.store.journal.writer import SWITCH_INTERVAL_SECONDS
 from pybroker.store.members import read_members
 from pybroker.transports import connection
-from pybroker.transports.certificates import Certificates
 
 if TYPE_CHECKING:  # imported when the settings ask for it
     from pybroker.broker.app.management import Management
@@ -134,14 +134,14 @@ async def _serve(config: Config) -> None:
 
 def _warn_of_loopback(config: Config, members: Path) -> None:
     """Warn of a loopback address if there are members on other machines, because clients there cannot connect."""
-    if not is_loopback(config.bind):
+    if not all(is_loopback(host) for host in config.hosts):
         return
     hosts = {entry.member.host for entry in read_members(members) if entry.alive and entry.member is not None}
     if others := sorted(hosts - {socket.gethostname()}):
         _log.warning(
             "this member listens on %s, where clients on other machines cannot reach it, though members are on %s: "
             "set bind, for example to 0.0.0.0",
-            config.bind,
+            ", ".join(sorted(config.hosts)),
             ", ".join(others),
         )
 
@@ -160,7 +160,7 @@ async def _serve_database(config: Config) -> None:
 
 async def _run_members(config: Config, shown: Membership | Presence | None) -> None:
     """Run until a stop is requested, with certificates, users and rules that may be replaced."""
-    certificates = wiring.make_certificates(config)
+    certificates = make_certificates(config)
     security = SecurityFiles(config)
     notifier = open_notifier(config.stop_timeout)  # before there is a child process
     management = await _open_management(config, security)
@@ -201,7 +201,7 @@ async def _run_repeatedly(
     member: ThisMember,
     entry: Membership | Presence | None,
     management: "Management | None",
-    certificates: Certificates | None,
+    certificates: ListenerCertificates | None,
     security: SecurityFiles,
     notifier: ServiceNotifier | None,
 ) -> None:

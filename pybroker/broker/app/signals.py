@@ -18,8 +18,8 @@ from typing import Final
 from pybroker.broker.app.logs import instant
 from pybroker.broker.app.node import Node
 from pybroker.broker.app.systemd import ServiceNotifier
+from pybroker.broker.app.tls_files import ListenerCertificates
 from pybroker.counted import counted
-from pybroker.transports.certificates import Certificates
 
 _LARGEST_SHOWN: Final = 5
 """The destinations that the summary names, those whose messages take most memory."""
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 def handle(
     loop: asyncio.AbstractEventLoop,
     node: Node,
-    certificates: Certificates | None,
+    certificates: ListenerCertificates | None,
     notifier: ServiceNotifier | None = None,
 ) -> None:
     """Handle the signals on an event loop; replaces the handlers of an earlier node."""
@@ -39,7 +39,7 @@ def handle(
     loop.add_signal_handler(signal.SIGUSR2, _log.info, "SIGUSR2: ignored, it has no meaning here")
 
 
-def _reload(certificates: Certificates | None, notifier: ServiceNotifier | None) -> None:
+def _reload(certificates: ListenerCertificates | None, notifier: ServiceNotifier | None) -> None:
     with contextlib.nullcontext() if notifier is None else notifier.reloading():
         if certificates is None:
             _log.info("SIGHUP: there is nothing to read again, as there is no tls_certificate; settings need a restart")

@@ -51,10 +51,8 @@ from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.store.spool import FileSpool, SpoolThread
 from pybroker.transports.admission import AdmissionLimits
-from pybroker.transports.certificates import CertificateFiles, Certificates
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.output_memory import OutputMemory
-from pybroker.transports.tls import TLS_VERSIONS, TlsRules
 from pybroker.transports.turn import Turn
 
 if TYPE_CHECKING:  # the libraries are extras
@@ -583,26 +581,6 @@ def make_directory(settings: LdapSettings, machine: Machine = MACHINE) -> "Direc
     with _needs_extra("an LDAP directory", "ldap", module="ldap3", package="ldap3", extra="ldap"):
         from pybroker.security.ldap import Directory
     return Directory(settings, partial(read_password, settings.connection_password_file), machine.monotonic)
-
-
-def make_certificates(config: Config) -> Certificates | None:
-    """Read certificate and key; None without a certificate.
-
-    Raises:
-        ConfigError: they cannot be used.
-    """
-    if config.tls_certificate is None:
-        return None
-    return Certificates(
-        CertificateFiles(
-            certificate=config.tls_certificate,
-            key=config.tls_key,
-            key_password_file=config.tls_key_password_file,
-            client_ca=config.tls_client_ca,
-            needs_client=config.tls_client_auth == "need",
-        ),
-        TlsRules(version_min=TLS_VERSIONS[config.tls_version_min], ciphers=config.tls_ciphers),
-    )
 
 
 def _progress() -> Progress:

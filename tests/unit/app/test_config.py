@@ -78,6 +78,7 @@ def test_other_listeners_are_off_without_a_port():
         ({"stomp_ssl": "61612"}, "stomp_ssl needs a certificate: set tls_certificate"),
         ({"auto_ssl": "0"}, "auto_ssl needs a certificate: set tls_certificate"),
         ({"tls_key": "k.pem"}, "tls_key, .* go with a tls_certificate"),
+        ({"tls_client_ca": "a.pem"}, "tls_client_ca goes with a tls_certificate"),
         ({"tls_ciphers": "HIGH"}, "tls_ciphers goes with a tls_certificate"),
         ({"tls_client_auth": "want", "tls_certificate": "c.pem"}, "tls_client_auth = want goes with a tls_client_ca"),
         (

@@ -1,0 +1,250 @@
+"""The configuration's `[[listeners]]` tables, and the listeners that they open.
+
+```toml
+[[listeners]]
+name = "partners"
+protocol = "openwire"
+host = "192.0.2.10"
+port = 61617
+tls = true
+connections_max = 50
+```
+
+A value that a table does not set is that of the plain setting of the same name. The certificate, its key and the key's
+password belong together: a table with a certificate of its own takes none of them from the plain settings.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pybroker.broker.app.listeners import ListenerKind, ListenerSettings, PlainSettings, TlsSettings, networks_of
+from pybroker.broker.app.setting import Read, Setting, Table, choice, member_name, port, tables, text, yes_or_no
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.security.networks import Networks
+
+_TLS: Final = (
+    "tls_certificate",
+    "tls_key",
+    "tls_key_password_file",
+    "tls_client_ca",
+    "tls_client_auth",
+    "tls_version_min",
+    "tls_ciphers",
+)
+_OPENWIRE: Final = ("openwire_max_inactivity", "openwire_initial_delay")
+_LIKE_SETTINGS: Final = ("connections_max", "frame_max", *_OPENWIRE, *(name for name in _TLS if "auth" not in name))
+"""The attributes with the bounds of the plain settings of the same names."""
+
+_SCHEME: Final = "tcp"
+"""No name of a listener: management knows the listener of the setting `openwire` by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerTable:
+    """One `[[listeners]]` table, as it is given; None: not set. `bind` is another name of `host`.
+
+    Raises:
+        ValueError: attributes do not go together.
+    """
+
+    protocol: str
+    port: int
+    name: str | None = None
+    host: str | None = None
+    bind: str | None = None
+    tls: bool | None = None
+    proxy_protocol: bool | None = None
+    allow: str | None = None
+    deny: str | None = None
+    connections_max: int | None = None
+    frame_max: int | None = None
+    openwire_max_inactivity: float | None = None
+    openwire_initial_delay: float | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_key_password_file: Path | None = None
+    tls_client_ca: Path | None = None
+    tls_client_auth: str | None = None
+    tls_version_min: str | None = None
+    tls_ciphers: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what needs no other settings."""
+        if self.host is not None and self.bind is not None:
+            raise ValueError("host and bind are the same: write one of them")
+        if not self.tls and (given := self._given(_TLS)):
+            raise ValueError(f"{given} goes with TLS: write tls = true")
+        if self.protocol == ListenerKind.STOMP.value and (given := self._given(_OPENWIRE)):
+            raise ValueError(f"{given} goes with protocol = 'openwire' or 'auto'")
+        if self.tls_certificate is None and (given := self._given(("tls_key", "tls_key_password_file"))):
+            raise ValueError(f"{given} goes with a tls_certificate in the same table")
+        if self.tls_client_auth == "none" and self.tls_client_ca is not None:
+            raise ValueError("tls_client_ca goes with tls_client_auth = 'need' or 'want'")
+
+    def _given(self, names: Collection[str]) -> str | None:
+        """Return the first of some attributes that is set."""
+        return next((name for name in names if getattr(self, name) is not None), None)
+
+
+def _port(value: object) -> int:
+    number = port(value)
+    if number is None:
+        raise ValueError("write a number; without its table a listener is not open")
+    return number
+
+
+def _networks(name: str) -> Read:
+    """Return a reader of a list of networks, which stays text."""
+
+    def read(value: object) -> str:
+        networks_of(name, text(value))
+        return text(value)
+
+    return read
+
+
+def _listener_name(value: object) -> str:
+    name = member_name(value)
+    if name == _SCHEME:
+        raise ValueError(f"{name!r} is a scheme of URLs: choose another name")
+    return name
+
+
+_ATTRIBUTES: Final = {
+    "name": Setting(_listener_name),
+    "protocol": Setting(choice(*(each.value for each in ListenerKind)), is_required=True),
+    "host": Setting(text),
+    "bind": Setting(text),
+    "port": Setting(_port, is_required=True),
+    "tls": Setting(yes_or_no),
+    "proxy_protocol": Setting(yes_or_no),
+    "allow": Setting(_networks("allow")),
+    "deny": Setting(_networks("deny")),
+    "tls_client_auth": Setting(choice("need", "want", "none")),
+}
+"""The attributes that differ from the plain settings."""
+
+_NOT_SERVED: Final = (
+    "uri",
+    "discovery_uri",
+    "update_cluster_clients",
+    "rebalance_cluster_clients",
+    "update_cluster_clients_on_remove",
+    "update_cluster_filter",
+    "maximum_consumers_allowed_per_connection",
+    "maximum_producers_allowed_per_connection",
+    "allow_link_stealing",
+)
+
+
+def read_listeners(value: object, plain: Mapping[str, Setting]) -> tuple[ListenerTable, ...]:
+    """Read the tables.
+
+    Args:
+        value: the list of them.
+        plain: the declarations of the plain settings, whose bounds attributes of the same names have too.
+
+    Raises:
+        ValueError: one is not valid; names its number and the attribute.
+    """
+    like_settings = {name: plain[name]._replace(default=None) for name in _LIKE_SETTINGS}
+    table = Table(ListenerTable, _ATTRIBUTES | like_settings, not_served=_NOT_SERVED)
+    return tables(table, "listeners")(value)
+
+
+def names_of(given: Sequence[ListenerTable], taken: Collection[str]) -> list[str]:
+    """Return the names of listeners: their own, or made of the protocol, with a number if that is taken.
+
+    Args:
+        given: the tables.
+        taken: the names of other open listeners.
+
+    Raises:
+        ConfigError: two have the same name.
+    """
+    used = set(taken)
+    for name in [each.name for each in given if each.name is not None]:
+        if name in used:
+            raise ConfigError(f"two listeners have the name {name!r}: choose another one", setting="listeners")
+        used.add(name)
+    found: list[str] = []
+    for each in given:
+        name = usual = each.name or each.protocol + ("_ssl" if each.tls else "")
+        number = 1
+        while each.name is None and name in used:
+            number += 1
+            name = f"{usual}_{number}"
+        used.add(name)
+        found.append(name)
+    return found
+
+
+def opened(table: ListenerTable, name: str, config: PlainSettings, *, is_for_proxies: bool) -> ListenerSettings:
+    """Return the listener of a table, with the plain settings for what that does not set.
+
+    Args:
+        table: the table.
+        name: the listener's name.
+        config: the plain settings.
+        is_for_proxies: the plain setting `proxy_protocol` names it.
+
+    Raises:
+        ConfigError: the table does not go with the plain settings.
+    """
+    own_max = table.connections_max
+    if own_max is not None and own_max > config.connections_max:
+        raise ConfigError(
+            f"{name}: connections_max is {own_max}, and only {config.connections_max} for the whole broker",
+            setting="listeners",
+            hint="raise that, which is the plain setting connections_max",
+        )
+    networks = None
+    if table.allow is not None or table.deny is not None:
+        allow = config.allow if table.allow is None else table.allow
+        deny = config.deny if table.deny is None else table.deny
+        networks = Networks(allow=networks_of("allow", allow), deny=networks_of("deny", deny))
+    inactivity, delay = table.openwire_max_inactivity, table.openwire_initial_delay
+    return ListenerSettings(
+        name=name,
+        kind=ListenerKind(table.protocol),
+        is_table=True,
+        tls=_tls(table, name, config) if table.tls else None,
+        host=next(each for each in (table.host, table.bind, config.bind) if each is not None),
+        port=table.port,
+        frame_max=config.frame_max if table.frame_max is None else table.frame_max,
+        max_inactivity=config.openwire_max_inactivity if inactivity is None else inactivity,
+        initial_delay=config.openwire_initial_delay if delay is None else delay,
+        connections_max=own_max,
+        networks=networks,
+        is_for_proxies=is_for_proxies if table.proxy_protocol is None else table.proxy_protocol,
+    )
+
+
+def _tls(table: ListenerTable, name: str, config: PlainSettings) -> TlsSettings:
+    has_own = table.tls_certificate is not None
+    certificate = table.tls_certificate or config.tls_certificate
+    if certificate is None:
+        raise ConfigError(f"{name} needs a certificate: set tls_certificate", setting="listeners")
+    auth = table.tls_client_auth or config.tls_client_auth
+    client_ca = None if auth == "none" else table.tls_client_ca or config.tls_client_ca
+    if client_ca is None and table.tls_client_auth in ("need", "want"):
+        raise ConfigError(
+            f"{name}: tls_client_auth = {auth} goes with a tls_client_ca, without which no certificate is asked for",
+            setting="listeners",
+        )
+    version_min = table.tls_version_min or config.tls_version_min
+    if table.tls_ciphers is not None and version_min != "1.2":
+        raise ConfigError(
+            f"{name}: tls_ciphers goes with tls_version_min = 1.2: it is for TLS 1.2", setting="listeners"
+        )
+    return TlsSettings(
+        certificate=certificate,
+        key=table.tls_key if has_own else config.tls_key,
+        key_password_file=table.tls_key_password_file if has_own else config.tls_key_password_file,
+        client_ca=client_ca,
+        needs_client=auth == "need",
+        version_min=version_min,
+        ciphers=(table.tls_ciphers or config.tls_ciphers) if version_min == "1.2" else None,
+    )
