@@ -6,6 +6,7 @@ is an entry of `[[listeners]]` for each connector.
 Source: activemq-xml.md, section 4.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,8 +16,15 @@ from pybroker.activemq_xml import connector_uri
 from pybroker.activemq_xml.connector_uri import SCHEMES, ConnectorScheme
 from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.reading import Reading, Rules, ignored, read_attributes, silent, warned
-from pybroker.activemq_xml.values import duration, flag
+from pybroker.activemq_xml.values import duration, flag, is_member_name
 from pybroker.units import format_size
+
+CONNECTIONS_MAX: Final = 1000
+"""pybroker's default of the setting `connections_max`."""
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
+_SCHEME: Final = "tcp"
+"""No name of a listener in pybroker."""
 
 _CLUSTER: Final = "clients get the list of openwire_brokers: name the members there"
 _TUNING: Final = "how ActiveMQ handles sockets and threads"
@@ -280,18 +288,30 @@ def _set_ports(reading: Reading, connectors: list[_Connector]) -> None:
     for setting in ("openwire", "stomp"):
         if setting not in reading.settings:
             reading.set(setting, "off", connectors[0].element)
-    if all("connections_max" in each.settings for each in connectors):
-        total = sum(each.settings["connections_max"] for each in connectors)
-        reading.set("connections_max", total, connectors[0].element, "uri")
+    _set_connections(reading, connectors)
+
+
+def _set_connections(reading: Reading, connectors: list[_Connector]) -> None:
+    """Set the limit of all connections, which bounds the sum of the listeners', to the sum of their limits.
+
+    A connector without one has none in ActiveMQ; pybroker's default stays, unless the others need more.
+    """
+    limits = [each.settings["connections_max"] for each in connectors if "connections_max" in each.settings]
+    if len(limits) == len(connectors) or sum(limits) > CONNECTIONS_MAX:
+        reading.set("connections_max", sum(limits), connectors[0].element, "uri")
 
 
 def _set_table(reading: Reading, connectors: list[_Connector]) -> None:
+    names: set[str] = set()
     for each in connectors:
         entry = {"protocol": each.scheme.protocol, "host": each.host, "port": each.port}
-        if name := each.element.attributes.get("name"):
+        name = _NOT_IN_NAMES.sub("-", each.element.attributes.get("name", ""))
+        if name not in names and name != _SCHEME and is_member_name(name):
+            names.add(name)
             entry = {"name": name} | entry
         if each.scheme.is_tls:
             entry |= {"tls": True, "tls_client_auth": each.client_auth or "none"}
         reading.append("listeners", entry | each.settings, each.element)
         if each.client_auth:
             reading.client_auth = reading.client_auth or "want"
+    _set_connections(reading, connectors)

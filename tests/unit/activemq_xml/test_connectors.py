@@ -3,8 +3,10 @@
 import pytest
 
 from pybroker.activemq_xml.broker_element import Demands
+from pybroker.activemq_xml.connectors import CONNECTIONS_MAX
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Reading
+from pybroker.broker.app.config import Config
 from tests.unit.activemq_xml.reading_bench import of_broker, places, reasons
 
 
@@ -43,7 +45,7 @@ class TestSettings:
     def test_limits_of_connections_are_added_if_all_have_one(self) -> None:
         both = connectors("tcp://h:1?maximumConnections=2000", "stomp://h:2?maximumConnections=1000")
         assert both.settings["connections_max"] == 3000
-        one = connectors("tcp://h:1?maximumConnections=2000", "stomp://h:2")
+        one = connectors("tcp://h:1?maximumConnections=200", "stomp://h:2")
         assert "connections_max" not in one.settings
 
     def test_options_of_the_wire_format(self) -> None:
@@ -129,3 +131,29 @@ class TestFindings:
         reading = connectors("tcp://h:1", attributes='updateClusterClients="true" rebalanceClusterClients="true"')
         names = ["transportConnector@updateClusterClients", "transportConnector@rebalanceClusterClients"]
         assert places(reading, FindingKind.WARNING) == names
+
+
+@pytest.mark.parametrize(
+    ("uris", "total"),
+    [
+        (("tcp://127.0.0.1:1?maximumConnections=700", "tcp://127.0.0.1:2?maximumConnections=700"), 1400),
+        (("tcp://127.0.0.1:1?maximumConnections=7", "tcp://127.0.0.1:2?maximumConnections=8"), 15),
+        (("tcp://127.0.0.1:1?maximumConnections=2000", "tcp://127.0.0.1:2"), 2000),
+        (("tcp://127.0.0.1:1?maximumConnections=20", "tcp://127.0.0.1:2"), CONNECTIONS_MAX),
+        (("tcp://127.0.0.1:1?maximumConnections=2000", "stomp://127.0.0.1:2"), 2000),
+    ],
+)
+def test_the_limit_of_all_connections_has_room_for_that_of_each(uris: tuple[str, ...], total: int) -> None:
+    config = Config(**connectors(*uris).settings)
+    assert config.connections_max == total
+    assert all((each.connections_max or 0) <= total for each in config.listeners)
+
+
+def test_names_are_those_of_listeners() -> None:
+    names = ("a", "a", "stomp+ssl", "tcp", "")
+    elements = "".join(
+        f'<transportConnector name="{name}" uri="tcp://127.0.0.1:{port}"/>' for port, name in enumerate(names, 1)
+    )
+    reading = of_broker("", f"<transportConnectors>{elements}</transportConnectors>")
+    assert [each.get("name") for each in reading.settings["listeners"]] == ["a", None, "stomp-ssl", None, None]
+    assert len(Config(**reading.settings).listeners) == len(names)
