@@ -16,7 +16,7 @@ OPENWIRE_STORED: Final = 11
 """The version of OpenWire in which both brokers store messages; since 5.12 ActiveMQ's default."""
 
 FRAME_BYTES: Final = 104_857_600
-"""`wireFormat.maxFrameSize` of ActiveMQ: its default, and the value in the file that it comes with."""
+"""`wireFormat.maxFrameSize` in the file that ActiveMQ comes with; without the option there is no limit."""
 
 JOURNAL_FILE_BYTES: Final = 32 << 20
 """`journalMaxFileLength` of ActiveMQ by default."""
