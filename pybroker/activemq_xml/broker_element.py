@@ -17,7 +17,9 @@ from pybroker.activemq_xml import (
     persistence,
     plugins,
     spring_beans,
+    security_plugins,
     system_usage,
+    tls_stores,
     virtual_destinations,
 )
 from pybroker.activemq_xml.elements import CORE, XmlElement
@@ -193,6 +195,7 @@ def _handlers(demands: Demands) -> Mapping[str, Handler]:
         ),
         "systemUsage": system_usage.read,
         "transportConnectors": partial(connectors.read, are_all_required=demands.are_all_connectors_required),
+        "sslContext": tls_stores.read,
         "managementContext": _read_management,
         "shutdownHooks": _read_hooks,
         "destinationPolicy": destination_policy.read,
@@ -214,6 +217,8 @@ def read(reading: Reading, demands: Demands) -> None:
     persistence.read(reading)
     read_attributes(reading, broker, ATTRIBUTES)
     read_properties(reading, broker, _handlers(demands))
+    security_plugins.complete(reading)
+    tls_stores.complete(reading)
     if not any(each.name == "transportConnectors" and each.namespace == CORE for each in broker.children):
         reading.findings.refuse(broker, "it has no transportConnectors: clients could not connect")
     destination_policy.complete(reading)

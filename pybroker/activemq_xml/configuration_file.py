@@ -5,7 +5,7 @@ Source: activemq-xml.md, section 2.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,7 @@ class ConfigurationFile:
             differ between the members of a pair.
         imports: the files that it imports, with placeholders filled in where they have a value.
         read_file: reads other files.
+        properties: the properties of Java that ActiveMQ is started with; some may be secrets.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class ConfigurationFile:
     of_machine: frozenset[tuple[int, int, str]]
     imports: tuple[ImportedFile, ...]
     read_file: ReadFile
+    properties: Mapping[str, str] = field(repr=False)
 
     def bean(self, name: str) -> XmlElement | None:
         """Return the bean of a name, of this file or of one that it imports; None if they have none."""
@@ -107,6 +109,7 @@ def read(
         of_machine=of_machine,
         imports=imports,
         read_file=read_file,
+        properties=known,
     )
 
 

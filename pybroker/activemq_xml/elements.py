@@ -4,7 +4,7 @@ A document type is refused, and with it every entity of its own, internal or ext
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from xml.parsers import expat
 
@@ -37,7 +37,7 @@ class MalformedXml(MalformedData):
 
 @dataclass(slots=True)
 class XmlElement:
-    """One element.
+    """One element. Its `repr` shows no value, as some are passwords.
 
     Attributes:
         name: its name, without a prefix.
@@ -51,11 +51,11 @@ class XmlElement:
 
     name: str
     namespace: str
-    attributes: dict[str, str]
+    attributes: dict[str, str] = field(repr=False)
     line: int
     column: int
-    children: list["XmlElement"]
-    text: str = ""
+    children: list["XmlElement"] = field(repr=False)
+    text: str = field(default="", repr=False)
 
     def __iter__(self) -> Iterator["XmlElement"]:
         """Return the element and all within it, in the order of their start tags."""

@@ -12,6 +12,7 @@ from pybroker.activemq_xml import schema
 from pybroker.activemq_xml.configuration_file import ConfigurationFile
 from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.findings import Findings, place
+from pybroker.activemq_xml.protection import NO_PROTECTION, Protection
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Reading:
         secrets: environment variables for settings that are not to be written down, such as the password of a database.
         followed: the names of beans beside the broker that were read, since something refers to them.
         console: the address of ActiveMQ's web console, `HOST:PORT`, as `management` has it; empty if it is not known.
+        protection: users, rights and key stores, which stand in files of their own: see `derived_files`.
     """
 
     file: ConfigurationFile
@@ -54,6 +56,7 @@ class Reading:
     secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     followed: set[str] = field(default_factory=set[str])
     console: str = ""
+    protection: Protection = NO_PROTECTION
 
     @property
     def is_in_directory(self) -> bool:

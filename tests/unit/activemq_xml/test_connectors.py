@@ -15,7 +15,8 @@ def connectors(*uris: str, attributes: str = "", demands: Demands = Demands()) -
         f'<transportConnector name="c{number}" uri="{uri.replace("&", "&amp;")}" {attributes}/>'
         for number, uri in enumerate(uris)
     )
-    return of_broker("", f"<transportConnectors>{elements}</transportConnectors>", demands=demands)
+    stores = {"javax.net.ssl.keyStore": "/broker.ks", "javax.net.ssl.trustStore": "/trust.ks"}
+    return of_broker("", f"<transportConnectors>{elements}</transportConnectors>", demands=demands, properties=stores)
 
 
 def listening(reading: Reading) -> dict[str, object]:
