@@ -1,0 +1,48 @@
+"""Directories of a process, and what is left of those that were killed."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.app.private_directory import private_directory
+from pybroker.broker.domain.errors import ConfigError
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pybroker.broker.app.private_directory import private_directory
+print(private_directory(Path(sys.argv[1])).path, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_directory_is_its_users_alone_and_removed(tmp_path: Path) -> None:
+    made = private_directory(tmp_path)
+    assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
+    made.close()
+    made.close()
+    assert not made.path.exists()
+
+
+def test_a_directory_of_a_killed_process_is_removed(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False)
+    left = Path(done.stdout.strip())
+    assert left.is_dir()
+    one = private_directory(tmp_path)
+    assert not left.exists()
+    other = private_directory(tmp_path)
+    assert one.path.is_dir(), "its process lives"
+    one.close()
+    other.close()
+
+
+def test_a_parent_that_others_may_use_is_an_error(tmp_path: Path) -> None:
+    parent = tmp_path / f"pybroker-{os.getuid()}"
+    parent.mkdir()
+    parent.chmod(0o755)
+    with pytest.raises(ConfigError, match="this user alone"):
+        private_directory(tmp_path)
