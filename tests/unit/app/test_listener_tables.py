@@ -11,6 +11,7 @@ from pybroker.broker.app.config import Config, load
 from pybroker.broker.app.fingerprints import settings_digests
 from pybroker.broker.app.listeners import ListenerKind
 from pybroker.broker.app.protocols import make_protocols, openwire_url
+from pybroker.broker.app.readiness import find_obstacle
 from pybroker.broker.app.tls_files import make_certificates
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.store.memory import MemoryStore
@@ -166,6 +167,17 @@ def test_one_port_at_several_addresses():
         OPENWIRE | {"host": "0.0.0.0"}, OPENWIRE | {"host": "::1"}, OPENWIRE | {"port": 0}, {**OPENWIRE, "port": 0}
     )
     assert len(both) == 4
+
+
+def test_hosts_are_those_of_all_listeners():
+    assert Config(listeners=[OPENWIRE | {"host": "10.0.0.1"}], stomp=2).hosts == {"10.0.0.1", "127.0.0.1"}
+    assert Config(listeners=[OPENWIRE | {"host": "10.0.0.1"}]).hosts == {"10.0.0.1"}
+    assert Config(stomp="off", openwire="off", bind="10.0.0.2").hosts == {"10.0.0.2"}
+
+
+def test_an_address_of_another_machine_names_the_table():
+    obstacle = find_obstacle(Config(store="memory:", listeners=[OPENWIRE | {"host": "192.0.2.1", "name": "partners"}]))
+    assert obstacle.startswith("listeners.partners.host: cannot use 192.0.2.1 port 1")
 
 
 def test_members_may_have_other_listeners():

@@ -136,6 +136,14 @@ class TestPasswordsInClear:
         with pytest.raises(ConfigError, match="to stomp, openwire, which have no TLS"):
             preflight.check(Config(store="memory:", users_file=users, bind="0.0.0.0", login_needs_tls=True))
 
+    def test_only_tables_that_others_can_reach_are_named(self, users: str) -> None:
+        tables = [
+            {"protocol": "stomp", "port": 0, "name": "inner"},
+            {"protocol": "stomp", "port": 0, "name": "outer", "host": "0.0.0.0"},
+        ]
+        with pytest.raises(ConfigError, match=r"to listeners\.outer, which have no TLS"):
+            preflight.check(Config(store="memory:", users_file=users, listeners=tables, login_needs_tls=True))
+
     @pytest.mark.parametrize(
         "given", [{"bind": "127.0.0.1"}, {"bind": "0.0.0.0", "stomp": "off"}, {"bind": "0.0.0.0", "users_file": None}]
     )
