@@ -16,8 +16,8 @@ from pybroker.activemq_xml import (
     networks,
     persistence,
     plugins,
-    spring_beans,
     security_plugins,
+    spring_beans,
     system_usage,
     tls_stores,
     virtual_destinations,
@@ -230,13 +230,17 @@ def read(reading: Reading, demands: Demands) -> None:
 
 
 def _read_name(reading: Reading, broker: XmlElement) -> None:
-    """Read the broker's name, which is that of the member too unless another member would have the same."""
+    """Read the broker's name: that of the member if each has another one, as with `${HOSTNAME}`, else of the pair.
+
+    The only member of a store has it too, and so does one that holds a lease in its name.
+    """
     name = broker_name(reading)
     if name == DEFAULT_NAME:
         return
-    reading.set("broker_name", name, broker, "brokerName")
-    is_of_member = reading.file.may_differ(broker, "brokerName") or not reading.is_in_directory
-    if is_of_member and is_member_name(name) and "name" not in reading.settings:
+    differs = reading.file.may_differ(broker, "brokerName")
+    if not differs:
+        reading.set("broker_name", name, broker, "brokerName")
+    if (differs or not reading.is_in_directory) and is_member_name(name) and "name" not in reading.settings:
         reading.set("name", name, broker, "brokerName")
 
 

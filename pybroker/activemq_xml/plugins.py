@@ -1,7 +1,7 @@
 """Reads `plugins`.
 
-Those that check logins and rights are read by `SECURITY`, which has a handler for each of them by the name of its
-element. A plugin that changes what happens to messages, and that pybroker has nothing for, is refused.
+Those that check logins and rights are read by `security_plugins`. A plugin that changes what happens to messages, and
+that pybroker has nothing for, is refused.
 
 Source: activemq-xml.md, section 8; ActiveMQ 5.17.2, with a file for each of these.
 """
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pybroker.activemq_xml import destination_elements
+from pybroker.activemq_xml import destination_elements, security_plugins
 from pybroker.activemq_xml.core_beans import beans_in
 from pybroker.activemq_xml.elements import XmlElement
 from pybroker.activemq_xml.entries import Fields, into
@@ -32,20 +32,8 @@ from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
 
 _OWN_CLASS: Final = "a plugin of its own class is not run"
-_NO_LOGINS: Final = (
-    "logins and rights of this kind are not read, and a broker without them would be open to every client"
-)
 _ORDER: Final = "the order of plugins is that of the file"
 _TRACE: Final = "log_level and watching are for that"
-
-SECURITY: Final[Mapping[str, Handler]] = dict.fromkeys(
-    (
-        *("simpleAuthenticationPlugin", "jaasAuthenticationPlugin", "jaasCertificateAuthenticationPlugin"),
-        *("jaasDualAuthenticationPlugin", "authorizationPlugin"),
-    ),
-    refused_element(_NO_LOGINS),
-)
-"""The readers of plugins that check logins and rights."""
 
 CHAIN: Final[Rules] = dict.fromkeys(("adminConnectionContext", "next"), ignored(_ORDER))
 """The attributes that a plugin has as a link of ActiveMQ's chain of brokers."""
@@ -163,7 +151,7 @@ def handlers(data_directory: Path) -> Mapping[str, Handler]:
         data_directory: ActiveMQ's directory of the broker.
     """
     return {
-        **SECURITY,
+        **security_plugins.HANDLERS,
         "statisticsBrokerPlugin": _statistics,
         "timeStampingBrokerPlugin": _time_stamping,
         "forcePersistencyModeBrokerPlugin": _persistency,

@@ -65,6 +65,18 @@ def hashed(password: str) -> str:
     return _hasher().hash(checked(password))
 
 
+def hashed_alike(password: str) -> str:
+    """Return the hash of a password with a salt made of it: the same in each process, for members that compare theirs.
+
+    For a file that is made of a password in clear, and goes with its process.
+
+    Raises:
+        ValueError: it is empty, too long, or has a NUL.
+    """
+    data = checked(password)
+    return _hasher().hash(data, salt=hashlib.blake2b(data, digest_size=16, person=b"pybroker.salt").digest())
+
+
 def generated() -> str:
     """Return a random password, which no one can guess."""
     return secrets.token_urlsafe(_GENERATED_BYTES)

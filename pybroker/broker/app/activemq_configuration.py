@@ -6,7 +6,7 @@ What reads such a file is imported when there is one.
 import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -203,7 +203,27 @@ def opened(activemq: ActivemqXml | None) -> Generator[FoundSettings]:
     if activemq is None:
         yield NO_SETTINGS
         return
-    yield activemq.settings_of(activemq.read())
+    reading = activemq.read()
+    activemq.settings_of(reading)  # so that nothing is written for what is refused
+    with _derived_files(reading):
+        yield activemq.settings_of(reading)
+
+
+@contextmanager
+def _derived_files(reading: "Reading") -> Generator[None]:
+    """Write users, rights and certificates of a file into a private directory, which is there until the end."""
+    from datetime import UTC, datetime
+
+    from pybroker.activemq_xml import derived_files
+    from pybroker.broker.app.private_directory import private_directory
+    from pybroker.security.hashes import hashed_alike
+
+    if not derived_files.needs_files(reading):
+        yield
+        return
+    with closing(private_directory()) as directory:
+        derived_files.write(reading, directory.path, datetime.now(UTC), hashed_alike)
+        yield
 
 
 def require_store(activemq: ActivemqXml | None, given: Mapping[str, object]) -> None:

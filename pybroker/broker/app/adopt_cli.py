@@ -43,7 +43,7 @@ def adopt(*, directory: Path, out: Path | None, check: bool, as_json: bool, acti
     from pybroker.broker.app import adoption
 
     argv.hide_passwords()
-    found = adoption.adopt(directory, activemq)
+    found = adoption.adopt(directory, activemq, out)
     if out is not None:
         found.write(out)
     if as_json:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-from pybroker.activemq_xml import installation
+from pybroker.activemq_xml import derived_files, installation
 from pybroker.activemq_xml.findings import ConfigurationFinding, FindingKind
 from pybroker.activemq_xml.installation import Installation
 from pybroker.activemq_xml.reading import Reading
@@ -120,12 +121,14 @@ class Adoption:
             raise ConfigError(f"{path} cannot be written: {error.strerror}", setting="--out") from error
 
 
-def adopt(directory: Path, given: ActivemqXml) -> Adoption:
-    """Look at an installation. Changes nothing.
+def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adoption:
+    """Look at an installation. Changes nothing in it.
 
     Args:
         directory: the installation, or its `activemq.xml`.
         given: what the command line says of the configuration; its path does not count.
+        out: the directory in which files of users, rights and certificates are written, unless it is refused; None:
+            none is, and settings name them beside the configuration.
 
     Raises:
         ConfigError: there is no configuration, or it cannot be read, or its settings do not go together.
@@ -134,6 +137,11 @@ def adopt(directory: Path, given: ActivemqXml) -> Adoption:
     xml = replace(given, path=found.configuration, properties={**found.properties, **given.properties})
     reading = xml.read()
     refused = xml.refused(reading.findings)
+    if out is None:
+        derived_files.set_names(reading, Path(found.configuration.parent))
+    elif not refused:
+        derived_files.write(reading, out.absolute(), datetime.now(UTC))
+        refused = xml.refused(reading.findings)
     if not refused:
         Config(**reading.settings)
     return Adoption(installation=found, reading=reading, refused=refused, store=_store(reading))

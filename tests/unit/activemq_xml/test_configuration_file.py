@@ -29,7 +29,7 @@ class TestPlaceholders:
         found = []
         for source in ("properties", "files", "environment"):
             given = {**{"files": {CREDENTIALS: ""}}, **{each: sources[each] for each in sources}}
-            found.append(interpreted(text, **given).settings["broker_name"])  # type: ignore[arg-type]
+            found.append(interpreted(text, **given).settings["name"])  # type: ignore[arg-type]
             del sources[source]
         assert found == ["one", "two", "three"]
 

@@ -126,7 +126,8 @@ def test_a_plugin_that_is_not_run_is_refused(plugin: str, place: str) -> None:
 )
 def test_security_is_never_left_out_silently(name: str) -> None:
     reading = interpreted(plugins(f"<{name}/>"))
-    assert name in at(reading, FindingKind.REFUSED) or reading.settings.keys() & {"users_file", "rules_file"}
+    is_protected = reading.protection.users is not None or reading.protection.rights is not None
+    assert name in at(reading, FindingKind.REFUSED) or is_protected
 
 
 # ---------------------------------------------------------------- redelivery

@@ -14,6 +14,7 @@ import pytest
 from pybroker.activemq_xml.broker_element import Demands
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.interpretation import interpret
+from pybroker.activemq_xml.protection import ConfiguredGrants
 from pybroker.activemq_xml.reading import Reading
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.toml_text import toml_lines
@@ -28,7 +29,7 @@ KINDS: Final = {
 }
 LATER: Final[Mapping[str, Mapping[str, Any]]] = {
     "01-shared-pair": {
-        "settings": {"broker_name": "amq-1", "spool_limit": "50gb"},
+        "settings": {"spool_limit": "50gb"},
         "ignored": {"tempUsage"},  # spool_limit is its limit
     },
     "02-postgres-lease": {
@@ -48,7 +49,15 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
             "destination_purge_interval": "0s",
         },
     },
-    "04-tls-certificates": {"settings": {"broker_name": "tls"}},
+    "04-tls-certificates": {
+        "settings": {
+            "broker_name": "tls",
+            "users_file": "CONF/users.properties",
+            "groups_file": "CONF/groups.properties",
+            "certificate_users_file": "CONF/cert-users.properties",
+            "certificate_groups_file": "CONF/cert-groups.properties",
+        },
+    },
     "05-policies-and-routes": {
         "settings": {"broker_name": "routes", "destination_purge_interval": "10s"},
         "policies": {
@@ -88,17 +97,38 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
 """By sample: settings that are there besides, and findings that are not there any more."""
 
 
+LOGIN_CONFIG: Final = b"""
+activemq { org.apache.activemq.jaas.PropertiesLoginModule required
+    org.apache.activemq.jaas.properties.user="users.properties"
+    org.apache.activemq.jaas.properties.group="groups.properties"; };
+activemq-cert { org.apache.activemq.jaas.TextFileCertificateLoginModule required
+    org.apache.activemq.jaas.textfiledn.user="cert-users.properties"
+    org.apache.activemq.jaas.textfiledn.group="cert-groups.properties"; };
+"""
+OTHER_FILES: Final = {
+    "credentials.properties": b"",  # the properties of the interpretation stand for it
+    "login.config": LOGIN_CONFIG,
+    "users.properties": b"system=manager",
+    "groups.properties": b"admins=system",
+    "cert-users.properties": b"client=CN=client",
+    "cert-groups.properties": b"users=client",
+}
+"""Files beside the samples."""
+
+
 def read(sample: Path) -> tuple[Reading, dict[str, Any]]:
     expected = json.loads(sample.with_suffix(".json").read_text())
 
     def read_file(path: Path) -> bytes:
-        return b"" if path.name == "credentials.properties" else path.read_bytes()  # the properties stand for it
+        return OTHER_FILES[path.name] if path.name in OTHER_FILES else path.read_bytes()
 
     return interpret(sample, expected["properties"], expected["environment"], Demands(), read_file), expected
 
 
-def comparable(value: object) -> object:
-    """Return a setting in a form that does not depend on how a person writes a time."""
+def comparable(value: object, sample: Path) -> object:
+    """Return a setting in a form that depends neither on how a person writes a time nor on where the sample is."""
+    if isinstance(value, str) and value.startswith(str(sample.parent)):
+        return value.replace(str(sample.parent), "CONF")
     if isinstance(value, str) and value[:1].isdigit() and value.endswith(("s", "min", "h")):
         return parse_duration(value)
     return value
@@ -111,8 +141,8 @@ class TestSamples:
         later = LATER[sample.stem]
         due = expected["settings"] | later["settings"]
         found = {name: value for name, value in reading.settings.items() if name not in TABLES}
-        assert {name: comparable(value) for name, value in found.items()} == {
-            name: comparable(value) for name, value in due.items()
+        assert {name: comparable(value, sample) for name, value in found.items()} == {
+            name: comparable(value, sample) for name, value in due.items()
         }
 
     def test_tables(self, sample: Path) -> None:
@@ -134,6 +164,45 @@ class TestSamples:
     def test_it_starts_a_broker_unless_it_is_refused(self, sample: Path) -> None:
         reading, _ = read(sample)
         settings = tomllib.loads("\n".join(toml_lines(reading.settings, {})))
-        if sample.stem == "04-tls-certificates":
-            settings |= {"tls_certificate": "/opt/amq/conf/broker.pem"}  # of the key store
+        if sample.stem == "04-tls-certificates":  # of the key stores
+            settings |= {"tls_certificate": "/opt/amq/conf/broker.pem", "tls_client_ca": "/opt/amq/conf/trust.pem"}
         assert Config(**settings).given == Config(**reading.settings | settings).given
+
+
+def sample_named(name: str) -> Path:
+    return next(each for each in SAMPLES if each.stem.startswith(name))
+
+
+def test_users_and_rights_of_the_sample_with_logins() -> None:
+    reading, expected = read(sample_named("03"))
+    protection = reading.protection
+    assert protection.users is not None
+    assert [{"name": each.name, "groups": sorted(each.groups)} for each in protection.users] == (
+        expected["logins"]["users"]
+    )
+    assert "anonymous" not in reading.settings  # refused, as there are users
+    assert protection.rights is not None
+    assert protection.rights.temporary is not None
+    given: list[tuple[dict[str, object], ConfiguredGrants]] = [
+        ({each.kind: each.pattern}, each.grants) for each in protection.rights.rules
+    ]
+    given.append(({"temporary": True}, protection.rights.temporary))
+    assert [
+        where | {"read": list(each.read), "write": list(each.write), "admin": list(each.admin)} for where, each in given
+    ] == expected["rights"]
+
+
+def test_key_stores_of_the_sample_with_certificates() -> None:
+    reading, expected = read(sample_named("04"))
+    tls = reading.protection.tls
+    assert tls is not None
+    assert tls.trust_store is not None
+    for name, store in (("key_store", tls.key_store), ("trust_store", tls.trust_store)):
+        assert {"file": str(store.path), "type": store.type} == expected["tls"][name]
+    assert {"need": "required"}[reading.client_auth] == expected["tls"]["client_certificate"]
+
+
+def test_password_of_the_sample_with_a_database_is_no_setting() -> None:
+    reading, _ = read(sample_named("02"))
+    assert list(reading.secrets.values()) == ["s3cret"]
+    assert "s3cret" not in f"{reading.settings} {[str(each) for each in reading.findings]} {reading!r}"
