@@ -59,13 +59,17 @@ def read_section(reading: Reading, element: XmlElement, name: str, *, is_of_cert
     if not modules:
         reading.findings.refuse(element, f"{path} has no section {name} with a module")
         return
-    unknown = [each for each in modules if each.simple_name not in _of(is_of_certificates=is_of_certificates)]
+    known = _of(is_of_certificates=is_of_certificates)
+    # Karaf has modules of the same simple names, whose options are others.
+    unknown = [
+        each for each in modules if each.class_name != f"{_PACKAGE}{each.simple_name}" or each.simple_name not in known
+    ]
     for each in unknown:
         reading.findings.refuse(element, f"{_where(path, each)} is not supported{_remedy(each, is_of_certificates)}")
     if unknown or not _are_alternatives(reading, element, path, modules):
         return
     for each in modules:
-        _of(is_of_certificates=is_of_certificates)[each.simple_name](reading, element, path, each)
+        known[each.simple_name](reading, element, path, each)
     if not is_of_certificates:
         _note_order(reading, element, path, modules)
         if len(modules) == 1 and modules[0].simple_name == "GuestLoginModule":

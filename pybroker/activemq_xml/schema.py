@@ -2,7 +2,8 @@
 
 An element is one of the schema's *beans*, with attributes, or a *property* of a bean, which has no attributes and holds
 beans: `<systemUsage><systemUsage sendFailIfNoSpace="true"/></systemUsage>` is a property with a bean in it. Both may
-have the same name. Elements of other namespaces are Spring's, and not checked.
+have the same name. Elements of other namespaces are Spring's: a property
+may hold them, a bean may not, and they are not checked.
 
 `schema.json` has for each bean the types of its attributes, and for each property the beans that it may hold, or null
 if those are not listed. Source: the facts of `activemq.xsd` of ActiveMQ 5.17.2.
@@ -73,10 +74,18 @@ def check(element: XmlElement) -> Iterator[ConfigurationFinding]:
     for child in element.children:
         if child.namespace == CORE:
             yield from _check_property(element, bean, child)
+        elif child.name != "description":
+            why = f"{element.name} holds elements of the namespace {CORE} alone: this one would be left out"
+            yield ConfigurationFinding(FindingKind.REFUSED, place(child), why, child.line)
 
 
 def _check_property(parent: XmlElement, bean: Bean, child: XmlElement) -> Iterator[ConfigurationFinding]:
     if child.name not in bean["properties"]:
+        wrappers = [name for name, held in bean["properties"].items() if child.name in (held or ())]
+        if wrappers:
+            why = f"{parent.name} has no element {child.name}: write it within {' or '.join(wrappers)}"
+            yield ConfigurationFinding(FindingKind.REFUSED, place(child), why, child.line)
+            return
         yield _unknown(child, f"{parent.name} has no element {child.name}", bean["properties"], child.name)
         return
     if child.attributes:

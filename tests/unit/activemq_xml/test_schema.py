@@ -37,7 +37,7 @@ def test_a_usual_file_is_accepted() -> None:
         (
             '<transportConnector name="x"/>',
             "transportConnector[x]",
-            "broker has no element transportConnector; did you mean transportConnectors?",
+            "broker has no element transportConnector: write it within transportConnectors",
         ),
         (
             '<systemUsage sendFailIfNoSpace="true"/>',
