@@ -166,7 +166,10 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
 def _option(name: str) -> _Option:
     if name.startswith("jms."):
         return _ignored("an option of clients has no effect in a broker")
-    return _OPTIONS.get(name, _warned("ActiveMQ ignores options that it does not know, and pybroker this one"))
+    return _OPTIONS.get(
+        name,
+        _warned("ActiveMQ does not know this option and ignores it, and so does pybroker"),
+    )
 
 
 def _cluster(why: str) -> Callable[[Reading, XmlElement, str], None]:
@@ -255,7 +258,7 @@ def _tell_unserved(reading: Reading, element: XmlElement, scheme: str, *, are_al
     elif are_all_required:
         reading.findings.refuse(element, "pybroker does not serve it, and all connectors are required")
     else:
-        reading.findings.warn(element, "not opened: pybroker does not serve it")
+        reading.findings.warn(element, "not opened: pybroker serves OpenWire and STOMP")
 
 
 def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:

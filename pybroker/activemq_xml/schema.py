@@ -110,5 +110,6 @@ def _unknown(
 ) -> ConfigurationFinding:
     lower = {each.lower(): each for each in known}
     near = [lower[each] for each in get_close_matches(name.lower(), lower, n=1)]
-    why = f"{reason}; did you mean {near[0]}?" if near else reason
+    remedy = "; ActiveMQ 5.17 refuses it too" + (": remove it" if attribute else "")
+    why = f"{reason}; did you mean {near[0]}?" if near else f"{reason}{remedy}"
     return ConfigurationFinding(FindingKind.REFUSED, place(element, attribute), why, element.line)

@@ -40,7 +40,9 @@ def _memory_percentage(reading: Reading, element: XmlElement, name: str) -> None
     if element.attributes[name].strip() == _DEFAULT_PERCENTAGE:
         reading.set("memory_limit", "0", element, name)
         reading.findings.warn(
-            element, "it is the share of this machine's memory, or of the control group's, and not of a heap", name
+            element,
+            "it is 70 % of the machine's or control group's memory, not of a heap: set memory_limit if it is too much",
+            name,
         )
     else:
         reading.findings.warn(

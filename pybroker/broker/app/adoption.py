@@ -155,7 +155,7 @@ def _store(reading: Reading) -> str:
     try:
         return store_status.describe(store_status.read(store))[0]
     except ConfigError as error:
-        return f"{store}: {error.reason}"
+        return error.reason if store in error.reason else f"{store}: {error.reason}"
 
 
 def _text(path: Path | None) -> str | None:

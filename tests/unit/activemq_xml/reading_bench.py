@@ -1,5 +1,6 @@
 """Interprets texts of `activemq.xml` without a file system."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,13 +34,28 @@ def interpreted(
         files: other files, by their paths.
     """
     known = {str(FILE): text} | dict(files or {})
+    return _interpreted(FILE, known, demands, properties, environment)
 
+
+def _interpreted(
+    path: Path,
+    files: Mapping[str, str],
+    demands: Demands | None,
+    properties: Mapping[str, str] | None,
+    environment: Mapping[str, str] | None,
+) -> Reading:
     def read_file(path: Path) -> bytes:
-        if str(path) not in known:
+        if str(path) not in files:
             raise FileNotFoundError(2, "No such file or directory", str(path))
-        return known[str(path)].encode()
+        return files[str(path)].encode()
 
-    return interpret(FILE, properties or {}, environment or {}, demands, read_file)
+    return interpret(path, properties or {}, environment or {}, demands or Demands(), read_file)
+
+
+def read_files(files: Mapping[str, str], *, demands: Demands | None = None, **environment: str) -> Reading:
+    """Return what is read of files by name; they are in `/opt/amq/conf`, and the first is the configuration."""
+    known = {os.path.normpath(FILE.parent / name): text for name, text in files.items()}
+    return _interpreted(FILE.parent / next(iter(files)), known, demands, {}, environment)
 
 
 def of_broker(attributes: str = "", content: str = CONNECTORS, **given: object) -> Reading:
@@ -51,6 +67,38 @@ def of_broker(attributes: str = "", content: str = CONNECTORS, **given: object) 
 def file(content: str) -> str:
     """Return a file with content in Spring's `beans`, where placeholders are configured."""
     return f'<beans xmlns="{BEANS}"><bean class="a.PropertyPlaceholderConfigurer"/>{content}</beans>'
+
+
+def text_of(body: str, *, attributes: str = "", beside: str = "") -> str:
+    """Return a configuration with a broker; it has a connector, and a configurer of placeholders."""
+    return (
+        f'<beans xmlns="{BEANS}">\n'
+        '<bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>\n'
+        f'{beside}\n<broker xmlns="{CORE}" {attributes}>\n{body}\n{CONNECTORS}\n</broker></beans>'
+    )
+
+
+def read(
+    body: str, *, attributes: str = "", beside: str = "", demands: Demands | None = None, **environment: str
+) -> Reading:
+    """Return what is read of one broker."""
+    text = text_of(body, attributes=attributes, beside=beside)
+    return read_files({FILE.name: text}, demands=demands, **environment)
+
+
+def imported(*elements: str) -> str:
+    """Return a file of beans."""
+    return f'<beans xmlns="{BEANS}">{"".join(elements)}</beans>'
+
+
+def distinct_places(reading: Reading, kind: FindingKind) -> set[str]:
+    """Return the places of the findings of a kind, each once."""
+    return set(places(reading, kind))
+
+
+def why_at(reading: Reading, at: str) -> str:
+    """Return what is found about a place."""
+    return "; ".join(each.why for each in reading.findings if each.at == at)
 
 
 def places(reading: Reading, kind: FindingKind) -> list[str]:

@@ -8,7 +8,7 @@ from pybroker.activemq_xml.elements import BEANS, CORE
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Reading
 from pybroker.locks.postgres.session import DatabaseTarget
-from tests.unit.activemq_xml.written import imported, places, read, read_files, reasons, text_of
+from tests.unit.activemq_xml.reading_bench import distinct_places, imported, read, read_files, text_of, why_at
 
 REFUSED, WARNING, IGNORED = FindingKind.REFUSED, FindingKind.WARNING, FindingKind.IGNORED
 ADAPTER = '<persistenceAdapter><jdbcPersistenceAdapter dataSource="#pg"/></persistenceAdapter>'
@@ -81,7 +81,7 @@ def test_url_that_the_driver_refuses_is_refused(url: str) -> None:
 def test_options_get_the_words_of_libpq(options: str, expected: str) -> None:
     reading = read_bean(url=f"jdbc:postgresql://h:5/d?{options}", username="u")
     assert reading.settings["store"] == "postgresql://u@h:5/d" + (f"?{expected}" if expected else "")
-    assert not places(reading, REFUSED)
+    assert not distinct_places(reading, REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_options_get_the_words_of_libpq(options: str, expected: str) -> None:
 )
 def test_option_that_means_nothing_here_is_refused(option: str) -> None:
     reading = read_bean(url=f"jdbc:postgresql://h:5/d?{option}")
-    assert any(at.endswith(option.partition("=")[0]) or "url" in at for at in places(reading, REFUSED))
+    assert any(at.endswith(option.partition("=")[0]) or "url" in at for at in distinct_places(reading, REFUSED))
     assert "store" not in reading.settings
     assert "secret-word" not in "".join(map(str, reading.findings))
 
@@ -116,7 +116,7 @@ def test_option_that_means_nothing_here_is_refused(option: str) -> None:
 )
 def test_option_is_a_finding(option: str, kind: FindingKind) -> None:
     reading = read_bean(url=f"jdbc:postgresql://h:5/d?{option}")
-    assert f"jdbc url {option.partition('=')[0]}" in places(reading, kind)
+    assert f"jdbc url {option.partition('=')[0]}" in distinct_places(reading, kind)
 
 
 def test_url_is_one_that_libpq_reads() -> None:
@@ -148,12 +148,12 @@ def test_password_is_a_secret_and_in_no_setting() -> None:
 )
 def test_property_of_a_pool_is_a_finding(name: str, kind: FindingKind) -> None:
     reading = read_bean(**{"url": "jdbc:postgresql://h/d", name: "5"})
-    assert f"BasicDataSource.{name}" in places(reading, kind)
+    assert f"BasicDataSource.{name}" in distinct_places(reading, kind)
 
 
 def test_statements_of_a_connection_are_refused() -> None:
     reading = read_bean(url="jdbc:postgresql://h/d", connectionInitSqls="SET search_path TO x")
-    assert "BasicDataSource.connectionInitSqls" in places(reading, REFUSED)
+    assert "BasicDataSource.connectionInitSqls" in distinct_places(reading, REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_statements_of_a_connection_are_refused() -> None:
 def test_data_source_of_a_known_class_is_read(kind: str, properties: dict[str, str], store: str) -> None:
     reading = read_bean(kind, **properties)
     assert reading.settings["store"] == f"postgresql://{store}"
-    assert not places(reading, REFUSED) | places(reading, WARNING)
+    assert not distinct_places(reading, REFUSED) | distinct_places(reading, WARNING)
 
 
 def test_hikari_with_its_configuration_is_read() -> None:
@@ -188,7 +188,7 @@ def test_hikari_with_its_configuration_is_read() -> None:
     for argument in ('ref="c"/>', '><ref bean="c"/></constructor-arg>'):
         reading = read(ADAPTER, beside=config + source.format(argument))
         assert reading.settings["store"] == "postgresql://h/d"
-        assert not places(reading, WARNING)
+        assert not distinct_places(reading, WARNING)
 
 
 def test_properties_of_a_data_source_in_a_list_are_read() -> None:
@@ -212,18 +212,18 @@ def test_properties_of_the_drivers_data_source_are_read() -> None:
 )
 def test_other_database_is_refused_with_the_way_out(url: str) -> None:
     reading = read_bean(url=url)
-    assert "BasicDataSource.url" in places(reading, REFUSED)
-    assert "PostgreSQL" in reasons(reading, "BasicDataSource.url")
+    assert "BasicDataSource.url" in distinct_places(reading, REFUSED)
+    assert "PostgreSQL" in why_at(reading, "BasicDataSource.url")
     assert "store" not in reading.settings
 
 
 @pytest.mark.parametrize("kind", ["org.apache.derby.jdbc.EmbeddedDataSource", "own.DataSource"])
 def test_other_class_is_refused(kind: str) -> None:
-    assert kind.rpartition(".")[2] in places(read_bean(kind), REFUSED)
+    assert kind.rpartition(".")[2] in distinct_places(read_bean(kind), REFUSED)
 
 
 def test_data_source_without_a_url_is_refused() -> None:
-    assert "BasicDataSource.url" in places(read_bean(username="u"), REFUSED)
+    assert "BasicDataSource.url" in distinct_places(read_bean(username="u"), REFUSED)
 
 
 def test_data_source_in_an_imported_file_is_read() -> None:
@@ -235,8 +235,8 @@ def test_data_source_in_an_imported_file_is_read() -> None:
     reading = read_files(files, DB_PASSWORD="pw")
     assert reading.settings["store"] == "postgresql://h/d"
     assert reading.secrets == {"PGPASSWORD": "pw"}
-    assert "import source.xml" in places(reading, IGNORED)
-    assert not places(reading, REFUSED)
+    assert "import source.xml" in distinct_places(reading, IGNORED)
+    assert not distinct_places(reading, REFUSED)
 
 
 def test_data_source_in_a_file_of_a_file_is_read() -> None:
@@ -249,12 +249,12 @@ def test_data_source_in_a_file_of_a_file_is_read() -> None:
     }
     reading = read_files(files)
     assert reading.settings["store"] == "postgresql://h/d"
-    assert places(reading, IGNORED) >= {"import one.xml", "import two.xml", "import three.xml"}
+    assert distinct_places(reading, IGNORED) >= {"import one.xml", "import two.xml", "import three.xml"}
 
 
 def test_data_source_in_a_file_that_is_not_there_is_refused() -> None:
     reading = read_files({"activemq.xml": text_of(ADAPTER, beside='<import resource="source.xml"/>')})
-    assert {"import source.xml", "jdbcPersistenceAdapter@dataSource"} <= places(reading, REFUSED)
+    assert {"import source.xml", "jdbcPersistenceAdapter@dataSource"} <= distinct_places(reading, REFUSED)
 
 
 def test_data_source_within_the_adapter_is_read() -> None:
@@ -268,4 +268,4 @@ def test_data_source_within_the_adapter_is_read() -> None:
 
 def test_data_source_of_the_core_namespace_is_refused() -> None:
     other = f'<connectionFactory xmlns="{CORE}" id="pg"/>'
-    assert "connectionFactory" in places(read(ADAPTER, beside=other), REFUSED)
+    assert "connectionFactory" in distinct_places(read(ADAPTER, beside=other), REFUSED)

@@ -8,7 +8,7 @@ from pybroker.activemq_xml.elements import BEANS
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Handler, Reading, Rules
 from pybroker.broker.app.config import Config
-from tests.unit.activemq_xml.written import places, read, reasons
+from tests.unit.activemq_xml.reading_bench import distinct_places, read, why_at
 
 REFUSED, WARNING, IGNORED = FindingKind.REFUSED, FindingKind.WARNING, FindingKind.IGNORED
 
@@ -41,8 +41,8 @@ def test_store_has_the_lock_of_a_row(body: str) -> None:
     reading = read_adapter('lockKeepAlivePeriod="5000"', body)
     assert reading.settings["store"] == "postgresql://u@h/d"
     assert lock_of(reading) == {"lock": "postgres-row"}
-    assert "jdbcPersistenceAdapter@lockKeepAlivePeriod" in places(reading, IGNORED)
-    assert not places(reading, REFUSED)
+    assert "jdbcPersistenceAdapter@lockKeepAlivePeriod" in distinct_places(reading, IGNORED)
+    assert not distinct_places(reading, REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_lease_has_its_times(
     reading = read_adapter(given, locker(attributes))
     assert reading.settings["lock"] == "postgres-lease"
     assert (reading.settings["lock_lease"], reading.settings.get("lock_renew")) == expected
-    assert places(reading, WARNING) == {"lease-database-locker"} | warnings
+    assert distinct_places(reading, WARNING) == {"lease-database-locker"} | warnings
     assert Config(**reading.settings).lock == "postgres-lease"
 
 
@@ -78,26 +78,26 @@ def test_holder_of_a_lease_is_the_name_of_the_member() -> None:
     assert (reading.settings["name"], reading.settings["broker_name"]) == ("a-1", "b")
     other = read_adapter("", locker('leaseHolderId="a 1"'), broker='brokerName="b"')
     assert other.settings["name"] == "b"
-    assert "lease-database-locker@leaseHolderId" in places(other, WARNING)
+    assert "lease-database-locker@leaseHolderId" in distinct_places(other, WARNING)
 
 
 @pytest.mark.parametrize("name", ["useDatabaseLock", "useLock"])
 def test_store_without_a_lock_is_refused(name: str) -> None:
     place = f"jdbcPersistenceAdapter@{name}"
-    assert place in places(read_adapter(f'{name}="false"'), REFUSED)
-    assert place in places(read_adapter(f'{name}="true"'), FindingKind.SAME)
+    assert place in distinct_places(read_adapter(f'{name}="false"'), REFUSED)
+    assert place in distinct_places(read_adapter(f'{name}="true"'), FindingKind.SAME)
 
 
 @pytest.mark.parametrize("kind", ["transact-database-locker", "shared-file-locker"])
 def test_other_locker_is_refused(kind: str) -> None:
-    assert kind in places(read_adapter("", locker(kind=kind)), REFUSED)
+    assert kind in distinct_places(read_adapter("", locker(kind=kind)), REFUSED)
 
 
 def test_locker_beside_the_broker_is_followed() -> None:
     element = '<a:lease-database-locker xmlns:a="http://activemq.apache.org/schema/core" id="l"/>'
     body = '<persistenceAdapter><jdbcPersistenceAdapter dataSource="#pg" locker="#l"/></persistenceAdapter>'
     assert read(body, beside=source() + element).settings["lock"] == "postgres-lease"
-    assert "jdbcPersistenceAdapter@locker" in places(read(body, beside=source()), REFUSED)
+    assert "jdbcPersistenceAdapter@locker" in distinct_places(read(body, beside=source()), REFUSED)
 
 
 def test_tables_are_created_unless_the_file_says_no() -> None:
@@ -108,31 +108,31 @@ def test_tables_are_created_unless_the_file_says_no() -> None:
 @pytest.mark.parametrize("element", ["postgresql-jdbc-adapter", "oracleJDBCAdapter", "mysql-jdbc-adapter"])
 def test_adapter_of_another_database_is_refused(element: str) -> None:
     reading = read_adapter("", f"<adapter><{element}/></adapter>")
-    assert (element in places(reading, REFUSED)) == (element != "postgresql-jdbc-adapter")
+    assert (element in distinct_places(reading, REFUSED)) == (element != "postgresql-jdbc-adapter")
 
 
 @pytest.mark.parametrize("name", sorted(schema.beans()["statements"]["attributes"]))
 def test_statements_of_its_own_are_refused(name: str) -> None:
     reading = read_adapter("", f'<statements><statements {name}="true"/></statements>')
-    assert (f"statements@{name}" in places(reading, REFUSED)) == (name != "useLockCreateWhereClause")
+    assert (f"statements@{name}" in distinct_places(reading, REFUSED)) == (name != "useLockCreateWhereClause")
 
 
 def test_lock_in_another_database_is_a_warning() -> None:
     place = "jdbcPersistenceAdapter@lockDataSource"
-    assert place in places(read_adapter('lockDataSource="#other"', others=source("other", "e")), WARNING)
-    assert place in places(read_adapter('lockDataSource="#pg2"', others=source("pg2")), IGNORED)
+    assert place in distinct_places(read_adapter('lockDataSource="#other"', others=source("other", "e")), WARNING)
+    assert place in distinct_places(read_adapter('lockDataSource="#pg2"', others=source("pg2")), IGNORED)
 
 
 def test_adapter_without_a_data_source_is_refused_with_the_way_out() -> None:
     reading = read("<persistenceAdapter><jdbcPersistenceAdapter useLock='true'/></persistenceAdapter>")
-    assert "Derby" in reasons(reading, "jdbcPersistenceAdapter")
+    assert "Derby" in why_at(reading, "jdbcPersistenceAdapter")
     assert lock_of(reading) == {}
     assert Config(**reading.settings).is_in_directory
 
 
 def test_scheduled_messages_of_a_directory_are_a_warning() -> None:
     reading = read_adapter(broker='schedulerSupport="true"')
-    assert "broker@schedulerSupport" in places(reading, WARNING)
+    assert "broker@schedulerSupport" in distinct_places(reading, WARNING)
     assert "scheduler_store" not in reading.settings
 
 
@@ -157,7 +157,7 @@ def test_journal_has_a_lock_in_a_database(kind: str, lock: str) -> None:
     reading = read(f"<persistenceAdapter>{element}</persistenceAdapter>", beside=source())
     assert (reading.settings["lock"], reading.settings["lock_url"]) == (lock, "postgresql://u@h/d")
     assert reading.settings.get("lock_renew") == ("2s" if lock == "postgres-lease" else None)
-    assert not places(reading, REFUSED)
+    assert not distinct_places(reading, REFUSED)
     assert Config(**reading.settings).lock == lock
 
 
@@ -165,14 +165,14 @@ def test_journal_has_a_lock_in_a_database(kind: str, lock: str) -> None:
 def test_journal_without_a_database_for_its_lock_is_refused(attributes: str) -> None:
     element = f'<kahaDB directory="/mnt/kahadb">{locker(attributes)}</kahaDB>'
     reading = read(f"<persistenceAdapter>{element}</persistenceAdapter>")
-    assert any(at.startswith("lease-database-locker") for at in places(reading, REFUSED))
+    assert any(at.startswith("lease-database-locker") for at in distinct_places(reading, REFUSED))
     assert "lock" not in reading.settings
 
 
 def test_journal_with_a_locker_of_its_own_class_is_refused() -> None:
     own = f'<kahaDB directory="/mnt/kahadb"><locker><bean xmlns="{BEANS}" class="own.Locker"/></locker></kahaDB>'
     reading = read(f"<persistenceAdapter>{own}</persistenceAdapter>")
-    assert "bean" in places(reading, REFUSED)
+    assert "bean" in distinct_places(reading, REFUSED)
     assert "lock" not in reading.settings
 
 
@@ -183,7 +183,7 @@ def test_adapter_beside_the_broker_is_followed(element: str) -> None:
     )
     reading = read_adapter('adapter="#a"', others=given)
     expected = f"{element}@useExternalMessageReferences" if element.startswith("postgresql") else element
-    assert places(reading, REFUSED) == {expected}
+    assert distinct_places(reading, REFUSED) == {expected}
 
 
 def test_statements_of_an_adapter_or_a_locker_are_refused() -> None:
@@ -191,7 +191,7 @@ def test_statements_of_an_adapter_or_a_locker_are_refused() -> None:
     adapter = f"<adapter><postgresql-jdbc-adapter>{own}</postgresql-jdbc-adapter></adapter>"
     lease = f"<locker><lease-database-locker>{own}</lease-database-locker></locker>"
     for body in (adapter, lease):
-        assert places(read_adapter("", body), REFUSED) == {"statements@tablePrefix"}
+        assert distinct_places(read_adapter("", body), REFUSED) == {"statements@tablePrefix"}
 
 
 VALUES = ("true", "false", "0", "-1", "1000", "99999999999", "x y", "#none", "#pg", "")
@@ -202,9 +202,9 @@ VALUES = ("true", "false", "0", "-1", "1000", "99999999999", "x y", "#none", "#p
 @pytest.mark.parametrize("body", ["", locker()])
 def test_any_value_loads_or_is_refused(name: str, value: str, body: str) -> None:
     reading = read_adapter(f'{name}="{value}"', body)
-    if not places(reading, REFUSED):
+    if not distinct_places(reading, REFUSED):
         assert Config(**reading.settings).store == "postgresql://u@h/d"
-    assert "nothing of the kind" not in reasons(reading, f"jdbcPersistenceAdapter@{name}")
+    assert "nothing of the kind" not in why_at(reading, f"jdbcPersistenceAdapter@{name}")
 
 
 @pytest.mark.parametrize("kind", ["database-locker", "lease-database-locker"])
@@ -212,7 +212,7 @@ def test_any_value_loads_or_is_refused(name: str, value: str, body: str) -> None
 def test_any_value_of_a_locker_loads_or_is_refused(kind: str, value: str) -> None:
     for name in schema.beans()[kind]["attributes"]:
         reading = read_adapter("", locker(f'{name}="{value}"', kind))
-        if not places(reading, REFUSED):
+        if not distinct_places(reading, REFUSED):
             assert Config(**reading.settings).store == "postgresql://u@h/d"
 
 

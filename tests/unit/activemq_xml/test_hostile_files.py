@@ -155,7 +155,7 @@ def mutated(text: str, seed: int) -> str:
             )
         elif change == 4 and child.attrib:
             key = chance.choice(list(child.attrib))
-            child.attrib[chance.choice((f"{key}x", key.lower(), "name", "uri", "id"))] = child.attrib.pop(key)
+            child.attrib[chance.choice((f"{key}x", key.lower(), "other"))] = child.attrib.pop(key)
         elif child.attrib:
             key = chance.choice([each for each in child.attrib])
             child.attrib[key] = chance.choice(

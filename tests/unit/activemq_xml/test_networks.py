@@ -4,7 +4,7 @@ import pytest
 
 from pybroker.activemq_xml.broker_element import Demands
 from pybroker.activemq_xml.findings import FindingKind
-from tests.unit.activemq_xml.written import places, read, reasons
+from tests.unit.activemq_xml.reading_bench import distinct_places, read, why_at
 
 REFUSED, WARNING = FindingKind.REFUSED, FindingKind.WARNING
 
@@ -20,8 +20,8 @@ def test_connector_is_refused_with_what_would_not_flow() -> None:
         '<excludedDestinations><queue physicalName="C"/></excludedDestinations>'
     )
     reading = read(network('uri="static:(tcp://b:61616)" duplex="true" password="secret-word"', included))
-    assert places(reading, REFUSED) == {"networkConnector[n]"}
-    why = reasons(reading, "networkConnector[n]")
+    assert distinct_places(reading, REFUSED) == {"networkConnector[n]"}
+    why = why_at(reading, "networkConnector[n]")
     assert "A.>, B would stay here, and those of the other broker there" in why
     assert "C" not in why.replace("Connector", "")
     assert "--without-network" in why
@@ -29,7 +29,7 @@ def test_connector_is_refused_with_what_would_not_flow() -> None:
 
 
 def test_connector_without_destinations_is_for_all() -> None:
-    why = reasons(read(network('uri="multicast://default"')), "networkConnector[n]")
+    why = why_at(read(network('uri="multicast://default"')), "networkConnector[n]")
     assert "all destinations" in why
     assert "the other broker" not in why
 
@@ -37,8 +37,8 @@ def test_connector_without_destinations_is_for_all() -> None:
 @pytest.mark.parametrize("body", ["<networkConnectors><multicastNetworkConnector/></networkConnectors>", network("")])
 def test_network_that_is_left_out_is_a_warning(body: str) -> None:
     reading = read(body, demands=Demands(is_network_left_out=True))
-    assert not places(reading, REFUSED)
-    assert any("etworkConnector" in at for at in places(reading, WARNING))
+    assert not distinct_places(reading, REFUSED)
+    assert any("etworkConnector" in at for at in distinct_places(reading, WARNING))
 
 
 @pytest.mark.parametrize(
@@ -60,22 +60,22 @@ def test_network_that_is_left_out_is_a_warning(body: str) -> None:
 )
 def test_connector_to_the_own_members_is_needless(uri: str, is_needless: bool) -> None:
     reading = read(network(f'uri="{uri}"'), demands=Demands(members=frozenset({"a:61616", "b:61616"})))
-    assert places(reading, WARNING if is_needless else REFUSED) >= {"networkConnector[n]"}
-    assert ("networkConnector[n]" in places(reading, REFUSED)) != is_needless
+    assert distinct_places(reading, WARNING if is_needless else REFUSED) >= {"networkConnector[n]"}
+    assert ("networkConnector[n]" in distinct_places(reading, REFUSED)) != is_needless
 
 
 def test_member_without_a_common_store_is_another_broker() -> None:
     demands = Demands(members=frozenset({"a:61616"}))
     reading = read(network('uri="static:(tcp://a:61616)"'), attributes='persistent="false"', demands=demands)
-    assert places(reading, REFUSED) == {"networkConnector[n]"}
+    assert distinct_places(reading, REFUSED) == {"networkConnector[n]"}
 
 
 @pytest.mark.parametrize("name", ["networkConnectorURIs", "jmsBridgeConnectors", "proxyConnectors"])
 def test_other_bridges_are_refused(name: str) -> None:
-    assert places(read(f"<{name}/>"), REFUSED) == {name}
-    assert name in places(read(f"<{name}/>", demands=Demands(is_network_left_out=True)), WARNING)
+    assert distinct_places(read(f"<{name}/>"), REFUSED) == {name}
+    assert name in distinct_places(read(f"<{name}/>", demands=Demands(is_network_left_out=True)), WARNING)
 
 
 def test_bean_that_a_connector_refers_to_is_not_needed() -> None:
     reading = read(network('uri="static:(tcp://b:1)" sslContext="#ssl"'), beside='<bean id="ssl" class="x.Ssl"/>')
-    assert places(reading, REFUSED) == {"networkConnector[n]"}
+    assert distinct_places(reading, REFUSED) == {"networkConnector[n]"}

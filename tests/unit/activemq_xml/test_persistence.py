@@ -11,7 +11,7 @@ from pybroker.activemq_xml.reading import Handler, Rules
 from pybroker.activemq_xml.store_directories import check
 from pybroker.broker.app.config import Config
 from pybroker.store.directories import JOURNAL, differing_in_case, has_data_files, is_journal_name
-from tests.unit.activemq_xml.written import places, read, reasons
+from tests.unit.activemq_xml.reading_bench import distinct_places, read, why_at
 
 REFUSED, WARNING, IGNORED = FindingKind.REFUSED, FindingKind.WARNING, FindingKind.IGNORED
 
@@ -57,19 +57,19 @@ def test_kahadb_without_directory_is_in_the_base() -> None:
 def test_broker_without_adapter_has_its_default(attributes: str, store: str) -> None:
     reading = read("", attributes=attributes)
     assert (reading.settings["store"], reading.settings["journal_directory"]) == (store, "KahaDB")
-    assert not places(reading, REFUSED)
+    assert not distinct_places(reading, REFUSED)
 
 
 def test_scheduler_beside_the_default_store_is_left_out() -> None:
     attributes = 'schedulerSupport="true" dataDirectory="/mnt/amq" brokerName="${HOSTNAME}"'
     reading = read("", attributes=attributes, HOSTNAME="amq-1")
     assert "scheduler_store" not in reading.settings
-    assert "broker@schedulerSupport" not in places(reading, WARNING)
+    assert "broker@schedulerSupport" not in distinct_places(reading, WARNING)
 
 
 def test_empty_adapter_is_refused() -> None:
     reading = read("<persistenceAdapter/>")
-    assert places(reading, REFUSED) == {"persistenceAdapter"}
+    assert distinct_places(reading, REFUSED) == {"persistenceAdapter"}
     assert "store" not in reading.settings
 
 
@@ -79,9 +79,9 @@ def test_scheduler_of_a_store_of_its_own_is_set() -> None:
     body = adapter('<kahaDB directory="/mnt/amq/kahadb"/>') + "<jobSchedulerStore>{}</jobSchedulerStore>"
     reading = read(body.format(bean), attributes='schedulerSupport="true"')
     assert reading.settings["scheduler_store"] == "/mnt/jobs"
-    assert not places(reading, REFUSED)
+    assert not distinct_places(reading, REFUSED)
     other = read(body.format(bean.replace("JobSchedulerStoreImpl", "Own")), attributes='schedulerSupport="true"')
-    assert "bean" in places(other, REFUSED)
+    assert "bean" in distinct_places(other, REFUSED)
 
 
 def test_scheduler_elsewhere_is_set() -> None:
@@ -155,13 +155,13 @@ def test_attribute_becomes_a_setting(attribute: str, expected: dict[str, object]
 def test_attribute_is_a_finding(attribute: str, kind: FindingKind) -> None:
     directory = "" if attribute.startswith("directory=") else 'directory="/mnt/amq/kahadb"'
     reading = read(adapter(f"<kahaDB {directory} {attribute}/>"))
-    assert f"kahaDB@{attribute.partition('=')[0]}" in places(reading, kind)
+    assert f"kahaDB@{attribute.partition('=')[0]}" in distinct_places(reading, kind)
 
 
 def test_archive_elsewhere_is_a_warning() -> None:
     one = '<kahaDB directory="/mnt/amq/kahadb" archiveDataLogs="true" directoryArchive="/mnt/amq/{}"/>'
-    assert "kahaDB@directoryArchive" in places(read(adapter(one.format("old"))), WARNING)
-    assert "kahaDB@directoryArchive" not in places(read(adapter(one.format("kahadb/data-archive"))), WARNING)
+    assert "kahaDB@directoryArchive" in distinct_places(read(adapter(one.format("old"))), WARNING)
+    assert "kahaDB@directoryArchive" not in distinct_places(read(adapter(one.format("kahadb/data-archive"))), WARNING)
 
 
 def test_file_locker_is_the_lock_in_the_journal() -> None:
@@ -169,15 +169,15 @@ def test_file_locker_is_the_lock_in_the_journal() -> None:
     body = adapter(f'<kahaDB directory="/mnt/amq/kahadb"><locker>{locker}</locker></kahaDB>')
     elsewhere, same = read(body.format("/var/lock")), read(body.format("/mnt/amq/kahadb"))
     assert elsewhere.settings["lock"] == "file"
-    assert {"shared-file-locker@failIfLocked", "shared-file-locker@directory"} <= places(elsewhere, WARNING)
-    assert "shared-file-locker@directory" not in places(same, WARNING)
+    assert {"shared-file-locker@failIfLocked", "shared-file-locker@directory"} <= distinct_places(elsewhere, WARNING)
+    assert "shared-file-locker@directory" not in distinct_places(same, WARNING)
 
 
 @pytest.mark.parametrize("value", ["false", "0"])
 def test_broker_that_is_not_persistent_has_no_adapter(value: str) -> None:
     reading = read(adapter("<mKahaDB/>"), attributes=f'persistent="{value}"')
     assert reading.settings["store"] == "memory:"
-    assert "mKahaDB" in places(reading, IGNORED)
+    assert "mKahaDB" in distinct_places(reading, IGNORED)
     assert "lock" not in reading.settings
     assert Config(**reading.settings).store == "memory:"
 
@@ -186,7 +186,7 @@ def test_memory_adapter_is_a_store_in_memory() -> None:
     reading = read(adapter('<memoryPersistenceAdapter directory="x"/>'), attributes='deleteAllMessagesOnStartup="true"')
     assert reading.is_in_memory
     assert reading.settings["store"] == "memory:"
-    assert not places(reading, REFUSED)
+    assert not distinct_places(reading, REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -203,13 +203,13 @@ def test_memory_adapter_is_a_store_in_memory() -> None:
 )
 def test_other_store_is_refused(element: str) -> None:
     reading = read(adapter(element))
-    assert element.strip("</>").split()[0] in places(reading, REFUSED)
+    assert element.strip("</>").split()[0] in distinct_places(reading, REFUSED)
     assert "store" not in reading.settings
 
 
 def test_store_of_a_factory_is_refused() -> None:
     reading = read("<persistenceFactory><journalPersistenceAdapterFactory/></persistenceFactory>")
-    assert "persistenceFactory" in places(reading, REFUSED)
+    assert "persistenceFactory" in distinct_places(reading, REFUSED)
     assert "store" not in reading.settings
 
 
@@ -217,20 +217,20 @@ def test_adapter_beside_the_broker_is_followed() -> None:
     kaha = '<a:kahaDB xmlns:a="http://activemq.apache.org/schema/core" id="k" directory="/mnt/amq/kahadb"/>'
     reading = read("", attributes='persistenceAdapter="#k"', beside=kaha)
     assert reading.settings["store"] == "/mnt/amq"
-    assert not places(reading, REFUSED) | places(reading, WARNING)
+    assert not distinct_places(reading, REFUSED) | distinct_places(reading, WARNING)
     inner = f'<ref xmlns="{BEANS}" bean="k"/>'
     assert read(adapter(inner), beside=kaha).settings["store"] == "/mnt/amq"
 
 
 def test_adapter_that_is_nowhere_is_refused() -> None:
     reading = read("", attributes='persistenceAdapter="#k"')
-    assert "broker@persistenceAdapter" in places(reading, REFUSED)
+    assert "broker@persistenceAdapter" in distinct_places(reading, REFUSED)
     assert "store" not in reading.settings
 
 
 def test_second_adapter_is_refused() -> None:
     reading = read(adapter('<kahaDB directory="/a/kahadb"/><memoryPersistenceAdapter/>'))
-    assert "memoryPersistenceAdapter" in places(reading, REFUSED)
+    assert "memoryPersistenceAdapter" in distinct_places(reading, REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_limit_of_the_store_holds_two_files(limit: str, expected: tuple[str | No
     reading = read(f"{body}<systemUsage><systemUsage>{usage}</systemUsage></systemUsage>")
     names = ("store_limit", "journal_file_max", "journal_batch_max")
     assert tuple(reading.settings.get(name) for name in names) == expected
-    assert ("storeUsage@limit" in places(reading, REFUSED)) == (limit == "1 mb")
+    assert ("storeUsage@limit" in distinct_places(reading, REFUSED)) == (limit == "1 mb")
     assert Config(**reading.settings).store == "/mnt"
 
 
@@ -266,9 +266,9 @@ def test_journal_beside_an_empty_directory_is_a_warning(tmp_path: Path, name: st
     (tmp_path / name).mkdir(exist_ok=True)
     reading = read(adapter(f'<kahaDB directory="{tmp_path / name}"/>'))
     check(reading, directories_beside)
-    assert ("kahaDB@directory" in places(reading, WARNING)) == is_warning
+    assert ("kahaDB@directory" in distinct_places(reading, WARNING)) == is_warning
     if is_warning:
-        assert str(filled) in reasons(reading, "kahaDB@directory")
+        assert str(filled) in why_at(reading, "kahaDB@directory")
 
 
 def test_directory_that_cannot_be_listed_is_a_warning() -> None:
@@ -277,7 +277,7 @@ def test_directory_that_cannot_be_listed_is_a_warning() -> None:
 
     reading = read(adapter('<kahaDB directory="/mnt/kahadb"/>'))
     check(reading, fail)
-    assert "Permission denied" in reasons(reading, "kahaDB@directory")
+    assert "Permission denied" in why_at(reading, "kahaDB@directory")
 
 
 def test_store_without_a_directory_is_not_looked_for() -> None:
@@ -301,9 +301,9 @@ VALUES = ("true", "false", "0", "1", "-1", "1000", "64mb", "99999999999", "alway
 def test_any_value_loads_or_is_refused(name: str, value: str) -> None:
     attributes = {"directory": "/mnt/amq/kahadb"} | {name: value}
     reading = read(adapter(f"<kahaDB {' '.join(f'{key}={given!r}' for key, given in attributes.items())}/>"))
-    if not places(reading, REFUSED):
+    if not distinct_places(reading, REFUSED):
         assert Config(**reading.settings).is_in_directory
-    assert "nothing of the kind" not in reasons(reading, f"kahaDB@{name}")
+    assert "nothing of the kind" not in why_at(reading, f"kahaDB@{name}")
 
 
 def test_every_attribute_at_once_loads() -> None:
@@ -322,7 +322,7 @@ def test_every_attribute_at_once_loads() -> None:
     }
     del given["locker"]
     reading = read(adapter(f"<kahaDB {' '.join(f'{key}={value!r}' for key, value in given.items())}/>"))
-    assert not places(reading, REFUSED)
+    assert not distinct_places(reading, REFUSED)
     config = Config(**reading.settings)
     assert (config.store, config.journal_directory, config.sync, config.sync_interval) == (
         "/mnt/amq",

@@ -5,7 +5,7 @@ import pytest
 from pybroker.activemq_xml.elements import BEANS
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.imports import FILES_MAX
-from tests.unit.activemq_xml.written import imported, places, read, read_files, reasons, text_of
+from tests.unit.activemq_xml.reading_bench import distinct_places, imported, read, read_files, text_of, why_at
 
 REFUSED, WARNING, IGNORED = FindingKind.REFUSED, FindingKind.WARNING, FindingKind.IGNORED
 JETTY = """<bean id="jettyPort" class="org.apache.activemq.web.WebConsolePort" init-method="start">
@@ -35,16 +35,16 @@ def test_jetty_is_ignored_but_for_its_address(beans: str, console: str) -> None:
     text = text_of("", beside='<import resource="jetty.xml"/>')
     reading = read_files({"activemq.xml": text, "jetty.xml": imported(beans)})
     assert reading.console == console
-    assert "import jetty.xml" in places(reading, IGNORED)
+    assert "import jetty.xml" in distinct_places(reading, IGNORED)
     assert "management" not in reading.settings
 
 
 @pytest.mark.parametrize("resource", ["jetty.xml", "file:${activemq.base}/conf/jetty.xml", "classpath:jetty.xml"])
 def test_jetty_that_cannot_be_read_is_ignored(resource: str) -> None:
     reading = read("", beside=f'<import resource="{resource}"/>')
-    assert "import jetty.xml" in places(reading, IGNORED)
+    assert "import jetty.xml" in distinct_places(reading, IGNORED)
     assert reading.console == ""
-    assert not places(reading, WARNING) | places(reading, REFUSED)
+    assert not distinct_places(reading, WARNING) | distinct_places(reading, REFUSED)
 
 
 def test_routes_are_a_warning() -> None:
@@ -52,28 +52,28 @@ def test_routes_are_a_warning() -> None:
     routes = '<camelContext xmlns="http://camel.apache.org/schema/spring"><route/></camelContext>'
     for files in ({"activemq.xml": text, "camel.xml": imported(routes)}, {"activemq.xml": text}):
         reading = read_files(files)
-        assert places(reading, WARNING) == {"import camel.xml"}
-        assert not places(reading, REFUSED)
+        assert distinct_places(reading, WARNING) == {"import camel.xml"}
+        assert not distinct_places(reading, REFUSED)
 
 
 def test_import_that_does_not_parse_is_a_warning() -> None:
     reading = read_files({"activemq.xml": text_of("", beside='<import resource="own.xml"/>'), "own.xml": "<a>"})
-    assert places(reading, WARNING) == {"import own.xml"}
-    assert "line 1" in reasons(reading, "import own.xml")
+    assert distinct_places(reading, WARNING) == {"import own.xml"}
+    assert "line 1" in why_at(reading, "import own.xml")
 
 
 def test_import_without_a_known_place_is_refused() -> None:
     reading = read("", beside='<import resource="${where}/own.xml"/>')
-    assert "import@resource" in places(reading, REFUSED)
-    assert "import own.xml" in places(reading, WARNING)
+    assert "import@resource" in distinct_places(reading, REFUSED)
+    assert "import own.xml" in distinct_places(reading, WARNING)
 
 
 def test_imports_are_read_up_to_a_limit() -> None:
     files = {"activemq.xml": text_of("", beside='<import resource="1.xml"/>')}
     files |= {f"{n}.xml": imported(f'<import resource="{n + 1}.xml"/>') for n in range(1, 2 * FILES_MAX)}
-    assert "import 1.xml" in places(read_files(files), IGNORED)
-    assert f"import {FILES_MAX}.xml" in places(read_files(files), IGNORED)
-    assert f"import {FILES_MAX + 1}.xml" not in places(read_files(files), IGNORED)
+    assert "import 1.xml" in distinct_places(read_files(files), IGNORED)
+    assert f"import {FILES_MAX}.xml" in distinct_places(read_files(files), IGNORED)
+    assert f"import {FILES_MAX + 1}.xml" not in distinct_places(read_files(files), IGNORED)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_imports_are_read_up_to_a_limit() -> None:
 )
 def test_bean_without_effect_is_ignored(bean: str, at: str) -> None:
     reading = read("", beside=bean)
-    assert at in places(reading, IGNORED)
-    assert not places(reading, WARNING) | places(reading, REFUSED)
+    assert at in distinct_places(reading, IGNORED)
+    assert not distinct_places(reading, WARNING) | distinct_places(reading, REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_bean_without_effect_is_ignored(bean: str, at: str) -> None:
 )
 def test_other_bean_is_a_warning(bean: str, at: str) -> None:
     reading = read("", beside=bean)
-    assert places(reading, WARNING) == {at}
-    assert not places(reading, REFUSED)
+    assert distinct_places(reading, WARNING) == {at}
+    assert not distinct_places(reading, REFUSED)
 
 
 def test_bean_that_the_broker_refers_to_is_refused() -> None:
@@ -118,19 +118,19 @@ def test_bean_that_the_broker_refers_to_is_refused() -> None:
     by_attribute = read("", attributes='sslContext="#own"', beside=bean)
     by_element = read(f'<services><ref xmlns="{BEANS}" bean="own"/></services>', beside=bean)
     for reading, others in ((by_attribute, set[str]()), (by_element, {"services"})):
-        assert places(reading, REFUSED) == {"bean[own]"} | others
-        assert "line 4 refers" in reasons(reading, "bean[own]") or "line 5 refers" in reasons(reading, "bean[own]")
+        assert distinct_places(reading, REFUSED) == {"bean[own]"} | others
+        assert "line 4 refers" in why_at(reading, "bean[own]") or "line 5 refers" in why_at(reading, "bean[own]")
 
 
 def test_bean_of_an_attribute_without_effect_is_a_warning() -> None:
     reading = read("", attributes='taskRunnerFactory="#own"', beside='<bean id="own" class="own.Thing"/>')
-    assert places(reading, WARNING) == {"bean[own]"}
-    assert not places(reading, REFUSED)
+    assert distinct_places(reading, WARNING) == {"bean[own]"}
+    assert not distinct_places(reading, REFUSED)
 
 
 def test_bean_that_is_nowhere_is_refused_without_its_name() -> None:
     reading = read("", attributes='sslContext="#own-secret"')
-    assert places(reading, REFUSED) == {"broker@sslContext"}
+    assert distinct_places(reading, REFUSED) == {"broker@sslContext"}
     assert "own-secret" not in "".join(map(str, reading.findings))
 
 
@@ -139,7 +139,7 @@ def test_bean_within_the_broker_may_be_referred_to() -> None:
         '<persistenceAdapter><kahaDB id="k" directory="/mnt/kahadb"/></persistenceAdapter><systemUsage><systemUsage>'
         '<storeUsage><storeUsage limit="1 gb" store="#k"/></storeUsage></systemUsage></systemUsage>'
     )
-    assert not places(read(body), REFUSED)
+    assert not distinct_places(read(body), REFUSED)
 
 
 @pytest.mark.parametrize("value", ["##x", "#", "x#y", "#{env.x}"])
