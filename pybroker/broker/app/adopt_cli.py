@@ -22,7 +22,7 @@ without writing anything. docs/migrate-from-activemq.md has the whole way, and t
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("directory", type=click.Path(path_type=Path, exists=True))
+@click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
