@@ -27,6 +27,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/integration/test_fuzz.py": (90, "10,000 frames of each protocol"),
     "tests/integration/test_handback.py": (60, "ActiveMQ and pybroker in turn on one store, each read as a whole"),
     "tests/integration/test_kills.py": (90, "25 kills under load"),
+    "tests/integration/test_migration.py": (90, "stock pairs are replaced step by step, and put back"),
     "tests/integration/test_relay.py": (60, "ActiveMQ and pybroker in turn on one store"),
     "tests/integration/test_soak.py": (90, "three members under load, and five kills"),
     "tests/java/test_failover.py": (90, "stock pairs whose clients find the next master at their own pace"),

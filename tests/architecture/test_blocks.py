@@ -9,6 +9,7 @@ LANGUAGES = {"", "python", "sh", "console", "toml", "ini", "sql"}
 
 HANDBACK = "tests/unit/app/test_handback_examination.py"
 JOLOKIA = "tests/integration/test_jolokia.py"
+MIGRATION = "tests/integration/test_migration.py"
 MANAGEMENT = "tests/integration/test_management.py"
 PAGES = "tests/integration/test_pages.py"
 README = "tests/integration/test_readme.py"
@@ -64,6 +65,11 @@ RUN: dict[str, dict[str, str]] = {
         "[[inputs.activemq]]": f"{JOLOKIA}::test_the_pages_requests",
         "export PYBROKER_MANAGEMENT_URL": "tests/integration/test_operator_commands.py::test_the_commands_of_the_page",
         "[management_roles]": f"{PAGES}::test_settings_in_pages_start_a_broker",
+    },
+    "docs/migrate-from-activemq.md": {
+        "": f"{MIGRATION}::test_the_page_on_a_shared_directory",
+        "$ pybroker status --store postgresql": f"{MIGRATION}::test_the_page_on_postgresql",
+        "# on a\nsystemctl disable --now pybroker\nmv": f"{MIGRATION}::test_the_page_on_postgresql",
     },
     "docs/operations.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/pair.md": {
