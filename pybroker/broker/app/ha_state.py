@@ -25,7 +25,7 @@ machine; `held_since_ms`; `confirmed_ms` when the holder last found that it stil
 Each of `members` has `name`, `role`, `is_alive`, `is_silent` (alive, and has not renewed its entry for 10 s), `host`,
 `pid`, `version`, `started_ms`, `since_ms`, `age_ms` (of its entry), `epoch`, `promotion_count`, `listeners`,
 `lag_bytes` and `lag_seconds` (of a standby), `followed` and `journal_end` (positions: `file_id`, `offset`),
-`standby_ready` (a standby that lives, is not silent, and has found nothing wrong), `settings_digest` (the same on
+`standby_ready` (a standby that lives, is not silent, has looked, and has no obstacles), `settings_digest` (the same on
 members that agree), `obstacles`, `warnings`, `kinds` (of both), `checked_ms`, `clean_ms`, `management` (the address of
 its management), and `problem` (why its entry cannot be read). What is not known is null, or an empty list. A kind is
 one word of `pair_remedies.REMEDIES`; it is `other` where an earlier version, or a database, shows only the text.
@@ -310,8 +310,8 @@ def _of_database_member(member: DatabaseMember, now_ms: int) -> HaState:
 
 
 def _is_ready(entry: MemberStatus, member: MemberRecord, age_ms: int) -> bool:
-    is_well = not (member.obstacle or member.obstacles or member.warnings)
-    return entry.alive and age_ms <= SILENT_MS and member.checked_ms > 0 and is_well
+    could_serve = not (member.obstacle or member.obstacles)
+    return entry.alive and age_ms <= SILENT_MS and member.checked_ms > 0 and could_serve
 
 
 def _own_or(entry: MemberStatus, own: MemberRecord | None) -> MemberStatus:

@@ -126,6 +126,22 @@ def test_the_state_has_the_described_fields_and_no_others(stack: ExitStack, stor
     assert found["members"][0].keys() == of_database(DATABASE)["members"][0].keys()
 
 
+@pytest.mark.parametrize(
+    ("change", "is_ready"),
+    [
+        ({"warnings": ("not the same here and on the master a: sync",), "kinds": ("settings",)}, True),
+        ({"obstacles": ("its port is taken",), "kinds": ("port",)}, False),
+        ({"obstacle": "its port is taken"}, False),
+        ({"checked_ms": 0}, False),
+    ],
+)
+def test_a_standby_is_ready_unless_it_could_not_serve(
+    stack: ExitStack, store: Path, change: dict[str, Any], is_ready: bool
+) -> None:
+    live(stack, store, MASTER, replace(STANDBY, **change))
+    assert [each["standby_ready"] for each in read(store)["members"]] == [None, is_ready]
+
+
 def test_reasons_are_those_of_living_members_and_silence(stack: ExitStack, store: Path) -> None:
     wrong = replace(
         STANDBY, updated_ms=0, obstacles=("its port is taken",), warnings=("its clock is off",), kinds=("port", "clock")
