@@ -10,10 +10,13 @@ from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
+from aiohttp.http_exceptions import LineTooLong
 
 HEAD_SECONDS: Final = 10.0
 KEEP_ALIVE_SECONDS: Final = 15.0
 CONNECTIONS_MAX: Final = 200
+LINE_BYTES_MAX: Final = 8190
+"""Of the first line of a request, and of each header."""
 
 
 _log = logging.getLogger(__name__)
@@ -47,7 +50,8 @@ class OpenConnections:
             logger=_log,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             lingering_time=1.0,
-            max_field_size=8190,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=LINE_BYTES_MAX,
             max_headers=100,
             auto_decompress=False,  # a small body could become a large one
         )
@@ -98,6 +102,24 @@ class HttpConnection(web.RequestHandler):
         if self._is_open:
             self._is_open = False
             self._open.closed(self)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no request in HTTP with a sentence in JSON; aiohttp's own text repeats what was received."""
+        answer = super().handle_error(request, status, exc, message)
+        if not isinstance(exc, HttpProcessingError):
+            return answer
+        sentence = "this is no valid request in HTTP/1.1"
+        if isinstance(exc, LineTooLong):
+            sentence = f"the address or a header of the request is longer than {LINE_BYTES_MAX:,} bytes"
+        refusal = web.json_response({"error": sentence}, status=status)
+        refusal.force_close()
+        return refusal
 
     def begin(self) -> None:
         """The head of a request is complete."""

@@ -191,7 +191,7 @@ def _cursor(query: Mapping[str, str]) -> int:
         raise RequestFailed(HTTPStatus.BAD_REQUEST, "last is true, or left out")
     if "after" in query or query.get("selector", "").strip():
         raise RequestFailed(
-            HTTPStatus.BAD_REQUEST, "the last page is one of all messages: leave after and selector out"
+            HTTPStatus.BAD_REQUEST, "last=true is the last page of all messages: leave after and selector out"
         )
     return LAST_PAGE
 

@@ -1,6 +1,7 @@
 """The HTTP server: pages of rows, errors in one sentence, and clients that misbehave."""
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -292,11 +293,36 @@ def test_of_too_many_connections_the_longest_idle_is_closed() -> None:
     asyncio.run(run())
 
 
-def test_a_large_head_and_a_large_body_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("head", "error"),
+    [
+        (
+            b"GET /live HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000,
+            "the address or a header of the request is longer than 8,190 bytes",
+        ),
+        (
+            b"GET /live?" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x",
+            "the address or a header of the request is longer than 8,190 bytes",
+        ),
+        (b"FOO<> /live HTTP/1.1\r\nHost: x", "this is no valid request in HTTP/1.1"),
+        (b"GET /live?\xd9\xa1 HTTP/1.1\r\nHost: x", "this is no valid request in HTTP/1.1"),
+    ],
+)
+def test_what_is_no_request_in_http_is_refused_in_json(head: bytes, error: str) -> None:
     async def run() -> None:
         async with site(METHODS) as there:
-            answer = await there.exchange(b"GET /live HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")
-            assert answer.startswith(b"HTTP/1.0 400") or answer.startswith(b"HTTP/1.1 400")
+            answer = await there.exchange(head + b"\r\n\r\n")
+            status, _, rest = answer.partition(b"\r\n")
+            assert status.split()[1] == b"400"
+            assert b"application/json" in rest
+            assert json.loads(rest.partition(b"\r\n\r\n")[2]) == {"error": error}
+
+    asyncio.run(run())
+
+
+def test_a_large_body_is_refused() -> None:
+    async def run() -> None:
+        async with site(METHODS) as there:
             body = "x" * (site_module.BODY_BYTES_MAX + 1)
             status, error = await there.ask("/api/v1/queues/A/messages", "POST", {"body": body})
             assert (status, error) == (413, {"error": "the body is larger than 2,097,152 bytes"})
