@@ -1,5 +1,6 @@
 """The console in a browser, over a member that is simulated: every page, what operators do, and hostile names."""
 
+import base64
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -260,7 +261,7 @@ def test_ticked_messages_are_moved_after_a_count(api: FakeApi, served: ConsoleSe
     dialog = page.get_by_role("dialog", name="Move messages")
     expect(dialog).to_contain_text("3 ticked messages")
     dialog.get_by_label("Name of the target").fill("ORDERS.EU")
-    expect(dialog.get_by_role("status")).to_contain_text("2 messages of 130 examined are moved. 1 in flight stays")
+    expect(dialog.get_by_role("status")).to_contain_text("2 messages of 130 examined will be moved. 1 in flight stays")
     assert api.changes == []
     dialog.get_by_role("button", name="Move 2 messages").click()
     expect(dialog).to_contain_text("2 messages were moved. 1 in flight stayed.")
@@ -568,6 +569,33 @@ def test_a_member_that_ends_is_reported_until_it_is_back(
     expect(silence).to_be_hidden()
     api.role = "MASTER"
     expect(page.get_by_role("link", name="ORDERS.EU")).to_be_visible()
+
+
+def test_a_member_that_ends_leads_to_the_other_console(
+    api: FakeApi, served: ConsoleServer, open_page: OpenPage
+) -> None:
+    for each in api.members:
+        each["management"] = None if each["name"] == "a" else "http://127.0.0.1:1"
+    page = open_page(f"{served.url}#/queues?name=ORDERS")
+    expect(page.get_by_role("link", name="ORDERS.EU")).to_be_visible()
+    served.stop()
+    link = page.get_by_role("alert").get_by_role("link", name="Console of b")
+    expect(link).to_have_attribute("href", "http://127.0.0.1:1/console/")
+    served.start()
+    expect(link).to_be_hidden()
+
+
+def test_bytes_that_are_a_text_are_listed_as_that(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    """A text that is cut within a character stays one; a body with control characters is none."""
+    cut, binary = b'{"city": "K\xc3\xb6ln \xc3', b"\x00\x01\xff"
+    for number, (data, is_cut) in enumerate([(cut, True), (cut, False), (binary, False)]):
+        body = base64.b64encode(data).decode()
+        api.messages["ORDERS"][number] |= {"body_type": "bytes", "body": body, "body_is_cut": is_cut, "size": 25}
+    page = open_page(f"{served.url}#/queues/ORDERS/messages")
+    links = page.locator(".message-link")
+    expect(links.nth(0)).to_have_text('{"city": "Köln …')
+    expect(links.nth(1)).to_have_text("bytes, 25\N{NARROW NO-BREAK SPACE}B")
+    expect(links.nth(2)).to_have_text("bytes, 25\N{NARROW NO-BREAK SPACE}B")
 
 
 def test_nothing_is_asked_for_while_paused_or_hidden(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:

@@ -3,7 +3,10 @@
 A page of the API has so many bytes at most: pages follow one another until there are as many messages as asked for.
 """
 
+import base64
 import json
+import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,6 +19,7 @@ PAGE: Final = 500
 """Messages of a page, the most that a member sends."""
 
 BODY_SHOWN_MAX: Final = 60
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 _COLUMNS: Final = (
     TableColumn("POSITION", "position", number, True),
@@ -119,4 +123,15 @@ def _body(message: Mapping[str, Any]) -> Any:
     body = message.get("body")
     if body is None:
         return message.get("error") or ""
+    if message.get("body_type") == "bytes":
+        return _text_of_bytes(body, is_cut=message.get("body_is_cut", False))
     return body if isinstance(body, str) else json.dumps(body)
+
+
+def _text_of_bytes(body: str, *, is_cut: bool) -> str:
+    """Return a body in base64 as the text that it is in UTF-8, as many STOMP clients send texts; else as it is."""
+    try:
+        text = getincrementaldecoder("utf-8")().decode(base64.b64decode(body), final=not is_cut)
+    except UnicodeDecodeError:
+        return body
+    return body if _CONTROL.search(text) else text

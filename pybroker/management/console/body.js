@@ -62,14 +62,19 @@ function viewsOf(body, type) {
   return found;
 }
 
+/** The text of a body of bytes in UTF-8, which may be cut; null if they are none. */
+export function textOfBytes(base64, isCut) {
+  return textOf(decoded(base64), isCut);
+}
+
 function decoded(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-/** The text that bytes are in UTF-8; null if they are none. */
-function textOf(data) {
+/** The text that bytes are in UTF-8; null if they are none. Where they are cut, half a character may be at their end. */
+function textOf(data, isCut = false) {
   try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(data);
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(data, { stream: isCut });
     return /[\u0000-\u0008\u000e-\u001f]/.test(text) ? null : text;
   } catch {
     return null;

@@ -177,7 +177,7 @@ export function silence(shell, actions) {
   return h(
     "div",
     { key: "silence", class: "notice bad silence", role: "alert" },
-    h("div", {}, h("b", {}, "The member does not answer"), ": ", prose(shell.silence.message), ".", since),
+    h("div", {}, h("b", {}, "The member does not answer"), ": ", prose(shell.silence.message), ".", since, others(shell)),
     h(
       "div",
       { class: "silence-retry" },
@@ -185,6 +185,15 @@ export function silence(shell, actions) {
       button("Try now", actions.refresh),
     ),
   );
+}
+
+/** The consoles of the other members, of which one may be master by now. */
+function others(shell) {
+  const links = (shell.state?.members ?? [])
+    .filter((each) => each.name !== shell.state.name && each.is_alive)
+    .map((each) => [each, consoleOf(each)])
+    .filter(([, address]) => address);
+  return links.map(([each, address]) => [" ", h("a", { href: address }, `Console of ${visible(each.name)}`)]);
 }
 
 export function standbyNotice(context) {

@@ -116,11 +116,11 @@ const VERBS = {
     title: "Retry dead letters",
     label: "Retry",
     done: "sent to their original queues",
-    doing: "are sent again to the queues that they came from",
+    doing: "will be sent again to the queues that they came from",
   },
-  move: { title: "Move messages", label: "Move", done: "moved", doing: "are moved", needsTarget: true },
-  copy: { title: "Copy messages", label: "Copy", done: "copied", doing: "are copied", needsTarget: true },
-  remove: { title: "Remove messages", label: "Remove", done: "removed", doing: "are removed", isDanger: true },
+  move: { title: "Move messages", label: "Move", done: "moved", doing: "will be moved", needsTarget: true },
+  copy: { title: "Copy messages", label: "Copy", done: "copied", doing: "will be copied", needsTarget: true },
+  remove: { title: "Remove messages", label: "Remove", done: "removed", doing: "will be removed", isDanger: true },
 };
 
 /** Retry, move, copy or remove messages of a queue: those with `ids`, or all that a selector selects. The dialog counts

@@ -1,7 +1,7 @@
 // The messages of a queue or of a durable subscription, by cursor, and one message in full.
 
 import { ApiError, get, path } from "./api.js";
-import { bodyView } from "./body.js";
+import { bodyView, textOfBytes } from "./body.js";
 import { h } from "./dom.js";
 import { ago, bytes, counted, dateTime, mono, name, number, prose, visible } from "./format.js";
 import { bulk, purge, sendMessage } from "./operations.js";
@@ -237,11 +237,18 @@ function messageId(id) {
 
 function preview({ body, body_type: type, body_is_cut: isCut, size }) {
   if (body === null || body === undefined) return `${type === "none" ? "no body" : `${type} body`}`;
-  if (type === "bytes" || type === "object") return `${type}, ${bytes(size)}`;
-  const text = typeof body === "string" ? body : JSON.stringify(body);
+  const text = previewText(body, type, isCut);
+  if (text === null) return `${type}, ${bytes(size)}`;
   if (!text) return "empty text";
   const line = text.slice(0, PREVIEW_LENGTH).replace(/\s+/g, " ");
   return [prose(line), (isCut || text.length > PREVIEW_LENGTH) && "…"];
+}
+
+/** The text of a body; null where it is none. Many STOMP clients send texts as bytes. */
+function previewText(body, type, isCut) {
+  if (type === "object" || (type === "bytes" && !body)) return null;
+  if (type === "bytes") return textOfBytes(body, isCut);
+  return typeof body === "string" ? body : JSON.stringify(body);
 }
 
 function state(each) {

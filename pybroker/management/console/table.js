@@ -1,7 +1,7 @@
 // Tables, and pages of them that the member filters, sorts and cuts.
 
 import { h } from "./dom.js";
-import { number } from "./format.js";
+import { counted, number } from "./format.js";
 import { button, choice, empty } from "./parts.js";
 
 export const PAGE_SIZES = [25, 50, 100, 250];
@@ -115,7 +115,7 @@ export function pagedTable(
           "aria-label": `Which ${noun}`,
         }),
       h("span", { class: "spring" }),
-      answer && h("span", { class: "count", role: "status" }, `${number(answer.count)} ${noun}`),
+      answer && h("span", { class: "count", role: "status" }, counted(answer.count, noun.slice(0, -1), noun)),
     ),
     answer && rows.length === 0
       ? h("div", { key: "none" }, empty(query.get("name") || query.get("filter") ? `None of the ${noun} match.` : none))
