@@ -322,14 +322,18 @@ def _interval(_: click.Context, option: click.Parameter, text: str) -> float:
     help="Time between two looks.",
 )
 @click.option("--once", is_flag=True, help="Print one screen and end, as without a terminal.")
-def top(access: OperatorAccess, part: str, sort: str, interval: float, once: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one look as a JSON object, and end.")
+def top(access: OperatorAccess, part: str, sort: str, interval: float, once: bool, as_json: bool) -> None:
     """Watch the pair and its queues on the terminal.
 
     Keys: q ends it; up, down, PgUp and PgDn move along the queues; left and right choose the column to sort by, and r
     reverses it. Colours are off if the environment has NO_COLOR.
     """
-    from pybroker.broker.app.operator_top import run
+    from pybroker.broker.app.operator_top import print_json, run
 
+    if as_json:
+        print_json(access.client(is_quiet=True), name=part, sort=sort)
+        return
     run(access.client(is_quiet=True), name=part, sort=sort, interval=interval, once=once)
 
 

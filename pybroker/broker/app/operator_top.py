@@ -1,8 +1,12 @@
 """`pybroker top`: looks at the pair again and again, and shows it on the terminal until a key ends it.
 
-Without a terminal, and with `--once`, it prints one screen. See `operator_screen` for the screen.
+Without a terminal, and with `--once`, it prints one screen. See `operator_screen` for the screen. With `--json` it
+prints what a screen shows as one object: `at_ms`; `members`, the overview of each by its URL, or why there is none;
+`ha`, the state of the pair; `queues`, the first rows, and `queue_count`, the number of all; `problem`, why there are no
+queues, or null. The fields are those of the API; `ha` is null if the members do not have it.
 """
 
+import json
 import os
 import select
 import sys
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
 
 _MEMBER_SECONDS: Final = 2.0
 """The time that a member has to answer: one that hangs must not stop the screen."""
+
+_JSON_ROWS: Final = 20
+"""The number of queues with `--json`."""
 
 _WIDTH, _HEIGHT = 80, 24
 """The size of a screen without a terminal."""
@@ -60,10 +67,7 @@ def run(client: "ManagementClient", *, name: str, sort: str, interval: float, on
         ConfigError: there is no such column.
         ManagementError: without a terminal: there is no master.
     """
-    column = sort.removeprefix("-")
-    if column not in SORTABLE:
-        raise ConfigError(f"{column!r} is no column of this", setting="--sort", hint=f"there are {', '.join(SORTABLE)}")
-    view = TopView(sort=column, is_descending=sort.startswith("-"), name=name)
+    view = _view(name, sort)
     is_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     if once or not is_terminal:
         client.get("overview")  # raises, with its exit code, what the screen would show
@@ -73,6 +77,34 @@ def run(client: "ManagementClient", *, name: str, sort: str, interval: float, on
         return
     with _raw_keys(), _screen() as draw:
         _watch(client, view, interval, draw)
+
+
+def print_json(client: "ManagementClient", *, name: str, sort: str) -> None:
+    """Print one look at the pair as a JSON object.
+
+    Raises:
+        ConfigError: there is no such column.
+        ManagementError: there is no master.
+    """
+    view = _view(name, sort)
+    client.get("overview")  # raises, with its exit code
+    found = look(client, view, _JSON_ROWS)
+    answer = {
+        "at_ms": found.now_ms,
+        "members": found.members,
+        "ha": found.pair or None,
+        "queues": found.queues,
+        "queue_count": found.count,
+        "problem": found.problem or None,
+    }
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+def _view(name: str, sort: str) -> TopView:
+    column = sort.removeprefix("-")
+    if column not in SORTABLE:
+        raise ConfigError(f"{column!r} is no column of this", setting="--sort", hint=f"there are {', '.join(SORTABLE)}")
+    return TopView(sort=column, is_descending=sort.startswith("-"), name=name)
 
 
 def look(client: "ManagementClient", view: TopView, rows: int) -> TopState:

@@ -177,6 +177,19 @@ def test_who_names_no_member_learns_how(monkeypatch: pytest.MonkeyPatch) -> None
     assert "name the members" not in run("http://127.0.0.1:1", "queues").stderr
 
 
+def test_top_prints_one_look_in_json(node: ServedNode) -> None:
+    overview, state = {"role": "MASTER", "totals": {"size": 11}}, {"state": "healthy", "members": []}
+    with served({**METHODS, "overview": lambda _: overview, "ha": lambda _: state}) as master:
+        found = json.loads(done(master, "top", "--json", "--sort", "-size"))
+        assert ([each["name"] for each in found["queues"]], found["queue_count"]) == (["c", "b", "a"], 3)
+        assert found["members"][master.url] | overview == found["members"][master.url]
+        assert (found["ha"], found["problem"]) == (state, None)
+        assert found["at_ms"] > 0
+    assert json.loads(done(node, "top", "--json"))["problem"] == "there is no master now"
+    assert "'nix' is no column of this" in str(run(node, "top", "--json", "--sort", "nix").exception)
+    assert run("http://127.0.0.1:1", "top", "--json").exit_code == 3
+
+
 def test_every_command_documents_its_exit_codes() -> None:
     for name in ("queues", "top", "messages", "purge", "stepdown", "commit", "cut-off"):
         assert "4    members answer, and none of them is the master" in done("", name, "--help")
