@@ -178,7 +178,7 @@ def test_who_names_no_member_learns_how(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_top_prints_one_look_in_json(node: ServedNode) -> None:
-    overview, state = {"role": "MASTER", "totals": {"size": 11}}, {"state": "healthy", "members": []}
+    overview, state = {"role": "MASTER", "totals": {"size": 11}}, {"state": "healthy", "name": "a"}
     with served({**METHODS, "overview": lambda _: overview, "ha": lambda _: state}) as master:
         found = json.loads(done(master, "top", "--json", "--sort", "-size"))
         assert ([each["name"] for each in found["queues"]], found["queue_count"]) == (["c", "b", "a"], 3)
