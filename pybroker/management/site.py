@@ -9,6 +9,7 @@ request -> limits -> login -> role -> same site, if it changes something -> hand
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,6 +23,9 @@ from pybroker.management.visitors import Visitors, is_same_origin
 
 BODY_BYTES_MAX: Final = 2 << 20
 TOO_LONG: Final = "the request took too long, and what is left of it is not done"
+
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
+"""A parameter of a path. Without a pattern of its own aiohttp takes none with a brace, which names may have."""
 
 _LOGIN: Final = {"WWW-Authenticate": 'Basic realm="pybroker", charset="UTF-8"'}
 
@@ -44,8 +48,9 @@ def make_application(routes: Iterable[Route], visitors: Visitors) -> web.Applica
     )
     for route in routes:
         handler = _limited(_checked(route, visitors), route.seconds)
+        path = _PARAMETER.sub(r"{\1:[^/]+}", route.path)
         for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
-            application.router.add_route(method, route.path, handler)
+            application.router.add_route(method, path, handler)
     return application
 
 

@@ -77,7 +77,7 @@ def until(ask: Callable[[], Any], is_reached: Callable[[Any], bool]) -> Any:
     return found
 
 
-@pytest.mark.parametrize("name", ["ORDERS", "a/b", "ä ö", '"><script>alert(1)</script>', "a#b%2Fc", "a.b:c;d"])
+@pytest.mark.parametrize("name", ["ORDERS", "a/b", "ä ö", '"><script>alert(1)</script>', "a#b%2Fc", "a.b:c;d", "{a}"])
 def test_names_of_every_kind(api: Api, name: str) -> None:
     api.send(name, "x")
     assert api.bodies(name) == ["x"]
