@@ -283,7 +283,13 @@ async def _pause(link: NodeLink, method: str, request: web.Request) -> web.Strea
 async def _create(link: NodeLink, kind: str, request: web.Request) -> web.StreamResponse:
     name = _optional(await _body(request, ("name",)), "name", str)
     target = str(_destination(kind, name or ""))
-    return json_answer((await link.ask("create", target=target, **_actor(request))).result)
+    try:
+        return json_answer((await link.ask("create", target=target, **_actor(request))).result)
+    except RequestFailed as error:
+        if error.status is not HTTPStatus.NOT_FOUND:
+            raise
+        # The name cannot be used: nothing of it is looked for.
+        raise RequestFailed(HTTPStatus.BAD_REQUEST, error.text) from error
 
 
 async def _delete(link: NodeLink, kind: str, request: web.Request) -> web.StreamResponse:
