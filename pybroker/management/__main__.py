@@ -46,12 +46,18 @@ async def _serve(end: socket.socket, health: socket.socket | None, management: s
     async with contextlib.AsyncExitStack() as stack:
         if health is not None:
             await stack.enter_async_context(_checks(link, health))
-        if management is not None:
+        if management is not None and await _has_setup(link):
             from pybroker.management.server import serve  # with aiohttp, which health checks do not need
 
             await stack.enter_async_context(serve(link, await link.setup, management, BACKLOG))
         await link.ended
         logging.getLogger().removeHandler(log)
+
+
+async def _has_setup(link: NodeLink) -> bool:
+    """Wait for the settings; return False if the node has ended before: else its ports would stay taken for ever."""
+    await asyncio.wait((link.setup, link.ended), return_when=asyncio.FIRST_COMPLETED)
+    return link.setup.done()
 
 
 @contextlib.asynccontextmanager
