@@ -200,8 +200,8 @@ class World:
             ListenerProtocol(scheme="tls", session=self._stomp, tls=tls),
             ListenerProtocol(scheme="auto", session=lambda link: Detector(link, sessions, seconds=SECONDS)),
         ):
-            bound = bind("127.0.0.1", 0, protocol.name)
-            self.ports[protocol.name] = bound.getsockname()[1]
+            bound = bind("127.0.0.1", 0, protocol.scheme)
+            self.ports[protocol.scheme] = bound.getsockname()[1]
             self.server.listen(protocol, bound)
 
     async def __aenter__(self) -> Self:
