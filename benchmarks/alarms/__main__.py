@@ -113,7 +113,7 @@ def measure(folder: Path, pace: Pace, seed: int, made: report.Report) -> list[st
     )
     problems += [f"false alarm: {each}" for each in judged.false()]
     problems += [f"did not fire: {each}" for each in run.missed]
-    if not all(failovers_claimed(value, at, pair.facts.promotions) for at, value in alarm_log.claims):
+    if not all(failovers_claimed(value, at, pair.facts.promotions, pace.interval) for at, value in alarm_log.claims):
         problems.append("PybrokerFailovers names more failovers than there were")
     if pair.promotion_count() != promotions + 1:
         problems.append(f"{pair.promotion_count() - 1} failovers, of which {promotions} were caused")

@@ -120,13 +120,16 @@ def is_true(episode: Episode, facts: Facts, pending: Mapping[str, float], interv
     return _held(spans, episode, pending[episode.alert], interval)
 
 
-def failovers_claimed(value: float, at: float, promotions: Sequence[float]) -> bool:
-    """Judge the number in the text of `PybrokerFailovers`: there were at least as many in the hour before."""
-    return value <= _failovers_before(at, promotions)
+def failovers_claimed(value: float, at: float, promotions: Sequence[float], interval: float) -> bool:
+    """Judge the number in the text of `PybrokerFailovers`: there were at least as many in the hour before.
+
+    A failover leaves that hour a scrape and an evaluation later; `interval` is that of both.
+    """
+    return value <= _failovers_before(at, promotions, 2 * interval)
 
 
-def _failovers_before(at: float, promotions: Sequence[float]) -> int:
-    return sum(at - FAILOVER_WINDOW_SECONDS - _CLOCK_SECONDS <= each <= at for each in promotions)
+def _failovers_before(at: float, promotions: Sequence[float], seen: float = 0.0) -> int:
+    return sum(at - FAILOVER_WINDOW_SECONDS - seen - _CLOCK_SECONDS <= each <= at for each in promotions)
 
 
 def _held(spans: Sequence[Span], episode: Episode, pending: float, interval: float) -> bool:

@@ -75,8 +75,14 @@ def test_failovers_are_those_of_the_hour_before() -> None:
     assert judged(firing("PybrokerFailovers", 305.0), facts)
     assert not judged(firing("PybrokerFailovers", 295.0), facts)
     assert not judged(firing("PybrokerFailovers", 3705.0), facts)
-    assert failovers_claimed(3.0, 305.0, facts.promotions)
-    assert not failovers_claimed(4.0, 305.0, facts.promotions)
+    for value, at, expected in (
+        (3.0, 305.0, True),
+        (4.0, 305.0, False),
+        (3.0, 3709.0, True),  # the first is an hour ago, which is seen a scrape and an evaluation later
+        (3.0, 3711.0, False),
+        (2.0, 3711.0, True),
+    ):
+        assert failovers_claimed(value, at, facts.promotions, INTERVAL) is expected
 
 
 def test_the_event_loop_lags_if_clients_waited() -> None:

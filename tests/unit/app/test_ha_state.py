@@ -138,7 +138,7 @@ def test_the_state_has_the_described_fields_and_no_others(stack: ExitStack, stor
 def test_a_standby_is_ready_unless_it_could_not_serve(
     stack: ExitStack, store: Path, change: dict[str, Any], is_ready: bool
 ) -> None:
-    live(stack, store, MASTER, replace(STANDBY, **change))
+    live(stack, store, MASTER, replace(STANDBY, updated_ms=clock(), **change))
     assert [each["standby_ready"] for each in read(store)["members"]] == [None, is_ready]
 
 
