@@ -14,7 +14,10 @@ from typing import Final
 from pybroker.broker.domain.errors import ConfigError
 
 _CONFIGURATIONS: Final = ("conf/activemq.xml", "activemq.xml", "etc/activemq.xml")
-_SCRIPTS: Final = ("bin/env", "bin/setenv", "options", "/etc/default/activemq")
+_SCRIPTS: Final = ("bin/env", "bin/setenv", "options")
+_DEBIAN: Final = Path("/etc/activemq")
+"""Where Debian has the instances, which share a script and a service."""
+_SCRIPT_OF_DEBIAN: Final = Path("/etc/default/activemq")
 SERVICES: Final = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system", "/etc/init.d")
 """The directories of units of systemd, and of scripts of older systems."""
 
@@ -65,7 +68,8 @@ def find(directory: Path, units: Iterable[str]) -> Installation:
             setting="adopt",
         )
     base = configuration.parent.parent if configuration.parent.name == "conf" else configuration.parent
-    script = next((path for each in _SCRIPTS if (path := base / each).is_file()), None)
+    scripts = [base / each for each in _SCRIPTS] + ([_SCRIPT_OF_DEBIAN] if base.is_relative_to(_DEBIAN) else [])
+    script = next((each for each in scripts if each.is_file()), None)
     properties: dict[str, str] = {} if script is None else dict(_properties(_text(script), base))
     return Installation(
         configuration=configuration,
@@ -102,12 +106,15 @@ def _properties(script: str, base: Path) -> Iterator[tuple[str, str]]:
 
 
 def _services(base: Path, units: Iterable[str]) -> Iterator[Path]:
-    """Return the services that name the installation, or ActiveMQ where they have no name of an installation."""
+    """Return the services that start the installation: they name it, or are Debian's for all instances."""
     for directory in map(Path, units):
         if not directory.is_dir():
             continue
-        named = [each for each in sorted(directory.iterdir()) if "activemq" in each.name.lower() and each.is_file()]
-        yield from sorted(named, key=lambda path: str(base) not in _text(path))
+        for each in sorted(directory.iterdir()):
+            if "activemq" not in each.name.lower() or not each.is_file():
+                continue
+            if base.is_relative_to(_DEBIAN) or str(base) in _text(each):
+                yield each
 
 
 def _text(path: Path) -> str:

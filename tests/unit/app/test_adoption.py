@@ -30,9 +30,8 @@ CONFIGURATION = """<beans xmlns="http://www.springframework.org/schema/beans">
 
 
 @pytest.fixture
-def amq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def amq(tmp_path: Path) -> Path:
     """Make an installation, with a store beside it."""
-    monkeypatch.setattr("pybroker.activemq_xml.installation.SERVICES", ())
     (tmp_path / "shared" / "kahadb").mkdir(parents=True)
     for name, text in (("conf/activemq.xml", CONFIGURATION.replace("STORE", f"{tmp_path}/shared")), ("bin/env", "")):
         (tmp_path / "amq" / name).parent.mkdir(parents=True)
