@@ -177,8 +177,8 @@ def _watched(client: "ManagementClient", operation: MessageOperation) -> Mapping
     )
     before = client.get("queues", operation.queue)["size"]
     count = _size_by(client, operation.queue, before) if sys.stderr.isatty() else None
-    running.start()
     try:
+        running.start()  # here, as an interrupt may come while its thread begins
         while not running.done.wait(_LOOK_SECONDS):
             if count is not None:
                 _show(f"{operation.verb} {plain(operation.queue)}: {before:,} at first, {count():,} now")
