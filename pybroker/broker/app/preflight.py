@@ -83,7 +83,7 @@ def _check_all(config: Config) -> None:
         inspect(journal)
     _warn_of_other_case(where)
     if config.scheduler_store is not None:
-        _check_directory(config.scheduler_store, "scheduler_store")
+        _check_scheduler_store(config.scheduler_store, where.root)
         if config.scheduler and not config.create_store and not has_data_files(config.scheduler_store):
             raise ConfigError(
                 f"{config.scheduler_store.absolute()} holds no scheduled messages' store, and none is to be created",
@@ -165,6 +165,19 @@ def _check_ports(config: Config) -> None:
     with contextlib.ExitStack() as bound:
         for each in config.listeners:
             bound.enter_context(bind(each.host, each.port, each.setting))
+
+
+def _check_scheduler_store(directory: Path, root: Path) -> None:
+    """Check the directory of scheduled messages.
+
+    One below the store's may have parents that do not exist, as `DATA/BROKER/scheduler` has in a new `DATA`: a mistyped
+    name, or a share that is not mounted, has been noticed by the check of the store's.
+    """
+    existing = directory.absolute()
+    while root.absolute() in existing.parents and not existing.exists():
+        existing = existing.parent
+    if existing != root.absolute():
+        _check_directory(existing, "scheduler_store")
 
 
 def _check_directory(directory: Path, setting: str = "store") -> None:

@@ -81,6 +81,30 @@ def test_an_event_loop_that_is_not_installed(monkeypatch):
         preflight.check(Config(store="memory:", stomp="0", openwire="0", event_loop="uvloop"))
 
 
+@pytest.mark.parametrize("made", ["", "data", "data/broker"])
+def test_scheduler_store_below_a_new_store_may_be_made(tmp_path, made):
+    """ActiveMQ's default is such a directory: `DATA/BROKER/scheduler`."""
+    data = tmp_path / "data"
+    (tmp_path / made).mkdir(parents=True, exist_ok=True)
+    preflight.check(
+        Config(store=str(data), scheduler_store=data / "broker" / "scheduler", stomp="0", openwire="0", scheduler=True)
+    )
+    assert not (data / "broker" / "scheduler").exists()
+
+
+def test_scheduler_store_below_a_file_is_refused(tmp_path):
+    (tmp_path / "broker").touch()
+    settings = {"store": str(tmp_path), "scheduler_store": tmp_path / "broker" / "scheduler"}
+    with pytest.raises(ConfigError, match=f"scheduler_store: {tmp_path}/broker is not a directory"):
+        preflight.check(Config(**settings, stomp="0", openwire="0"))
+
+
+def test_scheduler_store_elsewhere_needs_its_parent(tmp_path):
+    settings = {"store": str(tmp_path / "data"), "scheduler_store": tmp_path / "gone" / "scheduler"}
+    with pytest.raises(ConfigError, match=f"scheduler_store: .* there is no {tmp_path}/gone"):
+        preflight.check(Config(**settings, stomp="0", openwire="0"))
+
+
 @pytest.mark.parametrize("made", [True, False], ids=["an empty directory", "no directory"])
 def test_without_create_store_no_new_scheduler_store_is_begun(tmp_path, made):
     """Its own directory may be on a share of its own."""
