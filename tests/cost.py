@@ -30,6 +30,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/integration/test_migration.py": (90, "stock pairs are replaced step by step, and put back"),
     "tests/integration/test_relay.py": (60, "ActiveMQ and pybroker in turn on one store"),
     "tests/integration/test_soak.py": (90, "three members under load, and five kills"),
+    "tests/java/test_activemq_xml.py": (90, "a hundred checks of Java programs, against both brokers side by side"),
     "tests/java/test_failover.py": (90, "stock pairs whose clients find the next master at their own pace"),
     "tests/java/test_java_kills.py": (90, "ten kills under the load of Java clients"),
     "tests/postgres/test_activemq.py": (60, "ActiveMQ and pybroker in turn on one database"),

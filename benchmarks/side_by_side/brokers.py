@@ -36,6 +36,8 @@ ACTIVEMQ_HOME = Path("/usr/share/activemq")
 ACTIVEMQ_OPTIONS = ("-Xms512M", "-Xmx512M", "-Dorg.apache.activemq.UseDedicatedTaskRunner=true")
 """Of Debian's `activemq-options`."""
 
+CONFIGURATION = Path(__file__).parents[1] / "java" / "activemq.xml"
+
 _OPENED = (
     "java.base/java.security", "java.base/java.net", "java.base/java.lang", "java.base/java.util",
     "java.naming/javax.naming.spi", "java.rmi/sun.rmi.transport.tcp", "java.base/java.util.concurrent",
@@ -139,13 +141,26 @@ def activemq_version() -> str:
     return manifest.partition("Implementation-Version: ")[2].splitlines()[0]
 
 
-def start_activemq(directory: Path) -> Broker:
-    """Start a stock ActiveMQ with its data in a directory: an empty one, or where one has run before."""
-    ports = _free_ports()
+def start_activemq(
+    directory: Path,
+    *,
+    file: Path = CONFIGURATION,
+    options: Sequence[str] = ACTIVEMQ_OPTIONS,
+    ports: Mapping[Protocol, int] | None = None,
+) -> Broker:
+    """Start a stock ActiveMQ with its data in a directory: an empty one, or where one has run before.
+
+    Args:
+        directory: for data and log.
+        file: its activemq.xml, whose properties `openwire.port` and `stomp.port` are the ports.
+        options: of the JVM.
+        ports: by protocol; by default any that are free.
+    """
+    ports = ports or _free_ports()
     configuration, data = directory / "conf", directory / "data"
     configuration.mkdir(parents=True, exist_ok=True)
     data.mkdir(exist_ok=True)
-    shutil.copy(Path(__file__).parents[1] / "java" / "activemq.xml", configuration)
+    shutil.copyfile(file, configuration / "activemq.xml")
     properties = {
         "activemq.classpath": f"{configuration}:",
         "activemq.home": ACTIVEMQ_HOME,
@@ -155,7 +170,7 @@ def start_activemq(directory: Path) -> Broker:
         "openwire.port": ports[Protocol.OPENWIRE],
         "stomp.port": ports[Protocol.STOMP],
     }
-    command = ["java", *ACTIVEMQ_OPTIONS, "--add-reads=java.xml=java.logging"]
+    command = ["java", *options, "--add-reads=java.xml=java.logging"]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += [f"-D{name}={value}" for name, value in properties.items()]
     command += ["-jar", str(ACTIVEMQ_HOME / "bin" / "activemq.jar")]

@@ -34,6 +34,10 @@ class FollowedBroker(BrokerProcess):
 
     def __init__(self, store: str, *, name: str, port: int, extra: tuple[str, ...] = ()) -> None:
         super().__init__(store, name=name, port=port, extra=extra)
+        self.follow()
+
+    def follow(self) -> None:
+        """Begin to read the log."""
         self._grown = threading.Condition()
         self._follower = threading.Thread(target=self._follow, daemon=True)
         self._follower.start()
