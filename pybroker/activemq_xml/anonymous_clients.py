@@ -1,4 +1,4 @@
-"""Reads how clients without a login are let in.
+"""Reads the settings of anonymous access.
 
 Source: `simpleAuthenticationPlugin` and `GuestLoginModule` of ActiveMQ 5.17; security.md, section 5.
 """

@@ -52,7 +52,7 @@ _BY_REFERENCE: Final = "a reference to a bean of its own class is not followed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What the operator asks for besides the file.
+    """The operator's options for the interpretation of a configuration.
 
     Attributes:
         are_all_connectors_required: a connector that pybroker does not serve is refused, and not a warning.
@@ -121,7 +121,9 @@ ATTRIBUTES: Final[Rules] = {
     "maxSchedulerRepeatAllowed": warned("repeats of scheduled messages have no such limit", unless=(_REPEATS,)),
     "useVirtualDestSubs": ignored("it is for networks of brokers"),
     "useVirtualDestSubsOnCreation": ignored("it is for networks of brokers"),
-    "anonymousProducerAdvisorySupport": ignored("a producer without a destination is told at once"),
+    "anonymousProducerAdvisorySupport": warned(
+        "pybroker publishes no advisory for a producer without a destination", unless=FALSE
+    ),
     "waitForSlave": warned("left over from pure master/slave, and without effect since ActiveMQ 5.8", unless=FALSE),
     "waitForSlaveTimeout": warned("left over from pure master/slave, and without effect since ActiveMQ 5.8"),
     "passiveSlave": warned("left over from pure master/slave, and without effect since ActiveMQ 5.8", unless=FALSE),

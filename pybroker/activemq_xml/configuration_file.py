@@ -25,7 +25,7 @@ _TEMPLATE: Final = re.compile(r"%\w+%|#{3,}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationFile:
-    """A file that was read.
+    """The parsed content of a configuration.
 
     Attributes:
         path: the file.
@@ -151,7 +151,7 @@ def _filled_if_known(text: str, properties: Properties) -> str:
 
 
 def _fill_in(root: XmlElement, properties: Properties, findings: Findings) -> frozenset[tuple[int, int, str]]:
-    """Fill in placeholders everywhere; return the values with something of the environment."""
+    """Fill in all placeholders; return the attributes whose values depend on the environment."""
     of_machine: set[tuple[int, int, str]] = set()
     for element in root:
         for name, value in element.attributes.items():

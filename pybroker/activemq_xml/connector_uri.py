@@ -47,7 +47,7 @@ OTHER_PROTOCOLS: Final = ("amqp", "mqtt", "ws", "wss", "http", "https", "udp", "
 
 @dataclass(frozen=True, slots=True)
 class ConnectorUri:
-    """A URI that was taken apart.
+    """The parts of a connector's URI.
 
     Attributes:
         scheme: in lower case.

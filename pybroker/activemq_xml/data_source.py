@@ -1,4 +1,4 @@
-"""Reads the bean of a data source: where the database is, and what is in its URL.
+"""Reads a data source bean: the address of the database, and the options of its URL.
 
 Source: activemq-xml.md, section 6; the beans of commons-dbcp, HikariCP and pgjdbc.
 """
@@ -30,7 +30,7 @@ _UNFILLED: Final = "a placeholder in it has no value"
 
 @dataclass(slots=True)
 class _Target:
-    """The database, as far as it is read.
+    """The values of a data source that have been read.
 
     Attributes:
         bean: the bean.
@@ -57,7 +57,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """A database that is read.
+    """A PostgreSQL database, as a data source names it.
 
     Attributes:
         url: its URL in libpq's form, without a password.
@@ -307,7 +307,7 @@ def _pairs(bean: XmlElement, name: str, texts: list[str]) -> Iterator[tuple[str,
 def _read_part(reading: Reading, target: _Target, at: str, part: _Part | None, value: str) -> None:
     try:
         if part is None:
-            reading.findings.warn(target.bean, "pybroker has nothing of the kind", at=at)
+            reading.findings.warn(target.bean, "pybroker does not support it", at=at)
         elif "${" in value:
             raise ValueError(_UNFILLED)
         else:

@@ -16,7 +16,7 @@ from pybroker.broker.domain.errors import ConfigError
 _CONFIGURATIONS: Final = ("conf/activemq.xml", "activemq.xml", "etc/activemq.xml")
 _SCRIPTS: Final = ("bin/env", "bin/setenv", "options")
 _DEBIAN: Final = Path("/etc/activemq")
-"""Where Debian has the instances, which share a script and a service."""
+"""Debian's directory of instances. All instances have one start script and one service."""
 _SCRIPT_OF_DEBIAN: Final = Path("/etc/default/activemq")
 SERVICES: Final = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system", "/etc/init.d")
 """The directories of units of systemd, and of scripts of older systems."""
@@ -35,7 +35,7 @@ _TEXT_MAX: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """The parts that were found.
+    """The configuration, start script and service of an ActiveMQ.
 
     Attributes:
         configuration: the file `activemq.xml`.

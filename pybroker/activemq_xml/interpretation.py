@@ -1,4 +1,4 @@
-"""Interprets an `activemq.xml`: the settings of pybroker that it asks for, and what is found about it.
+"""Interprets an `activemq.xml`: the equivalent settings of pybroker, and the findings.
 
 Source: activemq-xml.md; sections are named in the modules that read them.
 """

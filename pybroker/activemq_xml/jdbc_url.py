@@ -15,7 +15,7 @@ _HOST: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]:@\s]*)(:(?P<port
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcUrl:
-    """A URL that was taken apart.
+    """The parts of a JDBC URL.
 
     Attributes:
         hosts: `HOST:PORT`, separated by commas; each port may be missing, and means 5432 then.

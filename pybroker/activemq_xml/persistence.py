@@ -180,7 +180,9 @@ KAHADB: Final[Rules] = {
     "archiveDataLogs": setting("archive", flag),
     "directoryArchive": _archive_directory,
     "cleanupInterval": _cleanup,
-    "ignoreMissingJournalfiles": refused("it hides that messages are lost: see `pybroker repair`", unless=FALSE),
+    "ignoreMissingJournalfiles": refused(
+        "it hides that messages are lost: see `pybroker journal check` and `pybroker journal salvage`", unless=FALSE
+    ),
     "purgeRecoveredXATransactionStrategy": _purge_strategy,
     "transactionIdTransformer": warned("a bean of its own class is not run"),
     **dict.fromkeys(
@@ -341,7 +343,7 @@ def _fit_batch(reading: Reading, element: XmlElement) -> None:
 
 
 def fit_limit(reading: Reading) -> None:
-    """Have a limit of the store that is small hold two journal files, since whole files are removed."""
+    """Reduce the length of journal files to half of a small store limit, since whole files are removed."""
     limit = parse_size(reading.settings.get("store_limit", "0"))
     file_max = parse_size(reading.settings.get("journal_file_max", _FILE_MAX))
     if not limit or limit >= 2 * file_max:

@@ -137,7 +137,7 @@ def _algorithm(element: XmlElement, properties: Mapping[str, str]) -> str | None
         try:
             return filled_in(text, properties)
         except UnresolvedPlaceholder:
-            return None  # which is told where all placeholders are filled in
+            return None  # `configuration_file` refuses the unresolved placeholder
     return None
 
 

@@ -1,4 +1,4 @@
-"""How a file protects its broker: users, rights and key stores, as values from which files are made later.
+"""Users, authorization rules and key stores of a configuration. `derived_files` writes them to files.
 
 No value with a password shows it in its `repr`.
 """
@@ -61,7 +61,7 @@ class ConfiguredRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredRights:
-    """All rights.
+    """The authorization rules of a configuration.
 
     Attributes:
         rules: those to queues and topics.
@@ -112,7 +112,7 @@ class ConfiguredTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """All of it.
+    """Users, authorization rules and key stores of a configuration.
 
     Attributes:
         login_plugin: the element of the plugin that logs clients in; None: there is none.
@@ -134,7 +134,7 @@ class Protection:
 
 
 NO_PROTECTION: Final = Protection()
-"""A file that protects nothing."""
+"""The protection of a configuration without users, rules and key stores."""
 
 
 def names_in(text: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class SettingOrigin:
 
 @dataclass(slots=True)
 class Reading:
-    """What is read of a file so far.
+    """The settings and findings that were read from a configuration.
 
     Attributes:
         file: the file.
@@ -147,7 +147,7 @@ def read_attributes(reading: Reading, element: XmlElement, rules: Rules) -> None
             continue
         rule = rules.get(name)
         if rule is None:
-            reading.findings.warn(element, "pybroker has nothing of the kind", name)
+            reading.findings.warn(element, "pybroker does not support it", name)
             continue
         try:
             rule(reading, element, name)
@@ -175,7 +175,7 @@ def read_properties(reading: Reading, element: XmlElement, handlers: Mapping[str
             continue
         handler = handlers.get(child.name)
         if handler is None:
-            reading.findings.warn(child, "pybroker has nothing of the kind")
+            reading.findings.warn(child, "pybroker does not support it")
         else:
             handler(reading, child)
 

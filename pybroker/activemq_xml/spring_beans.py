@@ -1,4 +1,4 @@
-"""Reads what is beside the broker: imported files, and beans of Spring and of applications.
+"""Reads imported files, and beans of Spring and of applications.
 
 An application within the broker is not run. A bean that the broker refers to must not be left out silently.
 
@@ -70,7 +70,7 @@ def _is_refused(reading: Reading, at: str) -> bool:
 
 
 def _check_references(reading: Reading) -> None:
-    """Refuse what the broker refers to and no section has read, unless nothing depends on it."""
+    """Refuse beans that the broker refers to and no section has read, unless they have no effect."""
     own = {name for each in reading.file.broker for name in identities(each) if each.namespace == CORE}
     without_effect = {each.at for each in reading.findings if each.kind is FindingKind.IGNORED}
     for element, attribute, name in _references(reading.file.broker):

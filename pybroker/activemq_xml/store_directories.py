@@ -1,4 +1,4 @@
-"""Compares the store that was read with what is on disk, by a function of the caller: nothing is opened here."""
+"""Compares the configured store with the directories on disk, by a function of the caller: this module opens nothing."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

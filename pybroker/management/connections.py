@@ -16,7 +16,7 @@ HEAD_SECONDS: Final = 10.0
 KEEP_ALIVE_SECONDS: Final = 15.0
 CONNECTIONS_MAX: Final = 200
 LINE_BYTES_MAX: Final = 8190
-"""Of the first line of a request, and of each header."""
+"""The limit to the request line, and to each header."""
 
 
 _log = logging.getLogger(__name__)

@@ -72,7 +72,7 @@ class ExpiredCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaKeyStore:
-    """A store that was read.
+    """The contents of a key store.
 
     Attributes:
         format: its format.

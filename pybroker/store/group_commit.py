@@ -150,7 +150,7 @@ class GroupCommit(Generic[C]):
         self._write_seconds = 0.0
         self._done_count = 0  # the thread's
         self._next_job: tuple[Callback | None] | None = None  # the thread's
-        """What `write_waiting` has found in the queue and left for later: a job, or the end."""
+        """The job, or None for the end, that `write_waiting` took from the queue and `_next` returns."""
         # The following belongs to the loop.
         self._is_open = False
         self._waiters: list[Callback] = []

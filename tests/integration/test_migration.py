@@ -123,7 +123,7 @@ class Pair:
 
 @pytest.fixture
 def running() -> Iterator[ExitStack]:
-    """What runs, and is closed at the end."""
+    """Brokers and clients that are closed at the end of the test."""
     with ExitStack() as stack:
         yield stack
 

@@ -50,7 +50,7 @@ class FoundSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivemqXml:
-    """What the command line says about an `activemq.xml`.
+    """The path of an `activemq.xml`, and the command line's options for it.
 
     Attributes:
         path: the file.

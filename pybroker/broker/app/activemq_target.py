@@ -74,7 +74,7 @@ def version(text: str) -> ActiveMQVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerElement:
-    """What activemq.xml has to say for a store.
+    """The values that the `broker` element of activemq.xml needs for a store.
 
     Attributes:
         broker_name: the broker's name to clients and bridges.

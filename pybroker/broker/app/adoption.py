@@ -1,4 +1,4 @@
-"""What `pybroker adopt` finds in an ActiveMQ's installation, and the settings that it becomes."""
+"""Converts the configuration of an ActiveMQ installation to pybroker settings, for `pybroker adopt`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class AdoptionExit(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """An installation that was looked at.
+    """The result of examining an ActiveMQ installation.
 
     Attributes:
         installation: its parts.

@@ -42,11 +42,11 @@ class Urgency(enum.Enum):
     """When a finding has to be dealt with."""
 
     TODO = "to do"
-    """Before the start: else ActiveMQ fails, or loses, repeats or leaves something."""
+    """A step before ActiveMQ is started. Without it ActiveMQ fails to start, or loses or repeats messages."""
     SETTING = "setting"
-    """In activemq.xml, whose lines the report has."""
+    """An attribute to set in activemq.xml; the report prints the lines."""
     NOTE = "note"
-    """Not at all; good to know."""
+    """Information; no step is needed."""
 
 
 class Readiness(enum.IntEnum):
@@ -82,7 +82,7 @@ class HandbackFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreContents:
-    """What a store holds, as far as it matters to the next broker.
+    """Counts and properties of a store's contents that ActiveMQ must support.
 
     Attributes:
         messages: on queues, and on topics for durable subscriptions.

@@ -20,7 +20,7 @@ def arrival_rules(config: Config) -> ArrivalRules | None:
 
 
 def use_dead_letter_rules(config: Config, broker: BrokerCore) -> None:
-    """Have a broker redeliver or drop what would be dead letters, if that is configured."""
+    """Set a broker's `[redelivery]` and `[discarding_dead_letters]`, if they are configured."""
     broker.dead_letters.discarded = config.discarding_dead_letters
     if config.redelivery is not None:
         from pybroker.broker.core.redelivery import BrokerRedelivery  # few brokers have the table

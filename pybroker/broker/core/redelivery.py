@@ -42,7 +42,7 @@ from pybroker.broker.domain.openwire.values import Long, Value
 from pybroker.broker.domain.ports import RemovalReason
 
 FOR_EVER: Final = -1
-"""As `maximum_redeliveries`: a message never becomes a dead letter by being rejected."""
+"""The value of `maximum_redeliveries` for no limit: a rejected message never becomes a dead letter."""
 
 _DELAY_MAX: Final = 2**31 - 1
 _PROPERTY: Final = REDELIVERY_DELAY.encode()
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedeliveryPolicy:
-    """How often, and after what delay, a queue's messages are sent to it again. Durations are in milliseconds.
+    """The number of redeliveries of a queue's messages, and their delays. Durations are in milliseconds.
 
     Attributes:
         maximum_redeliveries: deliveries after the first one; -1: any number.

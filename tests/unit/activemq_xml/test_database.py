@@ -204,7 +204,7 @@ def test_any_value_loads_or_is_refused(name: str, value: str, body: str) -> None
     reading = read_adapter(f'{name}="{value}"', body)
     if not distinct_places(reading, REFUSED):
         assert Config(**reading.settings).store == "postgresql://u@h/d"
-    assert "nothing of the kind" not in why_at(reading, f"jdbcPersistenceAdapter@{name}")
+    assert "does not support it" not in why_at(reading, f"jdbcPersistenceAdapter@{name}")
 
 
 @pytest.mark.parametrize("kind", ["database-locker", "lease-database-locker"])

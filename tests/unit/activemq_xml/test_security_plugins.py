@@ -225,4 +225,4 @@ def test_each_property_of_the_schema_is_read(bean: str) -> None:
 def test_no_property_is_without_a_handler(bean: str, content: str) -> None:
     for name in PROPERTIES[bean]:
         reading = plugins(content.format(f"<{name}/>"))
-        assert "pybroker has nothing of the kind" not in "".join(reasons(reading, FindingKind.WARNING))
+        assert "pybroker does not support it" not in "".join(reasons(reading, FindingKind.WARNING))

@@ -1,4 +1,4 @@
-"""What `pybroker adopt` shows of an installation, and what it writes."""
+"""The report of `pybroker adopt`, and the files that it writes."""
 
 import json
 import re

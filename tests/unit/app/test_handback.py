@@ -1,4 +1,4 @@
-"""What `pybroker handback` concludes from what it finds, and the lines of activemq.xml that follow."""
+"""Findings of `pybroker handback`, and the lines that it prints for activemq.xml."""
 
 from dataclasses import replace
 from pathlib import Path
