@@ -4,7 +4,7 @@ The rules of an element are a mapping from its attributes to what they mean. An 
 rules do not is a warning, so that nothing is left out silently.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -100,24 +100,20 @@ def silent(_reading: Reading, _element: XmlElement, _name: str) -> None:
 
 def warned(why: str, *, unless: Collection[str] = ()) -> Rule:
     """Return the rule of an attribute whose values mean something else here, but for those that are the same."""
-
-    def read(reading: Reading, element: XmlElement, name: str) -> None:
-        if element.attributes[name].strip() in unless:
-            reading.findings.same(element, name)
-        else:
-            reading.findings.warn(element, why, name)
-
-    return read
+    return _unless(unless, lambda findings, element, name: findings.warn(element, why, name))
 
 
 def refused(why: str, *, unless: Collection[str] = ()) -> Rule:
     """Return the rule of an attribute that must not be read over, but for values that mean the same here."""
+    return _unless(unless, lambda findings, element, name: findings.refuse(element, why, name))
 
+
+def _unless(values: Collection[str], add: Callable[[Findings, XmlElement, str], None]) -> Rule:
     def read(reading: Reading, element: XmlElement, name: str) -> None:
-        if element.attributes[name].strip() in unless:
+        if element.attributes[name].strip() in values:
             reading.findings.same(element, name)
         else:
-            reading.findings.refuse(element, why, name)
+            add(reading.findings, element, name)
 
     return read
 
@@ -200,13 +196,3 @@ def refused_element(why: str) -> Handler:
         reading.findings.refuse(element, why)
 
     return read
-
-
-def held(element: XmlElement) -> Iterator[XmlElement]:
-    """Return the beans that a property element holds, of any namespace."""
-    return iter(element.children)
-
-
-def first_held(element: XmlElement, name: str) -> XmlElement | None:
-    """Return the first bean of a name that a property element holds; None if it holds none."""
-    return next((each for each in element.children if each.name == name), None)

@@ -1,4 +1,4 @@
-"""Compares the configured store with the directories on disk, by a function of the caller: this module opens nothing."""
+"""Compares the configured store with directories on disk, by a function of the caller: this module opens nothing."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

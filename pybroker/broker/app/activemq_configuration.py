@@ -5,6 +5,7 @@ What reads such a file is imported when there is one.
 
 import logging
 import os
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class ActivemqXml:
         accepted: the places of findings that are refused otherwise.
         are_all_connectors_required: a connector that is not served is refused.
         is_network_left_out: connectors to other brokers are not refused.
+        members: the OpenWire addresses of the pair's members, `HOST:PORT`: a connector to these is no network.
     """
 
     path: Path
@@ -65,6 +67,7 @@ class ActivemqXml:
     accepted: frozenset[str]
     are_all_connectors_required: bool = False
     is_network_left_out: bool = False
+    members: frozenset[str] = frozenset()
 
     def read(self, environment: Mapping[str, str] = os.environ) -> "Reading":
         """Interpret the file.
@@ -76,7 +79,9 @@ class ActivemqXml:
         from pybroker.activemq_xml.interpretation import interpret
 
         demands = Demands(
-            are_all_connectors_required=self.are_all_connectors_required, is_network_left_out=self.is_network_left_out
+            are_all_connectors_required=self.are_all_connectors_required,
+            is_network_left_out=self.is_network_left_out,
+            members=self.members,
         )
         return interpret(self.path, self.properties, environment, demands, find_others=_journals_nearby)
 
@@ -158,7 +163,8 @@ def activemq_file_options(command: Callable[..., None]) -> Callable[..., None]:
         others = _taken(given)
         if xml is None and any(others.values()):
             raise ConfigError("they go with --activemq-xml", setting="--property, --accept and the like")
-        command(activemq=None if xml is None else ActivemqXml(path=xml, **others), **given)
+        members = addresses_in(given["openwire_brokers"] or os.environ.get("PYBROKER_OPENWIRE_BROKERS", ""))
+        command(activemq=None if xml is None else ActivemqXml(path=xml, members=members, **others), **given)
 
     return _FILE(_with_options(run))
 
@@ -172,6 +178,11 @@ def activemq_options(command: Callable[..., None]) -> Callable[..., None]:
         command(activemq=ActivemqXml(path=Path(), **others), **given)
 
     return _with_options(run)
+
+
+def addresses_in(urls: str) -> frozenset[str]:
+    """Return the addresses, `HOST:PORT`, of the URLs in `openwire_brokers`; those without a port are left out."""
+    return frozenset(re.findall(r"//([^/?#,\s]+:\d+)", urls))
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:

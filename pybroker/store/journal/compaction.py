@@ -20,7 +20,7 @@ other, once its index is gone; this store removes that index when it opens.
 Source: ActiveMQ 5.17, `enableAckCompaction`, for when to do it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pybroker.broker.domain.transaction import TransactionId
@@ -94,3 +94,18 @@ def encode_data_file(records: Iterable[bytes], *, checksum: bool = True) -> list
     if batch:
         pieces.append(encode_batch(batch, checksum=checksum))
     return [*pieces, EOF_MARKER]
+
+
+def records_of_files(payloads: Iterable[bytes], bytes_max: int) -> Iterator[list[bytes]]:
+    """Return the encoded records of one data file after the other, each file with less than a number of bytes."""
+    records: list[bytes] = []
+    byte_count = 0
+    for payload in payloads:
+        record = encode_record(payload)
+        if records and byte_count + len(record) >= bytes_max:
+            yield records
+            records, byte_count = [], 0
+        records.append(record)
+        byte_count += len(record)
+    if records:
+        yield records

@@ -1,14 +1,14 @@
 """Writes scheduled messages into a new scheduler's journal, such as one for an ActiveMQ that had them in a database."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.jobs import Job
 from pybroker.store.journal.commands import encode
-from pybroker.store.journal.compaction import encode_data_file
+from pybroker.store.journal.compaction import encode_data_file, records_of_files
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import FILE_BYTES_MAX, encode_record
+from pybroker.store.journal.format import FILE_BYTES_MAX
 from pybroker.store.scheduler.state import add_command
 
 
@@ -28,7 +28,7 @@ def write_jobs(directory: Path, jobs: Iterable[Job]) -> int:
         if any(directory.iterdir()):
             raise StoreUnavailable(f"{directory} is not empty", path=str(directory), hint="name a new directory")
         files = JournalFiles(directory)
-        for file_id, records in enumerate(_parts(jobs), 1):
+        for file_id, records in enumerate(records_of_files(map(_payload, jobs), FILE_BYTES_MAX), 1):
             files.replace(file_id, encode_data_file(records))
             count += len(records)
     except OSError as error:
@@ -37,17 +37,6 @@ def write_jobs(directory: Path, jobs: Iterable[Job]) -> int:
     return count
 
 
-def _parts(jobs: Iterable[Job]) -> Iterator[list[bytes]]:
-    """Yield the records of one data file after the other."""
-    records: list[bytes] = []
-    byte_count = 0
-    for job in jobs:
-        assert job.data is not None, "the caller has loaded it"
-        record = encode_record(encode(add_command(job, job.data)))
-        if records and byte_count + len(record) >= FILE_BYTES_MAX:
-            yield records
-            records, byte_count = [], 0
-        records.append(record)
-        byte_count += len(record)
-    if records:
-        yield records
+def _payload(job: Job) -> bytes:
+    assert job.data is not None, "the caller has loaded it"
+    return encode(add_command(job, job.data))

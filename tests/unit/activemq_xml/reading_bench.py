@@ -109,3 +109,24 @@ def places(reading: Reading, kind: FindingKind) -> list[str]:
 def reasons(reading: Reading, kind: FindingKind = FindingKind.REFUSED) -> list[str]:
     """Return the findings of a kind as text."""
     return [str(each) for each in reading.findings if each.kind is kind]
+
+
+def of_body(body: str, attributes: str = "", *, beside: str = "", files: Mapping[str, str] | None = None) -> Reading:
+    """Return what a broker means whose store is memory.
+
+    Args:
+        body: the elements in it, besides a connector; the prefix `s:` is that of Spring's beans.
+        attributes: its attributes, besides `persistent`.
+        beside: the beans beside it, with the prefix `a:` for ActiveMQ's.
+        files: the texts of other files, by path.
+    """
+    return interpreted(
+        f'<s:beans xmlns:s="{BEANS}" xmlns:a="{CORE}">{beside}'
+        f'<broker xmlns="{CORE}" persistent="false" {attributes}>\n{body}\n{CONNECTORS}</broker></s:beans>',
+        files=files,
+    )
+
+
+def refusals(reading: Reading) -> list[str]:
+    """Return the places and reasons of what is refused."""
+    return [f"{each.at}: {each.why}" for each in reading.findings if each.kind is FindingKind.REFUSED]

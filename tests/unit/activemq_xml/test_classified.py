@@ -7,7 +7,7 @@ import pytest
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.schema import beans
 from pybroker.broker.app.config import Config
-from tests.unit.activemq_xml.interpreted import interpreted, refusals
+from tests.unit.activemq_xml.reading_bench import of_body, refusals
 
 PLACE = "@"
 """The place of a bean in the text around it."""
@@ -110,7 +110,7 @@ def _outcome(bean: str, attributes: dict[str, str], inside: str = "") -> tuple[o
     given = " ".join(f'{name}="{value}"' for name, value in {**NECESSARY.get(bean, {}), **attributes}.items())
     text = BEANS[bean].replace(PLACE, f"<{bean} {given}>{inside}</{bean}>")
     files = {"/opt/amq/V": "queue://A", "/opt/amq/activemq-data/localhost/destinations": "queue://B"}
-    reading = interpreted(text, 'schedulerSupport="true" schedulePeriodForDestinationPurge="1000"', files=files)
+    reading = of_body(text, 'schedulerSupport="true" schedulePeriodForDestinationPurge="1000"', files=files)
     findings = [(each.at, each.why) for each in reading.findings]
     assert not [place for place, why in findings if why == "pybroker does not support it"], "it is not classified"
     return reading.settings, findings
@@ -137,7 +137,7 @@ def test_no_value_ends_the_reading(bean: str, name: str, value: str) -> None:
 @pytest.mark.parametrize("bean", [*BEANS])
 @pytest.mark.parametrize("other", ["queue", "policyEntry", "sslContext"])
 def test_a_bean_in_the_wrong_place_is_refused(bean: str, other: str) -> None:
-    assert refusals(interpreted(BEANS[bean].replace(PLACE, f"<{other}/>")))
+    assert refusals(of_body(BEANS[bean].replace(PLACE, f"<{other}/>")))
 
 
 LONG = """
@@ -199,7 +199,7 @@ LONG = """
 
 
 def test_a_file_with_everything_loads() -> None:
-    reading = interpreted(LONG, 'schedulerSupport="true" schedulePeriodForDestinationPurge="10000"')
+    reading = of_body(LONG, 'schedulerSupport="true" schedulePeriodForDestinationPurge="10000"')
     assert not refusals(reading)
     assert [each.at for each in reading.findings if each.kind is FindingKind.WARNING] == [
         "discardingDLQBrokerPlugin",

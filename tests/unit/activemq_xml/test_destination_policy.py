@@ -7,7 +7,7 @@ import pytest
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Reading
 from pybroker.broker.app.config import Config
-from tests.unit.activemq_xml.interpreted import at, interpreted, refusals
+from tests.unit.activemq_xml.reading_bench import of_body, places, refusals
 
 PURGES = 'schedulePeriodForDestinationPurge="10000"'
 
@@ -22,7 +22,7 @@ def policy_map(entries: str, default: str = "") -> str:
 
 def of_entry(attributes: str, body: str = "", broker: str = "") -> tuple[dict[str, Any], Reading]:
     """Return what an entry for the queue Q means, without the queue, and all that was read."""
-    reading = interpreted(policy_map(f'<policyEntry queue="Q" {attributes}>{body}</policyEntry>'), broker)
+    reading = of_body(policy_map(f'<policyEntry queue="Q" {attributes}>{body}</policyEntry>'), broker)
     (entry,) = reading.settings["policies"]
     assert entry.pop("queue") == "Q"
     Config(**reading.settings)
@@ -76,7 +76,7 @@ def test_an_attribute_is_a_field_of_its_name(attributes: str, entry: dict[str, A
     ],
 )
 def test_a_value_that_cannot_be_is_refused(attributes: str, place: str, why: str) -> None:
-    (found,) = refusals(interpreted(policy_map(f'<policyEntry queue="Q" {attributes}/>')))
+    (found,) = refusals(of_body(policy_map(f'<policyEntry queue="Q" {attributes}/>')))
     assert found.startswith(f"policyEntry[Q]@{place}: ")
     assert why in found
 
@@ -196,7 +196,7 @@ def test_a_strategy_is_its_type_with_its_attributes(body: str, entry: dict[str, 
     ],
 )
 def test_a_strategy_that_is_not_there_is_a_warning(body: str, place: str) -> None:
-    assert at(of_entry("", body)[1], FindingKind.WARNING) == [place]
+    assert places(of_entry("", body)[1], FindingKind.WARNING) == [place]
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ def test_a_strategy_that_is_not_there_is_a_warning(body: str, place: str) -> Non
 )
 def test_an_attribute_that_is_not_there_is_a_warning_unless_it_is_the_default(attributes: str, same: str) -> None:
     other = {"true": "false", "false": "true"}.get(same, "7")
-    assert at(of_entry(f'{attributes}="{same}"')[1], FindingKind.WARNING) == []
-    assert at(of_entry(f'{attributes}="{other}"')[1], FindingKind.WARNING) == [f"policyEntry[Q]@{attributes}"]
+    assert places(of_entry(f'{attributes}="{same}"')[1], FindingKind.WARNING) == []
+    assert places(of_entry(f'{attributes}="{other}"')[1], FindingKind.WARNING) == [f"policyEntry[Q]@{attributes}"]
 
 
 def test_a_dead_letter_strategy_without_a_place_of_its_own_is_refused() -> None:
     (found,) = refusals(
-        interpreted(
+        of_body(
             policy_map(
                 '<policyEntry queue="Q"><deadLetterStrategy><individualDeadLetterStrategy queuePrefix=""/>'
                 "</deadLetterStrategy></policyEntry>"
@@ -231,7 +231,7 @@ def test_a_dead_letter_strategy_without_a_place_of_its_own_is_refused() -> None:
 
 def test_a_strategy_of_an_own_class_is_refused() -> None:
     (found,) = refusals(
-        interpreted(
+        of_body(
             policy_map(
                 '<policyEntry queue="Q"><deadLetterStrategy><s:bean class="own.Strategy"/></deadLetterStrategy>'
                 "</policyEntry>"
@@ -242,7 +242,7 @@ def test_a_strategy_of_an_own_class_is_refused() -> None:
 
 
 def test_a_strategy_beside_the_broker_is_found() -> None:
-    reading = interpreted(
+    reading = of_body(
         policy_map(
             '<policyEntry queue="A" deadLetterStrategy="#letters"/>'
             '<policyEntry queue="B"><deadLetterStrategy><s:ref bean="letters"/></deadLetterStrategy></policyEntry>'
@@ -273,7 +273,7 @@ def test_a_bean_of_springs_of_a_known_class_is_read() -> None:
 
 def test_a_bean_beside_the_broker_is_checked_too() -> None:
     (found,) = refusals(
-        interpreted(
+        of_body(
             policy_map('<policyEntry queue="A" deadLetterStrategy="#letters"/>'),
             beside='<a:individualDeadLetterStrategy id="letters" queueprefix="X."/>',
         )
@@ -292,7 +292,7 @@ def test_a_bean_beside_the_broker_is_checked_too() -> None:
     ],
 )
 def test_an_entry_has_a_target(attributes: str, body: str, targets: list[dict[str, str]]) -> None:
-    reading = interpreted(policy_map(f'<policyEntry {attributes} memoryLimit="1mb">{body}</policyEntry>'))
+    reading = of_body(policy_map(f'<policyEntry {attributes} memoryLimit="1mb">{body}</policyEntry>'))
     assert reading.settings["policies"] == [{**each, "memory_limit": "1mb"} for each in targets]
     assert not refusals(reading)
     Config(**reading.settings)
@@ -308,18 +308,18 @@ def test_an_entry_has_a_target(attributes: str, body: str, targets: list[dict[st
     ],
 )
 def test_an_entry_without_a_target_is_refused(entry: str, why: str) -> None:
-    assert any(why in found for found in refusals(interpreted(policy_map(entry))))
+    assert any(why in found for found in refusals(of_body(policy_map(entry))))
 
 
 def test_the_default_entry_has_no_target() -> None:
-    reading = interpreted(policy_map('<policyEntry queue="A"/>', '<policyEntry queue="B" queuePrefetch="5"/>'))
+    reading = of_body(policy_map('<policyEntry queue="A"/>', '<policyEntry queue="B" queuePrefetch="5"/>'))
     assert reading.settings["policies"] == [{"queue": "A"}, {"queue_prefetch": 5}]
 
 
 def test_a_list_that_is_there_twice_is_refused() -> None:
     lists = "".join(f'<policyEntries><policyEntry queue="{name}"/></policyEntries>' for name in "AB")
-    reading = interpreted(f"<destinationPolicy><policyMap>{lists}</policyMap></destinationPolicy>")
-    assert at(reading, FindingKind.REFUSED) == ["policyEntries"]
+    reading = of_body(f"<destinationPolicy><policyMap>{lists}</policyMap></destinationPolicy>")
+    assert places(reading, FindingKind.REFUSED) == ["policyEntries"]
     assert reading.settings["policies"] == [{"queue": "B"}], "ActiveMQ takes the last one alone"
 
 
@@ -352,7 +352,7 @@ def test_both_spellings_of_the_timeout_count(name: str) -> None:
 def test_a_timeout_without_effect_is_ignored(attributes: str, broker: str, ignored: list[str]) -> None:
     entry, reading = of_entry(attributes, broker=broker)
     assert entry == {}
-    assert at(reading, FindingKind.IGNORED) == [f"policyEntry[Q]@{name}" for name in ignored]
+    assert places(reading, FindingKind.IGNORED) == [f"policyEntry[Q]@{name}" for name in ignored]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_a_timeout_without_effect_is_ignored(attributes: str, broker: str, ignor
 )
 def test_with_rights_no_destination_is_removed(broker: str, settings: dict[str, Any]) -> None:
     """A client that may send to a queue, but not create it, would be refused once it is gone."""
-    found = interpreted(
+    found = of_body(
         policy_map('<policyEntry queue="A"/>') + "<plugins><authorizationPlugin/></plugins>", broker
     ).settings
     assert {name: found.get(name) for name in settings} == settings
@@ -382,7 +382,7 @@ FULL = "<systemUsage><systemUsage sendFailIfNoSpace='true'/></systemUsage>"
 
 def test_sends_without_space_are_refused_everywhere() -> None:
     entries = policy_map('<policyEntry queue="A"/><policyEntry queue="B" sendFailIfNoSpace="false"/>')
-    assert interpreted(entries + FULL).settings["policies"] == [
+    assert of_body(entries + FULL).settings["policies"] == [
         {"queue": "A", "send_fail_if_no_space": True},
         {"queue": "B", "send_fail_if_no_space": False},
         {"send_fail_if_no_space": True},
@@ -391,12 +391,10 @@ def test_sends_without_space_are_refused_everywhere() -> None:
 
 def test_sends_without_space_are_refused_by_the_default_entry() -> None:
     entries = policy_map('<policyEntry queue="A"/>', '<policyEntry memoryLimit="1mb"/>')
-    assert interpreted(FULL + entries).settings["policies"][1:] == [
-        {"memory_limit": "1mb", "send_fail_if_no_space": True}
-    ]
+    assert of_body(FULL + entries).settings["policies"][1:] == [{"memory_limit": "1mb", "send_fail_if_no_space": True}]
 
 
 def test_sends_without_space_are_refused_without_any_policy() -> None:
-    reading = interpreted(FULL)
+    reading = of_body(FULL)
     assert reading.settings["policies"] == [{"send_fail_if_no_space": True}]
     assert "policies" in reading.origins

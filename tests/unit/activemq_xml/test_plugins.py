@@ -6,7 +6,7 @@ import pytest
 
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.broker.app.config import Config
-from tests.unit.activemq_xml.interpreted import at, interpreted, refusals
+from tests.unit.activemq_xml.reading_bench import of_body, places, refusals
 
 SCHEDULER = 'schedulerSupport="true"'
 
@@ -63,20 +63,20 @@ def redelivery(entries: str, default: str = "", attributes: str = "") -> str:
     ],
 )
 def test_a_plugin_is_a_setting(plugin: str, settings: dict[str, Any]) -> None:
-    reading = interpreted(plugins(plugin), beside='<a:timeStampingBrokerPlugin id="stamps" ttlCeiling="1000"/>')
+    reading = of_body(plugins(plugin), beside='<a:timeStampingBrokerPlugin id="stamps" ttlCeiling="1000"/>')
     assert {name: reading.settings.get(name) for name in settings} == settings
     assert not refusals(reading)
     Config(**reading.settings)
 
 
 def test_dropping_some_letters_needs_that_not_all_are_dropped() -> None:
-    reading = interpreted(plugins('<discardingDLQBrokerPlugin dropOnly="A" reportInterval="5"/>'))
+    reading = of_body(plugins('<discardingDLQBrokerPlugin dropOnly="A" reportInterval="5"/>'))
     assert reading.settings["discarding_dead_letters"] is True
-    assert at(reading, FindingKind.IGNORED) == [
+    assert places(reading, FindingKind.IGNORED) == [
         "discardingDLQBrokerPlugin@reportInterval",
         "discardingDLQBrokerPlugin@dropOnly",
     ]
-    assert at(reading, FindingKind.WARNING) == ["discardingDLQBrokerPlugin"]
+    assert places(reading, FindingKind.WARNING) == ["discardingDLQBrokerPlugin"]
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,12 @@ def test_dropping_some_letters_needs_that_not_all_are_dropped() -> None:
     ],
 )
 def test_a_plugin_for_traces_is_ignored(name: str) -> None:
-    assert [(each.kind, each.at) for each in interpreted(plugins(f"<{name}/>")).findings] == [
-        (FindingKind.IGNORED, name)
-    ]
+    assert [(each.kind, each.at) for each in of_body(plugins(f"<{name}/>")).findings] == [(FindingKind.IGNORED, name)]
 
 
 @pytest.mark.parametrize("name", ["runtimeConfigurationPlugin", "virtualSelectorCacheBrokerPlugin"])
 def test_a_plugin_that_clients_hardly_notice_is_a_warning(name: str) -> None:
-    assert at(interpreted(plugins(f"<{name}/>")), FindingKind.WARNING) == [name]
+    assert places(of_body(plugins(f"<{name}/>")), FindingKind.WARNING) == [name]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +114,8 @@ def test_a_plugin_that_clients_hardly_notice_is_a_warning(name: str) -> None:
     ],
 )
 def test_a_plugin_that_is_not_run_is_refused(plugin: str, place: str) -> None:
-    reading = interpreted(plugins(plugin), beside='<s:bean id="own" class="own.Plugin"/>')
-    assert at(reading, FindingKind.REFUSED) == [place]
+    reading = of_body(plugins(plugin), beside='<s:bean id="own" class="own.Plugin"/>')
+    assert places(reading, FindingKind.REFUSED) == [place]
 
 
 @pytest.mark.parametrize(
@@ -125,16 +123,16 @@ def test_a_plugin_that_is_not_run_is_refused(plugin: str, place: str) -> None:
     ["simpleAuthenticationPlugin", "jaasCertificateAuthenticationPlugin", "authorizationPlugin"],
 )
 def test_security_is_never_left_out_silently(name: str) -> None:
-    reading = interpreted(plugins(f"<{name}/>"))
+    reading = of_body(plugins(f"<{name}/>"))
     is_protected = reading.protection.users is not None or reading.protection.rights is not None
-    assert name in at(reading, FindingKind.REFUSED) or is_protected
+    assert name in places(reading, FindingKind.REFUSED) or is_protected
 
 
 # ---------------------------------------------------------------- redelivery
 
 
 def test_redelivery_has_policies() -> None:
-    reading = interpreted(
+    reading = of_body(
         redelivery(
             '<redeliveryPolicy queue="A.>,B" maximumRedeliveries="-1" initialRedeliveryDelay="5000"'
             ' redeliveryDelay="10000" useExponentialBackOff="true" backOffMultiplier="2.0"'
@@ -168,21 +166,21 @@ def test_redelivery_has_policies() -> None:
         ],
     }
     assert not refusals(reading)
-    assert at(reading, FindingKind.WARNING) == ["defaultEntry"], "it is for topics too in ActiveMQ"
+    assert places(reading, FindingKind.WARNING) == ["defaultEntry"], "it is for topics too in ActiveMQ"
     Config(**reading.settings)
 
 
 def test_redelivery_without_policies_drops_if_it_is_told_to() -> None:
     body = plugins('<redeliveryPlugin fallbackToDeadLetter="false"/>')
-    reading = interpreted(body, SCHEDULER)
+    reading = of_body(body, SCHEDULER)
     assert reading.settings["redelivery"] == {"fallback_to_dead_letter": False}
     Config(**reading.settings)
 
 
 def test_redelivery_without_anything_has_no_effect() -> None:
-    reading = interpreted(plugins("<redeliveryPlugin/>"), SCHEDULER)
+    reading = of_body(plugins("<redeliveryPlugin/>"), SCHEDULER)
     assert "redelivery" not in reading.settings
-    assert at(reading, FindingKind.IGNORED) == ["redeliveryPlugin"]
+    assert places(reading, FindingKind.IGNORED) == ["redeliveryPlugin"]
 
 
 @pytest.mark.parametrize(
@@ -197,15 +195,15 @@ def test_redelivery_without_anything_has_no_effect() -> None:
     ],
 )
 def test_a_redelivery_that_cannot_be_is_refused(policy: str, place: str, why: str) -> None:
-    (found,) = refusals(interpreted(redelivery(f"<redeliveryPolicy {policy}/>"), SCHEDULER))
+    (found,) = refusals(of_body(redelivery(f"<redeliveryPolicy {policy}/>"), SCHEDULER))
     assert found.startswith(f"{place}: ")
     assert why in found
 
 
 def test_redelivery_needs_the_scheduler() -> None:
     """ActiveMQ does not start without it either."""
-    reading = interpreted(redelivery('<redeliveryPolicy queue="A"/>'))
-    assert at(reading, FindingKind.REFUSED) == ["redeliveryPlugin"]
+    reading = of_body(redelivery('<redeliveryPolicy queue="A"/>'))
+    assert places(reading, FindingKind.REFUSED) == ["redeliveryPlugin"]
     assert "redelivery" not in reading.settings
 
 
@@ -218,21 +216,21 @@ def test_redelivery_needs_the_scheduler() -> None:
 )
 def test_destinations_are_read_from_activemqs_file(attributes: str, path: str) -> None:
     text = "queue://A\ntopic://B\n\ntopic://ActiveMQ.Advisory.Queue\ntemp-queue://ID:x\nC\n"
-    reading = interpreted(plugins(f"<destinationsPlugin {attributes}/>"), files={path: text})
+    reading = of_body(plugins(f"<destinationsPlugin {attributes}/>"), files={path: text})
     assert reading.settings["destinations"] == ["queue://A", "topic://B", "queue://C"]
-    assert at(reading, FindingKind.WARNING) == ["destinationsPlugin"]
+    assert places(reading, FindingKind.WARNING) == ["destinationsPlugin"]
     Config(**reading.settings)
 
 
 def test_a_missing_file_of_destinations_is_a_warning() -> None:
-    reading = interpreted(plugins("<destinationsPlugin/>"))
+    reading = of_body(plugins("<destinationsPlugin/>"))
     assert "destinations" not in reading.settings
-    assert at(reading, FindingKind.WARNING) == ["destinationsPlugin"]
+    assert places(reading, FindingKind.WARNING) == ["destinationsPlugin"]
 
 
 def test_a_file_of_destinations_with_an_empty_name_is_refused() -> None:
-    reading = interpreted(plugins('<destinationsPlugin location="/d"/>'), files={"/d": "queue://\n"})
-    assert at(reading, FindingKind.REFUSED) == ["destinationsPlugin"]
+    reading = of_body(plugins('<destinationsPlugin location="/d"/>'), files={"/d": "queue://\n"})
+    assert places(reading, FindingKind.REFUSED) == ["destinationsPlugin"]
 
 
 # ---------------------------------------------------------------- beside the broker
@@ -246,7 +244,7 @@ def test_a_file_of_destinations_with_an_empty_name_is_refused() -> None:
     ],
 )
 def test_what_would_not_run_beside_the_broker_is_refused(name: str) -> None:
-    assert at(interpreted(f"<{name}/>"), FindingKind.REFUSED) == [name]
+    assert places(of_body(f"<{name}/>"), FindingKind.REFUSED) == [name]
 
 
 @pytest.mark.parametrize(
@@ -258,6 +256,6 @@ def test_what_would_not_run_beside_the_broker_is_refused(name: str) -> None:
     ],
 )
 def test_a_handler_of_errors_is_a_warning_if_it_goes_on(handler: str, warnings: list[str]) -> None:
-    reading = interpreted(f"<ioExceptionHandler>{handler}</ioExceptionHandler>")
-    assert at(reading, FindingKind.WARNING) == warnings
+    reading = of_body(f"<ioExceptionHandler>{handler}</ioExceptionHandler>")
+    assert places(reading, FindingKind.WARNING) == warnings
     assert not refusals(reading)

@@ -6,7 +6,7 @@ import pytest
 
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.broker.app.config import Config
-from tests.unit.activemq_xml.interpreted import at, interpreted, refusals
+from tests.unit.activemq_xml.reading_bench import of_body, places, refusals
 
 
 def interceptors(body: str) -> str:
@@ -29,7 +29,7 @@ def composite(targets: str, attributes: str = 'name="C"', element: str = "compos
     ],
 )
 def test_a_virtual_topic_is_an_entry(attributes: str, entries: list[dict[str, Any]]) -> None:
-    reading = interpreted(interceptors(f"<virtualTopic {attributes}/>"))
+    reading = of_body(interceptors(f"<virtualTopic {attributes}/>"))
     assert reading.settings["virtual_topics"] == entries
     assert not [*reading.findings]
     Config(**reading.settings)
@@ -42,8 +42,8 @@ def test_a_virtual_topic_is_an_entry(attributes: str, entries: list[dict[str, An
 def test_a_virtual_topic_that_differs_is_a_warning(attribute: str, same: str) -> None:
     other = {"true": "false", "false": "true"}[same]
     for value, warnings in ((same, []), (other, [f"virtualTopic[A]@{attribute}"])):
-        reading = interpreted(interceptors(f'<virtualTopic name="A" {attribute}="{value}"/>'))
-        assert at(reading, FindingKind.WARNING) == warnings
+        reading = of_body(interceptors(f'<virtualTopic name="A" {attribute}="{value}"/>'))
+        assert places(reading, FindingKind.WARNING) == warnings
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_a_virtual_topic_that_differs_is_a_warning(attribute: str, same: str) ->
     ],
 )
 def test_interceptors_replace_activemqs_own_virtual_topics(body: str) -> None:
-    assert interpreted(body).settings["virtual_topics"] == []
+    assert of_body(body).settings["virtual_topics"] == []
 
 
 @pytest.mark.parametrize("name", ["useMirroredQueues", "useVirtualTopics"])
 def test_with_interceptors_the_brokers_flags_have_no_effect(name: str) -> None:
-    reading = interpreted(interceptors("<virtualTopic/>"), f'{name}="{str(name == "useMirroredQueues").lower()}"')
+    reading = of_body(interceptors("<virtualTopic/>"), f'{name}="{str(name == "useMirroredQueues").lower()}"')
     assert reading.settings["virtual_topics"] == [{"name": ">"}]
     assert "mirrored_queues" not in reading.settings
-    assert at(reading, FindingKind.IGNORED) == [f"broker@{name}"]
+    assert places(reading, FindingKind.IGNORED) == [f"broker@{name}"]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_with_interceptors_the_brokers_flags_have_no_effect(name: str) -> None:
     [("", {"prefix": "VirtualTopic.Mirror."}), ('postfix=".x"', {"postfix": ".x"}), ('prefix="M."', {"prefix": "M."})],
 )
 def test_mirrored_queues_are_a_table(attributes: str, entry: dict[str, str]) -> None:
-    reading = interpreted(f"<destinationInterceptors><mirroredQueue {attributes}/></destinationInterceptors>")
+    reading = of_body(f"<destinationInterceptors><mirroredQueue {attributes}/></destinationInterceptors>")
     assert reading.settings["mirrored_queues"] == entry
     Config(**reading.settings)
 
 
 def test_a_composite_forwards_to_its_targets() -> None:
-    reading = interpreted(
+    reading = of_body(
         composite(
             '<queue physicalName="A, topic://B"/><topic physicalName="T"/><filteredDestination queue="F"/>'
             '<filteredDestination topic="G" selector="a > 1"/>'
@@ -109,7 +109,7 @@ def test_a_composite_forwards_to_its_targets() -> None:
 
 
 def test_a_composite_with_two_names_is_two_entries() -> None:
-    reading = interpreted(composite('<queue physicalName="A"/>', 'name="C,D"'))
+    reading = of_body(composite('<queue physicalName="A"/>', 'name="C,D"'))
     assert [each["name"] for each in reading.settings["composite_queues"]] == ["C", "D"]
 
 
@@ -140,14 +140,14 @@ def test_a_composite_with_two_names_is_two_entries() -> None:
     ],
 )
 def test_what_would_send_messages_elsewhere_is_refused(body: str, why: str) -> None:
-    assert any(found.startswith(why) for found in refusals(interpreted(body)))
+    assert any(found.startswith(why) for found in refusals(of_body(body)))
 
 
 # ---------------------------------------------------------------- destinations
 
 
 def test_destinations_are_there_from_the_start() -> None:
-    reading = interpreted(
+    reading = of_body(
         '<destinations><queue physicalName="A"/><topic physicalName="A"/><queue physicalName="B,A?x=y"/>'
         '<topic physicalName="ActiveMQ.Advisory.Queue"/></destinations>'
     )
@@ -158,13 +158,13 @@ def test_destinations_are_there_from_the_start() -> None:
 
 @pytest.mark.parametrize("element", ['tempQueue physicalName="t"', 'queue physicalName="A.>"'])
 def test_a_destination_that_cannot_be_from_the_start_is_a_warning(element: str) -> None:
-    reading = interpreted(f"<destinations><{element}/></destinations>")
-    assert len(at(reading, FindingKind.WARNING)) == 1
+    reading = of_body(f"<destinations><{element}/></destinations>")
+    assert len(places(reading, FindingKind.WARNING)) == 1
     assert "destinations" not in reading.settings
 
 
 def test_a_destination_without_a_name_is_refused() -> None:
     """ActiveMQ ends with a NullPointerException."""
-    assert refusals(interpreted('<destinations><queue name="A"/></destinations>')) == [
+    assert refusals(of_body('<destinations><queue name="A"/></destinations>')) == [
         "queue[A]: it has no physicalName: ActiveMQ does not start with it"
     ]

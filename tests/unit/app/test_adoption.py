@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pybroker.broker.app.activemq_configuration import addresses_in
 from pybroker.broker.app.cli import commands
 from pybroker.broker.app.config import load
 
@@ -94,3 +95,12 @@ def test_the_report_names_no_password(amq: Path) -> None:
     file.write_text(file.read_text().replace('brokerName="orders"', 'brokerName="orders" foo="s3cret-word"'))
     assert "s3cret-word" not in adopt(amq).output
     assert tomllib.loads("\n".join(adopt(amq).output.partition("# Settings")[2].splitlines()[1:]))
+
+
+def test_members_are_those_of_openwire_brokers() -> None:
+    assert addresses_in("tcp://a:61616, ssl://b.example:61617?x=1,tcp://[::1]:5,tcp://c") == {
+        "a:61616",
+        "b.example:61617",
+        "[::1]:5",
+    }
+    assert addresses_in("") == frozenset()

@@ -44,11 +44,11 @@ from pybroker.store.journal.commands import (
     decode,
     encode,
 )
-from pybroker.store.journal.compaction import encode_data_file
+from pybroker.store.journal.compaction import encode_data_file, records_of_files
 from pybroker.store.journal.contents import Contents, unpack
 from pybroker.store.journal.declared_queues import encode_declared
 from pybroker.store.journal.files import JournalFiles
-from pybroker.store.journal.format import FILE_BYTES_MAX, OFFSET_MAX, RECORD_HEADER_BYTES, Location, encode_record
+from pybroker.store.journal.format import FILE_BYTES_MAX, OFFSET_MAX, RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.reader import DataFileWalk, load
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
@@ -260,7 +260,7 @@ def _write(files: JournalFiles, first_id: int, payloads: Iterator[bytes], option
     written: list[int] = []
     first: list[bytes] = []
     try:
-        for number, records in enumerate(_parts(payloads, options.file_bytes_max)):
+        for number, records in enumerate(records_of_files(payloads, options.file_bytes_max)):
             pieces = encode_data_file(records)
             if number == 0:
                 first = pieces
@@ -275,21 +275,6 @@ def _write(files: JournalFiles, first_id: int, payloads: Iterator[bytes], option
             raise _unwritable(error, files.directory, "the store is as it was") from error
         raise
     return [first_id, *written]
-
-
-def _parts(payloads: Iterator[bytes], bytes_max: int) -> Iterator[list[bytes]]:
-    """Yield encoded records file by file."""
-    records: list[bytes] = []
-    byte_count = 0
-    for payload in payloads:
-        record = encode_record(payload)
-        if records and byte_count + len(record) >= bytes_max:
-            yield records
-            records, byte_count = [], 0
-        records.append(record)
-        byte_count += len(record)
-    if records:
-        yield records
 
 
 def _compare(state: StoreState, files: JournalFiles, new_ids: Sequence[int]) -> None:
