@@ -5,6 +5,7 @@ anything has changed.
 """
 
 import logging
+from contextlib import closing
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.wiring import database_url, is_prioritized, needs_driver
@@ -36,8 +37,12 @@ GROUP BY c.relname ORDER BY c.relname
 _log = logging.getLogger(__name__)
 
 
-def check(config: Config) -> None:
+def check(config: Config, *, may_change: bool = True) -> None:
     """Check the database, and create missing tables if that is allowed. Blocks.
+
+    Args:
+        config: the settings.
+        may_change: create them now; if not, look only whether a start could.
 
     Raises:
         ConfigError: the URL is not valid, the driver is not installed, or privileges are missing.
@@ -46,19 +51,34 @@ def check(config: Config) -> None:
     with needs_driver("a store in a database", "store"):
         from pybroker.locks.postgres.provider import Database
         from pybroker.store.jdbc.postgres import DatabaseConnection
-        from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure
+        from pybroker.store.jdbc.schema import COLUMNS, OWN, ensure, missing_tables, require_creatable
 
     url = database_url(config.store, config.name)
     Database(url, Timing.of(config.lock_lease), setting="store").open().close()
-    connection = DatabaseConnection(url)
-    try:
+    with closing(DatabaseConnection(url)) as connection:
         tables = [*COLUMNS, *OWN]
         missing = connection.rows(_MISSING_RIGHTS, (list(_RIGHTS), tables))
         if missing:
             raise _forbidden(connection.name, missing)
-        ensure(connection, prioritized=is_prioritized(config), may_create=config.create_tables)
-    finally:
-        connection.close()
+        if may_change or not config.create_tables:
+            ensure(connection, prioritized=is_prioritized(config), may_create=config.create_tables)
+        elif missing_tables(connection):
+            require_creatable(connection)
+
+
+def tables_to_create(config: Config) -> list[str]:
+    """Return the names of the tables that a start would create. Blocks, and changes nothing.
+
+    Raises:
+        ConfigError: the URL is not valid, or the driver is not installed.
+        StoreUnavailable: there is no answer, or tables are not ActiveMQ's.
+    """
+    with needs_driver("a store in a database", "store"):
+        from pybroker.store.jdbc.postgres import DatabaseConnection
+        from pybroker.store.jdbc.schema import missing_tables
+
+    with closing(DatabaseConnection(database_url(config.store, config.name))) as connection:
+        return missing_tables(connection)
 
 
 def is_away(error: Exception) -> bool:

@@ -106,6 +106,12 @@ def _of_settings(facts: Facts) -> Iterator[Diagnosis]:
         yield _warning("store", "messages are in memory, and end with the process", "set store to a directory")
     elif facts.is_new and refusal is None:
         yield _advice("store", f"there is no store in {config.store} yet", "nothing, before the first start")
+    if facts.missing_tables and refusal is None:
+        yield _advice(
+            "store",
+            f"the first start creates the tables {', '.join(facts.missing_tables)}",
+            "nothing, before the first start",
+        )
     if config.sync != "always" and config.is_in_directory:
         yield _warning(
             "sync",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pybroker.broker.app import mounts, preflight, schedulers
+from pybroker.broker.app import database, mounts, preflight, schedulers
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import clock
@@ -63,6 +63,7 @@ class Facts:
         has_locks: True if the file system has the locks that the settings ask for; None if it was not tried.
         lock_problem: what the file system said otherwise.
         is_new: True if the store does not exist yet.
+        missing_tables: the names of tables that the first start creates, for a store in a database.
         is_locked: True if a member, or an ActiveMQ, holds the lock of the store.
         free_bytes: the space that is left for this user.
         skew_ms: the clock of this machine less that of the file system.
@@ -79,6 +80,7 @@ class Facts:
     has_locks: bool | None = None
     lock_problem: str = ""
     is_new: bool = False
+    missing_tables: Sequence[str] = ()
     is_locked: bool = False
     free_bytes: int = 1 << 40
     skew_ms: int = 0
@@ -101,6 +103,8 @@ def examine(config: Config) -> Facts:
         "is_new": config.is_in_directory and layout_of(config).is_new(),
         "files_max": files_max if files_max != resource.RLIM_INFINITY else 1 << 62,
     }
+    if refusal is None and is_database(config.store):
+        facts["missing_tables"] = database.tables_to_create(config)
     if config.is_in_directory:
         try:
             if Path(config.store).is_dir():
@@ -117,11 +121,13 @@ def _try_start(config: Config) -> tuple[ConfigError | None, list[str]]:
     logger.addHandler(kept)
     is_propagated, logger.propagate = logger.propagate, False
     try:
-        preflight.check(Config(**{**config.given, "create_tables": False}) if is_database(config.store) else config)
+        preflight.check(config, may_change=False)
         if config.is_in_directory and Path(config.store).is_dir():
             schedulers.warn(config)
     except ConfigError as error:
         return error, kept.texts
+    except StoreUnavailable as error:
+        return ConfigError(str(error).removesuffix(f"; {error.hint}"), setting="store", hint=error.hint), kept.texts
     except BrokerError as error:
         return ConfigError(str(error), setting="store"), kept.texts
     finally:

@@ -21,22 +21,26 @@ from pybroker.transports.server import bind
 _log = logging.getLogger(__name__)
 
 
-def check(config: Config) -> None:
+def check(config: Config, *, may_change: bool = True) -> None:
     """Check certificates, store and ports without changes, except that missing tables of a database are created.
 
     Ports are checked only if no other member holds the lock: a master on the same machine uses them until it ends.
+
+    Args:
+        config: the settings.
+        may_change: create missing tables; if not, look only whether a start could.
 
     Raises:
         ConfigError: a certificate, a key, a file of users or of rules cannot be used, the store is not a usable
             directory, or a port is taken.
         StoreError: the journal or the database cannot be used, or is of a newer format.
     """
-    _check_all(config)
+    _check_all(config, may_change=may_change)
     if not all(is_loopback(each.host) for each in config.listeners):
         _warn_of_others(config)  # last: where nothing can be served, nothing has to be said of that
 
 
-def _check_all(config: Config) -> None:
+def _check_all(config: Config, *, may_change: bool) -> None:
     eventloop.choose(config.event_loop)
     tls_files.make_certificates(config)
     if config.users_file is not None:
@@ -67,7 +71,7 @@ def _check_all(config: Config) -> None:
         _check_ports(config)
         return
     if is_database(config.store):
-        database.check(config)
+        database.check(config, may_change=may_change)
         return
     where = layout_of(config)
     journal = where.journal

@@ -1,4 +1,4 @@
-"""The tables: ActiveMQ's three, exactly, and eight of our own beside them, which no ActiveMQ looks at.
+"""The tables: ActiveMQ's three, exactly, and nine of our own beside them, which no ActiveMQ looks at.
 
 | table of our own | what it holds |
 | --- | --- |
@@ -130,6 +130,11 @@ _KEY_COLUMNS = """
 SELECT count(*) FROM pg_index i, unnest(i.indkey) WHERE i.indisprimary AND i.indrelid = 'activemq_acks'::regclass
 """
 
+_MAY_CREATE = """
+SELECT quote_ident(current_user), quote_ident(current_schema()), has_schema_privilege(current_schema()::text, 'CREATE')
+"""
+"""PostgreSQL creates a table in the first schema of `search_path` that is there."""
+
 
 def ensure(connection: DatabaseConnection, *, prioritized: bool = False, may_create: bool = True) -> bool:
     """Find or create the tables. Blocks.
@@ -145,24 +150,50 @@ def ensure(connection: DatabaseConnection, *, prioritized: bool = False, may_cre
     Raises:
         StoreUnavailable: they cannot be created, or are not such tables.
     """
-    _check_server(connection)
-    found = _found(connection)
-    missing = [name for name in (*COLUMNS, *OWN) if name not in found]
+    missing = missing_tables(connection)
     if missing and not may_create:
         hint = "allow the broker to create tables, or create them"
         raise StoreUnavailable(f"{connection.name}: there is no table {missing[0]}", path=connection.name, hint=hint)
-    _check_columns(connection, found)
     if missing:
         _create(connection, prioritized=prioritized)
-    ((version,),) = connection.rows("SELECT coalesce(max(version), 0) FROM pybroker_epoch")
-    if version > VERSION:
-        raise StoreUnavailable(
-            f"{connection.name}: the tables are of version {version}, this broker knows {VERSION}",
-            path=connection.name,
-            hint="run the newer pybroker that wrote them",
-        )
+        _check_version(connection)  # another member may have created them
     ((key_columns,),) = connection.rows(_KEY_COLUMNS)
     return bool(key_columns != len(KEY.split(", ")))
+
+
+def missing_tables(connection: DatabaseConnection) -> list[str]:
+    """Return the names of the tables that are missing, ActiveMQ's first. Blocks, and changes nothing.
+
+    Raises:
+        StoreUnavailable: the server cannot be used, or tables that are there are not such tables.
+    """
+    _check_server(connection)
+    found = _found(connection)
+    _check_columns(connection, found)
+    if "pybroker_epoch" in found:
+        _check_version(connection)
+    return [name for name in (*COLUMNS, *OWN) if name not in found]
+
+
+def require_creatable(connection: DatabaseConnection) -> None:
+    """Check that the role may create tables. Blocks, and changes nothing.
+
+    Raises:
+        StoreUnavailable: it may not.
+    """
+    ((role, schema, may_create),) = connection.rows(_MAY_CREATE)
+    if schema is None:
+        raise StoreUnavailable(
+            f"{connection.name}: tables are missing, and {role} has no schema to create them in",
+            path=connection.name,
+            hint="create the schema, or set search_path for the role",
+        )
+    if not may_create:
+        raise StoreUnavailable(
+            f"{connection.name}: tables are missing, and {role} may not create them in the schema {schema}",
+            path=connection.name,
+            hint=f"as the schema's owner: GRANT CREATE ON SCHEMA {schema} TO {role}",
+        )
 
 
 def _check_server(connection: DatabaseConnection) -> None:
@@ -176,6 +207,16 @@ def _check_server(connection: DatabaseConnection) -> None:
         hint = "create the database again with ENCODING 'UTF8'"
         message = f"{connection.name}: the database's encoding {encoding} cannot hold every name"
         raise StoreUnavailable(message, path=connection.name, hint=hint)
+
+
+def _check_version(connection: DatabaseConnection) -> None:
+    ((version,),) = connection.rows("SELECT coalesce(max(version), 0) FROM pybroker_epoch")
+    if version > VERSION:
+        raise StoreUnavailable(
+            f"{connection.name}: the tables are of version {version}, this broker knows {VERSION}",
+            path=connection.name,
+            hint="run the newer pybroker that wrote them",
+        )
 
 
 def _create(connection: DatabaseConnection, *, prioritized: bool) -> None:

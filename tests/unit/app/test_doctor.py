@@ -73,6 +73,7 @@ def test_a_pair_that_is_well_has_no_findings() -> None:
         (facts(warnings=["passwords cross the network in clear: set tls"]), (WARNING, "settings")),
         (facts({"store": "memory:"}), (WARNING, "store")),
         (facts(is_new=True), (ADVICE, "store")),
+        (facts(missing_tables=["pybroker_epoch"]), (ADVICE, "store")),
         (facts({"sync": "periodic"}), (WARNING, "sync")),
         (facts(files_max=1024), (ERROR, "files")),
         (facts(mount=Mount(Path("/x"), "tmpfs", "tmpfs", frozenset())),
