@@ -45,12 +45,14 @@ class Adoption:
         reading: its configuration.
         refused: findings that keep pybroker from starting.
         store: a line about the store and who holds its lock; empty if it is no directory.
+        has_new_users: a file of users was written, with hashes of passwords.
     """
 
     installation: Installation
     reading: Reading
     refused: Sequence[ConfigurationFinding]
     store: str
+    has_new_users: bool = False
 
     @property
     def exit(self) -> AdoptionExit:
@@ -144,7 +146,13 @@ def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adopt
         refused = xml.refused(reading.findings)
     if not refused:
         Config(**reading.settings)
-    return Adoption(installation=found, reading=reading, refused=refused, store=_store(reading))
+    return Adoption(
+        installation=found,
+        reading=reading,
+        refused=refused,
+        store=_store(reading),
+        has_new_users=out is not None and not refused and reading.protection.users is not None,
+    )
 
 
 def _store(reading: Reading) -> str:
@@ -179,3 +187,9 @@ def report(adoption: Adoption) -> Iterator[str]:
             yield ""
             yield f"{heading}:"
             yield from (f"  {each}" for each in listed)
+    if adoption.has_new_users:
+        yield ""
+        yield (
+            f"For a pair, copy {derived_files.USERS} to the other member, in place of its own: the same passwords have "
+            "other hashes in each file that is made"
+        )

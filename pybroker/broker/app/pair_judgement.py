@@ -320,6 +320,8 @@ def _beside(entry: MemberStatus, facts: PairFacts, memory: PairMemory) -> Iterat
     yield from _lag(master, facts, memory)
     if master.checked_ms and (names := differing(facts.settings, master.settings)):
         more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
+        if "users" in names:
+            more += "; copy one users.toml to all members, as each has other hashes of the same passwords"
         yield PairFinding(
             "settings",
             f"not the same here and on the master {entry.name}: {', '.join(names[:_SHOWN_MAX])}{more}",

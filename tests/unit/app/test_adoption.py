@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from pybroker.broker.app.activemq_configuration import addresses_in
 from pybroker.broker.app.cli import commands
 from pybroker.broker.app.config import load
+from pybroker.broker.app.fingerprints import Digests, SecurityDigests
+from pybroker.broker.app.security_files import SecurityFiles
 
 PAGE = Path(__file__).parents[3] / "docs" / "activemq-xml.md"
 
@@ -104,3 +106,26 @@ def test_members_are_those_of_openwire_brokers() -> None:
         "[::1]:5",
     }
     assert addresses_in("") == frozenset()
+
+
+def with_users(amq: Path) -> None:
+    """Give the installation a user."""
+    path = amq / "conf" / "activemq.xml"
+    user = '<authenticationUser username="shop" password="s3cret" groups="shops"/>'
+    plugin = f"<simpleAuthenticationPlugin><users>{user}</users></simpleAuthenticationPlugin>"
+    path.write_text(path.read_text().replace("<plugins>", f"<plugins>{plugin}"))
+
+
+def users_digests(out: Path) -> Digests:
+    return SecurityDigests(SecurityFiles(load(out / "pybroker.toml", {}, {}))).digests()
+
+
+def test_members_have_the_same_users_after_the_copy(amq: Path, tmp_path: Path) -> None:
+    with_users(amq)
+    a, b = tmp_path / "a", tmp_path / "b"
+    for out in (a, b):
+        assert "For a pair, copy users.toml to the other member" in adopt(amq, "--out", out).output
+    assert users_digests(a) != users_digests(b)
+    (b / "users.toml").write_bytes((a / "users.toml").read_bytes())
+    assert users_digests(a) == users_digests(b)
+    assert "copy users.toml" not in adopt(amq).output

@@ -147,6 +147,13 @@ def test_finding_is_reported_once_it_has_lasted(
     assert [(each.kind, each.is_obstacle) for each in found] == [(kind, is_obstacle)]
 
 
+def test_different_users_come_with_the_remedy(looks: Looks) -> None:
+    looks.look(standby(settings={"users": "ab"}))
+    (found,) = looks.look(standby(settings={"users": "ab"}), LASTING_SECONDS).findings
+    remedy = "copy one users.toml to all members, as each has other hashes of the same passwords"
+    assert found.text == f"not the same here and on the master a: users; {remedy}"
+
+
 def test_finding_that_comes_and_goes_is_not_reported(looks: Looks) -> None:
     wrong = standby(is_locked=False)
     for _ in range(3):
