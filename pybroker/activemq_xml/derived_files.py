@@ -14,8 +14,8 @@ Their owner alone may read them. A file that is there already is never replaced.
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -90,41 +90,87 @@ def _set_tls(reading: Reading, tls: ConfiguredTls, directory: Path) -> None:
         reading.set("tls_client_auth", reading.client_auth, trust_store.element)
 
 
+@dataclass(frozen=True, slots=True)
+class DerivedFiles:
+    """The files of a configuration, which are not written yet.
+
+    Attributes:
+        directory: their directory, which need not be there.
+        texts: the contents, by name; secrets are among them.
+        links: the files that others are links to, by name.
+    """
+
+    directory: Path
+    texts: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    links: Mapping[str, Path] = field(default_factory=dict[str, Path])
+
+    def require_absent(self) -> None:
+        """Check that none of the files is there.
+
+        Raises:
+            ConfigError: one is.
+        """
+        for name in (*self.texts, *self.links):
+            if (path := self.directory / name).is_symlink() or path.exists():
+                raise _error(path, FileExistsError())
+
+    def write(self) -> None:
+        """Write the files, whose directory is made if there is none. Only their owner may read them.
+
+        Raises:
+            ConfigError: a file cannot be written, or is there already.
+        """
+        if not self.texts and not self.links:
+            return
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _error(self.directory, error) from error
+        for name, text in self.texts.items():
+            _write(self.directory / name, text)
+        for name, target in self.links.items():
+            _link(self.directory / name, target)
+
+
 def write(reading: Reading, directory: Path, now: datetime, hashed: Hash = hashes.hashed) -> None:
-    """Write the files, and set the settings that name them.
+    """Prepare the files and write them; see `prepare` and `DerivedFiles.write`."""
+    prepare(reading, directory, now, hashed).write()
+
+
+def prepare(reading: Reading, directory: Path, now: datetime, hashed: Hash = hashes.hashed) -> DerivedFiles:
+    """Make the files of a configuration, and set the settings that name them. Nothing is written.
 
     A key store that cannot be used is a finding that is refused, and expired certificates are warnings: look at the
     findings again.
 
     Args:
         reading: gets the settings and findings.
-        directory: the directory of the files, which is made if there is none.
+        directory: the directory of the files.
         now: the time, with its zone.
         hashed: hashes passwords, some tens of milliseconds each.
 
     Raises:
-        ConfigError: a file cannot be written, or is there already.
         RequirementMissing: a package is not installed that reads key stores, or hashes passwords.
     """
     if not needs_files(reading):
-        return
+        return DerivedFiles(directory)
     protection = reading.protection
-    given = reading.settings.get("users_file", "")
-    is_linked = _is_to_be_linked(reading)
-    folder = _Folder(directory)
+    texts: dict[str, str] = {}
+    links: dict[str, Path] = {}
     if protection.users is not None:
-        folder.write(USERS, users_toml.written({each.name: _account(each, hashed) for each in protection.users}))
-    elif is_linked:
-        folder.link(PROPERTIES, Path(given))
+        texts[USERS] = users_toml.written({each.name: _account(each, hashed) for each in protection.users})
+    elif _is_to_be_linked(reading):
+        links[PROPERTIES] = Path(reading.settings["users_file"])
     if protection.rights is not None:
-        folder.write(RULES, written(protection.rights))
+        texts[RULES] = written(protection.rights)
     if protection.ldap_password is not None:
-        folder.write(LDAP_PASSWORD, f"{protection.ldap_password}\n")
-    is_whole = protection.tls is None or _write_tls(reading, protection.tls, folder, now)
+        texts[LDAP_PASSWORD] = f"{protection.ldap_password}\n"
+    pem_texts = {} if protection.tls is None else _pem_texts(reading, protection.tls, now)
     set_names(reading, directory)
-    if not is_whole:
+    if protection.tls is not None and not pem_texts:
         for name in ("tls_certificate", "tls_key", "tls_client_ca", "tls_client_auth"):
             reading.settings.pop(name, None)
+    return DerivedFiles(directory, texts | pem_texts, links)
 
 
 def _account(user: ConfiguredUser, hashed: Hash) -> Account:
@@ -136,33 +182,30 @@ def _account(user: ConfiguredUser, hashed: Hash) -> Account:
         ) from error
 
 
-def _write_tls(reading: Reading, tls: ConfiguredTls, folder: "_Folder", now: datetime) -> bool:
-    """Write the PEM files; return False if a store is refused, and none is written."""
+def _pem_texts(reading: Reading, tls: ConfiguredTls, now: datetime) -> dict[str, str]:
+    """Return the contents of the PEM files; none if a store is refused."""
     keys = _opened(reading, tls.key_store)
     trusted = None if tls.trust_store is None else _opened(reading, tls.trust_store)
     if keys is None or (tls.trust_store is not None and trusted is None):
-        return False
+        return {}
     try:
         identity = keys.identity(tls.key_alias)
     except UnusableKeyStore as error:
         several = " with --property pybroker.key_alias=ALIAS" if len(keys.keys) > 1 else ""
         _refuse(reading, tls.key_store, f"{error}{several}")
-        return False
+        return {}
     authorities = ""
     if tls.trust_store is not None and trusted is not None:
         authorities = trusted.authorities()
         if not authorities:
             _refuse(reading, tls.trust_store, "it has no certificate that is trusted, to vouch for clients")
-            return False
+            return {}
     for store, opened in ((tls.key_store, keys), (tls.trust_store, trusted)):
         if store is not None and opened is not None:
             for each in opened.expired(now):
                 reading.findings.warn(store.element, f"{store.path}: {each}", store.attribute)
-    folder.write(CERTIFICATE, identity.certificates)
-    folder.write(KEY, identity.private_key)
-    if authorities:
-        folder.write(CLIENT_CA, authorities)
-    return True
+    texts = {CERTIFICATE: identity.certificates, KEY: identity.private_key}
+    return texts | {CLIENT_CA: authorities} if authorities else texts
 
 
 def _opened(reading: Reading, store: ConfiguredStore) -> java_key_stores.JavaKeyStore | None:
@@ -177,37 +220,23 @@ def _refuse(reading: Reading, store: ConfiguredStore, why: str) -> None:
     reading.findings.refuse(store.element, f"{store.path}: {why}", store.attribute)
 
 
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """A directory whose new files are its owner's alone."""
+def _write(path: Path, text: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(text)
+    except OSError as error:
+        raise _error(path, error) from error
 
-    path: Path
 
-    def write(self, name: str, text: str) -> None:
-        path = self._made(name)
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogatepass") as file:
-                file.write(text)
-        except OSError as error:
-            raise self._error(path, error) from error
+def _link(path: Path, target: Path) -> None:
+    try:
+        path.symlink_to(target)
+    except OSError as error:
+        raise _error(path, error) from error
 
-    def link(self, name: str, target: Path) -> None:
-        path = self._made(name)
-        try:
-            path.symlink_to(target)
-        except OSError as error:
-            raise self._error(path, error) from error
 
-    def _made(self, name: str) -> Path:
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise self._error(self.path, error) from error
-        return self.path / name
-
-    @staticmethod
-    def _error(path: Path, error: OSError) -> ConfigError:
-        if isinstance(error, FileExistsError):
-            return ConfigError(f"{path} is there already: name another directory, or remove it", setting="--out")
-        return ConfigError(f"{path} cannot be written: {error.strerror}", setting="--out")
+def _error(path: Path, error: OSError) -> ConfigError:
+    if isinstance(error, FileExistsError):
+        return ConfigError(f"{path} is there already: name another directory, or remove it", setting="--out")
+    return ConfigError(f"{path} cannot be written: {error.strerror}", setting="--out")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pybroker.activemq_xml import derived_files, installation
+from pybroker.activemq_xml.derived_files import DerivedFiles
 from pybroker.activemq_xml.findings import ConfigurationFinding, FindingKind
 from pybroker.activemq_xml.installation import Installation
 from pybroker.activemq_xml.reading import Reading
@@ -45,14 +46,14 @@ class Adoption:
         reading: its configuration.
         refused: findings that keep pybroker from starting.
         store: a line about the store and who holds its lock; empty if it is no directory.
-        has_new_users: a file of users was written, with hashes of passwords.
+        files: the files of users, rights and certificates, as far as they are to be written.
     """
 
     installation: Installation
     reading: Reading
     refused: Sequence[ConfigurationFinding]
     store: str
-    has_new_users: bool = False
+    files: DerivedFiles | None = None
 
     @property
     def exit(self) -> AdoptionExit:
@@ -102,10 +103,10 @@ class Adoption:
         }
 
     def write(self, directory: Path) -> None:
-        """Write `pybroker.toml` into a directory, which is made if there is none.
+        """Write `pybroker.toml` and the files that it names into a directory, which is made if there is none.
 
         Raises:
-            ConfigError: it is not supported, or cannot be written, or is there already.
+            ConfigError: it is not supported, or a file cannot be written, or is there already.
         """
         if self.refused:
             raise ConfigError(
@@ -114,6 +115,11 @@ class Adoption:
             )
         path = directory / "pybroker.toml"
         try:
+            if path.is_symlink() or path.exists():
+                raise FileExistsError
+            if self.files is not None:
+                self.files.require_absent()
+                self.files.write()
             directory.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as file:
                 file.write("\n".join(self.toml()) + "\n")
@@ -124,25 +130,27 @@ class Adoption:
 
 
 def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adoption:
-    """Look at an installation. Changes nothing in it.
+    """Look at an installation. Changes nothing, and writes nothing.
 
     Args:
         directory: the installation, or its `activemq.xml`.
         given: what the command line says of the configuration; its path does not count.
-        out: the directory in which files of users, rights and certificates are written, unless it is refused; None:
-            none is, and settings name them beside the configuration.
+        out: the directory of the files of users, rights and certificates, which `Adoption.write` writes; None: there
+            are none, and settings name them beside the configuration.
 
     Raises:
         ConfigError: there is no configuration, or it cannot be read, or its settings do not go together.
+        RequirementMissing: a package is not installed that reads key stores, or hashes passwords.
     """
     found = installation.find(directory, installation.SERVICES)
     xml = replace(given, path=found.configuration, properties={**found.properties, **given.properties})
     reading = xml.read()
     refused = xml.refused(reading.findings)
+    files: DerivedFiles | None = None
     if out is None:
         derived_files.set_names(reading, Path(found.configuration.parent))
     elif not refused:
-        derived_files.write(reading, out.absolute(), datetime.now(UTC))
+        files = derived_files.prepare(reading, out.absolute(), datetime.now(UTC))
         refused = xml.refused(reading.findings)
     if not refused:
         Config(**reading.settings)
@@ -151,7 +159,7 @@ def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adopt
         reading=reading,
         refused=refused,
         store=_store(reading),
-        has_new_users=out is not None and not refused and reading.protection.users is not None,
+        files=files,
     )
 
 
@@ -187,7 +195,7 @@ def report(adoption: Adoption) -> Iterator[str]:
             yield ""
             yield f"{heading}:"
             yield from (f"  {each}" for each in listed)
-    if adoption.has_new_users:
+    if adoption.files is not None and derived_files.USERS in adoption.files.texts:
         yield ""
         yield (
             f"For a pair, copy {derived_files.USERS} to the other member, in place of its own: the same passwords have "

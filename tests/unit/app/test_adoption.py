@@ -116,6 +116,35 @@ def with_users(amq: Path) -> None:
     path.write_text(path.read_text().replace("<plugins>", f"<plugins>{plugin}"))
 
 
+def test_refused_configuration_leaves_no_files(amq: Path, tmp_path: Path) -> None:
+    """A selector that is not valid, and a key store that cannot be used, are found after all else was read."""
+    with_users(amq)
+    path, out = amq / "conf" / "activemq.xml", tmp_path / "out"
+    given = path.read_text()
+    filtered = '<filteredDestination queue="B" selector="a = ="/>'
+    composite = f'<compositeQueue name="A"><forwardTo>{filtered}</forwardTo></compositeQueue>'
+    virtual = f"<virtualDestinationInterceptor><virtualDestinations>{composite}</virtualDestinations>"
+    interceptors = f"<destinationInterceptors>{virtual}</virtualDestinationInterceptor></destinationInterceptors>"
+    path.write_text(given.replace("<destinationPolicy>", f"{interceptors}<destinationPolicy>"))
+    assert "expected a value" in str(adopt(amq, "--out", out).exception)
+    assert not out.exists()
+    (amq / "conf" / "keys.p12").write_bytes(b"no key store")
+    tls = f'<sslContext><sslContext keyStore="{amq}/conf/keys.p12" keyStorePassword="password"/></sslContext>'
+    path.write_text(given.replace("<transportConnectors>", f"{tls}<transportConnectors>").replace("amqp:", "ssl:"))
+    assert "does not start with this configuration" in str(adopt(amq, "--out", out).exception)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["pybroker.toml", "users.toml"])
+def test_file_that_is_there_keeps_all_from_being_written(amq: Path, tmp_path: Path, name: str) -> None:
+    with_users(amq)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine")
+    assert f"{name} is there already" in str(adopt(amq, "--out", out).exception)
+    assert [each.read_text() for each in out.iterdir()] == ["mine"]
+
+
 def users_digests(out: Path) -> Digests:
     return SecurityDigests(SecurityFiles(load(out / "pybroker.toml", {}, {}))).digests()
 
