@@ -172,22 +172,15 @@ def _option(name: str) -> _Option:
     )
 
 
-def _cluster(why: str) -> Callable[[Reading, XmlElement, str], None]:
-    def read(reading: Reading, element: XmlElement, name: str) -> None:
-        reading.findings.warn(element, why, at=f"{element.name}@{name}")
-
-    return read
-
-
 ATTRIBUTES: Final[Rules] = {
     "name": silent,
     "uri": silent,
-    "updateClusterClients": _cluster(_CLUSTER),
-    "updateClusterClientsOnRemove": _cluster(_CLUSTER),
-    "updateClusterFilter": _cluster(_CLUSTER),
-    "rebalanceClusterClients": _cluster("it needs a network of brokers"),
-    "discoveryUri": _cluster("nothing is announced: name the members in openwire_brokers"),
-    "discoveryAgent": _cluster("nothing is announced: name the members in openwire_brokers"),
+    "updateClusterClients": warned(_CLUSTER),
+    "updateClusterClientsOnRemove": warned(_CLUSTER),
+    "updateClusterFilter": warned(_CLUSTER),
+    "rebalanceClusterClients": warned("it needs a network of brokers"),
+    "discoveryUri": warned("nothing is announced: name the members in openwire_brokers"),
+    "discoveryAgent": warned("nothing is announced: name the members in openwire_brokers"),
     "publishedAddressPolicy": warned("clients get openwire_url"),
     "allowLinkStealing": warned("the client that holds a client id keeps it", unless=("false", "0")),
     "maximumConsumersAllowedPerConnection": warned("there is no such limit of a listener"),

@@ -28,6 +28,8 @@ _WITHOUT_EFFECT: Final = {
 """Classes of beans without an effect, and why."""
 
 _NOT_RUN: Final = "it is not run: no application runs within pybroker"
+_UNUSED_DATABASE: Final = "nothing in the broker refers to it, so that no store is in its database"
+_DATABASE_WITHOUT_EFFECT: Final = "what refers to it has no effect, so that no store is in its database"
 _JETTY: Final = "jetty"
 _ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104 - Jetty's default, kept as a hint
 _OF_SPRING: Final = ("description", "alias", "import")
@@ -62,7 +64,14 @@ def _read_bean(reading: Reading, element: XmlElement) -> None:
     if why := _WITHOUT_EFFECT.get(simple_class(element)):
         reading.findings.ignore(element, why, at=at)
     elif not _is_refused(reading, at):
-        reading.findings.warn(element, _NOT_RUN, at=at)
+        reading.findings.warn(element, _why_left_out(reading, element), at=at)
+
+
+def _why_left_out(reading: Reading, element: XmlElement) -> str:
+    if not simple_class(element).endswith("DataSource"):
+        return _NOT_RUN
+    referred = {name for _, _, name in _references(reading.file.broker)}
+    return _UNUSED_DATABASE if referred.isdisjoint(identities(element)) else _DATABASE_WITHOUT_EFFECT
 
 
 def _is_refused(reading: Reading, at: str) -> bool:
@@ -75,7 +84,7 @@ def _check_references(reading: Reading) -> None:
     without_effect = {each.at for each in reading.findings if each.kind is FindingKind.IGNORED}
     for element, attribute, name in _references(reading.file.broker):
         at = place(element, attribute)
-        if name in reading.followed or name in own or at in without_effect:
+        if name in reading.followed or name in own or not without_effect.isdisjoint((at, place(element))):
             continue
         target = reading.file.bean(name)
         if target is None:

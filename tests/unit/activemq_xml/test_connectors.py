@@ -129,8 +129,10 @@ class TestFindings:
         assert places(reading, FindingKind.WARNING) == ["foo"]
 
     def test_what_a_cluster_of_brokers_has(self) -> None:
-        reading = connectors("tcp://h:1", attributes='updateClusterClients="true" rebalanceClusterClients="true"')
-        names = ["transportConnector@updateClusterClients", "transportConnector@rebalanceClusterClients"]
+        attributes = ("updateClusterClients", "rebalanceClusterClients", "discoveryUri")
+        given = 'updateClusterClients="true" rebalanceClusterClients="true" discoveryUri="multicast://default"'
+        reading = connectors("tcp://h:1", attributes=given)
+        names = [f"transportConnector[c0]@{each}" for each in attributes]
         assert places(reading, FindingKind.WARNING) == names
 
 

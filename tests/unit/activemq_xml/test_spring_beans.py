@@ -146,3 +146,18 @@ def test_bean_within_the_broker_may_be_referred_to() -> None:
 def test_value_that_refers_to_nothing_is_none(value: str) -> None:
     reading = read("", attributes=f'brokerId="{value}"')
     assert "names a bean" not in "".join(map(str, reading.findings))
+
+
+@pytest.mark.parametrize(
+    ("body", "attributes", "why"),
+    [
+        ("", "", "nothing in the broker refers to it"),
+        ('<jdbcPersistenceAdapter dataSource="#db"/>', 'persistent="false"', "what refers to it has no effect"),
+    ],
+)
+def test_unused_data_source_is_said_to_be_unused(body: str, attributes: str, why: str) -> None:
+    beside = '<bean id="db" class="org.apache.commons.dbcp2.BasicDataSource"/>'
+    body = f"<persistenceAdapter>{body}</persistenceAdapter>" if body else ""
+    reading = read(body, attributes=attributes, beside=beside)
+    assert distinct_places(reading, WARNING) >= {"bean[db]"}
+    assert why_at(reading, "bean[db]") == f"{why}, so that no store is in its database"
