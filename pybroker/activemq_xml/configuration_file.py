@@ -15,7 +15,8 @@ from pybroker.activemq_xml.elements import BEANS, CORE, MalformedXml, XmlElement
 from pybroker.activemq_xml.findings import Findings, place
 from pybroker.activemq_xml.imports import ImportedFile, read_imports
 from pybroker.activemq_xml.placeholders import UnresolvedPlaceholder, filled_in
-from pybroker.activemq_xml.properties import Properties, ReadFile, is_configurer, read_files
+from pybroker.activemq_xml.properties import Properties, ReadFile, inline_properties, is_configurer, read_files
+from pybroker.activemq_xml.reference_syntax import find_references
 from pybroker.activemq_xml.spring import identities
 from pybroker.broker.domain.errors import ConfigError, MalformedData
 
@@ -138,8 +139,11 @@ def _with_configurers(root: XmlElement, imports: tuple[ImportedFile, ...]) -> Xm
 def _fill_in_known(root: XmlElement | None, properties: Properties) -> None:
     """Fill in the placeholders of an imported file that have values: little of it is read, and that is looked at."""
     for element in root or ():
+        find_references(element)
         for name, value in element.attributes.items():
             element.attributes[name] = _filled_if_known(value, properties)
+        for name, value in element.references.items():
+            element.references[name] = _filled_if_known(value, properties)
         element.text = _filled_if_known(element.text, properties)
 
 
@@ -153,12 +157,18 @@ def _filled_if_known(text: str, properties: Properties) -> str:
 def _fill_in(root: XmlElement, properties: Properties, findings: Findings) -> frozenset[tuple[int, int, str]]:
     """Fill in all placeholders; return the attributes whose values depend on the environment."""
     of_machine: set[tuple[int, int, str]] = set()
+    of_configurers = {id(each) for each in inline_properties(root)}
     for element in root:
+        if id(element) in of_configurers:
+            continue  # each value is filled in where it is used
+        find_references(element, findings)
         for name, value in element.attributes.items():
             properties.of_environment.clear()
             element.attributes[name] = _filled(element, name, value, properties, findings)
             if properties.of_environment:
                 of_machine.add((element.line, element.column, name))
+            if name in element.references:
+                element.references[name] = element.attributes[name].removeprefix("#")
         element.text = _filled(element, "", element.text, properties, findings)
     return frozenset(of_machine)
 
@@ -180,7 +190,7 @@ def _find_templates(broker: XmlElement, findings: Findings) -> None:
     for element in broker:
         for name, value in element.attributes.items():
             if "#{" in value:
-                why = "ActiveMQ does not evaluate #{…} here, but takes it for the name of a bean: write ${…}"
+                why = "pybroker does not evaluate #{…}: write the value, or ${NAME} for a property or a variable"
                 findings.refuse(element, why, name)
             elif _TEMPLATE.search(value):
                 findings.refuse(element, f"{place(element, name)} is a template that was not filled in", name)

@@ -57,10 +57,10 @@ def referred(handler: Handler) -> Rule:
     """
 
     def read(reading: Reading, element: XmlElement, name: str) -> None:
-        value = element.attributes[name].strip()
-        if not value.startswith("#"):
+        target = references.name_in(element, name)
+        if not target:
             raise ValueError("it must be #ID, the identity of a bean beside the broker")
-        found = _beside(reading, element, value.removeprefix("#"), name)
+        found = _beside(reading, element, target, name)
         if found is not None:
             _check(reading, found)
             handler(reading, XmlElement(name, CORE, {}, element.line, element.column, children=[found]))

@@ -310,6 +310,10 @@ def _read_part(reading: Reading, target: _Target, at: str, part: _Part | None, v
             reading.findings.warn(target.bean, "pybroker does not support it", at=at)
         elif "${" in value:
             raise ValueError(_UNFILLED)
+        elif "#{" in value:
+            raise ValueError(
+                "pybroker does not evaluate #{…}: write the value, or ${NAME} for a property or a variable"
+            )
         else:
             part(reading, target, at, value)
     except ValueError as error:

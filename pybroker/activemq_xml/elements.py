@@ -47,6 +47,7 @@ class XmlElement:
         column: the column of its start tag, from 1.
         children: the elements in it, in their order.
         text: the text in it, without that of its children and without blanks around it.
+        references: the names of the beans that attributes refer to, by attribute; see `references`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class XmlElement:
     column: int
     children: list["XmlElement"] = field(repr=False)
     text: str = field(default="", repr=False)
+    references: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def __iter__(self) -> Iterator["XmlElement"]:
         """Return the element and all within it, in the order of their start tags."""

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
 
-from pybroker.activemq_xml import connector_uri, references
+from pybroker.activemq_xml import connector_uri
 from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.reading import Reading
 from pybroker.activemq_xml.values import flag
@@ -33,7 +33,7 @@ def read(
     """
     own = _own_ports(reading)
     for each in element:
-        reading.followed.update(references.name_in(value) for value in each.attributes.values())  # none is needed
+        reading.followed.update(each.references.values())  # none is needed
     for each in element.children:
         if _is_needless(reading, each, members, own):
             reading.findings.warn(each, "needless: it leads to this broker itself, or to another member of its store")

@@ -1,6 +1,6 @@
 """References to beans: `attribute="#id"`, and `<ref bean="id"/>` in a property element.
 
-Source: XBean, which takes a value that begins with `#` for the name of a bean, and one with `##` for a text.
+`reference_syntax` tells these from texts.
 """
 
 from collections.abc import Iterator
@@ -9,10 +9,9 @@ from pybroker.activemq_xml.elements import BEANS, XmlElement
 from pybroker.activemq_xml.reading import Reading
 
 
-def name_in(value: str) -> str:
-    """Return the name of the bean that an attribute's value refers to; empty if it refers to none."""
-    given = value.strip()
-    return given[1:] if given.startswith("#") and len(given) > 1 and given[1] not in "#{" else ""
+def name_in(element: XmlElement, attribute: str) -> str:
+    """Return the name of the bean that an attribute refers to; empty if it refers to none."""
+    return element.references.get(attribute, "").strip()
 
 
 def name_of(element: XmlElement) -> str:
@@ -32,7 +31,7 @@ def bean(reading: Reading, name: str) -> XmlElement | None:
 
 def referred(reading: Reading, element: XmlElement, attribute: str) -> XmlElement | None:
     """Return the bean that an attribute refers to; None if it has no such value, or there is no such bean."""
-    name = name_in(element.attributes.get(attribute, ""))
+    name = name_in(element, attribute)
     return bean(reading, name) if name else None
 
 

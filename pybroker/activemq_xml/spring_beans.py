@@ -100,9 +100,8 @@ def _references(broker: XmlElement) -> Iterator[tuple[XmlElement, str, str]]:
         if name := references.name_of(element):
             yield element, "", name
         elif element.namespace == CORE:
-            for attribute, value in element.attributes.items():
-                if name := references.name_in(value):
-                    yield element, attribute, name
+            for attribute in element.references:
+                yield element, attribute, references.name_in(element, attribute)
 
 
 def _refuse_unknown(reading: Reading, element: XmlElement, attribute: str) -> None:

@@ -7,6 +7,7 @@ Source: security.md, section 5; the files of jasypt's `EncryptablePropertyPlaceh
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Self
 
 from pybroker.security.jasypt import encrypted_part
 from pybroker.security.java_properties import MalformedProperties, parse
@@ -25,8 +26,20 @@ class EncryptedProperties(Mapping[str, str]):
         Raises:
             MalformedProperties: a `\u` without four hexadecimal digits.
         """
-        self._entries = parse(data)
+        self._entries: Mapping[str, tuple[str, int]] = parse(data)
         self._decrypt = decrypt
+
+    @classmethod
+    def of(cls, entries: Mapping[str, tuple[str, int]], decrypt: Callable[[str], str]) -> Self:
+        """Return values that are in no file.
+
+        Args:
+            entries: the values and the numbers of their lines, by name.
+            decrypt: decrypts what is within `ENC(…)`; raises `ValueError`.
+        """
+        made = cls(b"", decrypt)
+        made._entries = entries
+        return made
 
     def __getitem__(self, name: str) -> str:
         """Return a value.

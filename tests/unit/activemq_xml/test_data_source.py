@@ -95,6 +95,7 @@ def test_options_get_the_words_of_libpq(options: str, expected: str) -> None:
         "service=pg",
         "readOnly=true",
         "ApplicationName=${none}",
+        "ApplicationName=#{none}",
     ],
 )
 def test_option_that_means_nothing_here_is_refused(option: str) -> None:
