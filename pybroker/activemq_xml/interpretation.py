@@ -10,7 +10,7 @@ from pybroker.activemq_xml import broker_element, configuration_file, store_dire
 from pybroker.activemq_xml.broker_element import Demands
 from pybroker.activemq_xml.findings import Findings
 from pybroker.activemq_xml.properties import ReadFile
-from pybroker.activemq_xml.reading import Reading
+from pybroker.activemq_xml.reading import CheckSelector, Reading
 from pybroker.activemq_xml.store_directories import FindOthers
 
 
@@ -21,6 +21,7 @@ def interpret(
     demands: Demands,
     read_file: ReadFile = Path.read_bytes,
     find_others: FindOthers | None = None,
+    check_selector: CheckSelector = str,
 ) -> Reading:
     """Return what a file means.
 
@@ -31,13 +32,14 @@ def interpret(
         demands: what the operator asks for besides.
         read_file: reads it, and those that it names; no other file is opened.
         find_others: looks for another journal beside that of a new store; None: nothing is looked for.
+        check_selector: checks selectors; by default any is valid.
 
     Raises:
         ConfigError: it cannot be read, or does not parse, or has not one broker.
     """
     findings = Findings()
     file = configuration_file.read(path, findings, properties, environment, read_file)
-    reading = Reading(file, findings)
+    reading = Reading(file, findings, check_selector=check_selector)
     broker_element.read(reading, demands)
     if find_others is not None:
         store_directories.check(reading, find_others)

@@ -14,6 +14,13 @@ from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.findings import Findings, place
 from pybroker.activemq_xml.protection import NO_PROTECTION, Protection
 
+CheckSelector = Callable[[str], object]
+"""Checks a selector.
+
+Raises:
+    ValueError: it is not valid; the text has the column in it.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
@@ -37,6 +44,7 @@ class Reading:
         findings: what was found about it.
         settings: pybroker's settings and tables by name, as TOML has them.
         origins: the places of these settings.
+        entry_origins: the places of the entries of those that are lists, in their order.
         client_auth: `need` or `want`, if a listener with TLS asks clients for a certificate; else empty.
         is_in_memory: the store is memory, whatever the file says of one.
         are_full_sends_refused: a send is refused where there is no space, whatever the destination's policy.
@@ -44,12 +52,14 @@ class Reading:
         followed: the names of beans beside the broker that were read, since something refers to them.
         console: the address of ActiveMQ's web console, `HOST:PORT`, as `management` has it; empty if it is not known.
         protection: users, rights and key stores, which stand in files of their own: see `derived_files`.
+        check_selector: raises `ValueError` for a selector that is not valid.
     """
 
     file: ConfigurationFile
     findings: Findings
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     origins: dict[str, SettingOrigin] = field(default_factory=dict[str, SettingOrigin])
+    entry_origins: dict[str, list[SettingOrigin]] = field(default_factory=dict[str, list[SettingOrigin]])
     client_auth: str = ""
     is_in_memory: bool = False
     are_full_sends_refused: bool = False
@@ -57,6 +67,7 @@ class Reading:
     followed: set[str] = field(default_factory=set[str])
     console: str = ""
     protection: Protection = NO_PROTECTION
+    check_selector: CheckSelector = str
 
     @property
     def is_in_directory(self) -> bool:
@@ -67,12 +78,15 @@ class Reading:
     def set(self, setting: str, value: object, element: XmlElement, attribute: str = "", *, at: str = "") -> None:
         """Set a setting; the arguments behind it are those of `Findings.ignore`."""
         self.settings[setting] = value
+        self.entry_origins.pop(setting, None)
         self.origins[setting] = SettingOrigin(at or place(element, attribute), element.line)
 
     def append(self, table: str, entry: object, element: XmlElement) -> None:
         """Append an entry to a setting that is a list, such as `policies`."""
+        origin = SettingOrigin(place(element), element.line)
         self.settings.setdefault(table, []).append(entry)
-        self.origins.setdefault(table, SettingOrigin(place(element), element.line))
+        self.entry_origins.setdefault(table, []).append(origin)
+        self.origins.setdefault(table, origin)
 
 
 Rule = Callable[[Reading, XmlElement, str], None]

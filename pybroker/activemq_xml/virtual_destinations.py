@@ -148,7 +148,7 @@ def _read_targets(reading: Reading, element: XmlElement, *, targets: list[tuple[
 
 
 def _filtered(reading: Reading, element: XmlElement) -> tuple[list[Destination], str | None]:
-    """Return the destinations of a `filteredDestination`, and its selector."""
+    """Return the destinations of a `filteredDestination`, and its selector; none if that is not valid."""
     found: list[Destination] = []
     given: dict[str, Any] = {}
 
@@ -164,7 +164,14 @@ def _filtered(reading: Reading, element: XmlElement) -> tuple[list[Destination],
         found.extend(names(reading, element, name, KINDS[name]))
     if not found or len(named) > 1:
         reading.findings.refuse(element, "it must have one destination: write queue or topic")
-    return found, given.get("selector")
+    selector = given.get("selector")
+    try:
+        if selector is not None:
+            reading.check_selector(selector)
+    except ValueError as error:
+        reading.findings.refuse(element, str(error), "selector")
+        return [], None
+    return found, selector
 
 
 def _written(target: Destination, selector: str | None) -> object:

@@ -11,11 +11,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import click
 
-from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.errors import ConfigError, InvalidSelector
 
 if TYPE_CHECKING:  # imported when there is a file
     from pybroker.activemq_xml.findings import ConfigurationFinding
@@ -24,6 +24,17 @@ if TYPE_CHECKING:  # imported when there is a file
 _log = logging.getLogger(__name__)
 
 _SETTING: Final = "--activemq-xml"
+
+_OF_DESTINATIONS: Final = (
+    "policies",
+    "destinations",
+    "virtual_topics",
+    "composite_queues",
+    "composite_topics",
+    "mirrored_queues",
+    "redelivery",
+)
+"""The settings whose values are checked one by one; others need files, or depend on one another."""
 
 
 class FoundSettings(NamedTuple):
@@ -83,7 +94,16 @@ class ActivemqXml:
             is_network_left_out=self.is_network_left_out,
             members=self.members,
         )
-        return interpret(self.path, self.properties, environment, demands, find_others=_journals_nearby)
+        reading = interpret(
+            self.path,
+            self.properties,
+            environment,
+            demands,
+            find_others=_journals_nearby,
+            check_selector=_check_selector,
+        )
+        _refuse_invalid_entries(reading)
+        return reading
 
     def refused(self, findings: "Iterable[ConfigurationFinding]") -> "list[ConfigurationFinding]":
         """Return the findings that keep a broker from starting, and that the operator has not accepted."""
@@ -245,6 +265,49 @@ def require_store(activemq: ActivemqXml | None, given: Mapping[str, object]) -> 
     """
     if activemq is not None and "store" not in given:
         raise ConfigError(f"{activemq.path} has no store that pybroker has: name one", setting="--store")
+
+
+def _check_selector(text: str) -> None:
+    from pybroker.broker.core.selector import compile_selector
+
+    try:
+        compile_selector(text)
+    except InvalidSelector as error:
+        raise ValueError(error.sentence) from error
+
+
+def _refuse_invalid_entries(reading: "Reading") -> None:
+    """Refuse what pybroker's settings cannot have, each with its place in the file, and leave it out."""
+    from pybroker.activemq_xml.findings import ConfigurationFinding, FindingKind
+
+    for name in filter(reading.settings.__contains__, _OF_DESTINATIONS):
+        value: object = reading.settings[name]
+        if not _problem(name, value):
+            continue
+        entries = list(zip(cast("list[object]", value), reading.entry_origins.get(name, ()), strict=False))
+        problems = [(origin, _problem(name, [entry])) for entry, origin in entries]
+        if any(why for _, why in problems):
+            reading.settings[name] = [entry for (entry, _), (_, why) in zip(entries, problems, strict=True) if not why]
+            reading.entry_origins[name] = [origin for origin, why in problems if not why]
+        else:  # no list, or its entries do not go together
+            problems = [(reading.origins[name], _problem(name, value))]
+            del reading.settings[name]
+        refused = {(each.at, each.line) for each in reading.findings if each.kind is FindingKind.REFUSED}
+        for origin, why in problems:
+            if why and (origin.at, origin.line) not in refused:
+                reading.findings.add(ConfigurationFinding(FindingKind.REFUSED, origin.at, why, origin.line))
+
+
+def _problem(name: str, value: object) -> str:
+    """Return why a setting cannot have a value; empty if it can."""
+    from pybroker.broker.app.config import SETTINGS
+    from pybroker.broker.app.setting import read_values
+
+    try:
+        read_values({name: SETTINGS[name]}, {name: value}, str)
+    except ConfigError as error:
+        return error.reason.partition("\n")[0]
+    return ""
 
 
 def _journals_nearby(journal: Path) -> Iterable[Path]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pybroker.activemq_xml import destination_policy
 from pybroker.broker.app.activemq_configuration import addresses_in
 from pybroker.broker.app.cli import commands
 from pybroker.broker.app.config import load
@@ -92,6 +93,44 @@ def test_what_is_not_supported_is_not_written_unless_it_is_accepted(amq: Path, t
         assert adopt(amq, "--out", tmp_path / option, option).exit_code == 0
 
 
+VIRTUAL = """<destinationInterceptors>
+  <virtualDestinationInterceptor><virtualDestinations>
+    <compositeQueue name="A"><forwardTo>
+      <queue physicalName="B"/>
+      <filteredDestination queue="C"
+                           selector="%s"/>
+    </forwardTo></compositeQueue>
+  </virtualDestinations></virtualDestinationInterceptor>
+  <mirroredQueue prefix="%s"/>
+</destinationInterceptors>
+<destinationPolicy>"""
+
+
+def test_selector_that_is_not_valid_has_line_and_column(amq: Path, tmp_path: Path) -> None:
+    path, out = amq / "conf" / "activemq.xml", tmp_path / "out"
+    path.write_text(path.read_text().replace("<destinationPolicy>", VIRTUAL % ("a = =", "M,")))
+    report = adopt(amq).output.partition("Different:")[0]
+    selector = "expected a value, found '=' at column 5"
+    assert f"  line 7: filteredDestination[C]@selector: {selector}\n" in report
+    assert "  line 11: mirroredQueue: 'M,ORDERS' has a comma" in report
+    accepted = ("--accept", "filteredDestination", "--accept", "mirroredQueue")
+    assert adopt(amq, "--out", out, *accepted).exit_code == 0
+    config = load(out / "pybroker.toml", {}, {})
+    assert [[str(each.destination) for each in one.forward_to] for one in config.composite_queues] == [["queue://B"]]
+    assert config.mirrored_queues is None
+
+
+def test_valid_entries_stay_beside_one_that_is_not(amq: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination_policy, "FIELDS", {"memoryLimit": str})
+    path = amq / "conf" / "activemq.xml"
+    more = '<policyEntry queue="B" memoryLimit="huge"/>\n<policyEntry queue="C" memoryLimit="1mb"/></policyEntries>'
+    path.write_text(path.read_text().replace("</policyEntries>", more))
+    found = json.loads(adopt(amq, "--json").output)
+    assert [each["queue"] for each in found["settings"]["policies"]["value"]] == ["ORDERS.>", "C"]
+    ((line, at),) = [(each["line"], each["at"]) for each in found["findings"] if each["kind"] == "refused"]
+    assert (line, at) == (5, "policyEntry[B]")
+
+
 def test_the_report_names_no_password(amq: Path) -> None:
     file = amq / "conf" / "activemq.xml"
     file.write_text(file.read_text().replace('brokerName="orders"', 'brokerName="orders" foo="s3cret-word"'))
@@ -126,7 +165,7 @@ def test_refused_configuration_leaves_no_files(amq: Path, tmp_path: Path) -> Non
     virtual = f"<virtualDestinationInterceptor><virtualDestinations>{composite}</virtualDestinations>"
     interceptors = f"<destinationInterceptors>{virtual}</virtualDestinationInterceptor></destinationInterceptors>"
     path.write_text(given.replace("<destinationPolicy>", f"{interceptors}<destinationPolicy>"))
-    assert "expected a value" in str(adopt(amq, "--out", out).exception)
+    assert "does not start with this configuration" in str(adopt(amq, "--out", out).exception)
     assert not out.exists()
     (amq / "conf" / "keys.p12").write_bytes(b"no key store")
     tls = f'<sslContext><sslContext keyStore="{amq}/conf/keys.p12" keyStorePassword="password"/></sslContext>'
