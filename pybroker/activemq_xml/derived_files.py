@@ -198,7 +198,7 @@ def _pem_texts(reading: Reading, tls: ConfiguredTls, now: datetime) -> dict[str,
     if tls.trust_store is not None and trusted is not None:
         authorities = trusted.authorities()
         if not authorities:
-            _refuse(reading, tls.trust_store, "it has no certificate that is trusted, to vouch for clients")
+            _refuse(reading, tls.trust_store, "it has no certificate to vouch for clients")
             return {}
     for store, opened in ((tls.key_store, keys), (tls.trust_store, trusted)):
         if store is not None and opened is not None:

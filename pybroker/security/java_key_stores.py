@@ -77,7 +77,7 @@ class JavaKeyStore:
     Attributes:
         format: its format.
         keys: its private keys.
-        trusted: the certificates that are trusted.
+        trusted: the entries of certificates that are trusted.
     """
 
     format: KeyStoreFormat
@@ -108,8 +108,12 @@ class JavaKeyStore:
         )
 
     def authorities(self) -> str:
-        """Return the certificates that are trusted, in PEM; empty if there are none."""
-        return _certificates_pem([each.certificate for each in self.trusted])
+        """Return the certificates that Java trusts if this is its trust store, in PEM; empty if there are none.
+
+        The own certificates of private keys are among them, but not those of their issuers: Java 17, tried.
+        """
+        of_keys = [each.chain[0] for each in self.keys if each.chain]
+        return _certificates_pem(list(dict.fromkeys([*(each.certificate for each in self.trusted), *of_keys])))
 
     def expired(self, now: datetime) -> list[ExpiredCertificate]:
         """Return the certificates whose time is over; `now` has a time zone."""

@@ -120,7 +120,8 @@ def server_context(
         rules: versions and ciphers.
         key: its private key; by default in the same file.
         key_password_file: holds the key's password, if it has one.
-        client_ca: certificates of authorities. When given, every client must present a certificate of one of them.
+        client_ca: certificates of authorities. When given, every client must present a certificate of one of them, or
+            one that is in the file itself.
         needs_client: with `client_ca`; False: a client may also present none.
 
     Raises:
@@ -145,6 +146,8 @@ def server_context(
             raise ConfigError(
                 f"{client_ca} cannot be used: {reason_of(error)}", setting="tls_client_ca", hint=_PEM_HINT
             ) from error
+        # Each certificate of the file is trusted by itself, as in Java: an intermediate one without its root too.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.verify_mode = ssl.CERT_REQUIRED if needs_client else ssl.CERT_OPTIONAL
     return context
 

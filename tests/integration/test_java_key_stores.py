@@ -119,7 +119,11 @@ def test_a_key_comes_with_its_chain(broker: Path, tmp_path: Path) -> None:
 def test_only_what_java_trusts_is_trusted(broker: Path) -> None:
     store = read_file(broker, PASSWORD)
     assert [each.alias for each in store.trusted] == ["clients"]
-    assert common_names(store.authorities()) == ["below"]
+    assert common_names(store.authorities()) == ["below", "broker"]
+    program = Path(__file__).parent / "java" / "TrustedIssuers.java"
+    command = ["java", "-XX:TieredStopAtLevel=1", str(program), str(broker), PASSWORD]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert sorted(done.stdout.splitlines()) == ["CN=below,O=pybroker", "CN=broker,O=pybroker"]
 
 
 def test_another_password_is_refused(broker: Path) -> None:
@@ -185,7 +189,7 @@ def test_pkcs12_of_older_javas_is_read(authorities: Authorities, tmp_path: Path)
     assert bytes.fromhex("060a2a864886f70d010c0106") in path.read_bytes()  # that algorithm
     store = read_file(path, PASSWORD)
     assert is_usable(store.identity(), tmp_path)
-    assert common_names(store.authorities()) == ["root"]
+    assert common_names(store.authorities()) == ["root", "broker"]
 
 
 def test_secret_keys_in_jceks_are_refused(tmp_path: Path) -> None:

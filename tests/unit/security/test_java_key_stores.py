@@ -169,7 +169,7 @@ class TestPkcs12:
         identity = store.identity()
         assert identity.alias == "broker"
         assert identity.certificates == (ISSUED.cert_chain_pems[0].bytes() + AUTHORITY.cert_pem.bytes()).decode()
-        assert store.authorities() == ""
+        assert store.authorities() == ISSUED.cert_chain_pems[0].bytes().decode()  # the own certificate alone
 
     def test_a_key_without_alias_has_its_number(self) -> None:
         assert read(_pkcs12(name=None), PASSWORD).identity().alias == "1"

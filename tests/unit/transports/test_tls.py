@@ -3,13 +3,17 @@
 import contextlib
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.transports.tls import TLS_VERSIONS, TlsChannel, TlsRules, server_context
+from tests.java.stores import Issuer, subject
 from tests.unit.transports.certificates import PASSWORD, Certificates
 
 # ---------------------------------------------------------------- channel
@@ -137,6 +141,47 @@ def test_an_error_names_setting_and_file(certificates: Certificates, tmp_path, s
         server_context(certificate, **files)
     assert "secret" not in str(caught.value)
     assert PASSWORD.decode() not in str(caught.value)
+
+
+# ---------------------------------------------------------------- authorities of clients
+
+
+def shown(certificates: Certificates, directory: Path, name: str, authorities: bytes) -> str:
+    """Return the subject of a client that shows a certificate to a server with these authorities.
+
+    Raises:
+        ssl.SSLError: it is not trusted.
+    """
+    (directory / "clients.pem").write_bytes(authorities)
+    server = server_context(certificates.both, client_ca=directory / "clients.pem")
+    client = certificates.client_context()
+    client.load_cert_chain(directory / f"{name}.pem")
+    channel = TlsChannel(server)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    for _ in range(3):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+        channel.decrypt(outgoing.read())
+        incoming.write(channel.output())
+    assert channel.is_established
+    return name
+
+
+def test_each_certificate_of_client_ca_is_trusted_by_itself(certificates: Certificates, tmp_path: Path) -> None:
+    """Java 17 trusts the same."""
+    root = Issuer.make("root")
+    below, other = Issuer.make("below", root), Issuer.make("other", root)
+    for issuer, name in ((below, "a"), (other, "b")):
+        issuer.issue(subject(cn=name), tmp_path, name)
+    authority = below.certificate.public_bytes(Encoding.PEM)
+    own = x509.load_pem_x509_certificates((tmp_path / "b.pem").read_bytes())[0].public_bytes(Encoding.PEM)
+    assert shown(certificates, tmp_path, "a", authority) == "a"
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        shown(certificates, tmp_path, "b", authority)
+    assert shown(certificates, tmp_path, "b", own) == "b"
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        shown(certificates, tmp_path, "a", own)
 
 
 # ---------------------------------------------------------------- versions and ciphers
