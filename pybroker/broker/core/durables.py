@@ -8,6 +8,7 @@ for that (`covering`): so the store has no message of it before all records of t
 between two pieces the recovery has the others cover it. A subscription that ends leaves its topics in pieces too.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Final
@@ -27,6 +28,7 @@ from pybroker.broker.core.object_memory import (
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, carry_out
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.rights import Right, Rights
+from pybroker.broker.core.selector.portability import is_refused_by_activemq
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.domain.destination import Destination, is_advisory
@@ -42,6 +44,8 @@ _FEW: Final = 32
 """Subscriptions that cover a new topic at once, and topics that one leaves at once: about half a millisecond."""
 
 _NO_STEPS: Final[Steps] = iter(())
+
+_log = logging.getLogger(__name__)
 
 
 class Durables(Mapping[str, Durable]):
@@ -80,6 +84,8 @@ class Durables(Mapping[str, Durable]):
         """By key, the steps by which subscriptions leave their topics that have ended."""
         self._uncovered: dict[CoveredTopic, Steps] = {}
         """New topics, with the steps by which they are covered."""
+        self._has_warned = False
+        """A selector that ActiveMQ refuses was logged: clients may make such subscriptions again and again."""
         self._match_counts: dict[str, int] = {}
         """By key, the number of topics for which a subscription to a wildcard is counted."""
         self._topics = topics
@@ -150,10 +156,24 @@ class Durables(Mapping[str, Durable]):
             self._drop(durable)
         leaving = self._ending.get(info.key, _NO_STEPS)
         durable = self.add(info, matcher(info.selector), creator)
+        self._warn_of_selector(info)
         durable.reader, durable.is_recovered = rights, False
         self._count(durable, matches)
         self._beginning.add(info.key)
         consumer.connection.work_off(chain(leaving, self._begin(durable, consumer)))
+
+    def _warn_of_selector(self, info: DurableSubscription) -> None:
+        """Log the first new subscription with which an ActiveMQ, as this broker's standby say, would not start."""
+        if self._has_warned or not info.selector or not is_refused_by_activemq(info.selector):
+            return
+        self._has_warned = True
+        _log.warning(
+            "the durable subscription %s:%s has a selector that ActiveMQ refuses: an ActiveMQ does not start on this "
+            "store until it is deleted, or its client has another selector; `pybroker handback` lists all of them, and "
+            "no other one is logged",
+            info.client_id,
+            info.name,
+        )
 
     def check_reader(self, durable: Durable, owner: Owner) -> None:
         """Check that a connection's user may read what a subscription has collected, maybe for another user.
