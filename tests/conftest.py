@@ -43,6 +43,17 @@ JAR_DIRECTORY = Path("/usr/share/java")
 JDBC_JARS = ("activemq-jdbc-store.jar", "postgresql.jar", "jaxb-api.jar")
 """ActiveMQ's JDBC store, the driver, and what Java 17 no longer has and a prepare needs."""
 
+SPRING_JARS = (
+    "activemq-spring.jar",
+    "commons-logging.jar",
+    "spring3-beans.jar",
+    "spring3-context.jar",
+    "spring3-core.jar",
+    "spring3-expression.jar",
+    "xbean-spring.jar",
+)
+"""What reads an activemq.xml."""
+
 ACTIVEMQ_JARS = (
     "activemq-broker.jar",
     "activemq-client.jar",
@@ -84,6 +95,10 @@ def _missing_activemq() -> str:
 
 def _missing_activemq_jdbc() -> str:
     return _missing_jar(JDBC_JARS, "libpostgresql-jdbc-java and libjaxb-api-java") or _missing_activemq()
+
+
+def _missing_activemq_spring() -> str:
+    return _missing_jar(SPRING_JARS, "activemq and libactivemq-java") or _missing_activemq()
 
 
 def _missing_chromium() -> str:
@@ -131,6 +146,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "java": cache(_missing_java),
     "activemq": cache(_missing_activemq),
     "activemq-jdbc": cache(_missing_activemq_jdbc),
+    "activemq-spring": cache(_missing_activemq_spring),
     "chromium": cache(_missing_chromium),
     "haproxy": cache(_missing_haproxy),
     "logrotate": cache(_missing_logrotate),

@@ -18,7 +18,6 @@ from pybroker.activemq_xml.elements import BEANS, XmlElement
 from pybroker.activemq_xml.findings import Findings
 from pybroker.activemq_xml.placeholders import UnresolvedPlaceholder, filled_in
 from pybroker.activemq_xml.spring import properties_of, property_texts, simple_class
-from pybroker.activemq_xml.values import flag
 from pybroker.broker.domain.errors import MalformedData
 from pybroker.security import jasypt
 from pybroker.security.encrypted_properties import EncryptedProperties
@@ -119,7 +118,7 @@ def read_files(
         given = _Given(root, decrypt, findings, element)
         of_files = list(_of_files(given, properties, directories, read_file))
         inline = [] if element.namespace == _CONTEXT else list(_inline(given))
-        is_first = flag(next(iter(property_texts(element, "localOverride")), "false"))
+        is_first = _is_true(next(iter(property_texts(element, "localOverride")), "false"))
         for values in (*inline, *reversed(of_files)) if is_first else (*reversed(of_files), *inline):
             properties.add(values)
         for name in _NOT_READ & properties_of(element).keys():
@@ -213,7 +212,12 @@ def _locations(element: XmlElement) -> list[str]:
 
 def _may_be_missing(element: XmlElement) -> bool:
     given = element.attributes.get("ignore-resource-not-found", "false")
-    return flag(next(iter(property_texts(element, "ignoreResourceNotFound")), given))
+    return _is_true(next(iter(property_texts(element, "ignoreResourceNotFound")), given))
+
+
+def _is_true(value: str) -> bool:
+    """Return the value of a boolean as Spring reads it."""
+    return value.strip().lower() in ("true", "on", "yes", "1")
 
 
 def _algorithm(element: XmlElement, properties: Mapping[str, str]) -> str | None:
