@@ -2,7 +2,7 @@
 
 ```text
 TEMPORARY/pybroker-UID/              0700, of this user
-    lock                             held while a directory is made, and while others are removed
+    lock                             held while a directory is made or removed
     XXXXXXXX/                        one for each process
         lock                         held as long as the process lives
 ```
@@ -17,7 +17,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pybroker.broker.domain.errors import ConfigError
@@ -38,9 +38,17 @@ class PrivateDirectory:
         self._lock = lock
 
     def close(self) -> None:
-        """Remove the directory; a second call has no effect."""
-        if self._lock >= 0:
-            shutil.rmtree(self.path)
+        """Remove the directory; a second call has no effect.
+
+        Other processes look at it only while they hold the lock of its parent: without that, one could make the file
+        `lock` again in a directory that is half removed.
+        """
+        if self._lock < 0:
+            return
+        try:
+            with suppress(FileNotFoundError), _locked(self.path.parent / _LOCK):  # a cleaner of TEMPORARY was there
+                shutil.rmtree(self.path)
+        finally:
             os.close(self._lock)
             self._lock = -1
 

@@ -1,6 +1,8 @@
 """Directories of a process, and what is left of those that were killed."""
 
+import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -38,6 +40,35 @@ def test_a_directory_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     assert one.path.is_dir(), "its process lives"
     one.close()
     other.close()
+
+
+def test_a_directory_is_removed_under_the_lock_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else another process makes the file `lock` again meanwhile, and neither can remove the directory."""
+    made = private_directory(tmp_path)
+    remove, locked = shutil.rmtree, list[bool]()
+
+    def observed(path: Path) -> None:
+        descriptor = os.open(path.parent / "lock", os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked.append(False)
+        except BlockingIOError:
+            locked.append(True)
+        finally:
+            os.close(descriptor)
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", observed)
+    made.close()
+    assert (locked, made.path.exists()) == ([True], False)
+
+
+@pytest.mark.parametrize("is_parent_there", [True, False])
+def test_a_directory_that_a_cleaner_removed_is_closed(tmp_path: Path, is_parent_there: bool) -> None:
+    made = private_directory(tmp_path)
+    shutil.rmtree(made.path if is_parent_there else made.path.parent)
+    made.close()
+    private_directory(tmp_path).close()
 
 
 def test_a_parent_that_others_may_use_is_an_error(tmp_path: Path) -> None:
