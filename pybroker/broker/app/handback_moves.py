@@ -1,7 +1,7 @@
 """Moves files of a store out of the way, or to where an ActiveMQ looks for them, for `pybroker handback`.
 
 The caller holds the store's lock, as a master does. A move to another file system is a copy, which is on disk before
-the original goes. What is moved keeps its place below the target:
+the original goes, and a directory goes as a whole. What is moved keeps its place below the target:
 
 ```text
 STORE/members                  TARGET/members
@@ -17,10 +17,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pybroker.broker.app.handback import JournalFacts
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+
+_MOVED: Final = ".moved-by-pybroker"
+"""The end of the name of a directory whose copy is on disk, while it is removed."""
 
 
 class FileMove(NamedTuple):
@@ -129,7 +132,7 @@ def _move(source: Path, target: Path) -> None:
         if error.errno != errno.EXDEV:
             raise
         _copy(source, target)
-        shutil.rmtree(source) if source.is_dir() else source.unlink()
+        _remove(source)
     for directory in (target.parent, source.parent):
         _sync(directory)
 
@@ -145,6 +148,19 @@ def _copy(source: Path, target: Path) -> None:
         _sync(path)
     unfinished.rename(target)
     _sync(target.parent)
+
+
+def _remove(source: Path) -> None:
+    """Remove what was copied. A directory goes in one step: after a crash, a part of it would pass for the whole."""
+    if not source.is_dir():
+        source.unlink()
+        return
+    moved = source.with_name(f"{source.name}{_MOVED}")
+    if moved.exists():  # of an earlier move that was interrupted
+        shutil.rmtree(moved)
+    source.rename(moved)
+    _sync(source.parent)
+    shutil.rmtree(moved)
 
 
 def _all(path: Path) -> Iterator[Path]:

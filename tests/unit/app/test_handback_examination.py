@@ -5,6 +5,7 @@ import os
 import pwd
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -301,27 +302,57 @@ def test_a_target_within_what_is_moved_is_refused(made: Callable[..., Path]) -> 
         handback(store, "--jobs-to", store / "scheduler" / "here")
 
 
-def test_a_move_to_another_file_system_is_a_copy(
-    made: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = made(add(1))
-    write(store / "scheduler", [JOB])
-    (store / "kahadb" / "pybroker.index").write_text("x")
-    data = (store / "scheduler" / "db-1.log").read_bytes()
+@pytest.fixture
+def another_file_system(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is not in the store is on another file system."""
     rename = Path.rename
 
     def refusing(source: Path, target: Path) -> Path:
-        if source.is_relative_to(store):
+        if source.is_relative_to(store) is not target.is_relative_to(store):
             raise OSError(18, "Invalid cross-device link")
         return rename(source, target)
 
     monkeypatch.setattr(Path, "rename", refusing)
+
+
+@pytest.mark.usefixtures("another_file_system")
+def test_a_move_to_another_file_system_is_a_copy(made: Callable[..., Path], tmp_path: Path) -> None:
+    store = made(add(1))
+    write(store / "scheduler", [JOB])
+    (store / "kahadb" / "pybroker.index").write_text("x")
+    data = (store / "scheduler" / "db-1.log").read_bytes()
     report(store, "--jobs-to", tmp_path / "jobs", "--move-to", tmp_path / "moved", "--yes")
     assert (tmp_path / "jobs" / "db-1.log").read_bytes() == data
     assert (tmp_path / "moved" / "kahadb" / "pybroker.index").read_text() == "x"
     assert not (store / "scheduler").exists()
     assert not (store / "kahadb" / "pybroker.index").exists()
     assert not list(tmp_path.glob("*.unfinished"))
+    assert not list(store.glob("*.moved*"))
+
+
+@pytest.mark.usefixtures("another_file_system")
+def test_an_interrupted_move_leaves_no_part_of_the_original(
+    made: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = made(add(1))
+    write(store / "scheduler", [JOB])
+    files = {path.name: data for path, data in tree(store / "scheduler").items()}
+    remove = shutil.rmtree
+
+    def interrupted(path: Path) -> None:
+        (path / "db-1.log").unlink()
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    assert handback(store, "--jobs-to", tmp_path / "jobs", "--yes").exit_code == 2
+    assert {path.name: data for path, data in tree(tmp_path / "jobs").items()} == files
+    assert not (store / "scheduler").exists(), "a part of it would be taken for all scheduled messages"
+    with pytest.raises(Exception, match="there are no scheduled messages"):
+        handback(store, "--jobs-to", tmp_path / "others", "--yes")
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    write(store / "scheduler", [JOB])
+    report(store, "--jobs-to", tmp_path / "others", "--yes")
+    assert not list(store.glob("scheduler*"))
 
 
 def test_a_move_that_fails_is_reported(
