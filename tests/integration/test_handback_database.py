@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from pybroker.broker.app import handback_database
+from pybroker.broker.app.activemq_target import ActiveMQVersion
 from pybroker.broker.app.cli import commands
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.handback import HandbackFacts
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.jdbc.xid import key_of
 from tests.conftest import JAR_DIRECTORY, JDBC_JARS
@@ -154,6 +158,29 @@ class TestFindings:
         assert "other holds the lock" in done.stderr
         assert postgres_database.sql("SELECT count(*) FROM pybroker_jobs") == "1"
         assert not (tmp_path / "jobs").exists()
+
+    def test_jobs_stay_if_a_lease_begins_meanwhile(
+        self, postgres_database: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The examination counts messages, which takes minutes where there are many."""
+        postgres_database.sql("INSERT INTO pybroker_jobs VALUES (1, 'ID:1', 0, '', 1, 0, 0, 9, 0, 'x')")
+        examine = handback_database.examine
+
+        def slowly(config: Config, target: ActiveMQVersion) -> HandbackFacts:
+            facts = examine(config, target)
+            postgres_database.sql("UPDATE activemq_lock SET broker_name = 'other', time = 9999999999999")
+            return facts
+
+        monkeypatch.setattr(handback_database, "examine", slowly)
+        arguments = ["handback", postgres_database.url, "--jobs-to", str(tmp_path / "jobs"), "--yes"]
+        done = CliRunner().invoke(commands, arguments)
+        assert done.exit_code == 2
+        assert "the lock is held" in done.stderr
+        assert postgres_database.sql("SELECT count(*) FROM pybroker_jobs") == "1"
+        assert not (tmp_path / "jobs").exists()
+        postgres_database.sql("UPDATE activemq_lock SET time = 1")  # a lease that ran out
+        monkeypatch.undo()
+        assert CliRunner().invoke(commands, arguments).exit_code == 0
 
     def test_arguments_for_files_are_refused(self, postgres_database: PostgresDatabase) -> None:
         with pytest.raises(Exception, match="tables are no files"):

@@ -55,6 +55,7 @@ _HOLD = """
 BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0;
 SELECT pg_try_advisory_xact_lock(%s, %s) FROM activemq_lock WHERE id = 1 FOR UPDATE NOWAIT
 """
+_LEASES = "SELECT count(*) FROM activemq_lock WHERE id = 1 AND broker_name IS NOT NULL AND time >="
 _KEY_COLUMNS_WITH_PRIORITY: Final = 4
 
 
@@ -82,13 +83,15 @@ def export_jobs(config: Config, facts: HandbackFacts, directory: Path) -> Handba
         StoreUnavailable: the store is in use, the database fails, or the directory cannot be written.
     """
     from pybroker.locks.postgres.advisory import KEY
+    from pybroker.locks.postgres.table import NOW_MS
     from pybroker.store.scheduler.new_journal import write_jobs
 
     place = facts.place
     assert isinstance(place, DatabaseFacts), "the store is in a database"
     connection = _connect(config)
     try:
-        if connection.rows(_HOLD, KEY) != [(True,)]:
+        # A lease is no lock of the database: it may have been taken since the examination.
+        if connection.rows(_HOLD, KEY) != [(True,)] or connection.rows(f"{_LEASES} {NOW_MS}") != [(0,)]:
             raise StoreUnavailable(f"{connection.name}: the lock is held", path=connection.name, hint=_REMEDY)
         write_jobs(directory, _jobs(connection))
         connection.execute("DELETE FROM pybroker_jobs; COMMIT", seconds=_SECONDS)
