@@ -8,14 +8,19 @@ import ctypes
 import re
 from pathlib import Path
 
-_SECRETS = re.compile(rb"://[^:@/?#\0]*:(?P<in_front>[^/?#\0]*)@|[?&](?:ssl)?password=(?P<behind>[^&\0]+)")
+_SECRETS = re.compile(
+    rb"://[^:@/?#\0]*:(?P<in_front>[^/?#\0]*)@"
+    rb"|[?&](?:ssl)?password=(?P<behind>[^&\0]+)"
+    rb"|--property[=\0][^=\0]*(?i:password|passphrase|secret)[^=\0]*=(?P<property>[^\0]+)"
+)
+"""Passwords in URLs, and properties of Java that are passwords, such as `javax.net.ssl.keyStorePassword`."""
 
 _ARG_START, _ARG_END = 48, 49
 """Fields of `/proc/self/stat`, proc(5), counted from 1."""
 
 
 def hide_passwords() -> None:
-    """Overwrite passwords in URLs among this process's arguments; no effect without /proc."""
+    """Overwrite passwords among this process's arguments; no effect without /proc."""
     try:
         stat = Path("/proc/self/stat").read_bytes()
     except OSError:

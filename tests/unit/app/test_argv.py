@@ -13,6 +13,8 @@ from pybroker.broker.app.argv import secrets
         ("postgresql://u:p@w@h/d", "p@w"),
         ("postgresql://h/d?user=u&password=pw&sslmode=require", "pw"),
         ("postgresql://h/d?sslpassword=pw", "pw"),
+        ("--property\0javax.net.ssl.keyStorePassword=p=w, 1", "p=w, 1"),
+        ("--property=database.PASSWORD=pw", "pw"),
     ],
 )
 def test_a_password_and_nothing_else(argument: str, hidden: str) -> None:
@@ -21,7 +23,17 @@ def test_a_password_and_nothing_else(argument: str, hidden: str) -> None:
     assert arguments[begin : begin + length] == hidden.encode()
 
 
-@pytest.mark.parametrize("argument", ["postgresql://u@h:5432/d", "failover:(tcp://a:1,tcp://b:2)", "memory:", "a:b@c"])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "postgresql://u@h:5432/d",
+        "failover:(tcp://a:1,tcp://b:2)",
+        "memory:",
+        "a:b@c",
+        "--property\0password.file=",
+        "--property\0a=password=b",
+    ],
+)
 def test_where_there_is_none_nothing_is_hidden(argument: str) -> None:
     assert secrets(argument.encode() + b"\0x:y@z") == []
 
