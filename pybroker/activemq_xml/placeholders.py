@@ -6,7 +6,8 @@ an open `${` stays as it is.
 Source: Spring's `PropertyPlaceholderHelper`, as ActiveMQ 5.17 uses it for `activemq.xml`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Final
 
 from pybroker.broker.domain.errors import MalformedData
@@ -16,6 +17,10 @@ LENGTH_MAX: Final = 1 << 16
 
 DEPTH_MAX: Final = 20
 """Placeholders within one another, or in the values of one another."""
+
+COUNT_MAX: Final = 1000
+"""Placeholders that are filled in for one value, with those in the values of others: ten values that name ten others
+each would lead through ten thousand millions."""
 
 _BEGIN: Final = "${"
 
@@ -37,17 +42,18 @@ def filled_in(text: str, properties: Mapping[str, str]) -> str:
     """Return a text with its placeholders filled in.
 
     Raises:
-        UnresolvedPlaceholder: a name is unknown and has no default, its value contains it, or the text gets too long.
+        UnresolvedPlaceholder: a name is unknown and has no default, its value contains it, or the text gets too long
+            or has too many.
     """
-    return _filled_in(text, properties, ())
+    return _filled_in(text, properties, (), count(1))
 
 
-def _filled_in(text: str, properties: Mapping[str, str], within: tuple[str, ...]) -> str:
+def _filled_in(text: str, properties: Mapping[str, str], within: tuple[str, ...], numbers: Iterator[int]) -> str:
     parts: list[str] = []
     place = 0
     while (begin := text.find(_BEGIN, place)) >= 0 and (end := _end(text, begin)) >= 0:
         parts.append(text[place:begin])
-        parts.append(_value(text[begin + len(_BEGIN) : end], properties, within))
+        parts.append(_value(text[begin + len(_BEGIN) : end], properties, within, numbers))
         place = end + 1
     filled = "".join(parts) + text[place:]
     if len(filled) > LENGTH_MAX:
@@ -55,10 +61,12 @@ def _filled_in(text: str, properties: Mapping[str, str], within: tuple[str, ...]
     return filled
 
 
-def _value(inner: str, properties: Mapping[str, str], within: tuple[str, ...]) -> str:
+def _value(inner: str, properties: Mapping[str, str], within: tuple[str, ...], numbers: Iterator[int]) -> str:
+    if next(numbers) > COUNT_MAX:
+        raise UnresolvedPlaceholder(within[0] if within else inner, f"leads through more than {COUNT_MAX} others")
     if len(within) == DEPTH_MAX:
         raise UnresolvedPlaceholder(within[0], f"leads through more than {DEPTH_MAX} others")
-    key = _filled_in(inner, properties, (*within, inner))
+    key = _filled_in(inner, properties, (*within, inner), numbers)
     value = properties.get(key)
     if value is None:
         key, separator, default = key.partition(":")
@@ -69,7 +77,7 @@ def _value(inner: str, properties: Mapping[str, str], within: tuple[str, ...]) -
         raise UnresolvedPlaceholder(key, "has no value", is_unknown=True)
     if key in within:
         raise UnresolvedPlaceholder(key, "has a value that contains it")
-    return _filled_in(value, properties, (*within, key))
+    return _filled_in(value, properties, (*within, key), numbers)
 
 
 def _end(text: str, begin: int) -> int:

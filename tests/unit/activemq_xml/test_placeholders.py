@@ -2,7 +2,7 @@
 
 import pytest
 
-from pybroker.activemq_xml.placeholders import LENGTH_MAX, UnresolvedPlaceholder, filled_in
+from pybroker.activemq_xml.placeholders import COUNT_MAX, LENGTH_MAX, UnresolvedPlaceholder, filled_in
 
 PROPERTIES = {
     "activemq.data": "${activemq.base}/data",
@@ -57,6 +57,17 @@ def test_what_has_no_value_is_named(text: str, message: str) -> None:
 
 
 def test_values_that_double_each_other_are_refused_soon() -> None:
-    doubling = {"p0": "x" * 100} | {f"p{n + 1}": f"${{p{n}}}${{p{n}}}" for n in range(18)}
+    doubling = {"p0": "x" * 1000} | {f"p{n + 1}": f"${{p{n}}}${{p{n}}}" for n in range(18)}
     with pytest.raises(UnresolvedPlaceholder, match=f"more than {LENGTH_MAX} characters"):
         filled_in("${p18}", doubling)
+
+
+@pytest.mark.parametrize("end", ["", "x"])
+def test_values_that_lead_through_very_many_are_refused_soon(end: str) -> None:
+    """Their texts stay short, or only the last one is long: each of these would be filled in 10**15 times."""
+    wide = {"p0": end} | {f"p{n + 1}": f"${{p{n}}}" * 10 for n in range(15)}
+    with pytest.raises(UnresolvedPlaceholder, match=f"leads through more than {COUNT_MAX} others"):
+        filled_in("${p15}", wide)
+    assert filled_in("${kind}" * COUNT_MAX, PROPERTIES) == "ssl" * COUNT_MAX
+    with pytest.raises(UnresolvedPlaceholder, match=f"more than {COUNT_MAX} others"):
+        filled_in("${kind}" * (COUNT_MAX + 1), PROPERTIES)
