@@ -49,6 +49,8 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: list[ConfigurationFinding] = []
+        self._refused: set[tuple[str, int]] = set()
+        """The places that are refused, with their lines: each attribute of a file is looked up here."""
 
     def __iter__(self) -> Iterator[ConfigurationFinding]:
         """Return the findings in the order of the file, each once."""
@@ -56,14 +58,13 @@ class Findings:
 
     def is_refused(self, element: XmlElement, attribute: str) -> bool:
         """Return True if an attribute is refused already."""
-        at = place(element, attribute)
-        return any(
-            each.kind is FindingKind.REFUSED and each.at == at and each.line == element.line for each in self._found
-        )
+        return (place(element, attribute), element.line) in self._refused
 
     def add(self, found: ConfigurationFinding) -> None:
         """Add a finding."""
         self._found.append(found)
+        if found.kind is FindingKind.REFUSED:
+            self._refused.add((found.at, found.line))
 
     def same(self, element: XmlElement, attribute: str = "") -> None:
         """Add that something asks for what pybroker does anyway; arguments are those of `ignore`."""
