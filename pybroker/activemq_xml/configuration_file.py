@@ -12,6 +12,7 @@ from typing import Final
 from pybroker.activemq_xml import schema
 from pybroker.activemq_xml.directories import Directories, launcher_properties
 from pybroker.activemq_xml.elements import BEANS, CORE, MalformedXml, XmlElement, parse
+from pybroker.activemq_xml.file_reading import read_bytes
 from pybroker.activemq_xml.findings import Findings, place
 from pybroker.activemq_xml.imports import ImportedFile, read_imports
 from pybroker.activemq_xml.placeholders import UnresolvedPlaceholder, filled_in
@@ -66,7 +67,7 @@ def read(
     findings: Findings,
     properties: Mapping[str, str],
     environment: Mapping[str, str],
-    read_file: ReadFile = Path.read_bytes,
+    read_file: ReadFile = read_bytes,
 ) -> ConfigurationFile:
     """Read a file.
 

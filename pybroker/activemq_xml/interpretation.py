@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pybroker.activemq_xml import broker_element, configuration_file, store_directories
 from pybroker.activemq_xml.broker_element import Demands
+from pybroker.activemq_xml.file_reading import read_bytes
 from pybroker.activemq_xml.findings import Findings
 from pybroker.activemq_xml.properties import ReadFile
 from pybroker.activemq_xml.reading import CheckSelector, Reading
@@ -19,7 +20,7 @@ def interpret(
     properties: Mapping[str, str],
     environment: Mapping[str, str],
     demands: Demands,
-    read_file: ReadFile = Path.read_bytes,
+    read_file: ReadFile = read_bytes,
     find_others: FindOthers | None = None,
     check_selector: CheckSelector = str,
 ) -> Reading:

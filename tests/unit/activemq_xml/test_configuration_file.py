@@ -115,3 +115,18 @@ class TestTheBroker:
     @pytest.mark.parametrize("value", ["#{systemEnvironment['X']}", "%hostname%", "##### NAME #####"])
     def test_what_nothing_fills_in_is_refused(self, value: str) -> None:
         assert "broker@brokerName" in places(of_broker(f'brokerName="{value}"'), FindingKind.REFUSED)
+
+
+@pytest.mark.parametrize("place", ["file", "import", "properties"])
+def test_a_file_without_an_end_is_refused(tmp_path: Path, place: str) -> None:
+    """Such as a device: reading it whole would take all memory."""
+    path = Path("/dev/zero") if place == "file" else tmp_path / "activemq.xml"
+    if place == "import":
+        path.write_text(f'<beans xmlns="{BEANS}"><import resource="file:/dev/zero"/>{NAMED}</beans>')
+    elif place == "properties":
+        path.write_text(configured("file:/dev/zero"))
+    try:
+        found = [each.why for each in interpret(path, {}, {"n": "x"}, Demands()).findings]
+    except ConfigError as error:
+        found = [str(error)]
+    assert any("it has more than 16 MiB" in each for each in found)
