@@ -45,10 +45,13 @@ _DATA: Final = "1.2.840.113549.1.7.1"
 _ENCRYPTED_DATA: Final = "1.2.840.113549.1.7.6"
 _KEY_BAG: Final = "1.2.840.113549.1.12.10.1.1"
 _SHROUDED_KEY_BAG: Final = "1.2.840.113549.1.12.10.1.2"
+_SAFE_CONTENTS_BAG: Final = "1.2.840.113549.1.12.10.1.6"
 _FRIENDLY_NAME: Final = "1.2.840.113549.1.9.20"
 _PBES2: Final = "1.2.840.113549.1.5.13"
 _PBKDF2: Final = "1.2.840.113549.1.5.12"
 _PKCS12_PBE: Final = "1.2.840.113549.1.12.1."
+
+_ANOTHER_STORE: Final = "make another store: keytool -importkeystore -deststoretype PKCS12 …"
 
 _SUBJECT: Final = re.compile(r"(?:[A-Za-z]+|\d+(?:\.\d+)+)=")
 """The beginning of a distinguished name."""
@@ -94,7 +97,7 @@ def read_pkcs12(data: bytes, password: str) -> KeyStoreEntries:
     if loaded.key is not None and not bags:
         raise UnusableKeyStore(
             "its private key is hidden among the certificates",
-            "make another store: keytool -importkeystore -deststoretype PKCS12 …",
+            _ANOTHER_STORE,
         )
     certificates = [*([loaded.cert] if loaded.cert is not None else []), *loaded.additional_certs]
     for each in certificates:
@@ -117,6 +120,8 @@ def _key_bags(data: bytes) -> list[_KeyBag]:
         if kind == _DATA:
             for bag in der.element(content.expect(der.OCTET_STRING)).parts(der.SEQUENCE):
                 kind, value, attributes = _safe_bag(bag)
+                if kind == _SAFE_CONTENTS_BAG:  # `cryptography` would open it, whatever the rounds in it are
+                    raise UnusableKeyStore("it has bags within bags", _ANOTHER_STORE)
                 if kind == _SHROUDED_KEY_BAG:
                     rounds += _cipher_rounds(value.parts(der.SEQUENCE, at_least=2)[0])
                 if kind in (_KEY_BAG, _SHROUDED_KEY_BAG):
@@ -129,7 +134,7 @@ def _key_bags(data: bytes) -> list[_KeyBag]:
     if rounds > ITERATIONS_MAX:
         raise UnusableKeyStore(
             f"its passwords are to be hashed {rounds} times, of at most {ITERATIONS_MAX}",
-            "make another store: keytool -importkeystore -deststoretype PKCS12 …",
+            _ANOTHER_STORE,
         )
     return bags
 

@@ -182,6 +182,14 @@ class TestPkcs12:
         assert "its passwords are to be hashed 7048 times, of at most 7047; make another" in refused(_pkcs12(rounds))
         assert "hashed" in refused(_pkcs12(rounds), "another")  # before the password was tried
 
+    def test_bags_within_bags_are_refused_at_once(self) -> None:
+        """`cryptography` would decrypt a key in them, whose rounds are not counted."""
+        bag_type, data_type = bytes.fromhex("060b2a864886f70d010c0a0106"), bytes.fromhex("06092a864886f70d010701")
+        bags = element(0x30, element(0x30, bag_type + element(0xA0, element(0x30, b""))))
+        contents = element(0x30, element(0x30, data_type + element(0xA0, element(4, bags))))
+        store = element(0x30, b"\2\1\3" + element(0x30, data_type + element(0xA0, element(4, contents))))
+        assert "it has bags within bags; make another store" in refused(store)
+
     @pytest.mark.parametrize("password", ["another", "", "\udcff", "\0", PASSWORD + "\0"])
     def test_another_password_is_refused(self, password: str) -> None:
         assert "password" in refused(_pkcs12(), password)
