@@ -14,7 +14,7 @@ Java marks trusted certificates with an attribute of its own, which `cryptograph
 key's chain under their subjects' names, and by that they are told apart: a certificate is not trusted if it belongs to
 the chain of a key and has a subject for its alias, or none.
 
-Source: RFC 7292; RFC 8018, appendix A; `sun.security.pkcs12.PKCS12KeyStore`.
+Source: RFC 7292; RFC 8018, appendix A; RFC 9579 for PBMAC1; `sun.security.pkcs12.PKCS12KeyStore`.
 """
 
 import re
@@ -48,6 +48,7 @@ _SHROUDED_KEY_BAG: Final = "1.2.840.113549.1.12.10.1.2"
 _SAFE_CONTENTS_BAG: Final = "1.2.840.113549.1.12.10.1.6"
 _FRIENDLY_NAME: Final = "1.2.840.113549.1.9.20"
 _PBES2: Final = "1.2.840.113549.1.5.13"
+_PBMAC1: Final = "1.2.840.113549.1.5.14"
 _PBKDF2: Final = "1.2.840.113549.1.5.12"
 _PKCS12_PBE: Final = "1.2.840.113549.1.12.1."
 
@@ -123,12 +124,12 @@ def _key_bags(data: bytes) -> list[_KeyBag]:
                 if kind == _SAFE_CONTENTS_BAG:  # `cryptography` would open it, whatever the rounds in it are
                     raise UnusableKeyStore("it has bags within bags", _ANOTHER_STORE)
                 if kind == _SHROUDED_KEY_BAG:
-                    rounds += _cipher_rounds(value.parts(der.SEQUENCE, at_least=2)[0])
+                    rounds += _derivation_rounds(value.parts(der.SEQUENCE, at_least=2)[0])
                 if kind in (_KEY_BAG, _SHROUDED_KEY_BAG):
                     bags.append(_KeyBag(_friendly_name(attributes), value.encoded, kind == _SHROUDED_KEY_BAG))
         elif kind == _ENCRYPTED_DATA:
             _, encrypted = content.parts(der.SEQUENCE, at_least=2)[:2]
-            rounds += _cipher_rounds(encrypted.parts(der.SEQUENCE, at_least=3)[1])
+            rounds += _derivation_rounds(encrypted.parts(der.SEQUENCE, at_least=3)[1])
         else:
             raise UnusableKeyStore(f"it has contents of the type {kind}, which are not known")
     if rounds > ITERATIONS_MAX:
@@ -167,11 +168,14 @@ def _friendly_name(attributes: Sequence[der.DerElement]) -> str:
 
 
 def _mac_rounds(mac: der.DerElement) -> int:
-    _, _, *iterations = mac.parts(der.SEQUENCE, at_least=2)
+    info, _, *iterations = mac.parts(der.SEQUENCE, at_least=2)
+    algorithm = info.parts(der.SEQUENCE, at_least=1)[0]
+    if der.object_identifier(algorithm.parts(der.SEQUENCE, at_least=1)[0]) == _PBMAC1:
+        return _derivation_rounds(algorithm)  # the number beside it has no meaning
     return der.unsigned(iterations[0]) if iterations else 1
 
 
-def _cipher_rounds(algorithm: der.DerElement) -> int:
+def _derivation_rounds(algorithm: der.DerElement) -> int:
     """Return the rounds that make a key of the password.
 
     Raises:
@@ -179,11 +183,11 @@ def _cipher_rounds(algorithm: der.DerElement) -> int:
     """
     identifier, parameters = algorithm.parts(der.SEQUENCE, at_least=2)[:2]
     kind = der.object_identifier(identifier)
-    if kind == _PBES2:
+    if kind in (_PBES2, _PBMAC1):
         identifier, parameters = parameters.parts(der.SEQUENCE, at_least=2)[0].parts(der.SEQUENCE, at_least=2)[:2]
         kind = der.object_identifier(identifier)
     if kind != _PBKDF2 and not kind.startswith(_PKCS12_PBE):
-        raise UnusableKeyStore(f"it is encrypted by the algorithm {kind}, which is not known")
+        raise UnusableKeyStore(f"its password is hashed by the algorithm {kind}, which is not known")
     return der.unsigned(parameters.parts(der.SEQUENCE, at_least=2)[1])
 
 

@@ -190,6 +190,18 @@ class TestPkcs12:
         store = element(0x30, b"\2\1\3" + element(0x30, data_type + element(0xA0, element(4, contents))))
         assert "it has bags within bags; make another store" in refused(store)
 
+    def test_rounds_of_a_pbmac1_are_counted(self) -> None:
+        """They are in the parameters of the MAC's algorithm, and not where those of other MACs are."""
+        data_type = bytes.fromhex("06092a864886f70d010701")
+        pbmac1, pbkdf2 = bytes.fromhex("06092a864886f70d01050e"), bytes.fromhex("06092a864886f70d01050c")
+        hmac = element(0x30, bytes.fromhex("06082a864886f70d0209") + b"\5\0")
+        rounds = element(2, (2**31 - 1).to_bytes(4, "big"))
+        derivation = element(0x30, pbkdf2 + element(0x30, element(4, b"salt") + rounds + element(2, b"\x20") + hmac))
+        algorithm = element(0x30, pbmac1 + element(0x30, derivation + hmac))
+        mac = element(0x30, element(0x30, algorithm + element(4, b"x" * 32)) + element(4, b"salt") + element(2, b"\1"))
+        contents = element(0x30, data_type + element(0xA0, element(4, element(0x30, b""))))
+        assert "hashed 2147483647 times, of at most" in refused(element(0x30, b"\2\1\3" + contents + mac))
+
     @pytest.mark.parametrize("password", ["another", "", "\udcff", "\0", PASSWORD + "\0"])
     def test_another_password_is_refused(self, password: str) -> None:
         assert "password" in refused(_pkcs12(), password)
