@@ -375,7 +375,8 @@ def bind(host: str, port: int, setting: str) -> socket.socket:
     """Return a bound TCP socket that does not listen yet; port 0 means any free one.
 
     Args:
-        host: the address.
+        host: the address, or a name. Of a name with addresses of both kinds, that of IPv4 is used, as by Java: else
+            `localhost` would be `::1` on most machines.
         port: the port.
         setting: the one that opens the listener, or the path of its table, such as `listeners.partners`.
 
@@ -383,10 +384,11 @@ def bind(host: str, port: int, setting: str) -> socket.socket:
         ConfigError: the address cannot be used; names the setting.
     """
     try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         setting = _address_setting(setting)
         raise ConfigError(f"{host!r} is not an address of this machine", setting=setting, hint=str(error)) from error
+    family, kind, number, _, address = next((each for each in found if each[0] == socket.AF_INET), found[0])
     bound = socket.socket(family, kind, number)
     try:
         # Without it the ports of a killed master would stay unusable for a minute (TIME_WAIT).

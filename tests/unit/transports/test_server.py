@@ -393,6 +393,16 @@ def test_the_port_is_free_as_soon_as_the_listeners_are_closed(run: Run) -> None:
     run(scenario)
 
 
+def test_a_name_with_addresses_of_both_kinds_means_that_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does `tcp://localhost:61616` in an ActiveMQ, and its clients use 127.0.0.1."""
+    of_ipv4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
+    of_ipv6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [of_ipv6, of_ipv4])
+    bound = bind("localhost", 0, "stomp")
+    assert bound.getsockname()[0] == "127.0.0.1"
+    bound.close()
+
+
 def test_dead_peers_are_probed_for(run: Run) -> None:
     async def scenario(world: World) -> None:
         _, session = await world.meet()
