@@ -15,9 +15,6 @@ from pybroker.broker.domain.errors import ConfigError
 
 _CONFIGURATIONS: Final = ("conf/activemq.xml", "activemq.xml", "etc/activemq.xml")
 _SCRIPTS: Final = ("bin/env", "bin/setenv", "options")
-_DEBIAN: Final = Path("/etc/activemq")
-"""Debian's directory of instances. All instances have one start script and one service."""
-_SCRIPT_OF_DEBIAN: Final = Path("/etc/default/activemq")
 SERVICES: Final = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system", "/etc/init.d")
 """The directories of units of systemd, and of scripts of older systems."""
 
@@ -31,6 +28,37 @@ _DIRECTORIES: Final[Mapping[str, str]] = {
 }
 _TEXT_MAX: Final = 1 << 18
 """Characters that are read of a script or unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebianPackage:
+    """The directories of Debian's package, which has one service for all instances.
+
+    Attributes:
+        instances: the directory of configurations; the last part of a configuration's directory is the instance's name.
+        home: the programs, with the options of instances that have none of their own.
+        state: the directory of stores.
+    """
+
+    instances: Path = Path("/etc/activemq")
+    home: Path = Path("/usr/share/activemq")
+    state: Path = Path("/var/lib/activemq")
+
+    @property
+    def options(self) -> Path:
+        """The options of instances that have none of their own."""
+        return self.home / "activemq-options"
+
+    def properties(self) -> dict[str, str]:
+        """Return what the launcher sets before it reads the options of an instance."""
+        return {
+            "activemq.base": str(self.state),
+            "activemq.home": str(self.home),
+            "activemq.data": str(self.state / "data"),
+        }
+
+
+DEBIAN: Final = DebianPackage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +78,13 @@ class Installation:
     service: Path | None
 
 
-def find(directory: Path, units: Iterable[str]) -> Installation:
+def find(directory: Path, units: Iterable[str], debian: DebianPackage = DEBIAN) -> Installation:
     """Return the installation in a directory; the name of a configuration is fine too.
 
     Args:
         directory: the installation, its directory of configurations, or `activemq.xml` itself.
         units: the directories of services, such as `SERVICES`.
+        debian: the directories of Debian's package.
 
     Raises:
         ConfigError: there is no configuration.
@@ -67,24 +96,34 @@ def find(directory: Path, units: Iterable[str]) -> Installation:
             f"there is no activemq.xml in {directory} or its conf: name the directory of an ActiveMQ, or the file",
             setting="adopt",
         )
-    base = configuration.parent.parent if configuration.parent.name == "conf" else configuration.parent
-    scripts = [base / each for each in _SCRIPTS] + ([_SCRIPT_OF_DEBIAN] if base.is_relative_to(_DEBIAN) else [])
+    absolute = configuration.absolute()
+    base = absolute.parent.parent if absolute.parent.name == "conf" else absolute.parent
+    is_of_debian = base.is_relative_to(debian.instances)
+    scripts = [base / each for each in _SCRIPTS] + ([debian.options] if is_of_debian else [])
     script = next((each for each in scripts if each.is_file()), None)
-    properties: dict[str, str] = {} if script is None else dict(_properties(_text(script), base))
+    properties: dict[str, str] = debian.properties() if is_of_debian else {}
+    variables = {"ACTIVEMQ_BASE": str(base), "ACTIVEMQ_HOME": str(base)}
+    if is_of_debian:
+        variables = {"ACTIVEMQ_BASE": str(debian.state), "ACTIVEMQ_HOME": str(debian.home), "INSTANCE": base.name}
+    if script is not None:
+        properties |= _properties(_text(script), variables)
     return Installation(
         configuration=configuration,
         properties=properties,
         script=script,
-        service=next(_services(base, units), None),
+        service=next(_services("" if is_of_debian else str(base), units), None),
     )
 
 
-def _properties(script: str, base: Path) -> Iterator[tuple[str, str]]:
+def _properties(script: str, variables: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Return the properties that a script sets: directories, and the `-D` options of Java.
 
     Of the shell's language, assignments are read whose variables are set before; all others are left out.
+
+    Args:
+        script: its text.
+        variables: what is set before; gets what the script sets.
     """
-    variables = {"ACTIVEMQ_BASE": str(base), "ACTIVEMQ_HOME": str(base)}
     for line in script.splitlines():
         match = _ASSIGNMENT.fullmatch(line)
         if match is None:
@@ -105,15 +144,15 @@ def _properties(script: str, base: Path) -> Iterator[tuple[str, str]]:
                 yield name, given
 
 
-def _services(base: Path, units: Iterable[str]) -> Iterator[Path]:
-    """Return the services that start the installation: they name it, or are Debian's for all instances."""
+def _services(named: str, units: Iterable[str]) -> Iterator[Path]:
+    """Return the services of an ActiveMQ whose texts contain a name; the empty one is in all."""
     for directory in map(Path, units):
         if not directory.is_dir():
             continue
         for each in sorted(directory.iterdir()):
             if "activemq" not in each.name.lower() or not each.is_file():
                 continue
-            if base.is_relative_to(_DEBIAN) or str(base) in _text(each):
+            if named in _text(each):
                 yield each
 
 
