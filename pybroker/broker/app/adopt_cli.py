@@ -44,10 +44,12 @@ def adopt(*, directory: Path, out: Path | None, check: bool, as_json: bool, acti
 
     argv.hide_passwords()
     found = adoption.adopt(directory, activemq, out)
-    if out is not None:
+    if out is not None and not found.refused:
         found.write(out)
     if as_json:
         click.echo(json.dumps(found.as_json(), ensure_ascii=False))
     else:
         click.echo("\n".join([*adoption.report(found), "", *found.toml()]))
+    if out is not None and found.refused:
+        found.write(out)  # raises, below the report that names the reasons
     sys.exit(int(found.exit) if check else 0)

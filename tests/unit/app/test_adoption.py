@@ -131,6 +131,25 @@ def test_valid_entries_stay_beside_one_that_is_not(amq: Path, monkeypatch: pytes
     assert (line, at) == (5, "policyEntry[B]")
 
 
+SECURED = """<plugins><simpleAuthenticationPlugin><users>
+      <authenticationUser username="u" password="p" groups="g"/></users></simpleAuthenticationPlugin></plugins>
+    <sslContext><sslContext keyStore="CONF/broker.ks" keyStorePassword="s3cret"/></sslContext>"""
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_key_store_that_cannot_be_used_is_in_the_report(amq: Path, tmp_path: Path, *, made: bool) -> None:
+    file = amq / "conf" / "activemq.xml"
+    text = file.read_text().replace("<plugins><statisticsBrokerPlugin/></plugins>", SECURED)
+    file.write_text(text.replace("CONF", str(file.parent)).replace("tcp://", "ssl://"))
+    if made:
+        (file.parent / "broker.ks").write_text("nothing of the kind")
+    assert adopt(amq, "--check").exit_code == 4
+    refused = adopt(amq, "--out", tmp_path / "out")
+    assert f"sslContext@keyStore: {file.parent}/broker.ks: " in refused.output
+    assert "does not start with this configuration" in str(refused.exception)
+    assert not (tmp_path / "out").exists()  # so that it can be asked again once the store is right
+
+
 def test_the_report_names_no_password(amq: Path) -> None:
     file = amq / "conf" / "activemq.xml"
     file.write_text(file.read_text().replace('brokerName="orders"', 'brokerName="orders" foo="s3cret-word"'))
