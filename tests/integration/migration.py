@@ -22,15 +22,19 @@ from pathlib import Path
 from pybroker.client.errors import Timeout
 from pybroker.client.sync import Connection, connect
 from tests.client.kills import PATIENCE_SECONDS, Ledger, Worker, consuming, stop, wait_for_the_rest, wait_until
+from tests.conftest import JAR_DIRECTORY, JDBC_JARS
 from tests.integration.cluster import free_port
+from tests.integration.migration_settings import DATABASE, KAHADB, PASSWORD, SOURCE, USER, configuration
 from tests.pace import in_time
 from tests.pages import block
+from tests.postgres_cluster import PASSWORD as DATABASE_PASSWORD
+from tests.postgres_cluster import USER as DATABASE_USER
+from tests.postgres_cluster import PostgresDatabase
 
 PAGE = "docs/migrate-from-activemq.md"
 SHARE, INSTALLATION, SETTINGS = "/mnt/shared/activemq", "/opt/activemq", "/etc/pybroker"
 """The paths that the page uses."""
 
-USER, PASSWORD = "shop", "that of shop"
 _HOME = Path("/usr/share/activemq")
 _JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _LOG4J = """log4j.rootLogger=INFO, console
@@ -123,7 +127,9 @@ class Machine:
         """Run a command of the page; returns its output and exit code."""
         words = shlex.split(line, comments=True)
         if words[0] == "systemctl":
-            self._systemctl(words[1:-1], words[-1])
+            for each in line.split(" && "):
+                _, *verb, unit = shlex.split(each)
+                self._systemctl(verb, unit)
             return subprocess.CompletedProcess(words, 0, "", "")
         return subprocess.run(
             ["bash", "-c", _PYTHON + self.here(line)],
@@ -138,6 +144,10 @@ class Machine:
     def wait_for(self, unit: str, pattern: str) -> None:
         """Wait until the log of a service has a line."""
         self._units[unit].wait_for(pattern)
+
+    def kill(self, unit: str) -> None:
+        """Kill -9: it stays a service that does not run, until `systemctl` stops it or starts another."""
+        self._units[unit].close()
 
     def here(self, text: str) -> str:
         """Return a text of the page with the names that things have here."""
@@ -197,6 +207,43 @@ class Machine:
         unit = block(PAGE, "ini", "ExecStart=")
         _program, *arguments = shlex.split(re.findall("^ExecStart=(.+)$", unit, re.MULTILINE)[-1])
         return [sys.executable, "-m", "pybroker.broker.app.cli", *map(self.here, arguments)]
+
+
+def machines_on_a_share(directory: Path) -> dict[str, Machine]:
+    """Return two machines that mount a directory."""
+    share = directory / "share"
+    share.mkdir()
+    return {name: Machine(name, directory / name, share, configuration(KAHADB)) for name in "ab"}
+
+
+def machines_on_postgresql(directory: Path, database: PostgresDatabase) -> dict[str, Machine]:
+    """Return two machines whose store is in a database."""
+    extensions, password = directory / "lib", directory / "pgpass"
+    extensions.mkdir()
+    for each in JDBC_JARS:
+        (extensions / each).symlink_to(JAR_DIRECTORY / each)
+    password.write_text(f"*:*:*:*:{DATABASE_PASSWORD}\n")
+    password.chmod(0o600)
+    port, name = database.cluster.port, database.name
+    url = f"postgresql://{DATABASE_USER}@127.0.0.1:{port}/{name}"
+    source = SOURCE.format(port=port, name=name, user=DATABASE_USER, password=DATABASE_PASSWORD)
+    files = configuration(DATABASE, source)
+
+    def machine(of: str) -> Machine:
+        return Machine(
+            of,
+            directory / of,
+            directory / of / "opt" / "activemq" / "data",
+            files,
+            paths={
+                "postgresql://activemq@db.example/activemq": url,
+                "postgresql://db.example:5432/activemq": f"postgresql://127.0.0.1:{port}/{name}",
+            },
+            environment={"PGPASSFILE": str(password)},
+            extensions=extensions,
+        )
+
+    return {name: machine(name) for name in "ab"}
 
 
 def follow(part: str, machines: Mapping[str, Machine]) -> None:

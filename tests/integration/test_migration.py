@@ -9,70 +9,22 @@ import pytest
 from pybroker.client.errors import LoginRefused, NotAuthorized
 from pybroker.client.sync import connect
 from tests.client.kills import PATIENCE_SECONDS
-from tests.conftest import JAR_DIRECTORY, JDBC_JARS
-from tests.integration.migration import PASSWORD, USER, Load, Machine, compare, follow
-from tests.postgres_cluster import PASSWORD as DATABASE_PASSWORD
-from tests.postgres_cluster import USER as DATABASE_USER
+from tests.integration.migration import (
+    Load,
+    Machine,
+    compare,
+    follow,
+    machines_on_a_share,
+    machines_on_postgresql,
+)
+from tests.integration.migration_settings import USER
 from tests.postgres_cluster import PostgresDatabase, postgres_cluster, postgres_database
 
 __all__ = ["postgres_cluster", "postgres_database"]
 
 pytestmark = pytest.mark.timeout(240)
 
-_OPTIONS = "?maximumConnections=1000&amp;wireFormat.maxFrameSize=104857600"
-
-
-def _entry(kind: str, name: str, group: str = "shops") -> str:
-    return f'<authorizationEntry {kind}="{name}" read="{group}" write="{group}" admin="{group}"/>'
-
-
-CONFIGURATION = f"""<beans xmlns="http://www.springframework.org/schema/beans"
-  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-  xsi:schemaLocation="http://www.springframework.org/schema/beans
-  http://www.springframework.org/schema/beans/spring-beans.xsd
-  http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>
-  DATA-SOURCE
-  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="orders" dataDirectory="${{activemq.data}}"
-          schedulerSupport="true" useJmx="false">
-    <destinationPolicy><policyMap><policyEntries>
-      <policyEntry topic="&gt;">
-        <pendingMessageLimitStrategy><constantPendingMessageLimitStrategy limit="1000"/></pendingMessageLimitStrategy>
-      </policyEntry>
-      <policyEntry queue="&gt;" queuePrefetch="100">
-        <deadLetterStrategy><individualDeadLetterStrategy queuePrefix="DLQ."/></deadLetterStrategy>
-      </policyEntry>
-    </policyEntries></policyMap></destinationPolicy>
-    <persistenceAdapter>STORE</persistenceAdapter>
-    <plugins>
-      <simpleAuthenticationPlugin><users>
-        <authenticationUser username="{USER}" password="{PASSWORD}" groups="shops"/>
-      </users></simpleAuthenticationPlugin>
-      <authorizationPlugin><map><authorizationMap><authorizationEntries>
-        {_entry("queue", "OpenWire")}{_entry("queue", "STOMP")}{_entry("queue", "JOBS")}
-        {_entry("topic", "NEWS")}{_entry("topic", "ActiveMQ.Advisory.&gt;")}
-        {_entry("queue", "SECRET", "others")}
-      </authorizationEntries></authorizationMap></map></authorizationPlugin>
-    </plugins>
-    <transportConnectors>
-      <transportConnector name="openwire" uri="tcp://127.0.0.1:${{openwire.port}}{_OPTIONS}"/>
-      <transportConnector name="stomp" uri="stomp://127.0.0.1:${{stomp.port}}{_OPTIONS}"/>
-    </transportConnectors>
-  </broker>
-</beans>
-"""
-KAHADB = '<kahaDB directory="${activemq.data}/kahadb"/>'
-DATABASE = '<jdbcPersistenceAdapter dataSource="#pg" lockKeepAlivePeriod="1000"/>'
-SOURCE = """<bean id="pg" class="org.postgresql.ds.PGSimpleDataSource">
-    <property name="url" value="jdbc:postgresql://127.0.0.1:{port}/{name}"/>
-    <property name="user" value="{user}"/><property name="password" value="{password}"/>
-  </bean>"""
 ACTIVEMQ_SERVES = r"\) started"
-
-
-def configuration(store: str, source: str = "") -> dict[str, str]:
-    """Return the files of `conf`."""
-    return {"activemq.xml": CONFIGURATION.replace("STORE", store).replace("DATA-SOURCE", source)}
 
 
 class Pair:
@@ -130,9 +82,7 @@ def running() -> Iterator[ExitStack]:
 
 @pytest.mark.component("activemq")
 def test_the_page_on_a_shared_directory(running: ExitStack, tmp_path: Path) -> None:
-    share = tmp_path / "share"
-    share.mkdir()
-    pair = Pair({name: Machine(name, tmp_path / name, share, configuration(KAHADB)) for name in "ab"}, running)
+    pair = Pair(machines_on_a_share(tmp_path), running)
     follow("pybroker doctor", pair.machines)
     pair.replace_the_slave()
     compare("but process 4711", pair.b)
@@ -151,31 +101,7 @@ def test_the_page_on_a_shared_directory(running: ExitStack, tmp_path: Path) -> N
 
 @pytest.mark.component("activemq-jdbc")
 def test_the_page_on_postgresql(running: ExitStack, tmp_path: Path, postgres_database: PostgresDatabase) -> None:
-    extensions, password = tmp_path / "lib", tmp_path / "pgpass"
-    extensions.mkdir()
-    for each in JDBC_JARS:
-        (extensions / each).symlink_to(JAR_DIRECTORY / each)
-    password.write_text(f"*:*:*:*:{DATABASE_PASSWORD}\n")
-    password.chmod(0o600)
-    port, name = postgres_database.cluster.port, postgres_database.name
-    url = f"postgresql://{DATABASE_USER}@127.0.0.1:{port}/{name}"
-    files = configuration(DATABASE, SOURCE.format(port=port, name=name, user=DATABASE_USER, password=DATABASE_PASSWORD))
-
-    def machine(of: str) -> Machine:
-        return Machine(
-            of,
-            tmp_path / of,
-            tmp_path / of / "opt" / "activemq" / "data",
-            files,
-            paths={
-                "postgresql://activemq@db.example/activemq": url,
-                "postgresql://db.example:5432/activemq": f"postgresql://127.0.0.1:{port}/{name}",
-            },
-            environment={"PGPASSFILE": str(password)},
-            extensions=extensions,
-        )
-
-    pair = Pair({name: machine(name) for name in "ab"}, running)
+    pair = Pair(machines_on_postgresql(tmp_path, postgres_database), running)
     pair.replace_the_slave()
     follow("pybroker doctor", pair.machines)
     compare("PostgreSQL JDBC Driver", pair.b)
