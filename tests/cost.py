@@ -33,6 +33,10 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/java/test_activemq_xml.py": (90, "a hundred checks of Java programs, against both brokers side by side"),
     "tests/java/test_failover.py": (90, "stock pairs whose clients find the next master at their own pace"),
     "tests/java/test_java_kills.py": (90, "ten kills under the load of Java clients"),
+    "tests/java/test_java_migration.py": (
+        90,
+        "a stock pair that tries a lock every 10 s is replaced, and put back",
+    ),
     "tests/postgres/test_activemq.py": (60, "ActiveMQ and pybroker in turn on one database"),
     "tests/postgres/test_model.py": (90, "a database for each of Hypothesis' histories"),
     "tests/spark/test_follow.py": (120, "a stream's batches, one after the other"),

@@ -7,6 +7,7 @@ from tests.pages import ROOT, Block, blocks
 LANGUAGES = {"", "python", "sh", "console", "toml", "ini", "sql"}
 """Languages of blocks that a reader copies; a block without a language is refused."""
 
+JAVA_MIGRATION = "tests/java/test_java_migration.py"
 HANDBACK = "tests/unit/app/test_handback_examination.py"
 JOLOKIA = "tests/integration/test_jolokia.py"
 MIGRATION = "tests/integration/test_migration.py"
@@ -70,6 +71,8 @@ RUN: dict[str, dict[str, str]] = {
         "": f"{MIGRATION}::test_the_page_on_a_shared_directory",
         "$ pybroker status --store postgresql": f"{MIGRATION}::test_the_page_on_postgresql",
         "# on a\nsystemctl disable --now pybroker\nmv": f"{MIGRATION}::test_the_page_on_postgresql",
+        "# on a: replace the standby": f"{JAVA_MIGRATION}::test_java_clients_move_on_a_shared_directory",
+        "# on b: fail over": f"{JAVA_MIGRATION}::test_java_clients_move_on_a_shared_directory",
     },
     "docs/operations.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/pair.md": {

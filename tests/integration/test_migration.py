@@ -50,7 +50,7 @@ class Pair:
 
     def restore_the_slave(self) -> None:
         with self.load.step("back from step 1", 15, 2):
-            follow("# on b\nsystemctl disable --now pybroker\nsystemctl", self.machines)
+            follow("# on b\nsystemctl disable --now pybroker &&", self.machines)
 
     def fail_over(self) -> None:
         with self.load.step("step 2", 10, 10):
