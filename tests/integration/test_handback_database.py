@@ -91,6 +91,9 @@ def test_activemq_has_everything_of_a_database(
     refused = CliRunner().invoke(commands, ["handback", postgres_database.url])
     assert refused.exit_code == 2
     assert "alive are a (as master" in refused.stderr
+    code, report = handback(postgres_database, "--in-use")
+    assert (code, kinds(report)) == (1, {"scheduled messages"})
+    assert "in use" in kinds(report, "note")
     assert ours.terminate() == 0
 
     code, report = handback(postgres_database)

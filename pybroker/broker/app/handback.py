@@ -185,6 +185,7 @@ class HandbackFacts:
         target: the ActiveMQ that is to open it.
         contents: what it holds.
         place: the facts about the directory or the database.
+        is_in_use: members may have changed the store since.
     """
 
     store: str
@@ -192,6 +193,7 @@ class HandbackFacts:
     target: ActiveMQVersion
     contents: StoreContents
     place: JournalFacts | DatabaseFacts
+    is_in_use: bool = False
 
 
 def judge(facts: HandbackFacts, accepted: Collection[str] = ()) -> list[HandbackFinding]:
@@ -285,6 +287,13 @@ def _of_target(facts: HandbackFacts) -> Iterator[HandbackFinding]:
             f"no ActiveMQ {target.name} has opened a store of pybroker in its tests",
             f"by its sources it {reads}",
             "try it on a copy of the store first",
+        )
+    if facts.is_in_use:
+        yield _note(
+            "in use",
+            "members may use the store: this is what it held just now",
+            "waits for the lock, as the slave",
+            "stop all members, and run it again without --in-use; or go on at once, if there is nothing to do",
         )
 
 

@@ -20,6 +20,7 @@ _EXAMPLES: Final = """
 Examples:
   pybroker handback /mnt/shared                                 what there is to do, and the lines of activemq.xml
   pybroker handback /mnt/shared --activemq-version 5.18 --json  for a script; the exit code says if it is ready
+  pybroker handback /mnt/shared --in-use                        the same, while its members serve clients
   pybroker handback /mnt/shared --jobs-to /var/lib/activemq/data/localhost/scheduler --yes
                                                                 move scheduled messages to where ActiveMQ looks
   pybroker handback /mnt/shared --move-to /mnt/pybroker-files --yes
@@ -35,6 +36,7 @@ Examples:
 @click.option("--activemq-version", default=_DEFAULT_VERSION, show_default=True, help="The ActiveMQ to open it.")
 @click.option("--user", help="The user that it runs as.  [default: activemq, if there is one]")
 @click.option("--accept", multiple=True, metavar="KIND", help="Let findings of this kind not count; repeatable.")
+@click.option("--in-use", is_flag=True, help="Look at a store that members use, as it is now; not with --yes.")
 @click.option("--jobs-to", type=click.Path(path_type=Path), help="Move scheduled messages to this new directory.")
 @click.option("--move-to", type=click.Path(path_type=Path), help="Move to this new directory what ActiveMQ ignores.")
 @click.option("--yes", is_flag=True, help="Do it. Without it nothing is changed.")
@@ -48,6 +50,7 @@ def handback(
     activemq_version: str,
     user: str | None,
     accept: tuple[str, ...],
+    in_use: bool,
     jobs_to: Path | None,
     move_to: Path | None,
     yes: bool,
@@ -55,8 +58,8 @@ def handback(
 ) -> None:
     """Look for what would keep an ActiveMQ from taking a stopped store over, and print the lines of its activemq.xml.
 
-    STORE is a data directory, or a database, as for `pybroker start`. All its members must be stopped. Nothing is
-    changed without --yes.
+    STORE is a data directory, or a database, as for `pybroker start`. All its members must be stopped, except for a
+    look ahead, with --in-use. Nothing is changed without --yes.
 
     Exit code 0: ActiveMQ can be started; 1: there is something to do first; 2: the store is in use or cannot be read,
     or an argument cannot be used.
@@ -66,7 +69,13 @@ def handback(
     from pybroker.broker.app.handback_report import HandbackOptions, report_on, show
 
     options = HandbackOptions(
-        activemq_version=activemq_version, user=user, accepted=accept, jobs_to=jobs_to, move_to=move_to, yes=yes
+        activemq_version=activemq_version,
+        user=user,
+        accepted=accept,
+        is_in_use=in_use,
+        jobs_to=jobs_to,
+        move_to=move_to,
+        yes=yes,
     )
     try:
         report = report_on(config, options)

@@ -59,17 +59,23 @@ _LEASES = "SELECT count(*) FROM activemq_lock WHERE id = 1 AND broker_name IS NO
 _KEY_COLUMNS_WITH_PRIORITY: Final = 4
 
 
-def examine(config: Config, target: ActiveMQVersion) -> HandbackFacts:
+def examine(config: Config, target: ActiveMQVersion, *, is_in_use: bool = False) -> HandbackFacts:
     """Gather the facts about a store in a database. Blocks.
+
+    Args:
+        config: the settings of the members.
+        target: the ActiveMQ that is to open the store.
+        is_in_use: members may use the store meanwhile.
 
     Raises:
         ConfigError: the URL is not valid, or the driver is not installed.
         StoreUnavailable: the store is in use, it cannot be reached or read, or there are no tables of ActiveMQ's.
     """
-    _require_free(config.store)
+    if not is_in_use:
+        _require_free(config.store)
     connection = _connect(config)
     try:
-        return _facts(config, target, connection)
+        return replace(_facts(config, target, connection), is_in_use=is_in_use)
     finally:
         connection.close()
 

@@ -39,13 +39,16 @@ _OWN_FILES: Final = ("pybroker.*", f"*{SEALED_SUFFIX}", DAMAGED_DIRECTORY)
 """Patterns of what pybroker has in the directory of a journal, besides data files and locks."""
 
 
-def examine(config: Config, target: ActiveMQVersion, user: str | None = None) -> HandbackFacts:
+def examine(
+    config: Config, target: ActiveMQVersion, user: str | None = None, *, is_in_use: bool = False
+) -> HandbackFacts:
     """Gather the facts about a store in a directory. Blocks while it reads the journals.
 
     Args:
         config: the settings of the members, `store` and `scheduler_store` above all.
         target: the ActiveMQ that is to open the store.
         user: the user that it runs as; None: `activemq`, if there is such a user.
+        is_in_use: members may use the store meanwhile.
 
     Raises:
         ConfigError: there is no such user.
@@ -53,7 +56,8 @@ def examine(config: Config, target: ActiveMQVersion, user: str | None = None) ->
         JournalCorrupt: the data files are no journal, or a newer version wrote them.
     """
     where = journal_places(config)
-    require_free(*_journals(where))
+    if not is_in_use:
+        require_free(*_journals(where))
     report = _checked(where.journal)
     jobs = _checked(where.scheduler) if has_data_files(where.scheduler) else None
     indexes = list(_existing(where.journal, INDEX_FILES))
@@ -83,6 +87,7 @@ def examine(config: Config, target: ActiveMQVersion, user: str | None = None) ->
         target=target,
         contents=contents_of(report.state),
         place=place,
+        is_in_use=is_in_use,
     )
 
 

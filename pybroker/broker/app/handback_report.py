@@ -38,6 +38,7 @@ class HandbackOptions:
         activemq_version: the ActiveMQ that is to open the store.
         user: the user that it runs as; None: `activemq`, if there is one.
         accepted: kinds of findings that do not count.
+        is_in_use: members may use the store, and nothing is to be moved.
         jobs_to: the new directory of scheduled messages; None: they stay.
         move_to: the new directory of what ActiveMQ ignores; None: it stays.
         yes: move it.
@@ -46,6 +47,7 @@ class HandbackOptions:
     activemq_version: str
     user: str | None = None
     accepted: Sequence[str] = ()
+    is_in_use: bool = False
     jobs_to: Path | None = None
     move_to: Path | None = None
     yes: bool = False
@@ -82,6 +84,8 @@ def report_on(config: Config, options: HandbackOptions) -> HandbackReport:
         raise ConfigError("a store in memory ends with its broker", setting="store", hint=hint)
     if options.yes and options.jobs_to is None and options.move_to is None:
         raise ConfigError("there is nothing to move", setting="--yes", hint="add --jobs-to or --move-to")
+    if options.yes and options.is_in_use:
+        raise ConfigError("nothing can be moved then", setting="--in-use", hint="stop all members, and leave it out")
     if not is_database(config.store):
         return _of_directory(config, target, options)
     if options.move_to is not None:
@@ -94,7 +98,7 @@ def _of_directory(config: Config, target: ActiveMQVersion, options: HandbackOpti
     from pybroker.broker.app.handback_moves import after, perform, plan
     from pybroker.broker.app.journal_lock import locked
 
-    facts = examine(config, target, options.user)
+    facts = examine(config, target, options.user, is_in_use=options.is_in_use)
     place = facts.place
     assert isinstance(place, JournalFacts), "the store is a directory"
     moves = plan(place, move_to=options.move_to, jobs_to=options.jobs_to)
@@ -113,7 +117,7 @@ def _of_directory(config: Config, target: ActiveMQVersion, options: HandbackOpti
 def _of_database(config: Config, target: ActiveMQVersion, options: HandbackOptions) -> HandbackReport:
     from pybroker.broker.app.handback_database import examine, export_jobs
 
-    facts = examine(config, target)
+    facts = examine(config, target, is_in_use=options.is_in_use)
     moves: list[tuple[str, str]] = []
     if options.jobs_to is not None:
         moves = [("pybroker_jobs", str(options.jobs_to.absolute()))]

@@ -132,6 +132,12 @@ def test_the_most_urgent_comes_first_and_what_is_accepted_is_a_note() -> None:
     assert "scheduling queue" in [each.kind for each in findings]
 
 
+def test_a_store_in_use_has_a_note() -> None:
+    findings = judge(replace(of_directory(), is_in_use=True))
+    assert "in use" in [each.kind for each in findings]
+    assert readiness(findings) is Readiness.READY
+
+
 def test_an_untried_version_says_so() -> None:
     given = replace(of_directory(), target=version("6.1"))
     (found,) = [each for each in judge(given) if each.kind == "version"]

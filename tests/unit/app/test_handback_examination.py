@@ -170,6 +170,25 @@ def test_a_store_in_use_is_refused_with_the_remedy(made: Callable[..., Path]) ->
     assert handback(store).exit_code == 0
 
 
+def test_a_store_in_use_is_examined_with_in_use_and_stays_as_it_is(made: Callable[..., Path]) -> None:
+    terms = DurableSubscription(
+        client_id="c", name="s", destination=TOPIC, subscribed_destination=TOPIC, selector="NOT price > 5"
+    )
+    store = made(Subscribe(TOPIC, terms.key, encode_subscription_info(terms)), add(1))
+    lock = FileLock(store / "kahadb" / "lock", clock=int)
+    assert lock.try_acquire()
+    try:
+        before = tree(store)
+        found = report(store, "--in-use")
+        assert tree(store) == before
+        lock.check()
+    finally:
+        lock.release()
+    assert (found["messages"], found["exit_code"]) == (1, 1)
+    assert kinds(found) == {"selectors"}
+    assert "in use" in kinds(found, "note")
+
+
 def test_an_activemq_that_schedules_there_is_noticed(made: Callable[..., Path]) -> None:
     store = made(add(1))
     write(store / "scheduler", [JOB])
@@ -186,6 +205,7 @@ def test_an_activemq_that_schedules_there_is_noticed(made: Callable[..., Path]) 
     [
         (["--activemq-version", "4.0"], "nothing is known of ActiveMQ 4.0"),
         (["--yes"], "there is nothing to move"),
+        (["--in-use", "--yes", "--move-to", "moved"], "nothing can be moved then"),
         (["--user", "no-such-user"], "there is no user no-such-user"),
         (["--jobs-to", "jobs"], "there are no scheduled messages"),
     ],
