@@ -203,21 +203,21 @@ def _pem_texts(reading: Reading, tls: ConfiguredTls, now: datetime) -> dict[str,
     for store, opened in ((tls.key_store, keys), (tls.trust_store, trusted)):
         if store is not None and opened is not None:
             for each in opened.expired(now):
-                reading.findings.warn(store.element, f"{store.path}: {each}", store.attribute)
+                reading.findings.warn(store.element, f"{store.file}: {each}", store.attribute)
     texts = {CERTIFICATE: identity.certificates, KEY: identity.private_key}
     return texts | {CLIENT_CA: authorities} if authorities else texts
 
 
 def _opened(reading: Reading, store: ConfiguredStore) -> java_key_stores.JavaKeyStore | None:
     try:
-        return java_key_stores.read_file(store.path, store.password, key_password=store.key_password)
+        return java_key_stores.read_file(store.file, store.password, key_password=store.key_password)
     except UnusableKeyStore as error:
         _refuse(reading, store, str(error))
         return None
 
 
 def _refuse(reading: Reading, store: ConfiguredStore, why: str) -> None:
-    reading.findings.refuse(store.element, f"{store.path}: {why}", store.attribute)
+    reading.findings.refuse(store.element, f"{store.file}: {why}", store.attribute)
 
 
 def _write(path: Path, text: str) -> None:

@@ -85,6 +85,7 @@ class ConfiguredStore:
         key_password: that of its private keys; None: the same.
         element: the element that names it.
         attribute: the attribute that names it; empty if no attribute does.
+        class_path: the file that counts if `path` is not there; None: there is no other.
     """
 
     path: Path
@@ -93,6 +94,14 @@ class ConfiguredStore:
     key_password: str | None = field(default=None, repr=False)
     element: XmlElement = field(repr=False)
     attribute: str
+    class_path: Path | None = None
+
+    @property
+    def file(self) -> Path:
+        """The file to read; `path` if neither is there."""
+        if self.class_path is not None and not self.path.exists() and self.class_path.exists():
+            return self.class_path
+        return self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,8 +84,10 @@ def _store(
     if type_ not in _TYPES:
         reading.findings.refuse(element, f"pybroker reads {', '.join(_TYPES)}", f"{name}Type" if is_attribute else "")
         return None
+    directories = reading.file.directories
     return ConfiguredStore(
-        path=reading.file.directories.path(location),
+        path=directories.path(location),
+        class_path=None if ":" in location or location.startswith("/") else directories.conf / location,
         type=type_,
         password=values.get(f"{name}Password", ""),
         key_password=values.get("keyStoreKeyPassword") if kind == "key" else None,

@@ -29,6 +29,22 @@ def test_names_of_stores(name: str, path: str) -> None:
     assert store.key_store.path == Path(path)
 
 
+def test_a_plain_name_is_also_looked_for_in_the_class_path(tmp_path: Path) -> None:
+    properties = {"activemq.base": str(tmp_path), "activemq.conf": str(tmp_path / "conf")}
+    found = tls('keyStore="b.ks"', properties=properties).protection.tls
+    assert found is not None
+    assert found.key_store.file == tmp_path / "b.ks"
+    in_class_path = tmp_path / "conf" / "b.ks"
+    in_class_path.parent.mkdir()
+    in_class_path.touch()
+    assert found.key_store.file == in_class_path
+    (tmp_path / "b.ks").touch()
+    assert found.key_store.file == tmp_path / "b.ks"
+    url = tls('keyStore="file:b.ks"', properties=properties).protection.tls
+    assert url is not None
+    assert url.key_store.class_path is None
+
+
 def test_types_and_passwords() -> None:
     reading = tls(
         'keyStore="k" keyStoreType="pkcs12" keyStorePassword="s3cret" keyStoreKeyPassword="s4cret" trustStore="t" '
