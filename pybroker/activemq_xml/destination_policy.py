@@ -66,6 +66,10 @@ _PURGE_PERIOD: Final = "schedulePeriodForDestinationPurge"
 _prefetch = between(0)
 
 
+def _browse_page(value: str) -> int:
+    return max(whole(value), 0)  # a negative one is no limit either
+
+
 def _expire_period(value: str) -> str:
     milliseconds = max(whole(value), 0)  # a negative one is never too
     if 0 < milliseconds < _PERIOD_MS_MIN:
@@ -78,6 +82,7 @@ def _expire_period(value: str) -> str:
 FIELDS: Final[Fields] = {
     "memoryLimit": size,
     "expireMessagesPeriod": _expire_period,
+    "maxBrowsePageSize": _browse_page,
     **dict.fromkeys(("queuePrefetch", "queueBrowserPrefetch", "topicPrefetch", "durableTopicPrefetch"), _prefetch),
     **dict.fromkeys(
         (
@@ -117,7 +122,7 @@ OTHERS: Final[Rules] = {
     "enableAudit": ignored(_DUPLICATES),
     "dispatchPolicy": ignored("all consumers of a topic get each message"),
     "blockedProducerWarningInterval": ignored("a producer that waits is logged once"),
-    **dict.fromkeys(("maxPageSize", "maxExpirePageSize", "maxBrowsePageSize"), ignored(_PAGES)),
+    **dict.fromkeys(("maxPageSize", "maxExpirePageSize"), ignored(_PAGES)),
     **dict.fromkeys(("maxAuditDepth", "maxProducersToAudit", "maxQueueAuditDepth"), ignored(_DUPLICATES)),
     **dict.fromkeys(
         (

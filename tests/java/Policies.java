@@ -1,10 +1,12 @@
 import java.util.ArrayList;
+import java.util.Enumeration;
 import java.util.List;
 import javax.jms.DeliveryMode;
 import javax.jms.Destination;
 import javax.jms.Message;
 import javax.jms.MessageConsumer;
 import javax.jms.MessageProducer;
+import javax.jms.QueueBrowser;
 import javax.jms.Session;
 import javax.jms.TextMessage;
 import org.apache.activemq.command.ActiveMQMessage;
@@ -210,6 +212,35 @@ public final class Policies extends Area {
             message.acknowledge();
         }
         return received;
+    }
+
+    // ------------------------------------------------------------ browsers
+
+    public Object browserStopsAtItsPage() throws Exception {
+        Session session = auto(connect());
+        MessageProducer producer = session.createProducer(governed("page"));
+        for (int number = 0; number < 7; number++) {
+            TextMessage message = session.createTextMessage("m" + number);
+            message.setIntProperty("n", number);
+            producer.send(message);
+        }
+        List<Object> all = browsed(session, null);
+        List<Object> selected = browsed(session, "n > 2");
+        var holding = connect("jms.prefetchPolicy.queuePrefetch=2");
+        take(client(holding).createConsumer(governed("page")), 2);
+        List<Object> held = browsed(session, null);
+        holding.close();
+        return facts("all", all, "selected", selected, "held", held, "left", drain(governed("page")));
+    }
+
+    private List<Object> browsed(Session session, String selector) throws Exception {
+        QueueBrowser browser = session.createBrowser(governed("page"), selector);
+        List<Object> bodies = new ArrayList<>();
+        for (Enumeration<?> found = browser.getEnumeration(); found.hasMoreElements(); ) {
+            bodies.add(body((Message) found.nextElement()));
+        }
+        browser.close();
+        return bodies;
     }
 
     // ------------------------------------------------------------ who is served

@@ -313,6 +313,7 @@ public final class StockBroker {
             case "allConsumersExclusiveByDefault" ->
                 entry.setAllConsumersExclusiveByDefault(Boolean.parseBoolean(value));
             case "expireMessagesPeriod" -> entry.setExpireMessagesPeriod(Long.parseLong(value));
+            case "maxBrowsePageSize" -> entry.setMaxBrowsePageSize(Integer.parseInt(value));
             case "queuePrefetch" -> entry.setQueuePrefetch(Integer.parseInt(value));
             case "deadLetterStrategy" -> entry.setDeadLetterStrategy(deadLetters(value));
             case "subscriptionRecoveryPolicy" -> entry.setSubscriptionRecoveryPolicy(recovery(value));

@@ -50,6 +50,7 @@ POLICIES = (
         "queue=Policies.exclusive.>", "all_consumers_exclusive_by_default = true", "allConsumersExclusiveByDefault=true"
     ),
     Policy("queue=Policies.prefetch.>", "queue_prefetch = 2", "queuePrefetch=2"),
+    Policy("queue=Policies.page.>", "max_browse_page_size = 3", "maxBrowsePageSize=3"),
     Policy("queue=Policies.shared.>", 'dead_letter_strategy = "shared"', f"deadLetterStrategy=shared {SOON}"),
     Policy(
         "queue=Policies.individual.>",

@@ -48,9 +48,9 @@ CHECKS: Final[dict[str, tuple[str, ...]]] = {
         "propertiesOfEveryType", "replyToOfEveryKind", "texts", "timestampCanBeLeftOut",
     ),
     "Policies": (
-        "discardedDeadLetters", "everyConsumerExclusive", "expired", "individualDeadLetters", "lastImage", "lastThree",
-        "nonPersistentDeadLetters", "policyReplacesTheDefaultWindow", "prioritized", "slowConsumersMissTheOldest",
-        "strictOrder",
+        "browserStopsAtItsPage", "discardedDeadLetters", "everyConsumerExclusive", "expired", "individualDeadLetters",
+        "lastImage", "lastThree", "nonPersistentDeadLetters", "policyReplacesTheDefaultWindow", "prioritized",
+        "slowConsumersMissTheOldest", "strictOrder",
     ),
     "PolicyAdvisories": ("acceptedWithItsBody", "consumed", "discarded", "slowConsumerOfAQueue", "withoutConsumers"),
     "Producers": ("anonymousProducer", "asynchronous", "windowInATransaction", "windowOfNonPersistent"),

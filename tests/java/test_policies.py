@@ -9,6 +9,12 @@ from tests.java.checks import Laboratory, parametrized, verify
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(300)]
 
 EXPECTED: dict[str, Any] = {
+    "browserStopsAtItsPage": {
+        "all": ["m0", "m1", "m2"],
+        "held": ["m0", "m1", "m2"],
+        "selected": ["m3", "m4", "m5"],
+        "left": ["m0", "m1", "m2", "m3", "m4", "m5", "m6"],
+    },
     "discardedDeadLetters": {"first dead": "kept", "left": [], "discarding": [], "unexpired": []},
     "everyConsumerExclusive": {"first": ["m0", "m1", "m2", "m3"], "second silent": True},
     "expired": {

@@ -6,6 +6,7 @@ the event loop. If a page cannot be read now, the browser waits: it gets the end
 """
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from operator import attrgetter
@@ -25,13 +26,28 @@ _sequence = attrgetter("sequence")
 
 
 class BrowserSnapshot(CountedSource):
-    """The messages that a browser gets: every matching message once, then the end of the queue."""
+    """The messages that a browser gets: every matching message once, up to a limit, then the end of the queue.
 
-    __slots__ = ("_browsed", "_consumer", "_found", "_paging", "_views")
+    Source: ActiveMQ 5.17, `QueueBrowserSubscription.atMax`, for the limit: it counts messages that match the selector.
+    """
 
-    def __init__(self, queues: Sequence[Queue], consumer: BrokerConsumer, browsed: Callable[[], None]) -> None:
+    __slots__ = ("_browsed", "_consumer", "_found", "_left", "_paging", "_views")
+
+    def __init__(
+        self, queues: Sequence[Queue], consumer: BrokerConsumer, browsed: Callable[[], None], limit: int = 0
+    ) -> None:
+        """Attach to the consumer.
+
+        Args:
+            queues: the queues to browse, one after the other.
+            consumer: the browser.
+            browsed: signals the end.
+            limit: number of messages of all queues together after which the end comes; 0: after all of them.
+        """
         self._consumer = consumer
         self._browsed = browsed
+        self._left = limit or sys.maxsize
+        """The number of messages that the browser may still get."""
         self._paging = queues[0].paging if queues else None
         self._views = [_View(queue) for queue in queues]
         self._found: Iterator[Reference | None] | None = self._walk()
@@ -42,11 +58,13 @@ class BrowserSnapshot(CountedSource):
         count, space = PAGE_MAX, PAGE_BYTES_MAX
         ends_at = 0.0
         while self._found is not None and self._consumer.has_capacity:
+            if not self._left:
+                self._end()
+                return
             try:
                 found = next(self._found)
             except StopIteration:
-                self._found = None
-                self._browsed()
+                self._end()
                 return
             except StoreUnavailable as error:
                 self._wait(error)
@@ -57,11 +75,16 @@ class BrowserSnapshot(CountedSource):
                     ends_at = ends_at or now + PIECE_SECONDS
                     count = count if now < ends_at else 0
             elif self._consumer.accepts(found.message, found.redelivery_count):
+                self._left -= 1
                 self._consumer.offer(Reference(found.message, self, found.sequence, found.redelivery_count))
             count -= 1
             space -= len(found.message.data) if found is not None else 0
             if (count <= 0 or space <= 0) and self._paging is not None and self._paging.defer(self.dispatch):
                 break
+
+    def _end(self) -> None:
+        self._found = None
+        self._browsed()
 
     def _walk(self) -> Iterator[Reference | None]:
         """Yield the messages of each queue that are left, and None at its end."""

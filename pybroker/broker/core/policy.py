@@ -183,7 +183,8 @@ class DestinationPolicy:
         use_consumer_priority: fill consumers of a higher priority before others.
         queue_prefetch: prefetch of a queue's consumers that request the default.
         queue_browser_prefetch: the same for browsers.
-        topic_prefetch: the same for non-durable topic consumers.
+        max_browse_page_size: number of messages after which a browser gets the end of the queue; 0: after all.
+        topic_prefetch: the prefetch of non-durable topic consumers.
         durable_topic_prefetch: the same for durable subscriptions.
         pending_message_limit: messages that may wait for a slow topic consumer outside its window; -1: no limit.
         pending_message_limit_multiplier: this limit as a multiple of the consumer's prefetch; None: not used.
@@ -216,6 +217,7 @@ class DestinationPolicy:
     use_consumer_priority: bool = True
     queue_prefetch: int = QUEUE_PREFETCH
     queue_browser_prefetch: int = BROWSER_PREFETCH
+    max_browse_page_size: int = 0
     topic_prefetch: int = TOPIC_PREFETCH
     durable_topic_prefetch: int = DURABLE_PREFETCH
     pending_message_limit: int = 1000

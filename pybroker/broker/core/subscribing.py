@@ -84,16 +84,12 @@ class Subscribing:
     ) -> BrokerConsumer:
         if not request.destination.is_queue:
             raise RequestError(f"Only queues can be browsed, and {request.destination} is a topic")
-        consumer = CountingConsumer(
-            owner,
-            request,
-            deliver,
-            prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_browser_prefetch),
-        )
+        policy = self._runtime.policy(request.destination)
+        consumer = CountingConsumer(owner, request, deliver, prefetch=_prefetch(request, policy.queue_browser_prefetch))
         queues = self._destinations.queues_of(request, owner)
         owner.objects.acquire_matches(len(queues))
         consumer.match_count = len(queues)
-        BrowserSnapshot(queues, consumer, browsed)
+        BrowserSnapshot(queues, consumer, browsed, policy.max_browse_page_size)
         return consumer
 
     def _subscribe_queue(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> BrokerConsumer:

@@ -43,6 +43,8 @@ def of_entry(attributes: str, body: str = "", broker: str = "") -> tuple[dict[st
         ('alwaysRetroactive="true"', {"always_retroactive": True}),
         ('queuePrefetch="1" topicPrefetch="0"', {"queue_prefetch": 1, "topic_prefetch": 0}),
         ('queueBrowserPrefetch="7"', {"queue_browser_prefetch": 7}),
+        ('maxBrowsePageSize="400"', {"max_browse_page_size": 400}),
+        ('maxBrowsePageSize="-1"', {"max_browse_page_size": 0}),
         ('durableTopicPrefetch="8"', {"durable_topic_prefetch": 8}),
         ('sendAdvisoryIfNoConsumers="true"', {"send_advisory_if_no_consumers": True}),
         ('advisoryForSlowConsumers="true"', {"advisory_for_slow_consumers": True}),

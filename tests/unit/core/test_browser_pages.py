@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +15,12 @@ from tests.unit.core.backlogs import Client, World
 class Walk:
     """A browser with a wide window, whose pages the test reads one by one."""
 
-    def __init__(self, world: World, **request: object) -> None:
+    def __init__(self, world: World, limit: int = 0, **request: object) -> None:
         self._deferred: deque[Callable[[], None]] = deque()
         world.usage.paging.later = self._deferred.append
         self.ended = False
         self.client: Client = world._client("queue://Q", {"browser": True, "prefetch": 100_000} | request)
-        BrowserSnapshot([world.queue], self.client.consumer, self._end)
+        BrowserSnapshot([world.queue], self.client.consumer, self._end, limit)
         self.client.consumer.start()
 
     def _end(self) -> None:
@@ -46,6 +47,32 @@ def test_queue_in_memory_is_shown_a_page_per_turn():
     assert walk.client.names == numbers(PAGE_MAX)
     world.put("late")
     assert walk.finish() == numbers(3 * PAGE_MAX)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(2, 2), (3, 3), (4, 3), (3 * PAGE_MAX, 3)])
+def test_limit_ends_a_browse_before_the_queue(count: int, shown: int) -> None:
+    world = World()
+    world.put(*numbers(count))
+    walk = Walk(world, limit=3)
+    assert walk.finish() == numbers(shown)
+    walk.client.ack()
+    assert walk.client.names == numbers(shown)
+
+
+def test_limit_of_a_browse_is_reached_in_a_later_page() -> None:
+    world = World()
+    world.put(*numbers(3 * PAGE_MAX))
+    walk = Walk(world, limit=PAGE_MAX + 1)
+    assert walk.client.names == numbers(PAGE_MAX)
+    assert walk.finish() == numbers(PAGE_MAX + 1)
+
+
+def test_limit_of_a_browse_counts_messages_that_match() -> None:
+    world = World()
+    for number in range(10):
+        world.put(str(number), priority=number % 10)
+    walk = Walk(world, limit=2, selector="JMSPriority > 4")
+    assert walk.finish() == ["5", "6"]
 
 
 def test_message_that_is_delivered_between_two_pages_is_shown():

@@ -298,6 +298,15 @@ class TestBrowser:
         browser.ack(1)
         assert browser.ended
 
+    def test_policy_limits_what_a_browser_gets(self, make_world):
+        client = make_world(max_browse_page_size=2).client()
+        client.send("queue://Q", "a", "b", "c")
+        client.send("queue://R", "d")
+        browser = client.subscribe("queue://Q", browser=True)
+        assert (browser.ids, browser.ended) == (["a", "b"], True)
+        assert client.subscribe("queue://*", browser=True).ids == ["a", "b"]
+        assert client.subscribe("queue://Q").ids == ["a", "b", "c"]
+
     def test_a_topic_cannot_be_browsed(self, world):
         with pytest.raises(RequestError, match="topic"):
             world.client().subscribe("topic://T", browser=True)
