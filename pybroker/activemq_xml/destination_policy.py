@@ -66,6 +66,10 @@ _PURGE_PERIOD: Final = "schedulePeriodForDestinationPurge"
 _prefetch = between(0)
 
 
+def _time_before_dispatch(value: str) -> str:
+    return duration(str(max(whole(value), 0)))
+
+
 def _browse_page(value: str) -> int:
     return max(whole(value), 0)  # a negative one is no limit either
 
@@ -83,6 +87,8 @@ FIELDS: Final[Fields] = {
     "memoryLimit": size,
     "expireMessagesPeriod": _expire_period,
     "maxBrowsePageSize": _browse_page,
+    "consumersBeforeDispatchStarts": between(0),
+    "timeBeforeDispatchStarts": _time_before_dispatch,
     **dict.fromkeys(("queuePrefetch", "queueBrowserPrefetch", "topicPrefetch", "durableTopicPrefetch"), _prefetch),
     **dict.fromkeys(
         (
@@ -112,8 +118,6 @@ OTHERS: Final[Rules] = {
         "whether a message was delivered before is not stored: after a restart it counts as new", unless=FALSE
     ),
     "usePrefetchExtension": warned("the window grows by what a transaction has acknowledged", unless=TRUE),
-    "consumersBeforeDispatchStarts": warned("the first consumer of a queue gets messages at once", unless=("0",)),
-    "timeBeforeDispatchStarts": warned("the first consumer of a queue gets messages at once", unless=("0",)),
     "maxDestinations": warned(
         "there is no limit of an entry: destinations_max is for all queues and topics together", unless=("-1",)
     ),

@@ -11,7 +11,7 @@ first, that is newest first: a client waits for them, while a dispatch is early 
 Input of connections that send much waits in the `fair_queue`. What it and deferred work append and send goes with the
 end of the next turn, so that there is one commit a turn, and responses do not wait for either.
 
-Timers of connections and their ends are spread: where thousands come at a time, each turn has time for some of them.
+Timers and ends of connections are spread: where thousands come at a time, each turn has time for some of them.
 
 Deferred work is what is too long for one turn: searches, sweeps, fan-out. It is done in pieces. Each turn has a limit
 of time and of pieces for all of them together; the rest waits for the next turn, first in first out. A piece that has
@@ -28,6 +28,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from pybroker.broker.domain.effort import EFFORT
@@ -81,6 +82,8 @@ class Turn:
         "_pause_at",
         "_sleep",
         "_spread",
+        "_timer_count",
+        "_timers",
         "_working_count",
         "input",
         "lag",
@@ -110,6 +113,9 @@ class Turn:
         self._late: deque[Callback] = deque()
         """The output that earlier turns had no time for, oldest first."""
         self._spread: deque[Callback] = deque()
+        self._timers: dict[int, asyncio.TimerHandle] | None = {}
+        """The timers that run, by their numbers; None once they have been ended."""
+        self._timer_count = 0
         self._is_scheduled = False
         self.input = FairQueue(monotonic, self._schedule, self._pause)
         self.lag = LoopLag()
@@ -133,6 +139,20 @@ class Turn:
         """Call back at this turn's end, or at that of a later one if very many do so, in the order of the calls."""
         self._spread.append(callback)
         self._schedule()
+
+    def after(self, seconds: float, callback: Callback) -> Callback:
+        """Call back after a time as `spread` does, but not after `end_timers`; return what cancels it before."""
+        self._timer_count += 1
+        if self._timers is not None:
+            elapsed = partial(self._elapsed, self._timer_count, callback)
+            self._timers[self._timer_count] = self._loop.call_later(seconds, elapsed)
+        return partial(self._cancel, self._timer_count)
+
+    def end_timers(self) -> None:
+        """Cancel all timers, also those that are set later."""
+        timers, self._timers = self._timers, None
+        for timer in (timers or {}).values():
+            timer.cancel()
 
     def post(self, callback: Callback) -> None:
         """Call back in the loop's thread, from another thread; its output leaves right after."""
@@ -168,6 +188,16 @@ class Turn:
     def longest(self) -> LongTurn:
         """Return the longest turn of the last minute."""
         return self.lag.last_minute(self._monotonic())
+
+    def _elapsed(self, number: int, callback: Callback) -> None:
+        if self._timers is not None:
+            del self._timers[number]
+            self.spread(callback)
+
+    def _cancel(self, number: int) -> None:
+        timer = None if self._timers is None else self._timers.pop(number, None)
+        if timer is not None:
+            timer.cancel()
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

@@ -261,6 +261,38 @@ public final class Policies extends Area {
         return facts("first", take(first, 4), "second silent", silent(second));
     }
 
+    public Object dispatchStartsForTwo() throws Exception {
+        fill(governed("together"), 4);
+        Session session = auto(connect());
+        MessageConsumer first = session.createConsumer(governed("together"));
+        boolean firstSilent = silent(first);
+        MessageConsumer second = auto(connect()).createConsumer(governed("together"));
+        List<Object> toFirst = take(first, 2);
+        List<Object> toSecond = take(second, 2);
+        second.close();
+        send(session, governed("together"), "m4");
+        List<Object> toTheOne = take(first, 1);
+        first.close();
+        send(session, governed("together"), numbered(5, 9));
+        MessageConsumer third = session.createConsumer(governed("together"));
+        boolean thirdSilent = silent(third);
+        MessageConsumer fourth = auto(connect()).createConsumer(governed("together"));
+        return facts("first at first", firstSilent, "first", toFirst, "second", toSecond, "one is left", toTheOne,
+                "third at first", thirdSilent, "third", take(third, 2), "fourth", take(fourth, 2));
+    }
+
+    public Object dispatchStartsAfterATime() throws Exception {
+        fill(governed("later"), 2);
+        fill(governed("alone"), 1);
+        MessageConsumer later = auto(connect()).createConsumer(governed("later"));
+        boolean laterSilent = silent(later);
+        List<Object> toLater = take(later, 2);
+        MessageConsumer alone = auto(connect()).createConsumer(governed("alone"));
+        boolean aloneSilent = silent(alone);
+        return facts("later at first", laterSilent, "later", toLater,
+                "alone at first", aloneSilent, "alone", take(alone, 1));
+    }
+
     public Object strictOrder() throws Exception {
         Session session = client(connect("jms.prefetchPolicy.queuePrefetch=3"));
         MessageConsumer first = session.createConsumer(governed("strict"));

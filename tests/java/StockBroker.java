@@ -314,6 +314,8 @@ public final class StockBroker {
                 entry.setAllConsumersExclusiveByDefault(Boolean.parseBoolean(value));
             case "expireMessagesPeriod" -> entry.setExpireMessagesPeriod(Long.parseLong(value));
             case "maxBrowsePageSize" -> entry.setMaxBrowsePageSize(Integer.parseInt(value));
+            case "consumersBeforeDispatchStarts" -> entry.setConsumersBeforeDispatchStarts(Integer.parseInt(value));
+            case "timeBeforeDispatchStarts" -> entry.setTimeBeforeDispatchStarts(Integer.parseInt(value));
             case "queuePrefetch" -> entry.setQueuePrefetch(Integer.parseInt(value));
             case "deadLetterStrategy" -> entry.setDeadLetterStrategy(deadLetters(value));
             case "subscriptionRecoveryPolicy" -> entry.setSubscriptionRecoveryPolicy(recovery(value));

@@ -50,6 +50,13 @@ POLICIES = (
         "queue=Policies.exclusive.>", "all_consumers_exclusive_by_default = true", "allConsumersExclusiveByDefault=true"
     ),
     Policy("queue=Policies.prefetch.>", "queue_prefetch = 2", "queuePrefetch=2"),
+    Policy(
+        "queue=Policies.together.>",
+        'consumers_before_dispatch_starts = 2\ntime_before_dispatch_starts = "1min"',
+        "consumersBeforeDispatchStarts=2 timeBeforeDispatchStarts=60000",
+    ),
+    Policy("queue=Policies.later.>", 'time_before_dispatch_starts = "800ms"', "timeBeforeDispatchStarts=800"),
+    Policy("queue=Policies.alone.>", "consumers_before_dispatch_starts = 2", "consumersBeforeDispatchStarts=2"),
     Policy("queue=Policies.page.>", "max_browse_page_size = 3", "maxBrowsePageSize=3"),
     Policy("queue=Policies.shared.>", 'dead_letter_strategy = "shared"', f"deadLetterStrategy=shared {SOON}"),
     Policy(

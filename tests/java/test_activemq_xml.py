@@ -48,9 +48,10 @@ CHECKS: Final[dict[str, tuple[str, ...]]] = {
         "propertiesOfEveryType", "replyToOfEveryKind", "texts", "timestampCanBeLeftOut",
     ),
     "Policies": (
-        "browserStopsAtItsPage", "discardedDeadLetters", "everyConsumerExclusive", "expired", "individualDeadLetters",
-        "lastImage", "lastThree", "nonPersistentDeadLetters", "policyReplacesTheDefaultWindow", "prioritized",
-        "slowConsumersMissTheOldest", "strictOrder",
+        "browserStopsAtItsPage", "discardedDeadLetters", "dispatchStartsAfterATime", "dispatchStartsForTwo",
+        "everyConsumerExclusive", "expired", "individualDeadLetters", "lastImage", "lastThree",
+        "nonPersistentDeadLetters", "policyReplacesTheDefaultWindow", "prioritized", "slowConsumersMissTheOldest",
+        "strictOrder",
     ),
     "PolicyAdvisories": ("acceptedWithItsBody", "consumed", "discarded", "slowConsumerOfAQueue", "withoutConsumers"),
     "Producers": ("anonymousProducer", "asynchronous", "windowInATransaction", "windowOfNonPersistent"),

@@ -15,6 +15,21 @@ EXPECTED: dict[str, Any] = {
         "selected": ["m3", "m4", "m5"],
         "left": ["m0", "m1", "m2", "m3", "m4", "m5", "m6"],
     },
+    "dispatchStartsAfterATime": {
+        "later at first": True,
+        "later": ["m0", "m1"],
+        "alone at first": True,
+        "alone": ["m0"],
+    },
+    "dispatchStartsForTwo": {
+        "first at first": True,
+        "first": ["m0", "m2"],
+        "second": ["m1", "m3"],
+        "one is left": ["m4"],
+        "third at first": True,
+        "third": ["m5", "m7"],
+        "fourth": ["m6", "m8"],
+    },
     "discardedDeadLetters": {"first dead": "kept", "left": [], "discarding": [], "unexpired": []},
     "everyConsumerExclusive": {"first": ["m0", "m1", "m2", "m3"], "second silent": True},
     "expired": {

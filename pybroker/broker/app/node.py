@@ -399,7 +399,7 @@ class Node:
                 may_create=self.creatable.jobs,
                 machine=machine,
             ),
-            broker=(broker := wiring.make_broker(self._config, store, turn.defer, machine, spool, self._rules)),
+            broker=(broker := wiring.make_broker(self._config, store, turn, machine, spool, self._rules)),
             spool=spool,
             server=Server(
                 limits=wiring.admission_limits(self._config),
@@ -551,6 +551,7 @@ class Node:
         if self._term is not None:
             for task in self._term.tasks:
                 task.cancel()
+            self._term.server.turn.end_timers()
             if self._term.authentication is not None:
                 self._term.authentication.close()
             self._security.stop_telling()

@@ -179,7 +179,6 @@ def _policy(**given: Any) -> Policy:
 _NOT_SERVED = frozenset(
     (
         "blocked_producer_warning_interval",
-        "consumers_before_dispatch_starts",
         "cursor_memory_high_water_mark",
         "dispatch_policy",
         "do_optimze_message_storage",
@@ -207,7 +206,6 @@ _NOT_SERVED = frozenset(
         "send_fail_if_no_space_after_timeout",
         "slow_consumer_strategy",
         "store_usage_high_water_mark",
-        "time_before_dispatch_starts",
         "use_cache",
         "use_prefetch_extension",
         "use_topic_subscription_inflight_stats",
@@ -222,6 +220,8 @@ POLICY = Table(
         "prioritized_messages": _FLAG,
         "strict_order_dispatch": _FLAG,
         "all_consumers_exclusive_by_default": _FLAG,
+        "consumers_before_dispatch_starts": Setting(whole, least=0, most=_INT_MAX),
+        "time_before_dispatch_starts": Setting(milliseconds, least=0),
         "use_consumer_priority": _FLAG,
         "queue_prefetch": _PREFETCH,
         "queue_browser_prefetch": _PREFETCH,

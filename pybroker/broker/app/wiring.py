@@ -381,12 +381,12 @@ def make_spool(config: Config, turn: Turn, machine: Machine = MACHINE) -> Messag
 def make_broker(
     config: Config,
     store: MessageStore,
-    defer: Callable[[Callable[[], None]], object] | None = None,
+    turn: Turn | None = None,
     machine: Machine = MACHINE,
     spool: MessageSpool | None = None,
     rules: Rules | None = None,
 ) -> BrokerCore:
-    """Return the core over a store, still empty; `defer` continues its long work in later turns of the event loop."""
+    """Return the core over a store, still empty; it continues long work in later turns of the event loop of `turn`."""
     defaults = DestinationPolicy(
         max_redeliveries=config.max_redeliveries,
         pending_message_limit=config.topic_pending_limit,
@@ -403,12 +403,13 @@ def make_broker(
         ),
         policies=_policies(config, defaults),
         definitions=definitions_of(config),
-        defer=defer,
+        defer=None if turn is None else turn.defer,
         monotonic=machine.monotonic,
         run_id=machine.new_id(),
         spool=spool,
         rules=rules,
     )
+    broker.usage.paging.after = None if turn is None else turn.after
     broker.arrival_rules = arrival_rules(config)
     use_dead_letter_rules(config, broker)
     broker.destinations.configured = frozenset(config.destinations)

@@ -104,7 +104,8 @@ class ConsumerSet:
         parked: consumers without capacity that were removed from the order; `unpark` returns one to it.
         on_parked: called with consumers that were just parked; None: it is not called.
         is_paused: True while no consumer gets messages, because an operator has said so: none is eligible then.
-        is_shared: True while each consumer may get messages: there is no exclusive one, and the queue is not paused.
+        is_start_awaited: the same, because the queue waits for more consumers (see `dispatch_start`).
+        is_shared: True while each consumer may get messages: there is no exclusive one, and none of these two reasons.
         groups: the message groups; None until the queue has a message that belongs to one.
         accepts_any: True while every eligible consumer accepts every message. The oldest message then goes to the first
             consumer with capacity, and if a message waits, no consumer has capacity.
@@ -128,6 +129,7 @@ class ConsumerSet:
         "groups",
         "is_paused",
         "is_shared",
+        "is_start_awaited",
         "on_parked",
         "parked",
     )
@@ -142,6 +144,7 @@ class ConsumerSet:
         self.on_parked: Callable[[Sequence[BrokerConsumer]], None] | None = None
         self.exclusive: BrokerConsumer | None = None
         self.is_paused = False
+        self.is_start_awaited = False
         self.is_shared = True
         self._chosen: BrokerConsumer | None = None
         """The exclusive consumer, without regard to those that close."""
@@ -178,6 +181,11 @@ class ConsumerSet:
     def pause(self, *, is_paused: bool) -> None:
         """Have no consumer get messages from now on, or all again that may."""
         self.is_paused = is_paused
+        self._recompute()
+
+    def await_start(self, *, is_awaited: bool) -> None:
+        """Have no consumer get messages until the dispatch starts, or all again that may."""
+        self.is_start_awaited = is_awaited
         self._recompute()
 
     def hold(self, consumer: BrokerConsumer) -> None:
@@ -381,8 +389,9 @@ class ConsumerSet:
         return min((each for each in self.all if self._wants_all(each)), key=self._place, default=None)
 
     def _recompute(self) -> None:
-        exclusive = self.exclusive = None if self.is_paused else next(iter(self._closing), self._chosen)
-        self.is_shared = exclusive is None and not self.is_paused
+        is_held = self.is_paused or self.is_start_awaited
+        exclusive = self.exclusive = None if is_held else next(iter(self._closing), self._chosen)
+        self.is_shared = exclusive is None and not is_held
         self.eligible = self._turns if self.is_shared else [] if exclusive is None else [exclusive]
         is_selective = self._selective_count > 0 if exclusive is None else exclusive.is_selective
         self.accepts_any = self.groups is None and not is_selective

@@ -100,6 +100,7 @@ class Paging:
 
     Attributes:
         later: runs a callback in a later turn of the event loop; None: there is no loop, and work is not divided.
+        after: runs a callback after so many seconds, and returns what cancels it; None: there is no loop.
         backlogs: all backlogs; a backlog that closes removes itself.
         monotonic: seconds, for `PIECE_SECONDS`; without an event loop it stands still.
         spool: gets the messages that no store has; None: these stay in memory.
@@ -114,6 +115,7 @@ class Paging:
     __slots__ = (
         "_scan_left",
         "_scan_period",
+        "after",
         "backlogs",
         "is_paging_out",
         "later",
@@ -127,6 +129,7 @@ class Paging:
 
     def __init__(self) -> None:
         self.later: Callable[[Callable[[], None]], object] | None = None
+        self.after: Callable[[float, Callable[[], None]], Callable[[], None]] | None = None
         self.monotonic: Callable[[], float] = _standing_still
         self.backlogs: set[PageableBacklog] = set()
         self.unfinished: set[PageableBacklog] = set()

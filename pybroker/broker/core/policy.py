@@ -180,6 +180,9 @@ class DestinationPolicy:
         prioritized_messages: queues and durable subscriptions deliver by priority, then by age.
         strict_order_dispatch: a queue fills the window of its first consumer before the next; False: in turn.
         all_consumers_exclusive_by_default: every consumer of a queue counts as exclusive.
+        consumers_before_dispatch_starts: when the first consumer of a queue has come, wait for so many; 0: for none.
+        time_before_dispatch_starts: milliseconds after which it does not wait any longer; 0: a second. It also waits so
+            long if there is no number of consumers.
         use_consumer_priority: fill consumers of a higher priority before others.
         queue_prefetch: prefetch of a queue's consumers that request the default.
         queue_browser_prefetch: the same for browsers.
@@ -214,6 +217,8 @@ class DestinationPolicy:
     prioritized_messages: bool = False
     strict_order_dispatch: bool = False
     all_consumers_exclusive_by_default: bool = False
+    consumers_before_dispatch_starts: int = 0
+    time_before_dispatch_starts: int = 0
     use_consumer_priority: bool = True
     queue_prefetch: int = QUEUE_PREFETCH
     queue_browser_prefetch: int = BROWSER_PREFETCH

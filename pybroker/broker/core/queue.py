@@ -24,6 +24,7 @@ from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.consumer_set import PREPARED_FACTOR, Answers, ConsumerSet
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless, without_body
+from pybroker.broker.core.dispatch_start import dispatch_start
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
 from pybroker.broker.core.message_sizes import MessageSizes
@@ -78,6 +79,7 @@ class Queue(StoredSource):
         "_piece_ends_at",
         "_piece_left",
         "_resting",
+        "_start",
         "consumer_set",
         "destination",
         "gate",
@@ -101,6 +103,7 @@ class Queue(StoredSource):
         self.usage = usage
         self.sizes = MessageSizes()
         self.paging = usage.paging
+        self._start = dispatch_start(policy, self.consumer_set, usage.paging, self.dispatch)
         self.gate = Gate(self.enqueue, store, usage)
         self.paging.backlogs.add(self)
         self._recompute_watermark()
@@ -209,6 +212,8 @@ class Queue(StoredSource):
     def attach(self, consumer: BrokerConsumer) -> None:
         """Add a consumer."""
         self.consumer_set.add(consumer)
+        if self._start is not None:
+            self._start.consumer_added()
         consumer.add_source(self)
 
     def hold(self, consumer: BrokerConsumer) -> None:
@@ -218,6 +223,8 @@ class Queue(StoredSource):
     def detach(self, consumer: BrokerConsumer) -> None:
         """Remove a consumer, whose outstanding messages are back."""
         frees = self.consumer_set.remove(consumer)
+        if self._start is not None:
+            self._start.consumer_removed()
         self.pending.forget_consumer(consumer)
         if self._resting is not None:
             self._resting.discard(consumer)
@@ -284,6 +291,8 @@ class Queue(StoredSource):
     def close(self) -> None:
         """Drop all messages and release their memory: the queue is deleted."""
         waiting, _ = self._close()
+        if self._start is not None:
+            self._start.close()
         self._answers = None
         self._end_rest()
         self.usage.close()

@@ -45,6 +45,9 @@ def of_entry(attributes: str, body: str = "", broker: str = "") -> tuple[dict[st
         ('queueBrowserPrefetch="7"', {"queue_browser_prefetch": 7}),
         ('maxBrowsePageSize="400"', {"max_browse_page_size": 400}),
         ('maxBrowsePageSize="-1"', {"max_browse_page_size": 0}),
+        ('consumersBeforeDispatchStarts="2"', {"consumers_before_dispatch_starts": 2}),
+        ('timeBeforeDispatchStarts="1500"', {"time_before_dispatch_starts": "1.5s"}),
+        ('timeBeforeDispatchStarts="-1"', {"time_before_dispatch_starts": "0s"}),
         ('durableTopicPrefetch="8"', {"durable_topic_prefetch": 8}),
         ('sendAdvisoryIfNoConsumers="true"', {"send_advisory_if_no_consumers": True}),
         ('advisoryForSlowConsumers="true"', {"advisory_for_slow_consumers": True}),
@@ -208,8 +211,6 @@ def test_a_strategy_that_is_not_there_is_a_warning(body: str, place: str) -> Non
         ("storeUsageHighWaterMark", "100"),
         ("persistJMSRedelivered", "false"),
         ("usePrefetchExtension", "true"),
-        ("consumersBeforeDispatchStarts", "0"),
-        ("timeBeforeDispatchStarts", "0"),
         ("maxDestinations", "-1"),
     ],
 )

@@ -454,8 +454,8 @@ POLICY: Final[tuple[tuple[str, Mapping[str, Any], FindingKind | None], ...]] = (
     ('prioritizedMessages="true"', {"prioritized_messages": True}, None),
     ('cursorMemoryHighWaterMark="70"', {}, IGNORED),
     ('enableAudit="false"', {}, IGNORED),
-    ('consumersBeforeDispatchStarts="2"', {}, WARNING),
-    ('timeBeforeDispatchStarts="1000"', {}, WARNING),
+    ('consumersBeforeDispatchStarts="2"', {"consumers_before_dispatch_starts": 2}, None),
+    ('timeBeforeDispatchStarts="1000"', {"time_before_dispatch_starts": "1s"}, None),
 )
 
 

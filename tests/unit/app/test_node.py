@@ -176,6 +176,35 @@ def test_offline_subscriptions_are_looked_for_if_wanted(live, registry, monkeypa
     assert swept.is_set() is (timeout is not None)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_dispatch_starts_after_its_time_and_timers_end_with_the_term(live, registry, is_lost):
+    policy = {"queue": "q", "consumers_before_dispatch_starts": 2, "time_before_dispatch_starts": "50ms"}
+    member = Member(policies=[policy, {"queue": "late", "time_before_dispatch_starts": "1h"}])
+    timers: list[asyncio.TimerHandle] = []
+
+    async def scenario() -> None:
+        await member.until(Role.MASTER)
+        term = member.node.serving()
+        assert term is not None
+        reader, writer = await member.connect()
+        writer.write(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0SEND\ndestination:/queue/q\n\nfirst\0")
+        for name in (b"late", b"q"):
+            writer.write(b"SUBSCRIBE\nid:%s\ndestination:/queue/%s\n\n\0" % (name, name))
+        async with asyncio.timeout(SECONDS):
+            await reader.readuntil(b"first\0")
+        timers.extend((term.server.turn._timers or {}).values())
+        assert not timers[0].cancelled()
+        if is_lost:
+            registry.revoke("lock")
+        else:
+            member.node.stop()
+        await reader.read()
+        writer.close()
+
+    live(member, scenario)
+    assert [each.cancelled() for each in timers] == [True]
+
+
 def test_a_standby_stops_at_once(live, registry, member):
     MemoryLock(registry, "lock").try_acquire()
 

@@ -377,3 +377,26 @@ class TestGivingWay:
 
         loop.run_until_complete(live())
         assert log == ["piece", "pause", "piece", "pause", "piece", "pause"]
+
+
+@pytest.mark.parametrize("end", ["none", "cancelled", "ended", "ended before"])
+def test_timer_calls_back_once_unless_it_is_cancelled(loop: Loop, end: str) -> None:
+    log: list[str] = []
+
+    async def live() -> None:
+        turn = Turn(loop)
+        if end == "ended before":
+            turn.end_timers()
+        cancel = turn.after(0.001, partial(log.append, "called"))
+        if end == "cancelled":
+            cancel()
+        if end == "ended":
+            turn.end_timers()
+        is_over = asyncio.Event()
+        loop.call_later(0.002, is_over.set)
+        await is_over.wait()
+        await asyncio.sleep(0)
+        cancel()
+
+    loop.run_until_complete(live())
+    assert log == (["called"] if end == "none" else [])
