@@ -12,16 +12,12 @@ from pybroker.broker.core.containment import attempt, contain
 from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host, Routed, is_long
 from pybroker.broker.core.object_memory import (
-    CHARACTER_BYTES,
-    CONSUMER_BYTES,
-    DESTINATION_BYTES,
-    PART_BYTES,
-    PRODUCER_BYTES,
     SESSION_BYTES,
     TRANSACTION_BYTES,
     ObjectAccount,
+    size_of_consumer,
     size_of_destination,
-    size_of_name,
+    size_of_producer,
 )
 from pybroker.broker.core.paging import PIECE_SECONDS
 from pybroker.broker.core.piecewise import PORTION_COST, PiecewiseWork, Steps, copy_cost
@@ -404,7 +400,7 @@ class BrokerConnection(Owner):
         self, request: ConsumerRequest, deliver: Deliver, browsed: Callable[[], None] | None = None
     ) -> BrokerConsumer:
         """Add a consumer, which gets no deliveries before its `start`."""
-        size = _size(request)
+        size = size_of_consumer(request)
         self._selector_quota.acquire(request.selector)
         try:
             self.objects.acquire(size, "consumer")
@@ -427,7 +423,7 @@ class BrokerConnection(Owner):
         if consumer in self.consumers:
             del self.consumers[consumer]
             self._selector_quota.release(consumer.request.selector)
-            self.objects.release(_size(consumer.request))
+            self.objects.release(size_of_consumer(consumer.request))
             self.objects.add_matches(-consumer.match_count)
         self._host.forget(consumer)
         self.serve_all(consumer)
@@ -463,7 +459,7 @@ class BrokerConnection(Owner):
             for part in parts(destination):
                 self._host.provide(part, self)
         self.remove_producer(producer_id)  # in case the client repeats the command
-        self.objects.acquire(_size_of_producer(destination), "producer")
+        self.objects.acquire(size_of_producer(destination), "producer")
         self.producers[producer_id] = destination
         if destination is not None:
             self._host.add_producer(self, producer_id, destination)
@@ -473,7 +469,7 @@ class BrokerConnection(Owner):
         if producer_id not in self.producers:
             return
         destination = self.producers.pop(producer_id)
-        self.objects.release(_size_of_producer(destination))
+        self.objects.release(size_of_producer(destination))
         if destination is not None:
             self._host.remove_producer(self, producer_id, destination)
 
@@ -745,28 +741,6 @@ def _contained(steps: Steps) -> Steps:
         yield from steps
     except Exception as error:
         contain(error, "closing a connection")
-
-
-def _size(request: ConsumerRequest) -> int:
-    """Return the bytes of a consumer, with those of the advisory topics that it alone may listen to.
-
-    What its transport keeps of outstanding deliveries counts for the whole window, so that the consumer is refused
-    when it begins, rather than held back later: a client that acknowledges a whole window at once would stand still.
-    """
-    size = CONSUMER_BYTES + PART_BYTES * len(request.composite)
-    characters = len(request.selector or "") + len(request.subscription_name or "")
-    for destination in request.destinations:
-        size += size_of_name(destination)
-        if is_advisory(destination) and not destination.is_pattern:
-            size += DESTINATION_BYTES
-    if request.window_max is not None:
-        window = request.window_max if request.prefetch is None else min(request.prefetch, request.window_max)
-        size += request.tracked_bytes * window
-    return size + CHARACTER_BYTES * characters
-
-
-def _size_of_producer(destination: Destination | None) -> int:
-    return PRODUCER_BYTES if destination is None else PRODUCER_BYTES + size_of_name(destination)
 
 
 def _detach_owner(transaction: BrokerTransaction) -> None:

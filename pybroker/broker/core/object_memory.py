@@ -38,8 +38,9 @@ is left: A. K. Choudhury, E. L. Hahne, "Dynamic queue length thresholds for shar
 from collections.abc import Callable
 from typing import Final
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import RequestError, ResourceLimit
+from pybroker.broker.domain.subscription import ConsumerRequest
 
 DESTINATION_BYTES: Final = 6000
 DURABLE_BYTES: Final = 5000
@@ -453,6 +454,29 @@ def size_of_destination(destination: Destination) -> int:
 def size_of_name(destination: Destination) -> int:
     """Return the bytes of a destination's name in the tables that have it."""
     return CHARACTER_BYTES * len(destination.name) + size_of_levels(destination)
+
+
+def size_of_consumer(request: ConsumerRequest) -> int:
+    """Return the bytes of a consumer, with those of the advisory topics that it alone may listen to.
+
+    What its transport keeps of outstanding deliveries counts for the whole window, so that the consumer is refused
+    when it begins, rather than held back later: a client that acknowledges a whole window at once would stand still.
+    """
+    size = CONSUMER_BYTES + PART_BYTES * len(request.composite)
+    characters = len(request.selector or "") + len(request.subscription_name or "")
+    for destination in request.destinations:
+        size += size_of_name(destination)
+        if is_advisory(destination) and not destination.is_pattern:
+            size += DESTINATION_BYTES
+    if request.window_max is not None:
+        window = request.window_max if request.prefetch is None else min(request.prefetch, request.window_max)
+        size += request.tracked_bytes * window
+    return size + CHARACTER_BYTES * characters
+
+
+def size_of_producer(destination: Destination | None) -> int:
+    """Return the bytes of a producer; None: it has no destination."""
+    return PRODUCER_BYTES if destination is None else PRODUCER_BYTES + size_of_name(destination)
 
 
 def size_of_levels(destination: Destination) -> int:
