@@ -27,7 +27,10 @@ def toml_lines(settings: Mapping[str, Any], comments: Mapping[str, str]) -> Iter
 
 
 def _comment(text: str | None) -> str:
-    return "" if text is None else f"  # {' '.join(text.split())}"
+    """Return a comment behind a value, in one line and without the control characters that TOML does not allow."""
+    if text is None:
+        return ""
+    return f"  # {''.join(each if each.isprintable() else ' ' for each in ' '.join(text.split()))}"
 
 
 def _is_table(value: object) -> bool:

@@ -3,7 +3,7 @@
 import tomllib
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pybroker.broker.app.toml_text import toml_lines
@@ -13,9 +13,10 @@ PLAIN = st.one_of(st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_n
 INNER = st.recursive(PLAIN, lambda each: st.one_of(st.lists(each, max_size=3), st.dictionaries(TEXT, each, max_size=3)))
 
 
-@given(st.dictionaries(TEXT, INNER, max_size=5))
-def test_what_is_written_is_read_again(settings: dict[str, Any]) -> None:
-    text = "\n".join(toml_lines(settings, dict.fromkeys(settings, "a\ncomment # of [two] lines")))
+@given(st.dictionaries(TEXT, INNER, max_size=5), TEXT)
+@example({"stomp": 61613}, "transportConnector[s\x7f]")
+def test_what_is_written_is_read_again(settings: dict[str, Any], comment: str) -> None:
+    text = "\n".join(toml_lines(settings, dict.fromkeys(settings, f"a\ncomment # of [two] lines {comment}")))
     assert tomllib.loads(text) == settings
 
 
