@@ -176,6 +176,10 @@ class DeadLetters:
         if self.on_expired is not None:
             attempt(partial(self.on_expired, message), "announcing an expired message", message)
 
+    def keeps(self, message: Message) -> bool:
+        """Return True if there are dead letters of a message's destination, and it may be one of them."""
+        return self._keeping_strategy(message, is_expired=message.is_expired(self._clock())) is not None
+
     def forget(self, place: Destination, message_id: str) -> None:
         """Forget that a message was sent to a dead letter queue: it has left it, and may come there again."""
         if (audit := self._audits.get(place)) is not None:
@@ -200,13 +204,8 @@ class DeadLetters:
         self, message: Message, cause: str, subscription_key: str | None, *, is_expired: bool
     ) -> Message | None:
         """Send and return the dead letter of a message; return None if the message is dropped."""
-        strategy = self._strategies(message.destination)
-        is_discarded = self.discarded is not None and self.discarded.drops(message.destination)
-        if (
-            is_discarded
-            or isinstance(strategy, DiscardingDeadLetterStrategy)
-            or not _keeps(strategy, message, is_expired)
-        ):
+        strategy = self._keeping_strategy(message, is_expired=is_expired)
+        if strategy is None:
             _log.debug("dropped %s from %s: %s", message.message_id, message.destination, cause)
             return None
         place = strategy.place_for(message.destination, subscription_key)
@@ -220,6 +219,17 @@ class DeadLetters:
         if audit is not None:
             audit.add(message.message_id)
         return letter
+
+    def _keeping_strategy(
+        self, message: Message, *, is_expired: bool
+    ) -> SharedDeadLetterStrategy | IndividualDeadLetterStrategy | None:
+        """Return the strategy that keeps a message as a dead letter; None if it is to be dropped."""
+        strategy = self._strategies(message.destination)
+        if self.discarded is not None and self.discarded.drops(message.destination):
+            return None
+        if isinstance(strategy, DiscardingDeadLetterStrategy) or not _keeps(strategy, message, is_expired):
+            return None
+        return strategy
 
     def _send_or_fall_back(self, message: Message, place: Destination, cause: str, expiration: int) -> Message:
         """Send a dead letter to its destination. If that fails, send it directly to the queue `ActiveMQ.DLQ`.

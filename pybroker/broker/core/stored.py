@@ -2,8 +2,9 @@
 
 If a consumer closes with outstanding messages, they return to their old positions. The oldest one that the client may
 have seen gets a delivery strike, because the consumer was probably processing it; the others get none. A message with
-more strikes than the policy's `max_redeliveries` is dead-lettered. One whose body left memory meanwhile (see
-`delivered`) returns as a paged-out message, and is read back before it is dead-lettered.
+more strikes than the policy's `max_redeliveries` is dead-lettered; a persistent one that would be dropped stays. One
+whose body left memory meanwhile (see `delivered`) returns as a paged-out message, and is read back before it is
+dead-lettered.
 
 The class is also the `Pager` of its backlog: it pages messages out and reads them back (see `paging`). What the store
 does not have goes to the spool.
@@ -666,8 +667,17 @@ class StoredSource(DeliverySource):
             self._unread.update(unread)
 
     def _dead_letter(self, reference: Reference) -> bool:
-        """Dead-letter a message with too many strikes; return False if that failed, and the message must wait again."""
+        """Dead-letter a message with too many strikes; return False if it must wait again.
+
+        It must if that failed, and if it is persistent and would be dropped: no client has rejected it. A consumer that
+        crashes again and again does not delete what others may still process. ActiveMQ keeps it too.
+        """
         message = reference.message
+        has_redelivery = self._dead_letters.redelivery is not None and self._subscription_key is None
+        if message.persistent and not has_redelivery and not self._dead_letters.keeps(message):
+            cause = f"its consumers left it {reference.strikes} times, and there are no dead letters of it"
+            self._dead_letters.aggregator.record("kept", message.message_id, f"on {message.destination}", cause)
+            return False
         if not message.persistent:
             cause = f"its consumers left it {reference.strikes} times, and it is not persistent"
             self._dead_letters.aggregator.record("dropped", message.message_id, f"from {message.destination}", cause)

@@ -9,6 +9,7 @@ from pybroker.broker.core.deadletter import AUDITS_MAX, Audit, DeadLetters, Disc
 from pybroker.broker.core.name_pattern import NamePattern
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
+    DestinationPolicy,
     DiscardingDeadLetterStrategy,
     IndividualDeadLetterStrategy,
     SharedDeadLetterStrategy,
@@ -18,6 +19,7 @@ from pybroker.broker.domain.errors import ResourceLimit, StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import decode, view
 from pybroker.broker.domain.openwire.values import Long
+from pybroker.store.memory import MemoryStore
 from tests.unit.core.conftest import World, make_message
 
 NOW = 1_000_000
@@ -368,3 +370,45 @@ def test_destinations_without_dead_letters_have_none() -> None:
     rig.dead_letters.discarded = DiscardedLetters()
     assert rig.dead_letter(make_message("4", "queue://A")) is None
     assert sum(rig.dead_letters.sent.values()) == 1
+
+
+# ---------------------------------------------------------------- consumers that leave
+
+
+def leave(world: World, destination: str, times: int) -> None:
+    """Have so many consumers get what waits, and end without an acknowledgement."""
+    for _ in range(times):
+        client = world.client()
+        client.subscribe(destination)
+        client.connection.close()
+
+
+def without_dead_letters(place: str) -> World:
+    """Return a broker whose queue `place` has no dead letters."""
+    is_by_policy = place == "queue://BY.POLICY"
+    strategy = DiscardingDeadLetterStrategy() if is_by_policy else SharedDeadLetterStrategy()
+    world = World(MemoryStore(), DestinationPolicy(max_redeliveries=2, dead_letter_strategy=strategy))
+    if place == "queue://BY.PLUGIN":
+        world.broker.dead_letters.discarded = DiscardedLetters()
+    return world
+
+
+@pytest.mark.parametrize("place", ["queue://BY.POLICY", "queue://BY.PLUGIN", "queue://ActiveMQ.DLQ"])
+def test_what_no_client_rejected_is_not_dropped(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Where there are no dead letters, a consumer that crashes again and again would delete it."""
+    world = without_dead_letters(place)
+    world.client().send(place, "m")
+    with caplog.at_level("INFO"):
+        leave(world, place, 10)
+    assert f"on {place}: its consumers left it 3 times, and there are no dead letters of it" in caplog.text
+    inbox = world.client().subscribe(place)
+    assert inbox.ids == ["m"]
+    inbox.consumer.reject(inbox.deliveries[0], "NACK")
+    assert world.client().subscribe(place).ids == [], "a client has rejected it"
+
+
+def test_what_is_not_persistent_is_dropped_when_its_consumers_left_too_often() -> None:
+    world = without_dead_letters("queue://BY.PLUGIN")
+    world.client().send("queue://Q", "m", persistent=False)
+    leave(world, "queue://Q", 3)
+    assert world.client().subscribe("queue://Q").ids == []
