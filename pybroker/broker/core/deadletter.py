@@ -86,6 +86,10 @@ class Redeliverer(Protocol):
         """Return how often a message was redelivered before it came to its queue this time."""
         ...
 
+    def keeps(self, reference: Reference) -> bool | None:
+        """Return True if a message would be redelivered, False if it would be dropped; None: it is not taken."""
+        ...
+
     def takes(self, reference: Reference, cause: str, release: Callable[[Reference], None]) -> bool:
         """Redeliver or drop a message; return False if it is to be a dead letter, or dropped as one.
 

@@ -149,6 +149,15 @@ class BrokerRedelivery:
         except MalformedData:
             return 0
 
+    def keeps(self, reference: Reference) -> bool | None:
+        """Return True if a message would be redelivered, False if it would be dropped; None: it is not taken."""
+        policy = self._rules.policies.for_destination(reference.message.destination)
+        if policy is None:
+            return None if self._rules.fallback_to_dead_letter else False
+        if policy.allows(reference.redelivery_count):
+            return True
+        return None if self._rules.send_to_dlq_if_max_retries_exceeded else False
+
     def takes(self, reference: Reference, cause: str, release: Callable[[Reference], None]) -> bool:
         """Redeliver or drop a message; return False if it is to be a dead letter, or dropped as one."""
         message = reference.message

@@ -673,8 +673,7 @@ class StoredSource(DeliverySource):
         crashes again and again does not delete what others may still process. ActiveMQ keeps it too.
         """
         message = reference.message
-        has_redelivery = self._dead_letters.redelivery is not None and self._subscription_key is None
-        if message.persistent and not has_redelivery and not self._dead_letters.keeps(message):
+        if message.persistent and not self._keeps(reference):
             cause = f"its consumers left it {reference.strikes} times, and there are no dead letters of it"
             self._dead_letters.aggregator.record("kept", message.message_id, f"on {message.destination}", cause)
             return False
@@ -688,6 +687,15 @@ class StoredSource(DeliverySource):
             contain(error, "giving up", message)
             return False
         return True
+
+    def _keeps(self, reference: Reference) -> bool:
+        """Return True if a message would be redelivered or dead-lettered, and not dropped."""
+        letters = self._dead_letters
+        if letters.redelivery is not None and self._subscription_key is None:
+            outcome = letters.redelivery.keeps(reference)
+            if outcome is not None:
+                return outcome
+        return letters.keeps(reference.message)
 
 
 def _stored_destination(ref: MessageRef) -> Destination | None:

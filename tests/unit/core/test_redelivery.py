@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pybroker.broker.core.deadletter import DiscardedLetters
 from pybroker.broker.core.policy import DestinationPolicy, EntryMap
 from pybroker.broker.core.redelivery import BrokerRedelivery, RedeliveryPolicy, RedeliveryRules
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
@@ -198,6 +199,35 @@ def test_message_of_a_durable_subscription_is_a_dead_letter() -> None:
     pair.sync()
     reject(pair, inbox)
     assert (pair.broker.scheduler.job_count, len(pair.waiting(DLQ))) == (0, 1)
+
+
+NONE_LEFT = RedeliveryPolicy(maximum_redeliveries=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_discarding"),
+    [
+        (rules(NONE_LEFT, send_to_dlq_if_max_retries_exceeded=False), False),
+        (rules(None, fallback_to_dead_letter=False), False),
+        (rules(NONE_LEFT), True),
+        (rules(None), True),
+    ],
+)
+def test_message_that_only_came_back_is_not_dropped(given: RedeliveryRules, is_discarding: bool) -> None:
+    """No client has rejected it; one that does has it dropped."""
+    pair = Pair(given, max_redeliveries=1)
+    if is_discarding:
+        pair.broker.dead_letters.discarded = DiscardedLetters()
+    pair.client().send("queue://Q.A", "m")
+    for _ in range(5):
+        client = pair.client()
+        client.subscribe("queue://Q.A")
+        client.connection.close()
+        pair.sync()
+    inbox = pair.client().subscribe("queue://Q.A")
+    assert inbox.ids == ["m"]
+    reject(pair, inbox)
+    assert (pair.waiting("queue://Q.A"), pair.waiting(DLQ), pair.broker.scheduler.job_count) == ([], [], 0)
 
 
 def test_message_that_comes_back_too_often_is_redelivered_later() -> None:
