@@ -36,7 +36,7 @@ class _Connector:
 
     Attributes:
         element: its element.
-        scheme: the listener that its scheme stands for.
+        scheme: the listener that its scheme and the protocols that it detects stand for.
         host: the address to bind to.
         port: 0 for any free one.
         settings: the settings that its options ask for.
@@ -124,7 +124,24 @@ def _protocols(reading: Reading, connector: _Connector, name: str, value: str) -
     reading.findings.warn(connector.element, "TLS 1.2 is the least in any case", at=name)
 
 
+def _detected(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+    """Read the protocols that an `auto` connector detects: `all`, or some of `default`, `stomp`, `amqp`, `mqtt`."""
+    names = {each.strip() for each in value.split(",") if each.strip()}
+    if connector.scheme.protocol != "auto":
+        reading.findings.ignore(connector.element, "a connector of one protocol detects none", at=name)
+    elif names and "all" not in names:
+        served = [_DETECTED[each] for each in names if each in _DETECTED]
+        if not served:
+            raise ValueError("it has neither default, which is OpenWire, nor stomp")
+        if len(served) < len(_DETECTED):
+            connector.scheme = connector.scheme._replace(protocol=served[0])
+
+
+_LOGGING: Final = ("startLogging", "logWriterName", "dynamicManagement", "jmxPort")
+_AUTO_PROTOCOLS: Final = "auto.protocols"
+_DETECTED: Final = {"default": "openwire", "stomp": "stomp"}
 _OPTIONS: Final[Mapping[str, _Option]] = {
+    _AUTO_PROTOCOLS: _detected,
     "maximumConnections": _connections,
     "wireFormat.maxFrameSize": _frame,
     "wireFormat.maxInactivityDuration": _openwire_time("openwire_max_inactivity"),
@@ -141,13 +158,28 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
         _warned("Java's names of ciphers are not read: set tls_ciphers with OpenSSL's"),
     ),
     "transport.hbGracePeriodMultiplier": _ignored("the grace of heart-beats is fixed"),
+    "transport.defaultHeartBeat": _warned("a STOMP client that asks for no heart-beats has none, and may be silent"),
+    **dict.fromkeys(
+        ("wireFormat.maxDataLength", "transport.maxDataLength"),
+        _warned("there is one limit, for bodies and frames: set frame_max, or wireFormat.maxFrameSize"),
+    ),
+    **dict.fromkeys(
+        (f"wireFormat.{each}.maxFrameSize" for each in _DETECTED),
+        _warned("a listener has one limit for all protocols: set frame_max, or wireFormat.maxFrameSize"),
+    ),
+    **dict.fromkeys(
+        ("transport.connectAttemptTimeout", "wireFormat.connectionAttemptTimeout", "protocolDetectionTimeOut"),
+        _ignored("connect_timeout is the time for a client's first frame"),
+    ),
     "transport.closeAsync": _ignored("how a socket is closed"),
     **dict.fromkeys(
         (
             *(f"transport.{each}" for each in ("soTimeout", "soWriteTimeout", "trace", "tcpNoDelay", "keepAlive")),
             *(f"transport.{each}" for each in ("threadName", "soLinger", "socketBufferSize", "ioBufferSize")),
             *("socketBufferSize", "ioBufferSize", "backlog", "connectionTimeout", "daemon", "trace", "soTimeout"),
-            *("useQueueForAccept", "keepAlive", "tcpNoDelay"),
+            *("useQueueForAccept", "keepAlive", "tcpNoDelay", "joinOnStop", "stackSize", "maxConnectionThreadPoolSize"),
+            *(f"{prefix}{each}" for prefix in ("", "transport.") for each in _LOGGING),
+            *(f"transport.{each}" for each in ("useLocalHost", "diffServ", "typeOfService")),
         ),
         _ignored(_TUNING),
     ),
@@ -168,7 +200,7 @@ def _option(name: str) -> _Option:
         return _ignored("an option of clients has no effect in a broker")
     return _OPTIONS.get(
         name,
-        _warned("ActiveMQ does not know this option and ignores it, and so does pybroker"),
+        _warned("it is no option that pybroker knows of ActiveMQ's, and has no effect"),
     )
 
 
@@ -237,9 +269,9 @@ def _connector(reading: Reading, element: XmlElement, *, are_all_required: bool)
         return None
     port = connector_uri.DEFAULT_PORTS[served.protocol] if uri.port is None else uri.port
     connector = _Connector(element, served, uri.host, port)
-    for name, value in uri.options.items():
+    for name in sorted(uri.options, key=lambda each: each != _AUTO_PROTOCOLS):  # others depend on the protocol
         try:
-            _option(name)(reading, connector, name, value)
+            _option(name)(reading, connector, name, uri.options[name])
         except ValueError as error:
             reading.findings.refuse(element, str(error), at=name)
     return connector

@@ -35,6 +35,16 @@ class TestSettings:
             ("stomp://[::1]", {"bind": "::1", "stomp": 61613, "openwire": "off"}),
             ("stomp+nio+ssl://h:0", {"bind": "h", "stomp_ssl": 0, "openwire": "off", "stomp": "off"}),
             ("auto+nio://h:2", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
+            (
+                "auto://h:2?auto.protocols=default,stomp,amqp",
+                {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"},
+            ),
+            ("auto://h:2?auto.protocols=all", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
+            ("auto://h:2?auto.protocols=stomp,mqtt", {"bind": "h", "stomp": 2, "openwire": "off"}),
+            (
+                "auto+ssl://h:2?auto.protocols=default",
+                {"bind": "h", "openwire_ssl": 2, "openwire": "off", "stomp": "off"},
+            ),
             ("auto+ssl://h:2", {"bind": "h", "auto_ssl": 2, "openwire": "off", "stomp": "off"}),
         ],
     )
@@ -150,6 +160,35 @@ def test_the_limit_of_all_connections_has_room_for_that_of_each(uris: tuple[str,
     config = Config(**connectors(*uris).settings)
     assert config.connections_max == total
     assert all((each.connections_max or 0) <= total for each in config.listeners)
+
+
+def test_protocols_that_are_not_served_are_refused() -> None:
+    assert reasons(connectors("auto://h:1?auto.protocols=amqp,mqtt")) == [
+        "line 1: auto.protocols: it has neither default, which is OpenWire, nor stomp"
+    ]
+
+
+def test_options_of_openwire_are_ignored_where_only_stomp_is_detected() -> None:
+    reading = connectors("auto://h:1?wireFormat.maxInactivityDuration=5000&auto.protocols=stomp")
+    assert "openwire_max_inactivity" not in reading.settings
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [
+        ("transport.defaultHeartBeat=5000,0", FindingKind.WARNING),
+        ("wireFormat.maxDataLength=5", FindingKind.WARNING),
+        ("wireFormat.stomp.maxFrameSize=5", FindingKind.WARNING),
+        ("transport.connectAttemptTimeout=5", FindingKind.IGNORED),
+        ("transport.startLogging=true", FindingKind.IGNORED),
+        ("unknown=1", FindingKind.WARNING),
+    ],
+)
+def test_options_without_a_counterpart(option: str, kind: FindingKind) -> None:
+    reading = connectors(f"stomp://h:1?{option}")
+    (found,) = [each for each in reading.findings if each.at == option.partition("=")[0]]
+    assert found.kind is kind
+    assert ("no option that pybroker knows" in found.why) == (option == "unknown=1")
 
 
 def test_names_are_those_of_listeners() -> None:
