@@ -234,7 +234,8 @@ def read(reading: Reading, demands: Demands) -> None:
 def _read_name(reading: Reading, broker: XmlElement) -> None:
     """Read the broker's name: that of the member if each has another one, as with `${HOSTNAME}`, else of the pair.
 
-    The only member of a store has it too, and so does one that holds a lease in its name.
+    The only member of a store in memory has it too, and so does one that holds a lease in its name. Those that lock a
+    row of a database may have one name for both members.
     """
     name = broker_name(reading)
     if name == DEFAULT_NAME:
@@ -242,7 +243,8 @@ def _read_name(reading: Reading, broker: XmlElement) -> None:
     differs = reading.file.may_differ(broker, "brokerName")
     if not differs:
         reading.set("broker_name", name, broker, "brokerName")
-    if (differs or not reading.is_in_directory) and is_member_name(name) and "name" not in reading.settings:
+    is_shared = reading.is_in_directory or reading.settings.get("lock") == "postgres-row"
+    if (differs or not is_shared) and is_member_name(name) and "name" not in reading.settings:
         reading.set("name", name, broker, "brokerName")
 
 

@@ -36,6 +36,13 @@ def lock_of(reading: Reading) -> dict[str, object]:
     return {name: reading.settings[name] for name in names if name in reading.settings}
 
 
+def test_members_that_lock_a_row_have_names_of_their_own() -> None:
+    row = read_adapter(broker='brokerName="orders"')
+    assert (row.settings["broker_name"], row.settings.get("name")) == ("orders", None)
+    lease = read_adapter(broker='brokerName="orders"', body=locker())
+    assert lease.settings["name"] == "orders"
+
+
 @pytest.mark.parametrize("body", ["", locker(kind="database-locker")])
 def test_store_has_the_lock_of_a_row(body: str) -> None:
     reading = read_adapter('lockKeepAlivePeriod="5000"', body)
