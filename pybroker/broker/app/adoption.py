@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pybroker.activemq_xml import derived_files, installation
+from pybroker.activemq_xml.data_source import PASSWORD
 from pybroker.activemq_xml.derived_files import DerivedFiles
 from pybroker.activemq_xml.findings import ConfigurationFinding, FindingKind
 from pybroker.activemq_xml.installation import Installation
@@ -191,6 +192,8 @@ def report(adoption: Adoption) -> Iterator[str]:
     yield f"service:       {found.service or 'none found'}"
     if adoption.store:
         yield f"store:         {adoption.store}"
+    if PASSWORD in adoption.reading.secrets:
+        yield "password:      that of the database is not in pybroker.toml: put it into a file that PGPASSFILE names"
     count = len(adoption.reading.settings)
     yield ""
     yield f"Carried over: {count} settings, see below or pybroker.toml"

@@ -150,6 +150,18 @@ def test_a_key_store_that_cannot_be_used_is_in_the_report(amq: Path, tmp_path: P
     assert not (tmp_path / "out").exists()  # so that it can be asked again once the store is right
 
 
+def test_the_report_asks_for_the_password_of_a_database(amq: Path, tmp_path: Path) -> None:
+    file = amq / "conf" / "activemq.xml"
+    bean = """<bean id="db" class="org.postgresql.ds.PGSimpleDataSource"><property name="user" value="u"/>
+      <property name="url" value="jdbc:postgresql://h/d"/><property name="password" value="s3cret"/></bean><broker """
+    adapter = '<jdbcPersistenceAdapter dataSource="#db"/>'
+    text = file.read_text().replace("<broker ", bean, 1)
+    file.write_text(re.sub("<kahaDB .*?/>", adapter, text))
+    output = adopt(amq, "--out", tmp_path / "out").output
+    assert "put it into a file that PGPASSFILE names" in output
+    assert "s3cret" not in output
+
+
 def test_the_report_names_no_password(amq: Path) -> None:
     file = amq / "conf" / "activemq.xml"
     file.write_text(file.read_text().replace('brokerName="orders"', 'brokerName="orders" foo="s3cret-word"'))
