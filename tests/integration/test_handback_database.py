@@ -169,8 +169,8 @@ class TestFindings:
         postgres_database.sql("INSERT INTO pybroker_jobs VALUES (1, 'ID:1', 0, '', 1, 0, 0, 9, 0, 'x')")
         examine = handback_database.examine
 
-        def slowly(config: Config, target: ActiveMQVersion) -> HandbackFacts:
-            facts = examine(config, target)
+        def slowly(config: Config, target: ActiveMQVersion, *, is_in_use: bool = False) -> HandbackFacts:
+            facts = examine(config, target, is_in_use=is_in_use)
             postgres_database.sql("UPDATE activemq_lock SET broker_name = 'other', time = 9999999999999")
             return facts
 

@@ -18,6 +18,7 @@ from pybroker.broker.app.activemq_configuration import ActivemqXml
 from pybroker.broker.app.config import SETTINGS, Config
 from pybroker.broker.app.toml_text import toml_lines
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.security import files
 
 HEADINGS: Final[Mapping[FindingKind, str]] = {
     FindingKind.REFUSED: "Not supported: pybroker does not start with these",
@@ -147,6 +148,7 @@ def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adopt
     xml = replace(given, path=found.configuration, properties={**found.properties, **given.properties})
     reading = xml.read()
     now = datetime.now(UTC)
+    _check_users(reading)
     # Without `out` they are made as well, for what is found in key stores.
     if out is None:
         derived_files.prepare(reading, found.configuration.parent, now, hashed=_not_hashed)
@@ -167,6 +169,19 @@ def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adopt
 
 def _not_hashed(password: str) -> str:  # hashes take some tens of milliseconds each
     return ""
+
+
+def _check_users(reading: Reading) -> None:
+    """Refuse a properties file of users as the start does: others may read its passwords."""
+    given = reading.settings.get("users_file")
+    if given is None:
+        return
+    try:
+        files.read(Path(given), setting="users_file", has_passwords=True)
+    except ConfigError as error:
+        remedy = f": {error.hint}, for the user that the broker runs as" if error.hint else ""
+        element = reading.protection.login_plugin or reading.file.broker
+        reading.findings.refuse(element, f"{error.reason}{remedy}")
 
 
 def _store(reading: Reading) -> str:

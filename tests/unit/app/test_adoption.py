@@ -150,6 +150,31 @@ def test_a_key_store_that_cannot_be_used_is_in_the_report(amq: Path, tmp_path: P
     assert not (tmp_path / "out").exists()  # so that it can be asked again once the store is right
 
 
+JAAS = """activemq {
+  org.apache.activemq.jaas.PropertiesLoginModule required
+    org.apache.activemq.jaas.properties.user="users.properties"
+    org.apache.activemq.jaas.properties.group="groups.properties";
+};"""
+
+
+def test_users_whose_passwords_others_may_read_are_in_the_report(amq: Path, tmp_path: Path) -> None:
+    file = amq / "conf" / "activemq.xml"
+    file.write_text(
+        file.read_text().replace("<plugins>", '<plugins><jaasAuthenticationPlugin configuration="activemq"/>')
+    )
+    for name, text in (("login.config", JAAS), ("users.properties", "u=p\n"), ("groups.properties", "g=u\n")):
+        (file.parent / name).write_text(text)
+    users = file.parent / "users.properties"
+    users.chmod(0o644)
+    arguments = (amq, f"--property=java.security.auth.login.config={file.parent}/login.config")
+    assert adopt(*arguments, "--check").exit_code == 4
+    assert (
+        f"others than its owner may read it: chmod 600 {users}" in adopt(*arguments, "--out", tmp_path / "out").output
+    )
+    users.chmod(0o600)
+    assert adopt(*arguments, "--out", tmp_path / "out").exit_code == 0
+
+
 def test_the_report_asks_for_the_password_of_a_database(amq: Path, tmp_path: Path) -> None:
     file = amq / "conf" / "activemq.xml"
     bean = """<bean id="db" class="org.postgresql.ds.PGSimpleDataSource"><property name="user" value="u"/>
