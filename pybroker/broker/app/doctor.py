@@ -98,7 +98,8 @@ def _advice(check: str, evidence: str, remedy: str) -> Diagnosis:
 def _of_settings(facts: Facts) -> Iterator[Diagnosis]:
     config, refusal = facts.config, facts.refusal
     if refusal is not None:
-        yield _error("settings", f"a member would not start: {refusal.setting}: {refusal.reason}", refusal.hint or "-")
+        reason, _, remedy = (refusal.reason, "", refusal.hint) if refusal.hint else refusal.reason.partition("; ")
+        yield _error("settings", f"a member would not start: {refusal.setting}: {reason}", remedy or "see the reason")
     for text in facts.warnings:
         evidence, _, remedy = text.partition(": ")
         yield _warning("settings", evidence, remedy or "see the log's explanation in docs/watching.md")

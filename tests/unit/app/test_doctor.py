@@ -269,3 +269,17 @@ def test_a_missing_standby_is_one_finding() -> None:
     master = replace_master(warnings=("there is no standby",), kinds=("alone",))
     assert found(facts(is_locked=True, members=[master])).count((WARNING, "standby")) == 1
     assert not [each for each in judge(facts(is_locked=True, members=[master])) if each.check == "pair"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        (ConfigError("others may read it", setting="users_file", hint="chmod 600 it"), "chmod 600 it"),
+        (ConfigError("no password supplied; name a file", setting="store"), "name a file"),
+        (ConfigError("it is wrong", setting="store"), "see the reason"),
+    ],
+)
+def test_the_remedy_of_a_refused_start_is_apart(refusal: ConfigError, remedy: str) -> None:
+    (diagnosis,) = [each for each in judge(facts(refusal=refusal)) if each.check == "settings"]
+    assert diagnosis.remedy == remedy
+    assert remedy not in diagnosis.evidence
