@@ -56,6 +56,8 @@ _DUPLICATES: Final = "a store has each message once"
 _NETWORK: Final = "it is for networks of brokers"
 _ENTRIES: Final = "ActiveMQ cannot set it: write policyEntries"
 _PERIOD_MS_MIN: Final = 1000
+_SPACE_TIMEOUT: Final = "sendFailIfNoSpaceAfterTimeout"
+_INHERITED: Final = -1
 _GC: Final = "gcInactiveDestinations"
 _GC_TIMEOUTS: Final = ("inactiveTimeoutBeforeGC", "inactiveTimoutBeforeGC")
 _GC_TIMEOUT_MS: Final = 60_000  # ActiveMQ's; pybroker's is five times as long
@@ -68,6 +70,11 @@ _prefetch = between(0)
 
 def _time_before_dispatch(value: str) -> str:
     return duration(str(max(whole(value), 0)))
+
+
+def _space_timeout(value: str) -> str | None:
+    """Return how long a send waits for space; None for -1: that of `systemUsage`."""
+    return None if whole(value) == _INHERITED else duration(value)
 
 
 def _browse_page(value: str) -> int:
@@ -87,6 +94,7 @@ FIELDS: Final[Fields] = {
     "memoryLimit": size,
     "expireMessagesPeriod": _expire_period,
     "maxBrowsePageSize": _browse_page,
+    _SPACE_TIMEOUT: _space_timeout,
     "consumersBeforeDispatchStarts": between(0),
     "timeBeforeDispatchStarts": _time_before_dispatch,
     **dict.fromkeys(("queuePrefetch", "queueBrowserPrefetch", "topicPrefetch", "durableTopicPrefetch"), _prefetch),
@@ -110,9 +118,6 @@ OTHERS: Final[Rules] = {
     **dict.fromkeys(KINDS, silent),  # read by `_targets`
     "gcWithNetworkConsumers": ignored(_NETWORK),
     "networkBridgeFilterFactory": ignored(_NETWORK),
-    "sendFailIfNoSpaceAfterTimeout": warned(
-        "producers wait as long as there is no space: sendFailIfNoSpace refuses them at once", unless=("0", "-1")
-    ),
     "storeUsageHighWaterMark": warned("the whole of store_limit counts", unless=("100",)),
     "persistJMSRedelivered": warned(
         "whether a message was delivered before is not stored: after a restart it counts as new", unless=FALSE
@@ -230,6 +235,8 @@ def _read_entry(reading: Reading, element: XmlElement, entry: dict[str, Any]) ->
     read_attributes(reading, element, rules)
     read_properties(reading, element, {**PROPERTIES, **strategies, "destination": read_target})
     _read_garbage(reading, element, entry, garbage)
+    if entry.get(snake_case(_SPACE_TIMEOUT), "") is None:
+        del entry[snake_case(_SPACE_TIMEOUT)]
     return targets
 
 
@@ -279,6 +286,8 @@ def complete(reading: Reading) -> None:
     broker = reading.file.broker
     if reading.are_full_sends_refused:
         _set_everywhere(reading, "send_fail_if_no_space", True)
+    if reading.space_timeout:
+        _set_everywhere(reading, snake_case(_SPACE_TIMEOUT), reading.space_timeout)
     if any(each.name == "authorizationPlugin" for each in chain(broker, *reading.file.beans.values())):
         if purge_period(reading) > 0:
             _set_everywhere(reading, "gc_inactive_destinations", False)

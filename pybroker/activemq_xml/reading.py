@@ -48,6 +48,7 @@ class Reading:
         client_auth: `need` or `want`, if a listener with TLS asks clients for a certificate; else empty.
         is_in_memory: the store is memory, whatever the file says of one.
         are_full_sends_refused: a send is refused where there is no space, whatever the destination's policy.
+        space_timeout: the duration after which a send without space is refused, if its policy has none; empty: none.
         secrets: environment variables for settings that are not to be written down, such as the password of a database.
         followed: the names of beans beside the broker that were read, since something refers to them.
         console: the address of ActiveMQ's web console, `HOST:PORT`, as `management` has it; empty if it is not known.
@@ -63,6 +64,7 @@ class Reading:
     client_auth: str = ""
     is_in_memory: bool = False
     are_full_sends_refused: bool = False
+    space_timeout: str = ""
     secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     followed: set[str] = field(default_factory=set[str])
     console: str = ""

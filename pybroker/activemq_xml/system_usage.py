@@ -17,7 +17,7 @@ from pybroker.activemq_xml.reading import (
     silent,
     warned,
 )
-from pybroker.activemq_xml.values import flag, size
+from pybroker.activemq_xml.values import duration, flag, size, whole
 
 _DEFAULT_PERCENTAGE: Final = "70"
 _TUNING: Final = "how ActiveMQ measures its usage"
@@ -61,12 +61,14 @@ def _fails_without_space(reading: Reading, element: XmlElement, name: str) -> No
     reading.are_full_sends_refused = flag(element.attributes[name])
 
 
+def _fails_after_a_time(reading: Reading, element: XmlElement, name: str) -> None:
+    if whole(element.attributes[name]):
+        reading.space_timeout = duration(element.attributes[name])
+
+
 USAGE: Final[Rules] = {
     "sendFailIfNoSpace": _fails_without_space,
-    "sendFailIfNoSpaceAfterTimeout": warned(
-        "producers wait as long as there is no space: set send_fail_if_no_space in policies to refuse them at once",
-        unless=("0",),
-    ),
+    "sendFailIfNoSpaceAfterTimeout": _fails_after_a_time,
     "sendFailIfNoSpaceExplicitySet": silent,
     "checkLimitsLogLevel": ignored("log_level is one for all"),
     **dict.fromkeys(("executor", "name", "parent"), ignored(_TUNING)),

@@ -1,8 +1,10 @@
 import java.util.ArrayList;
 import java.util.Enumeration;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import javax.jms.DeliveryMode;
 import javax.jms.Destination;
+import javax.jms.JMSException;
 import javax.jms.Message;
 import javax.jms.MessageConsumer;
 import javax.jms.MessageProducer;
@@ -241,6 +243,61 @@ public final class Policies extends Area {
         }
         browser.close();
         return bodies;
+    }
+
+    // ------------------------------------------------------------ no space
+
+    /** Two messages that the consumer has fill the memory; smaller ones ActiveMQ would write to disk before it is full. */
+    public Object sendFailsAfterATime() throws Exception {
+        Session holder = client(connect());
+        MessageConsumer consumer = holder.createConsumer(governed("impatient"));
+        Session session = auto(connect("jms.alwaysSyncSend=true"));
+        MessageProducer producer = session.createProducer(governed("impatient"));
+        producer.setDeliveryMode(DeliveryMode.NON_PERSISTENT);
+        List<Object> sent = new ArrayList<>();
+        String refused = "nothing";
+        long began = System.nanoTime();
+        while (refused.equals("nothing") && sent.size() < 100) {
+            String body = "m" + sent.size();
+            began = System.nanoTime();
+            try {
+                producer.send(large(session, body));
+                sent.add(body);
+            } catch (JMSException refusal) {
+                refused = refusal.getClass().getName();
+            }
+        }
+        boolean waited = System.nanoTime() - began >= 900_000_000L;
+        List<Object> received = new ArrayList<>();
+        Message last = null;
+        while (received.size() < sent.size()) {
+            last = consumer.receive(PATIENCE);
+            received.add(last.getStringProperty("name"));
+        }
+        var sending = CompletableFuture.supplyAsync(() -> {
+            try {
+                producer.send(large(session, "after the wait"));
+                return "sent";
+            } catch (JMSException refusal) {
+                return refusal.getClass().getName();
+            }
+        });
+        Thread.sleep(SILENCE);
+        last.acknowledge();
+        String outcome = sending.get();
+        producer.send(large(session, "afterwards"));
+        List<Object> next = new ArrayList<>();
+        for (Message message; (message = next(consumer, SILENCE)) != null; ) {
+            next.add(message.getStringProperty("name"));
+        }
+        return facts("refused", refused, "waited", waited, "received as sent", received.equals(sent),
+                "sent while one waits", outcome, "next", next);
+    }
+
+    private static Message large(Session session, String name) throws JMSException {
+        TextMessage message = session.createTextMessage("x".repeat(120_000));
+        message.setStringProperty("name", name);
+        return message;
     }
 
     // ------------------------------------------------------------ who is served

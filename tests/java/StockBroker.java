@@ -316,6 +316,8 @@ public final class StockBroker {
             case "maxBrowsePageSize" -> entry.setMaxBrowsePageSize(Integer.parseInt(value));
             case "consumersBeforeDispatchStarts" -> entry.setConsumersBeforeDispatchStarts(Integer.parseInt(value));
             case "timeBeforeDispatchStarts" -> entry.setTimeBeforeDispatchStarts(Integer.parseInt(value));
+            case "memoryLimit" -> entry.setMemoryLimit(Long.parseLong(value));
+            case "sendFailIfNoSpaceAfterTimeout" -> entry.setSendFailIfNoSpaceAfterTimeout(Long.parseLong(value));
             case "queuePrefetch" -> entry.setQueuePrefetch(Integer.parseInt(value));
             case "deadLetterStrategy" -> entry.setDeadLetterStrategy(deadLetters(value));
             case "subscriptionRecoveryPolicy" -> entry.setSubscriptionRecoveryPolicy(recovery(value));

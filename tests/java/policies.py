@@ -56,6 +56,11 @@ POLICIES = (
         "consumersBeforeDispatchStarts=2 timeBeforeDispatchStarts=60000",
     ),
     Policy("queue=Policies.later.>", 'time_before_dispatch_starts = "800ms"', "timeBeforeDispatchStarts=800"),
+    Policy(
+        "queue=Policies.impatient.>",
+        'memory_limit = "200kb"\nsend_fail_if_no_space_after_timeout = "1s"',
+        "memoryLimit=204800 sendFailIfNoSpaceAfterTimeout=1000",
+    ),
     Policy("queue=Policies.alone.>", "consumers_before_dispatch_starts = 2", "consumersBeforeDispatchStarts=2"),
     Policy("queue=Policies.page.>", "max_browse_page_size = 3", "maxBrowsePageSize=3"),
     Policy("queue=Policies.shared.>", 'dead_letter_strategy = "shared"', f"deadLetterStrategy=shared {SOON}"),

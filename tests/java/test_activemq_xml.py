@@ -50,8 +50,8 @@ CHECKS: Final[dict[str, tuple[str, ...]]] = {
     "Policies": (
         "browserStopsAtItsPage", "discardedDeadLetters", "dispatchStartsAfterATime", "dispatchStartsForTwo",
         "everyConsumerExclusive", "expired", "individualDeadLetters", "lastImage", "lastThree",
-        "nonPersistentDeadLetters", "policyReplacesTheDefaultWindow", "prioritized", "slowConsumersMissTheOldest",
-        "strictOrder",
+        "nonPersistentDeadLetters", "policyReplacesTheDefaultWindow", "prioritized", "sendFailsAfterATime",
+        "slowConsumersMissTheOldest", "strictOrder",
     ),
     "PolicyAdvisories": ("acceptedWithItsBody", "consumed", "discarded", "slowConsumerOfAQueue", "withoutConsumers"),
     "Producers": ("anonymousProducer", "asynchronous", "windowInATransaction", "windowOfNonPersistent"),

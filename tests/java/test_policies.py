@@ -57,6 +57,13 @@ EXPECTED: dict[str, Any] = {
     "prioritizedWithAWaitingConsumer": ["m2 p8", "m3 p8", "m1 p5"],
     "retroactiveWithASelector": ["m2", "m4"],
     "retroactiveWithoutAPolicy": ["m0"],
+    "sendFailsAfterATime": {
+        "refused": "javax.jms.ResourceAllocationException",
+        "waited": True,
+        "received as sent": True,
+        "sent while one waits": "sent",
+        "next": ["after the wait", "afterwards"],
+    },
     "slowConsumersMissTheOldest": ["m0", "m1", "m15", "m16", "m17", "m18", "m19"],
     "strictOrder": {"first": ["m0", "m1", "m2"], "second": ["m3", "m4"]},
 }

@@ -9,6 +9,7 @@ from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt, contain
+from pybroker.broker.core.deferred_sends import DeferredSends
 from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host, Routed, is_long
 from pybroker.broker.core.object_memory import (
@@ -44,6 +45,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Deliver, Throttle
 from pybroker.broker.domain.security import ANONYMOUS, AccessDenied, NotAuthenticated, User
+from pybroker.broker.domain.space import SpaceAwaited
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
@@ -102,6 +104,8 @@ class BrokerConnection(Owner):
         self._pressed = False
         self._full: dict[Usage, Destination] = {}
         """Usages that were full when messages were sent whose answers have to wait."""
+        self.is_patient = False
+        self._deferred: dict[DeferredSends, None] = {}
         self._flow_control_log = FlowControlLog(connection_id, host.clock)
         self._waited_on: dict[Usage, None] = {}
         """Usages on which this connection has waited for space."""
@@ -239,6 +243,8 @@ class BrokerConnection(Owner):
             sending.check_space(usage, message)
             return False
         if answered:
+            if policy.send_fail_if_no_space_after_timeout and transaction is None and not self.is_patient:
+                raise self._space_awaited(usage, name, policy.send_fail_if_no_space_after_timeout / 1000)
             return True
         if not self._is_read_on:
             if not self._pressed:
@@ -252,10 +258,25 @@ class BrokerConnection(Owner):
             )
         return False
 
+    def _space_awaited(self, usage: Usage, name: Destination, seconds: float) -> SpaceAwaited:
+        text = f"Usage Manager Memory Limit Wait Timeout on {name}: no space in {seconds:g} s. Consume from it."
+        return SpaceAwaited(text, seconds, partial(self._when_space, usage, name), usage.cancel)
+
+    def deferred_sends(self, on_empty: Callable[[], None]) -> DeferredSends:
+        """Begin to defer the sends of a producer."""
+
+        def forget(done: DeferredSends) -> None:
+            self._deferred.pop(done, None)
+            on_empty()
+
+        deferred = DeferredSends(self.paging, forget, self._throttle.give_up)
+        self._deferred[deferred] = None
+        return deferred
+
     @property
     def is_blocked(self) -> bool:
         """True while its client has to wait, because memory is full or the store is behind."""
-        return self._throttled or self._pressed or bool(self._full)
+        return self._throttled or self._pressed or bool(self._full) or bool(self._deferred)
 
     @property
     def _is_read_on(self) -> bool:
@@ -271,9 +292,12 @@ class BrokerConnection(Owner):
 
     def _wait_for_space(self, usage: Usage, destination: Destination, callback: Callable[[], None]) -> None:
         self._waited_on[usage] = None
+        self._when_space(usage, destination, callback, self)
+
+    def _when_space(self, usage: Usage, destination: Destination, callback: Callable[[], None], owner: object) -> None:
         if usage.is_full:
             callback = self._flow_control_log.log_wait(destination, usage, usage.broker, callback)
-        usage.when_space(callback, self)
+        usage.when_space(callback, owner)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest sequence number stored for a producer."""
@@ -705,6 +729,9 @@ class BrokerConnection(Owner):
         for usage in self._waited_on:
             usage.cancel(self)
         self._waited_on.clear()
+        for deferred in self._deferred:
+            deferred.close()
+        self._deferred.clear()
         self._release()  # the socket may still be open, and only a read detects its end
         self._unthrottle()
         begun = _NO_STEPS if self._work is None else self._work.rest()

@@ -105,6 +105,7 @@ class Paging:
         monotonic: seconds, for `PIECE_SECONDS`; without an event loop it stands still.
         spool: gets the messages that no store has; None: these stay in memory.
         when_durable: calls back once everything stored so far is on disk; None: no page-out begins before a wait.
+        deferred_bytes: bytes of messages whose sends wait for space, see `deferred_sends`.
         is_paging_out: all backlogs were requested to page out messages, and have not finished.
         unfinished: the backlogs whose page-out continues in a later turn.
         open_rounds: number of connections of which some consumers have capacity and have not visited all their
@@ -117,6 +118,7 @@ class Paging:
         "_scan_period",
         "after",
         "backlogs",
+        "deferred_bytes",
         "is_paging_out",
         "later",
         "monotonic",
@@ -135,6 +137,7 @@ class Paging:
         self.unfinished: set[PageableBacklog] = set()
         self.spool: MessageSpool | None = None
         self.when_durable: Callable[[Callable[[], None]], None] | None = None
+        self.deferred_bytes = 0
         self.is_paging_out = False
         self.open_rounds = 0
         self.waiting: dict[Callable[[], None], None] = {}

@@ -197,6 +197,8 @@ class DestinationPolicy:
         memory_limit: memory of its messages above which producers are slowed down; 0: the broker's limit.
         producer_flow_control: slow producers down at a limit; False: accept all messages.
         send_fail_if_no_space: at a limit, refuse a send instead of delaying its answer.
+        send_fail_if_no_space_after_timeout: refuse a send whose producer waits for the answer if there was no space for
+            so many milliseconds; 0: never.
         always_retroactive: every consumer of a topic counts as retroactive.
         gc_inactive_destinations: remove the destination when it is inactive; None: unless the settings name it.
         inactive_timeout_before_gc: for how many milliseconds it must be inactive.
@@ -232,6 +234,7 @@ class DestinationPolicy:
     memory_limit: int = 0
     producer_flow_control: bool = True
     send_fail_if_no_space: bool = False
+    send_fail_if_no_space_after_timeout: int = 0
     always_retroactive: bool = False
     gc_inactive_destinations: bool | None = None
     inactive_timeout_before_gc: int = 300_000

@@ -14,6 +14,7 @@ from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.security import ANONYMOUS, User
+from pybroker.broker.domain.space import DeferredSendsPort
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 
@@ -554,6 +555,8 @@ class ConnectionPort(Protocol):
 
     connection_id: str
     client_id: str
+    is_patient: bool
+    """True while a send waits for space as long as it takes, and does not raise `SpaceAwaited`."""
 
     @property
     def persistency(self) -> bool | None:
@@ -579,8 +582,12 @@ class ConnectionPort(Protocol):
             other message has taken its id.
 
         Raises:
-            RequestError: it cannot be sent; `ResourceLimit`: there is no space for it.
+            RequestError: it cannot be sent; `ResourceLimit`: there is no space for it; `SpaceAwaited`: not yet.
         """
+        ...
+
+    def deferred_sends(self, on_empty: Callable[[], None]) -> DeferredSendsPort:
+        """Begin to defer the sends of a producer, after `SpaceAwaited`, up to the call of `on_empty`."""
         ...
 
     def last_sequence(self, producer_id: str) -> int:

@@ -52,6 +52,7 @@ from pybroker.broker.domain.openwire.marshal.transcode import stored, stored_in_
 from pybroker.broker.domain.openwire.spotting import PAYLOAD_SIZE_UNCHECKED, check_properties
 from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.broker.domain.security import AccessDenied
+from pybroker.broker.domain.space import DeferredSendsPort, SpaceAwaited
 from pybroker.broker.domain.subscription import (
     BROWSER_PREFETCH,
     DURABLE_PREFETCH,
@@ -122,13 +123,15 @@ class OpenWireProducer:
         window: True if each message accepted without a response is answered by a ProducerAck.
         last_sequence: messages up to it are stored already, and repeated after a failover; -1 for no such check.
         last_scheduled: the same for scheduled messages, which have their own store.
+        deferred: its sends that wait for space; None: there are none.
     """
 
-    __slots__ = ("_ack", "last_scheduled", "last_sequence", "window")
+    __slots__ = ("_ack", "deferred", "last_scheduled", "last_sequence", "window")
 
     def __init__(self, info: ProducerInfo, peer: Peer, last_sequence: int, last_scheduled: int) -> None:
         self.last_sequence = last_sequence
         self.last_scheduled = last_scheduled
+        self.deferred: DeferredSendsPort | None = None
         self.window = info.window_size > 0 and peer.wire.version >= ProducerAck.SINCE
         # The size is the last field of the frame in every encoding.
         ack = ProducerAck(producer_id=info.producer_id)
@@ -251,22 +254,21 @@ class OpenWireClient:
         try:
             self._send(arrival, command_id, response_required)
         except RequestError as error:
-            _, _, _, transaction = arrival
-            self._refuse(error, command_id if response_required else None, transaction)
+            self._not_sent(error, arrival, command_id, response_required)
 
     def whole_message(self, frame: BytesIO) -> None:
         """Send a large message as `message` does; its frame is not copied, and belongs to the message from now on."""
         frame.seek(0)
         _, command_id, response_required = _head_at(frame.read(HEAD.size))
-        transaction: TransactionId | None = None
         try:
             arrival = self._arrivals.read_whole(frame)
-            _, _, _, transaction = arrival
-            self._send(arrival, command_id, response_required)
         except (MissingDestination, ForeignMessageId) as error:
             self._refuse(error, command_id if response_required else None, error.transaction)
+            return
+        try:
+            self._send(arrival, command_id, response_required)
         except RequestError as error:
-            self._refuse(error, command_id if response_required else None, transaction)
+            self._not_sent(error, arrival, command_id, response_required)
 
     def acknowledge(self, chunk: bytes, start: int, stop: int) -> int:
         """Carry out an acknowledgement, and those right behind it that are alike.
@@ -306,6 +308,9 @@ class OpenWireClient:
         is_persistent = message.persistent if self._persistency is None else self._persistency
         if producer is None:
             raise WrongState(f"Cannot send message to a producer that has not been registered: {producer_id}")
+        if producer.deferred is not None and transaction is None:
+            self._defer(producer.deferred, None, arrival, command_id, response_required)
+            return
         if (
             (producer.last_sequence >= sequence or producer.last_scheduled >= sequence)
             and is_persistent
@@ -326,6 +331,49 @@ class OpenWireClient:
                 self._when_accepted(partial(self._peer.respond, (command_id,)))
         elif producer.window:
             self._when_accepted(partial(self._peer.write, producer.ack(message.payload_size)))
+
+    def _not_sent(self, error: RequestError, arrival: Arrival, command_id: int, response_required: bool) -> None:
+        """Refuse a message; or have it wait for space, as its policy says so."""
+        _, producer_id, _, transaction = arrival
+        if not isinstance(error, SpaceAwaited):
+            self._refuse(error, command_id if response_required else None, transaction)
+            return
+        producer = self._producers[producer_id]
+        if not response_required:  # its window waits: nothing could tell the program which message has failed
+            try:
+                self._send_deferred(arrival, command_id, response_required)
+            except RequestError as refused:
+                self._refuse(refused, None, transaction)
+            return
+        producer.deferred = self._connection.deferred_sends(partial(_forget_deferred, producer))
+        self._defer(producer.deferred, error, arrival, command_id, response_required)
+
+    def _defer(
+        self,
+        deferred: DeferredSendsPort,
+        error: SpaceAwaited | None,
+        arrival: Arrival,
+        command_id: int,
+        response_required: bool,
+    ) -> None:
+        message, _, _, transaction = arrival
+        refuse = partial(self._refuse, command_id=command_id if response_required else None, transaction=transaction)
+        deferred.add(partial(self._send_deferred, arrival, command_id, response_required), refuse, message.size, error)
+
+    def _send_deferred(self, arrival: Arrival, command_id: int, response_required: bool) -> None:
+        """Send a message that has waited, before those behind it. One without a response is never refused."""
+        producer = self._producers.get(arrival[1])
+        deferred = None
+        if producer is not None:
+            deferred, producer.deferred = producer.deferred, None
+        self._connection.is_patient = not response_required
+        try:
+            self._send(arrival, command_id, response_required)
+        finally:
+            self._connection.is_patient = False
+            if producer is not None:
+                producer.deferred = deferred
+        self.end_of_chunk()
 
     def _is_stored(self, producer: OpenWireProducer, message: Message, sequence: int) -> bool:
         """Return True if a message that may be a repetition is stored, by the last sequence of its store."""
@@ -405,10 +453,14 @@ class OpenWireClient:
                 raise ForeignMessageId(f"{message_id} is not an id of its producer {producer_id}", transaction)
             command.destination = _checked(command.destination)
             message = self._arrivals.routed(encode(command))
-            arrival = message, producer_id, message_id.producer_sequence_id, transaction
-            self._send(arrival, command_id, response_required)
         except RequestError as error:
             self._refuse(error, command_id if response_required else None, transaction)
+            return
+        arrival = message, producer_id, message_id.producer_sequence_id, transaction
+        try:
+            self._send(arrival, command_id, response_required)
+        except RequestError as error:
+            self._not_sent(error, arrival, command_id, response_required)
 
     def _refuse(
         self, error: RequestError, command_id: int | None, transaction: TransactionId | None, *, xa: bool = False
@@ -604,6 +656,10 @@ class OpenWireClient:
         elif info.type != TransactionType.END:
             raise RequestError(f"Unknown transaction command {info.type}")
         return None
+
+
+def _forget_deferred(producer: OpenWireProducer) -> None:
+    producer.deferred = None
 
 
 def _checked(destination: Destination | None) -> Destination:

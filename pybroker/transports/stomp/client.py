@@ -11,8 +11,11 @@ from functools import partial
 from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import RequestError, unexpected
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import Clock, ConnectionPort
+from pybroker.broker.domain.space import DeferredSendsPort, SpaceAwaited
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.errors import StompRequestError
 from pybroker.broker.domain.stomp.frames import ESCAPERS, Command, Frame, StompLimits, Version, shortened
@@ -70,6 +73,7 @@ class StompClient:
         next_sequence: Callable[[], int],
         write: Callable[[bytes], None],
         flow: Flow,
+        refuse: Callable[[RequestError, str | None], None],
         in_thread: Callable[[Callable[[], None], Callable[[], None]], None],
     ) -> None:
         """Create a client without subscriptions and transactions.
@@ -82,9 +86,12 @@ class StompClient:
             next_sequence: numbers messages.
             write: sends frames.
             flow: is paused while too many of them wait.
+            refuse: sends the ERROR of a SEND that has waited, with its receipt.
             in_thread: runs a function in a thread, then another one here.
         """
         self._in_thread = in_thread
+        self._refuse = refuse
+        self._deferred: dict[Destination, DeferredSendsPort] = {}
         self._connection = connection
         self._persistency = connection.persistency
         self._version = version
@@ -168,14 +175,45 @@ class StompClient:
         receipt = headers.get("receipt")
         try:
             message = self._reader.read(headers, frame.body, transaction)
-            self._connection.send(message, transaction, answered=receipt is not None)
+            if self._deferred and transaction is None and message.destination in self._deferred:
+                self._defer(message, receipt, None)
+                return
+            try:
+                self._connection.send(message, transaction, answered=receipt is not None)
+            except SpaceAwaited as error:
+                forget = partial(self._deferred.__delitem__, message.destination)
+                self._deferred[message.destination] = self._connection.deferred_sends(forget)
+                self._defer(message, receipt, error)
+                return
         except RequestError as error:
             if transaction is not None and receipt is None:  # as in ActiveMQ: the commit must not lack it silently
                 self._connection.doom(transaction, str(error))
             raise
-        if receipt is None:
-            return
-        slot = self._slot
+        if receipt is not None:
+            self._answer_send(message, transaction, receipt, self._slot)
+
+    def _defer(self, message: Message, receipt: str | None, error: SpaceAwaited | None) -> None:
+        """Have a message wait for space, behind others to its destination; messages to the client do not wait."""
+        if self._slot is not None:
+            self._outbox.fill(self._slot, b"")
+        attempt = partial(self._send_deferred, message, receipt)
+        self._deferred[message.destination].add(
+            attempt, lambda refused: self._refuse(refused, receipt), message.size, error
+        )
+
+    def _send_deferred(self, message: Message, receipt: str | None) -> None:
+        self._connection.send(message, answered=receipt is not None)
+        if receipt is not None:
+            self._answer_send(message, None, receipt, None)
+
+    def finish_deferred(self) -> None:
+        """Send or refuse the messages that wait for space, as the client leaves."""
+        for deferred in list(self._deferred.values()):
+            deferred.finish()
+
+    def _answer_send(
+        self, message: Message, transaction: TransactionId | None, receipt: str, slot: ReceiptSlot | None
+    ) -> None:
         if slot is not None and self._connection.is_short_of_space:
             # Messages must not wait behind this receipt: acknowledging them may free the space.
             self._outbox.fill(slot, b"")

@@ -255,6 +255,10 @@ class StompSession(Session):
         except BrokerError as error:
             self._close_with_error(error, frame.headers.get("receipt"))
 
+    def _refuse_send(self, error: RequestError, receipt: str | None) -> None:
+        _log.info("%s: SEND refused: %s", self._connection_id, error)
+        self._write_error(error, receipt)
+
     # ------------------------------------------------------------ CONNECT, DISCONNECT
 
     def _connect(self, frame: Frame) -> None:
@@ -295,6 +299,7 @@ class StompSession(Session):
             next_sequence=self._broker.next_sequence,
             write=self._write,
             flow=self._flow,
+            refuse=self._refuse_send,
             in_thread=self._link.in_thread,
         )
         answer = {"version": version.value, "heart-beat": str(intervals), "session": client_id, "server": self._server}
@@ -321,6 +326,7 @@ class StompSession(Session):
         if self._connection is None or self._client is None:
             finish()
         else:
+            self._client.finish_deferred()
             self._client.end_deliveries()
             self._connection.when_durable(finish)
             self._disconnect()

@@ -116,5 +116,7 @@ class TestLimits:
 
     def test_sends_without_space(self) -> None:
         reading = of_broker("", USAGE.format('sendFailIfNoSpace="true" sendFailIfNoSpaceAfterTimeout="3000"', ""))
-        assert reading.are_full_sends_refused
-        assert places(reading, FindingKind.WARNING) == ["systemUsage@sendFailIfNoSpaceAfterTimeout"]
+        assert (reading.are_full_sends_refused, reading.space_timeout) == (True, "3s")
+        assert of_broker("", USAGE.format('sendFailIfNoSpaceAfterTimeout="0"', "")).space_timeout == ""
+        reading = of_broker("", USAGE.format('sendFailIfNoSpaceAfterTimeout="-1"', ""))
+        assert places(reading, FindingKind.REFUSED) == ["systemUsage@sendFailIfNoSpaceAfterTimeout"]

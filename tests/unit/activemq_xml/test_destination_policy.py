@@ -36,6 +36,9 @@ def of_entry(attributes: str, body: str = "", broker: str = "") -> tuple[dict[st
         ('memoryLimit="0"', {"memory_limit": "0"}),
         ('producerFlowControl="false"', {"producer_flow_control": False}),
         ('sendFailIfNoSpace="true"', {"send_fail_if_no_space": True}),
+        ('sendFailIfNoSpaceAfterTimeout="3000"', {"send_fail_if_no_space_after_timeout": "3s"}),
+        ('sendFailIfNoSpaceAfterTimeout="0"', {"send_fail_if_no_space_after_timeout": "0s"}),
+        ('sendFailIfNoSpaceAfterTimeout="-1"', {}),
         ('prioritizedMessages="1"', {"prioritized_messages": True}),
         ('strictOrderDispatch="true"', {"strict_order_dispatch": True}),
         ('allConsumersExclusiveByDefault="true"', {"all_consumers_exclusive_by_default": True}),
@@ -207,7 +210,6 @@ def test_a_strategy_that_is_not_there_is_a_warning(body: str, place: str) -> Non
 @pytest.mark.parametrize(
     ("attributes", "same"),
     [
-        ("sendFailIfNoSpaceAfterTimeout", "-1"),
         ("storeUsageHighWaterMark", "100"),
         ("persistJMSRedelivered", "false"),
         ("usePrefetchExtension", "true"),
@@ -389,6 +391,21 @@ def test_sends_without_space_are_refused_everywhere() -> None:
         {"queue": "A", "send_fail_if_no_space": True},
         {"queue": "B", "send_fail_if_no_space": False},
         {"send_fail_if_no_space": True},
+    ]
+
+
+def test_sends_without_space_are_refused_after_a_time_everywhere() -> None:
+    after = "<systemUsage><systemUsage sendFailIfNoSpaceAfterTimeout='3000'/></systemUsage>"
+    entries = (
+        *('<policyEntry queue="A"/>', '<policyEntry queue="B" sendFailIfNoSpaceAfterTimeout="0"/>'),
+        '<policyEntry queue="C" sendFailIfNoSpaceAfterTimeout="-1"/>',
+    )
+    name = "send_fail_if_no_space_after_timeout"
+    assert of_body(policy_map("".join(entries)) + after).settings["policies"] == [
+        {"queue": "A", name: "3s"},
+        {"queue": "B", name: "0s"},
+        {"queue": "C", name: "3s"},
+        {name: "3s"},
     ]
 
 

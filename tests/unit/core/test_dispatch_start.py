@@ -1,43 +1,20 @@
 """A queue waits for more consumers before its dispatch starts; the test has the clock, and the turns of the loop."""
 
-from collections.abc import Callable
-from functools import partial
-
 import pytest
 
+from tests.timers import Callback, ManualTimers
 from tests.unit.core.backlogs import Client, World
-
-Callback = Callable[[], None]
 
 
 class Start:
     """A queue whose policy has it wait, with its timers."""
 
     def __init__(self, consumers: int, time_ms: int = 0) -> None:
-        self.timers: dict[int, tuple[float, Callback]] = {}
+        self.timers = ManualTimers()
         self.turns: list[Callback] = []
-        self._count = 0
         self.world = World(consumers_before_dispatch_starts=consumers, time_before_dispatch_starts=time_ms)
         paging = self.world.usage.paging
-        paging.after, paging.later = self._after, self.turns.append
-
-    def _after(self, seconds: float, callback: Callback) -> Callback:
-        self._count += 1
-        self.timers[self._count] = seconds, callback
-        return partial(self._cancel, self._count)
-
-    def _cancel(self, number: int) -> None:
-        self.timers.pop(number, None)
-
-    @property
-    def seconds(self) -> list[float]:
-        return [seconds for seconds, _ in self.timers.values()]
-
-    def elapse(self) -> None:
-        """Let the time of the timers be over."""
-        timers, self.timers = self.timers, {}
-        for _, callback in timers.values():
-            callback()
+        paging.after, paging.later = self.timers.after, self.turns.append
 
     def turn(self) -> None:
         """Run a later turn of the event loop."""
@@ -60,7 +37,7 @@ def test_second_consumer_starts_dispatch_to_both(pair: Start) -> None:
     second = pair.world.consume()
     pair.turn()
     assert (first.names, second.names) == (["0", "2"], ["1", "3"])
-    assert pair.timers == {}
+    assert pair.timers.seconds == []
     pair.world.put("4")
     assert first.names == ["0", "2", "4"]
 
@@ -70,13 +47,13 @@ def test_first_consumer_waits_no_longer_than_the_time(consumers: int, time_ms: i
     start = Start(consumers, time_ms)
     first = start.world.consume()
     start.world.put("0")
-    assert (start.seconds, first.names) == ([seconds], [])
-    start.elapse()
+    assert (start.timers.seconds, first.names) == ([seconds], [])
+    start.timers.elapse()
     assert first.names == ["0"]
     start.world.put("1")
     assert first.names == ["0", "1"]
     start.world.consume()
-    assert start.timers == {}
+    assert start.timers.seconds == []
 
 
 def test_time_alone_does_not_end_with_a_second_consumer() -> None:
@@ -85,7 +62,7 @@ def test_time_alone_does_not_end_with_a_second_consumer() -> None:
     first, second = start.world.consume(), start.world.consume()
     start.turn()
     assert (first.names, second.names) == ([], [])
-    start.elapse()
+    start.timers.elapse()
     assert (first.names, second.names) == (["0"], ["1"])
 
 
@@ -94,7 +71,7 @@ def test_policy_without_a_wait_dispatches_at_once(consumers: int, time_ms: int) 
     start = Start(consumers, time_ms)
     start.world.put("0")
     assert start.world.consume().names == ["0"]
-    assert start.timers == {}
+    assert start.timers.seconds == []
 
 
 def test_queue_waits_again_once_all_consumers_have_left(pair: Start) -> None:
@@ -104,16 +81,16 @@ def test_queue_waits_again_once_all_consumers_have_left(pair: Start) -> None:
     assert second.names == ["1", "3", "0", "2"]
     second.close()
     third = pair.world.consume()
-    assert (third.names, pair.seconds) == ([], [1])
-    pair.elapse()
+    assert (third.names, pair.timers.seconds) == ([], [1])
+    pair.timers.elapse()
     assert third.names == ["0", "1", "2", "3"]
 
 
 def test_wait_ends_with_its_last_consumer(pair: Start) -> None:
     pair.world.consume().close()
-    assert pair.timers == {}
+    assert pair.timers.seconds == []
     again = pair.world.consume()
-    assert (again.names, pair.seconds) == ([], [1])
+    assert (again.names, pair.timers.seconds) == ([], [1])
 
 
 def test_consumer_that_left_does_not_count(pair: Start) -> None:
@@ -154,7 +131,7 @@ def test_consumers_of_all_kinds_wait(details: dict[str, object]) -> None:
 def test_paused_queue_stays_paused_when_the_wait_ends(pair: Start) -> None:
     first = pair.world.consume()
     pair.world.queue.pause(is_paused=True)
-    pair.elapse()
+    pair.timers.elapse()
     assert first.names == []
     pair.world.queue.pause(is_paused=False)
     assert first.names == ["0", "1", "2", "3"]
@@ -169,18 +146,18 @@ def test_end_of_a_pause_does_not_end_the_wait(pair: Start) -> None:
 
 def test_returned_messages_wait_too(pair: Start) -> None:
     first: Client = pair.world.consume()
-    pair.elapse()
+    pair.timers.elapse()
     first.close()
     second = pair.world.consume()
     assert second.names == []
-    pair.elapse()
+    pair.timers.elapse()
     assert second.names == ["0", "1", "2", "3"]
 
 
 def test_deleted_queue_has_no_timer(pair: Start) -> None:
     pair.world.consume()
     pair.world.queue.close()
-    assert pair.timers == {}
+    assert pair.timers.seconds == []
 
 
 def test_queue_without_an_event_loop_does_not_wait(pair: Start) -> None:
