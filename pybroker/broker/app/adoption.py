@@ -152,9 +152,9 @@ def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adopt
     # Without `out` they are made as well, for what is found in key stores.
     if out is None:
         derived_files.prepare(reading, found.configuration.parent, now, hashed=_not_hashed)
-        files = None
+        derived = None
     else:
-        files = derived_files.prepare(reading, out.absolute(), now)
+        derived = derived_files.prepare(reading, out.absolute(), now)
     refused = xml.refused(reading.findings)
     if not refused:
         Config(**reading.settings)
@@ -163,7 +163,7 @@ def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adopt
         reading=reading,
         refused=refused,
         store=_store(reading),
-        files=files,
+        files=derived,
     )
 
 
