@@ -5,15 +5,16 @@ Each setting has one declaration. Flags, environment variables and `docs/setting
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
-from pybroker.broker.app.listeners import ListenerSettings, TlsSettings, check_addresses, networks_of
-from pybroker.broker.app.listening import check_tls, open_listeners, tls_of
+from pybroker.broker.app.listeners import check_addresses, networks_of
+from pybroker.broker.app.listening import check_tls, open_listeners
 from pybroker.broker.app.management_roles import ROLES, ManagementRoles
 from pybroker.broker.app.message_settings import MESSAGE_TABLES, MessageSettings
+from pybroker.broker.app.network_settings import NetworkSettings
 from pybroker.broker.app.setting import (
     ListenAddress,
     Setting,
@@ -21,7 +22,6 @@ from pybroker.broker.app.setting import (
     broker_name,
     choice,
     declared,
-    header_value,
     member_name,
     nearest,
     path,
@@ -42,7 +42,6 @@ from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.locks.postgres.timing import LEASE_SECONDS, LEASE_SECONDS_MIN
 from pybroker.security.anonymous import AnonymousPolicy
 from pybroker.security.jasypt import ALGORITHMS
-from pybroker.security.networks import Networks
 from pybroker.store.directories import JOURNAL
 from pybroker.units import parse_duration as duration
 from pybroker.units import parse_size as size
@@ -67,21 +66,8 @@ def _ldap(value: object) -> Any:
     return directory.LDAP.read(value)
 
 
-def _listeners(value: object) -> Any:
-    """Read the tables `listeners`, with a module that is imported when it is needed."""
-    from pybroker.broker.app import listener_tables
-
-    return listener_tables.read_listeners(value, SETTINGS)
-
-
-class Config(MessageSettings):
-    """All settings of one broker, frozen.
-
-    Attributes:
-        given: the settings that are set, as they were given.
-    """
-
-    given: Mapping[str, object]
+class Config(NetworkSettings, MessageSettings):
+    """All settings of one broker, frozen."""
 
     store: str = declared(
         store_place,
@@ -107,26 +93,6 @@ class Config(MessageSettings):
         description="The broker's name to clients and to bridges of other brokers, the same for all members: what "
         "ActiveMQ calls `brokerName`, with ActiveMQ's default. In a network of brokers give each pair another one.",
     )
-    bind: str = declared(text, "127.0.0.1", description="Address the listeners bind to; `0.0.0.0` for every interface.")
-    stomp: int | None = declared(
-        port, 61613, description="Port of the STOMP listener; `0` for any free one, `off` for none."
-    )
-    openwire: int | None = declared(
-        port, 61616, description="Port of the OpenWire listener; `0` for any free one, `off` for none."
-    )
-    auto: int | None = declared(
-        port, None, "Port of a listener for every protocol, detected by a client's first bytes."
-    )
-    stomp_ssl: int | None = declared(port, None, "Port of the STOMP listener with TLS.")
-    openwire_ssl: int | None = declared(port, None, "Port of the OpenWire listener with TLS.")
-    auto_ssl: int | None = declared(port, None, "Port of a listener as `auto` with TLS.")
-    listeners: tuple[ListenerSettings, ...] = declared(
-        _listeners,
-        (),
-        description="Listeners, each with an address, limits and TLS files of its own, and then none by default: see "
-        "[listeners](listeners.md).",
-    )
-    """All open listeners: those of the settings that are ports, and those of the tables."""
     statistics: bool = declared(
         yes_or_no,
         False,
@@ -160,56 +126,6 @@ class Config(MessageSettings):
         None,
         is_secret=True,
         description="URL of a web server to which the same JSON is posted, `https://…` or `http://…`.",
-    )
-    tls_certificate: Path | None = declared(
-        path,
-        None,
-        description="PEM file with the certificate of the TLS listeners, followed by any intermediate ones.",
-    )
-    tls_key: Path | None = declared(
-        path, None, description="PEM file with the certificate's private key; by default `tls_certificate` has it."
-    )
-    tls_key_password_file: Path | None = declared(
-        path, None, description="File that holds the key's password, if it has one."
-    )
-    tls_client_ca: Path | None = declared(
-        path,
-        None,
-        description="PEM file with the authorities that vouch for clients; when set, a TLS client must present a "
-        "certificate of one of them.",
-    )
-    tls_client_auth: str = declared(
-        choice("need", "want"),
-        "need",
-        description="With `tls_client_ca`: TLS clients must present a certificate (`need`), or may come without one "
-        "(`want`).",
-    )
-    tls_version_min: str = declared(
-        choice("1.2", "1.3"), "1.2", description="The lowest version of TLS that clients may use, `1.2` or `1.3`."
-    )
-    tls_ciphers: str | None = declared(
-        text,
-        None,
-        description="The ciphers of TLS 1.2, as OpenSSL writes them (`openssl ciphers`); by default Python's choice. "
-        "Those of TLS 1.3 have no setting.",
-    )
-    openwire_url: str | None = declared(
-        text,
-        None,
-        description="URL of this broker that OpenWire clients get; by default made of `bind`, or this machine's "
-        "name, and the port.",
-    )
-    openwire_brokers: str = declared(
-        text,
-        "",
-        description="Comma list of all members' OpenWire URLs, which failover clients get; empty: they use those of "
-        "their own URIs.",
-    )
-    stomp_server: str | None = declared(
-        header_value,
-        None,
-        description="The `server` header of STOMP's CONNECTED, by which some clients choose their features; by "
-        "default `ActiveMQ/5.17.2 pybroker/VERSION`, so that they choose those of ActiveMQ.",
     )
     lock: str = declared(
         choice("file", "flock", "postgres-row", "postgres-lease", "postgres-advisory"),
@@ -321,50 +237,6 @@ class Config(MessageSettings):
     archive: bool = declared(
         yes_or_no, False, description="Move such files to `data-archive` instead of deleting them."
     )
-    allow: str | None = declared(
-        text,
-        None,
-        description="The networks from which clients may connect, such as `10.0.0.0/8, 127.0.0.0/8`; by default all.",
-    )
-    deny: str | None = declared(
-        text, None, description="The networks from which no client may connect, even if `allow` has them."
-    )
-    connections_max: int = declared(
-        whole, 1000, least=1, most=100_000, description="Most client connections at a time."
-    )
-    connections_reserved: int | None = declared(
-        whole,
-        None,
-        least=0,
-        description="The part of `connections_max` that is for clients that have logged in: others cannot fill it; by "
-        "default a tenth.",
-    )
-    connections_per_address: int = declared(
-        whole,
-        0,
-        least=0,
-        description="Most connections of one address at a time, other than those of this host; `0`: no limit.",
-    )
-    connections_per_user: int = declared(
-        whole, 0, least=0, description="Most connections of one user at a time who has logged in; `0`: no limit."
-    )
-    unconnected_max: int = declared(
-        whole,
-        0,
-        least=0,
-        most=100_000,
-        description="Most connections of one address at a time that have not sent their CONNECT or ConnectionInfo yet; "
-        "`0`: half of `connections_max`.",
-    )
-    proxy_protocol: str = declared(
-        text,
-        "",
-        description="Comma list of listeners, such as `openwire, stomp_ssl`, that serve proxies only: each "
-        "connection begins with a header of the PROXY protocol, version 2 (`send-proxy-v2`), whose address counts.",
-    )
-    proxy_networks: str | None = declared(
-        text, None, description="The networks of the proxies that may connect to these listeners."
-    )
     users_file: Path | None = declared(
         path,
         None,
@@ -424,31 +296,6 @@ class Config(MessageSettings):
         False,
         description="Refuse to start with a `users_file` or `ldap`, and listeners without TLS that other machines can "
         "reach; otherwise that is a warning.",
-    )
-    connect_timeout: float = declared(
-        duration,
-        30.0,
-        above=0,
-        most=3600,
-        description="How long a client may take for its TLS handshake, and again for its first frame; an OpenWire "
-        "client may take ten times as long for its ConnectionInfo.",
-    )
-    frame_max: int = declared(
-        size,
-        100 << 20,
-        least=1 << 10,
-        most=1 << 30,
-        description="Largest frame, and so largest message, that a client may send.",
-    )
-    openwire_max_inactivity: float = declared(
-        duration,
-        30.0,
-        least=0,
-        most=86400,
-        description="Silence after which an OpenWire client is disconnected, unless it requests less; 0: never.",
-    )
-    openwire_initial_delay: float = declared(
-        duration, 10.0, least=0, most=86400, description="Time an OpenWire client has before that silence counts."
     )
     max_redeliveries: int = declared(
         whole,
@@ -688,32 +535,22 @@ class Config(MessageSettings):
             raise ValueError("management_tls needs a certificate: set tls_certificate")
 
     @property
-    def networks(self) -> Networks | None:
-        """The networks from which clients may connect; None: all."""
-        if self.allow is None and self.deny is None:
-            return None
-        return Networks(allow=networks_of("allow", self.allow), deny=networks_of("deny", self.deny))
-
-    @property
     def is_in_directory(self) -> bool:
         """True if the store is a directory: neither a database nor memory."""
         return self.store != MEMORY_STORE and not is_database(self.store)
 
-    @property
-    def hosts(self) -> set[str]:
-        """The addresses that clients connect to; that of `bind` if there is no listener."""
-        return {each.host for each in self.listeners} or {self.bind}
 
-    @property
-    def tls(self) -> TlsSettings | None:
-        """The settings of TLS, which a listener's own may differ from; None without a certificate."""
-        return tls_of(self)
+def _in_order() -> Iterator[tuple[str, object]]:
+    """Yield all attributes: those of the network follow the names, those about messages and destinations the others."""
+    for name, value in vars(Config).items():
+        yield name, value
+        if name == "broker_name":
+            yield from vars(NetworkSettings).items()
+    yield from vars(MessageSettings).items()
 
 
-SETTINGS = {
-    name: each for kind in (Config, MessageSettings) for name, each in vars(kind).items() if isinstance(each, Setting)
-}
-"""All settings by name, in the order of their declarations; those about messages and destinations are the last."""
+SETTINGS = {name: each for name, each in _in_order() if isinstance(each, Setting)}
+"""All settings by name, in the order of the documents."""
 
 
 def load(

@@ -1,4 +1,4 @@
-"""The configuration's `[[listeners]]` tables, and the listeners that they open.
+"""The configuration's `[[listeners]]` tables; `listening` opens the listeners.
 
 ```toml
 [[listeners]]
@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pybroker.broker.app.listeners import ListenerKind, ListenerSettings, PlainSettings, TlsSettings, networks_of
+from pybroker.broker.app.listeners import ListenerKind, networks_of
 from pybroker.broker.app.setting import Read, Setting, Table, choice, member_name, port, tables, text, yes_or_no
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.security.networks import Networks
 
 _TLS: Final = (
     "tls_certificate",
@@ -179,72 +178,3 @@ def names_of(given: Sequence[ListenerTable], taken: Collection[str]) -> list[str
         used.add(name)
         found.append(name)
     return found
-
-
-def opened(table: ListenerTable, name: str, config: PlainSettings, *, is_for_proxies: bool) -> ListenerSettings:
-    """Return the listener of a table, with the plain settings for what that does not set.
-
-    Args:
-        table: the table.
-        name: the listener's name.
-        config: the plain settings.
-        is_for_proxies: the plain setting `proxy_protocol` names it.
-
-    Raises:
-        ConfigError: the table does not go with the plain settings.
-    """
-    own_max = table.connections_max
-    if own_max is not None and own_max > config.connections_max:
-        raise ConfigError(
-            f"{name}: connections_max is {own_max}, and only {config.connections_max} for the whole broker",
-            setting="listeners",
-            hint="raise that, which is the plain setting connections_max",
-        )
-    networks = None
-    if table.allow is not None or table.deny is not None:
-        allow = config.allow if table.allow is None else table.allow
-        deny = config.deny if table.deny is None else table.deny
-        networks = Networks(allow=networks_of("allow", allow), deny=networks_of("deny", deny))
-    inactivity, delay = table.openwire_max_inactivity, table.openwire_initial_delay
-    return ListenerSettings(
-        name=name,
-        kind=ListenerKind(table.protocol),
-        is_table=True,
-        tls=_tls(table, name, config) if table.tls else None,
-        host=next(each for each in (table.host, table.bind, config.bind) if each is not None),
-        port=table.port,
-        frame_max=config.frame_max if table.frame_max is None else table.frame_max,
-        max_inactivity=config.openwire_max_inactivity if inactivity is None else inactivity,
-        initial_delay=config.openwire_initial_delay if delay is None else delay,
-        connections_max=own_max,
-        networks=networks,
-        is_for_proxies=is_for_proxies if table.proxy_protocol is None else table.proxy_protocol,
-    )
-
-
-def _tls(table: ListenerTable, name: str, config: PlainSettings) -> TlsSettings:
-    has_own = table.tls_certificate is not None
-    certificate = table.tls_certificate or config.tls_certificate
-    if certificate is None:
-        raise ConfigError(f"{name} needs a certificate: set tls_certificate", setting="listeners")
-    auth = table.tls_client_auth or config.tls_client_auth
-    client_ca = None if auth == "none" else table.tls_client_ca or config.tls_client_ca
-    if client_ca is None and table.tls_client_auth in ("need", "want"):
-        raise ConfigError(
-            f"{name}: tls_client_auth = {auth} goes with a tls_client_ca, without which no certificate is asked for",
-            setting="listeners",
-        )
-    version_min = table.tls_version_min or config.tls_version_min
-    if table.tls_ciphers is not None and version_min != "1.2":
-        raise ConfigError(
-            f"{name}: tls_ciphers goes with tls_version_min = 1.2: it is for TLS 1.2", setting="listeners"
-        )
-    return TlsSettings(
-        certificate=certificate,
-        key=table.tls_key if has_own else config.tls_key,
-        key_password_file=table.tls_key_password_file if has_own else config.tls_key_password_file,
-        client_ca=client_ca,
-        needs_client=auth == "need",
-        version_min=version_min,
-        ciphers=(table.tls_ciphers or config.tls_ciphers) if version_min == "1.2" else None,
-    )

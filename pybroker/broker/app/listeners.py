@@ -1,10 +1,10 @@
 """The settings of listeners: one value for each, and what other settings list of networks and of listeners."""
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pybroker.security.networks import Network, Networks, networks
 
@@ -77,31 +77,6 @@ class ListenerSettings:
     def setting(self) -> str:
         """The setting that opens it, for errors: the path of its table, or its own name."""
         return f"listeners.{self.name}" if self.is_table else self.name
-
-
-class PlainSettings(Protocol):
-    """The plain settings that listeners have in common, which their tables may differ from.
-
-    They are attributes of `Config`, which is made with the listeners and so cannot be imported here.
-    """
-
-    given: Mapping[str, object]
-    listeners: tuple[ListenerSettings, ...]
-    bind: str
-    connections_max: int
-    frame_max: int
-    openwire_max_inactivity: float
-    openwire_initial_delay: float
-    allow: str | None
-    deny: str | None
-    proxy_protocol: str
-    tls_certificate: Path | None
-    tls_key: Path | None
-    tls_key_password_file: Path | None
-    tls_client_ca: Path | None
-    tls_client_auth: str
-    tls_version_min: str
-    tls_ciphers: str | None
 
 
 PORTS: Final = {

@@ -6,13 +6,16 @@ With tables the defaults of the ports do not count: the tables list what is open
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pybroker.broker.app.listeners import PORTS, ListenerSettings, PlainSettings, TlsSettings, proxied_of
+from pybroker.broker.app.listeners import PORTS, ListenerKind, ListenerSettings, TlsSettings, networks_of, proxied_of
+from pybroker.broker.app.network_settings import NetworkSettings
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.security.networks import Networks
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.listener_tables import ListenerTable
 
 
-def open_listeners(config: PlainSettings, tables: "Sequence[ListenerTable]") -> Iterator[ListenerSettings]:
+def open_listeners(config: NetworkSettings, tables: "Sequence[ListenerTable]") -> Iterator[ListenerSettings]:
     """Yield the listeners of the settings that are ports, and then those of the tables.
 
     Raises:
@@ -30,11 +33,28 @@ def open_listeners(config: PlainSettings, tables: "Sequence[ListenerTable]") -> 
     proxied = proxied_of(config.proxy_protocol, [*ports, *names])
     yield from _of_ports(config, ports, proxied)
     for table, name in zip(tables, names, strict=True):
-        yield listener_tables.opened(table, name, config, is_for_proxies=name in proxied)
+        yield _opened(table, name, config, is_for_proxies=name in proxied)
 
 
-def _of_ports(config: PlainSettings, ports: dict[str, int], proxied: frozenset[str]) -> Iterator[ListenerSettings]:
-    tls = tls_of(config)
+def check_tls(config: NetworkSettings) -> None:
+    """Check the plain settings of TLS together. Those that are no files may be there for listeners with own files.
+
+    Raises:
+        ValueError: they do not go together.
+    """
+    has_tls = config.tls_certificate is not None or any(each.tls for each in config.listeners)
+    if config.tls_certificate is None and (config.tls_key or config.tls_key_password_file):
+        raise ValueError("tls_key, and tls_key_password_file, go with a tls_certificate")
+    if config.tls_client_ca and not has_tls:
+        raise ValueError("tls_client_ca goes with a tls_certificate")
+    if config.tls_client_auth == "want" and config.tls_client_ca is None:
+        raise ValueError("tls_client_auth = want goes with a tls_client_ca, without which no certificate is asked for")
+    if config.tls_ciphers is not None and (not has_tls or config.tls_version_min != "1.2"):
+        raise ValueError("tls_ciphers goes with a tls_certificate and tls_version_min = 1.2: it is for TLS 1.2")
+
+
+def _of_ports(config: NetworkSettings, ports: dict[str, int], proxied: frozenset[str]) -> Iterator[ListenerSettings]:
+    tls = config.tls
     for name, number in ports.items():
         kind, is_tls = PORTS[name]
         if is_tls and tls is None:
@@ -55,33 +75,70 @@ def _of_ports(config: PlainSettings, ports: dict[str, int], proxied: frozenset[s
         )
 
 
-def tls_of(config: PlainSettings) -> TlsSettings | None:
-    """Return the TLS of the plain settings; None without a certificate."""
-    if config.tls_certificate is None:
-        return None
-    return TlsSettings(
-        certificate=config.tls_certificate,
-        key=config.tls_key,
-        key_password_file=config.tls_key_password_file,
-        client_ca=config.tls_client_ca,
-        needs_client=config.tls_client_auth == "need",
-        version_min=config.tls_version_min,
-        ciphers=config.tls_ciphers,
+def _opened(table: "ListenerTable", name: str, config: NetworkSettings, *, is_for_proxies: bool) -> ListenerSettings:
+    """Return the listener of a table, with the plain settings for what that does not set.
+
+    Args:
+        table: the table.
+        name: the listener's name.
+        config: the plain settings.
+        is_for_proxies: the plain setting `proxy_protocol` names it.
+
+    Raises:
+        ConfigError: the table does not go with the plain settings.
+    """
+    own_max = table.connections_max
+    if own_max is not None and own_max > config.connections_max:
+        raise ConfigError(
+            f"{name}: connections_max is {own_max}, and only {config.connections_max} for the whole broker",
+            setting="listeners",
+            hint="raise that, which is the plain setting connections_max",
+        )
+    networks = None
+    if table.allow is not None or table.deny is not None:
+        allow = config.allow if table.allow is None else table.allow
+        deny = config.deny if table.deny is None else table.deny
+        networks = Networks(allow=networks_of("allow", allow), deny=networks_of("deny", deny))
+    inactivity, delay = table.openwire_max_inactivity, table.openwire_initial_delay
+    return ListenerSettings(
+        name=name,
+        kind=ListenerKind(table.protocol),
+        is_table=True,
+        tls=_tls_of_table(table, name, config) if table.tls else None,
+        host=next(each for each in (table.host, table.bind, config.bind) if each is not None),
+        port=table.port,
+        frame_max=config.frame_max if table.frame_max is None else table.frame_max,
+        max_inactivity=config.openwire_max_inactivity if inactivity is None else inactivity,
+        initial_delay=config.openwire_initial_delay if delay is None else delay,
+        connections_max=own_max,
+        networks=networks,
+        is_for_proxies=is_for_proxies if table.proxy_protocol is None else table.proxy_protocol,
     )
 
 
-def check_tls(config: PlainSettings) -> None:
-    """Check the plain settings of TLS together. Those that are no files may be there for listeners with own files.
-
-    Raises:
-        ValueError: they do not go together.
-    """
-    has_tls = config.tls_certificate is not None or any(each.tls for each in config.listeners)
-    if config.tls_certificate is None and (config.tls_key or config.tls_key_password_file):
-        raise ValueError("tls_key, and tls_key_password_file, go with a tls_certificate")
-    if config.tls_client_ca and not has_tls:
-        raise ValueError("tls_client_ca goes with a tls_certificate")
-    if config.tls_client_auth == "want" and config.tls_client_ca is None:
-        raise ValueError("tls_client_auth = want goes with a tls_client_ca, without which no certificate is asked for")
-    if config.tls_ciphers is not None and (not has_tls or config.tls_version_min != "1.2"):
-        raise ValueError("tls_ciphers goes with a tls_certificate and tls_version_min = 1.2: it is for TLS 1.2")
+def _tls_of_table(table: "ListenerTable", name: str, config: NetworkSettings) -> TlsSettings:
+    has_own = table.tls_certificate is not None
+    certificate = table.tls_certificate or config.tls_certificate
+    if certificate is None:
+        raise ConfigError(f"{name} needs a certificate: set tls_certificate", setting="listeners")
+    auth = table.tls_client_auth or config.tls_client_auth
+    client_ca = None if auth == "none" else table.tls_client_ca or config.tls_client_ca
+    if client_ca is None and table.tls_client_auth in ("need", "want"):
+        raise ConfigError(
+            f"{name}: tls_client_auth = {auth} goes with a tls_client_ca, without which no certificate is asked for",
+            setting="listeners",
+        )
+    version_min = table.tls_version_min or config.tls_version_min
+    if table.tls_ciphers is not None and version_min != "1.2":
+        raise ConfigError(
+            f"{name}: tls_ciphers goes with tls_version_min = 1.2: it is for TLS 1.2", setting="listeners"
+        )
+    return TlsSettings(
+        certificate=certificate,
+        key=table.tls_key if has_own else config.tls_key,
+        key_password_file=table.tls_key_password_file if has_own else config.tls_key_password_file,
+        client_ca=client_ca,
+        needs_client=auth == "need",
+        version_min=version_min,
+        ciphers=(table.tls_ciphers or config.tls_ciphers) if version_min == "1.2" else None,
+    )
