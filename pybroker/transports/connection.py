@@ -24,7 +24,7 @@ Closing at once with unread bytes would make the kernel send a reset, and the pe
 import asyncio
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -212,6 +212,11 @@ class SocketConnection(asyncio.Protocol):
             self._schedule_flush()
         if self._output_bytes > self._output_step:
             self._relieve()
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Queue a frame that is in pieces."""
+        for piece in pieces:
+            self.write(piece)
 
     def close(self, linger_seconds: float | None = None) -> None:
         """Close after the output has left."""
@@ -417,6 +422,12 @@ class SocketConnection(asyncio.Protocol):
         if self._refusal:
             self.write(self._refusal)
         self.close()
+
+    def stop(self, linger_seconds: float) -> None:
+        """Close after the output has left, and what the session has to say of the broker's stop."""
+        if self._session is not None:
+            self._session.stopping()
+        self.close(linger_seconds)
 
     def abort(self) -> None:
         """Abort the connection, and drop its input; the session's `lost` is called in the next turn."""

@@ -214,7 +214,7 @@ class Server:
             connection.abort()
         for connection in list(self.connections):
             connection.ending = connection.ending or "the broker stops"
-            connection.close(_STOP_LINGER_SECONDS)
+            connection.stop(_STOP_LINGER_SECONDS)
         if waiting := [connection.gone for connection in self.connections]:
             await asyncio.wait(waiting, timeout=seconds)
         self.abort()

@@ -4,7 +4,7 @@ One session serves one connection. It is sans-I/O: it takes chunks, calls the br
 (`close`, `wake_at`) to its link. The only asyncio implementation of `Link` is in `connection`; tests use a fake.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from pybroker.broker.domain.errors import BrokerError
@@ -39,6 +39,10 @@ class Link(Throttle, Protocol):
 
     def write(self, data: bytes | memoryview) -> None:
         """Queue bytes; they leave in one write at the end of the loop's turn, or sooner if there are many."""
+        ...
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Queue one frame that is in pieces, without joining them; all others are written whole."""
         ...
 
     def close(self) -> None:
@@ -121,6 +125,10 @@ class Session(Protocol):
 
     def on_timer(self) -> None:
         """React to the time that was passed to `Link.wake_at`."""
+        ...
+
+    def stopping(self) -> None:
+        """Write what is due to a peer whose connection closes next, because the broker stops."""
         ...
 
     def give_up(self, error: BrokerError) -> None:

@@ -9,7 +9,7 @@ import errno
 import logging
 import shutil
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -88,6 +88,10 @@ class Peer:
         """Do it at once."""
         work()
         done()
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        for piece in pieces:
+            self.write(piece)
 
     def reserve_frame(self, size: int, received: int) -> None:
         """Do nothing: this link has all memory."""

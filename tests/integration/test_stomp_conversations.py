@@ -7,7 +7,7 @@ their order on each connection. Where we answer otherwise on purpose, `DEVIATION
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,6 +185,10 @@ class FakeLink:
         """Do it at once."""
         work()
         done()
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        for piece in pieces:
+            self.write(piece)
 
     def reserve_frame(self, size: int, received: int) -> None:
         """Do nothing: this link has all memory."""

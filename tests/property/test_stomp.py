@@ -1,6 +1,6 @@
 """STOMP: chunks do not matter, prefixes wait, nonsense raises only what is documented, escapes round-trip."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -150,6 +150,10 @@ class Link:
         """Do it at once."""
         work()
         done()
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        for piece in pieces:
+            self.write(piece)
 
     def reserve_frame(self, size: int, received: int) -> None:
         """Do nothing: this link has all memory."""

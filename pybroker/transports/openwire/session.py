@@ -261,6 +261,9 @@ class OpenWireSession(Session):
             else:
                 self._schedule()
 
+    def stopping(self) -> None:
+        """Do nothing: a client learns it from the end of the connection, as ActiveMQ's do."""
+
     def give_up(self, error: BrokerError) -> None:
         """Close with an error, as a limit of all connections is reached."""
         self._close_with_error(error)

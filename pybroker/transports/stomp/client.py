@@ -5,7 +5,7 @@ the disk; a receipt of SUBSCRIBE precedes the first MESSAGE. Source: STOMP 1.2; 
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -72,6 +72,7 @@ class StompClient:
         clock: Clock,
         next_sequence: Callable[[], int],
         write: Callable[[bytes], None],
+        write_pieces: Callable[[Sequence[bytes]], None],
         flow: Flow,
         refuse: Callable[[RequestError, str | None], None],
         in_thread: Callable[[Callable[[], None], Callable[[], None]], None],
@@ -85,6 +86,7 @@ class StompClient:
             clock: milliseconds since the epoch.
             next_sequence: numbers messages.
             write: sends frames.
+            write_pieces: sends a frame that is in pieces.
             flow: is paused while too many of them wait.
             refuse: sends the ERROR of a SEND that has waited, with its receipt.
             in_thread: runs a function in a thread, then another one here.
@@ -104,7 +106,7 @@ class StompClient:
         self._subscriptions: dict[int, StompSubscription] = {}
         self._by_client_id: dict[str, StompSubscription] = {}
         self._transactions: dict[str, _OpenTransaction] = {}
-        self._outbox = Outbox(write, flow)
+        self._outbox = Outbox(write, write_pieces, flow)
         self._slot: ReceiptSlot | None = None
         self._unwritable: list[tuple[StompSubscription, Delivery, str]] = []
         commands: Mapping[Command, Callable[[Frame], None]] = {

@@ -10,7 +10,7 @@ wait behind it.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.ports import ConsumerPort
@@ -73,11 +73,20 @@ class Outbox:
         sent: by subscription in mode auto, the last delivery written and not yet acknowledged.
     """
 
-    __slots__ = ("_flow", "_queue", "_slot_count", "_waiting_bytes", "_write", "sent")
+    __slots__ = ("_flow", "_queue", "_slot_count", "_waiting_bytes", "_write", "_write_pieces", "sent")
 
-    def __init__(self, write: Callable[[bytes], None], flow: Flow) -> None:
-        """Create an empty outbox; `write` sends frames, and `flow` is paused while too many wait."""
+    def __init__(
+        self, write: Callable[[bytes], None], write_pieces: Callable[[Sequence[bytes]], None], flow: Flow
+    ) -> None:
+        """Create an empty outbox.
+
+        Args:
+            write: sends a frame.
+            write_pieces: sends a frame that is in pieces.
+            flow: is paused while too many wait.
+        """
         self._write = write
+        self._write_pieces = write_pieces
         self._flow = flow
         self._waiting_bytes = 0
         self._slot_count = 0
@@ -183,5 +192,4 @@ class Outbox:
             return
         if slot.settles is not None:
             self.sent[slot.recipient] = slot.settles
-        for piece in slot.pieces:  # not joined, which would copy a long body
-            self._write(piece)
+        self._write_pieces(slot.pieces)  # not joined, which would copy a long body

@@ -187,6 +187,9 @@ class StompSession(Session):
         elif self._heart_beat is not None and self._state is StompState.CONNECTED:
             self._beat(self._heart_beat, now)
 
+    def stopping(self) -> None:
+        """Do nothing: STOMP has no frame for it."""
+
     def give_up(self, error: BrokerError) -> None:
         """Close with an ERROR, as a limit of all connections is reached."""
         self._close_with_error(error)
@@ -298,6 +301,7 @@ class StompSession(Session):
             clock=self._clock,
             next_sequence=self._broker.next_sequence,
             write=self._write,
+            write_pieces=self._write_pieces,
             flow=self._flow,
             refuse=self._refuse_send,
             in_thread=self._link.in_thread,
@@ -355,6 +359,13 @@ class StompSession(Session):
         if self._state is StompState.CLOSED:
             return
         self._link.write(data)
+        if self._heart_beat is not None:
+            self._heart_beat.wrote = True
+
+    def _write_pieces(self, pieces: Sequence[bytes]) -> None:
+        if self._state is StompState.CLOSED:
+            return
+        self._link.write_pieces(pieces)
         if self._heart_beat is not None:
             self._heart_beat.wrote = True
 

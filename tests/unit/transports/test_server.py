@@ -63,6 +63,18 @@ def test_a_close_right_after_the_peers_reset_raises_nothing(run: Run) -> None:
     run(scenario)
 
 
+def test_stop_has_sessions_write_their_last_bytes(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        client, session = await world.meet()
+        session.farewell = b"the broker stops"
+        drained = asyncio.ensure_future(world.server.drain(SECONDS))
+        assert await world.read_to_end(client) == b"the broker stops"
+        client.close()
+        await drained
+
+    run(scenario)
+
+
 def test_stop_survives_a_peer_reset_while_not_read(run: Run) -> None:
     async def scenario(world: World) -> None:
         (client, _), (other, session) = await world.meet(), await world.meet()

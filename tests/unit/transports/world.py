@@ -27,6 +27,7 @@ class Session:
         self.is_lost = False
         self.is_slow = False
         self.has_handed_over = False
+        self.farewell = b""
         self.error: BrokerError | None = None
 
     def receive(self, chunk: bytes) -> bool:
@@ -51,6 +52,10 @@ class Session:
 
     def on_timer(self) -> None:
         raise AssertionError("no one asked for a timer")
+
+    def stopping(self) -> None:
+        if self.farewell:
+            self.link.write(self.farewell)
 
     def give_up(self, error: BrokerError) -> None:
         self.error = error

@@ -157,6 +157,10 @@ class FakeLink:
         work()
         done()
 
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        for piece in pieces:
+            self.write(piece)
+
     def reserve_frame(self, size: int, received: int) -> None:
         self.reserved = size
 

@@ -3,7 +3,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,10 @@ class FakeLink:
     def in_thread(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         work()
         done()
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        for piece in pieces:
+            self.write(piece)
 
     def reserve_frame(self, size: int, received: int) -> None:
         self.reserved = size

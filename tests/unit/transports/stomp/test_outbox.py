@@ -1,6 +1,7 @@
 # mypy: disable-error-code="arg-type, comparison-overlap"
 """Frames retain their order behind a receipt, and only so many wait there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,7 +43,7 @@ def box() -> Box:
     written: list[bytes] = []
     flow, connection = Flow(), Connection()
     flow.attach(connection)
-    return Box(Outbox(written.append, flow), written, connection, Subscription(), flow)
+    return Box(Outbox(written.append, written.extend, flow), written, connection, Subscription(), flow)
 
 
 def test_messages_stand_behind_each_receipt_before_them(box: Box) -> None:
@@ -121,6 +122,17 @@ def test_a_slow_message_of_an_ended_subscription_is_not_started(box: Box) -> Non
     box.outbox.fill(receipt, b"receipt")
     assert (box.written, started) == ([b"receipt"], [])
     assert not box.connection.paused
+
+
+def test_a_frame_in_pieces_is_written_as_one() -> None:
+    """What makes a message of each frame has to know where it ends."""
+    frames: list[Sequence[bytes]] = []
+    flow, connection = Flow(), Connection()
+    flow.attach(connection)
+    outbox = Outbox(lambda frame: frames.append([frame]), frames.append, flow)
+    outbox.message(b"1", Subscription())
+    outbox.reserve_message(Subscription(), None, lambda slot: outbox.complete(slot, (b"head", b"body", b"end")))
+    assert frames == [[b"1"], (b"head", b"body", b"end")]
 
 
 def complete_with(outbox: Outbox, piece: bytes, slot: MessageSlot) -> None:
