@@ -3,9 +3,10 @@
 ```text
 OpenWire   00 00 00 nn  01 'ActiveMQ'      size and type of a WireFormatInfo, its magic
 STOMP      gap 'CONNECT' | 'STOMP'         gap: line ends and blanks, which a STOMP decoder skips too
+WebSocket  'GET '                          the method of its request
 ```
 
-An OpenWire size begins with a NUL, or its first frame would have 16 MB; so one byte decides which of the two it may be.
+An OpenWire size begins with a NUL, or its first frame would have 16 MB; so one byte decides which of them it may be.
 """
 
 import enum
@@ -24,13 +25,15 @@ class DetectedProtocol(enum.Enum):
 
     OPENWIRE = "OpenWire"
     STOMP = "STOMP"
-    UNKNOWN = "neither OpenWire nor STOMP"
+    WEBSOCKET = "HTTP"
+    UNKNOWN = "none of the protocols of this port"
     UNDECIDED = "too few bytes to tell"
 
 
 _SIZE_BYTES = 4
 _MAGIC = b"\x01ActiveMQ"
 _COMMANDS = (b"CONNECT", b"STOMP")
+_REQUEST = b"GET "
 _GAP = b"\r\n\t "
 _TLS_HANDSHAKE = b"\x16\x03"
 _SHOWN_BYTES = 16
@@ -41,6 +44,8 @@ def detect(head: bytes) -> DetectedProtocol:
     if head[:1] == b"\0":
         magic = head[_SIZE_BYTES : _SIZE_BYTES + len(_MAGIC)]
         return _compare(magic, (_MAGIC,), DetectedProtocol.OPENWIRE)
+    if head[:1] == _REQUEST[:1]:
+        return _compare(head[: len(_REQUEST)], (_REQUEST,), DetectedProtocol.WEBSOCKET)
     return _compare(head.lstrip(_GAP)[: max(map(len, _COMMANDS))], _COMMANDS, DetectedProtocol.STOMP)
 
 
@@ -118,6 +123,9 @@ class Detector(Session):
             self._link.wake_at(self._link.time() + INPUT_WAIT_SECONDS)
             return
         self._close(f"its first bytes did not show a protocol within {self._seconds:g} seconds")
+
+    def stopping(self) -> None:
+        """Do nothing: the peer awaits no protocol's end."""
 
     def give_up(self, error: BrokerError) -> None:
         """Close the connection."""

@@ -91,6 +91,8 @@ def test_a_start_loads_the_broker(modules_of_a_start: set[str]) -> None:
         ("pybroker.store.jdbc", "a store in a database"),
         ("pybroker.spark_jobs", "`pybroker analyze`"),
         ("pybroker.store.columns", "Spark"),
+        ("websockets", "listeners for WebSocket"),
+        ("pybroker.transports.websocket.session", "the same"),
         ("pybroker.client", "clients"),
         ("stomp", "clients of stomp.py"),
         ("rich", "progress bars"),

@@ -28,6 +28,7 @@ from pybroker.transports.openwire.session import UNCONNECTED_FRAMES_MAX
 from pybroker.transports.stomp import client as stomp_client
 from pybroker.transports.stomp.counted_deliveries import window_max
 from pybroker.transports.stomp.transformation import tree
+from pybroker.transports.websocket import handshake
 from tests.integration.stomp_client import Disconnected, StompClient
 from tests.pages import ROOT
 
@@ -42,6 +43,8 @@ FIGURES = {
     "a header of the PROXY protocol": proxy_protocol.BYTES_MAX,
     "a frame before CONNECT or ConnectionInfo": STOMP.unconnected_body_bytes,
     "OpenWire frames before ConnectionInfo, KeepAliveInfo not counted": UNCONNECTED_FRAMES_MAX,
+    "a request for a WebSocket": handshake.HEAD_BYTES_MAX,
+    "headers of a request for a WebSocket": handshake.HEADERS_MAX,
     "a frame, and so a message": Config().frame_max,
     "property values of a message, with those in maps and lists": PROPERTY_VALUES_MAX,
     "maps and lists inside one another": NESTING_MAX,

@@ -67,9 +67,9 @@ def test_one_port_takes_what_it_recognises(start, connect):
     client = connect(port)
     assert client.request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
     browser = open_socket(port)
-    browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    browser.sendall(b"POST / HTTP/1.1\r\n\r\n")
     assert read_all(browser) == b""
-    broker.wait_for("closed: it speaks neither OpenWire nor STOMP, but begins with b'GET / HTTP/1.1")
+    broker.wait_for("closed: it speaks none of the protocols of this port, but begins with b'POST / HTTP/1.1")
     assert client.request("SEND", b"x", destination="/queue/Q").command == "RECEIPT"
 
 

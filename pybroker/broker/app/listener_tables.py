@@ -33,6 +33,7 @@ _TLS: Final = (
     "tls_ciphers",
 )
 _OPENWIRE: Final = ("openwire_max_inactivity", "openwire_initial_delay")
+_WITHOUT_OPENWIRE: Final = (ListenerKind.STOMP.value, ListenerKind.WS.value)
 _LIKE_SETTINGS: Final = ("connections_max", "frame_max", *_OPENWIRE, *(name for name in _TLS if "auth" not in name))
 """The attributes with the bounds of the plain settings of the same names."""
 
@@ -75,7 +76,7 @@ class ListenerTable:
             raise ValueError("host and bind are the same: write one of them")
         if not self.tls and (given := self._given(_TLS)):
             raise ValueError(f"{given} goes with TLS: write tls = true")
-        if self.protocol == ListenerKind.STOMP.value and (given := self._given(_OPENWIRE)):
+        if self.protocol in _WITHOUT_OPENWIRE and (given := self._given(_OPENWIRE)):
             raise ValueError(f"{given} goes with protocol = 'openwire' or 'auto'")
         if self.tls_certificate is None and (given := self._given(("tls_key", "tls_key_password_file"))):
             raise ValueError(f"{given} goes with a tls_certificate in the same table")

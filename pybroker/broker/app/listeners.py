@@ -14,6 +14,8 @@ class ListenerKind(enum.Enum):
 
     STOMP = "stomp"
     OPENWIRE = "openwire"
+    WS = "ws"
+    """WebSocket, with one of the other protocols in it."""
     AUTO = "auto"
     """Detected by the first bytes of each client."""
 
@@ -83,9 +85,11 @@ PORTS: Final = {
     "stomp": (ListenerKind.STOMP, False),
     "openwire": (ListenerKind.OPENWIRE, False),
     "auto": (ListenerKind.AUTO, False),
+    "ws": (ListenerKind.WS, False),
     "stomp_ssl": (ListenerKind.STOMP, True),
     "openwire_ssl": (ListenerKind.OPENWIRE, True),
     "auto_ssl": (ListenerKind.AUTO, True),
+    "ws_ssl": (ListenerKind.WS, True),
 }
 """The settings that are ports of listeners: the protocol of each, and True for one with TLS."""
 

@@ -4,7 +4,7 @@ With tables the defaults of the ports do not count: the tables list what is open
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pybroker.broker.app.listeners import PORTS, ListenerKind, ListenerSettings, TlsSettings, networks_of, proxied_of
 from pybroker.broker.app.network_settings import NetworkSettings
@@ -13,6 +13,10 @@ from pybroker.security.networks import Networks
 
 if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.listener_tables import ListenerTable
+
+
+_NAMES_OF_SCHEMES: Final = {"openwire_ssl": "ssl", "ws_ssl": "wss"}
+"""The names by which management knows listeners of ports with TLS, as far as they could be names of tables."""
 
 
 def open_listeners(config: NetworkSettings, tables: "Sequence[ListenerTable]") -> Iterator[ListenerSettings]:
@@ -29,7 +33,8 @@ def open_listeners(config: NetworkSettings, tables: "Sequence[ListenerTable]") -
         return
     from pybroker.broker.app import listener_tables  # only some files have any
 
-    names = listener_tables.names_of(tables, [*ports, *(["ssl"] if "openwire_ssl" in ports else [])])
+    schemes = [scheme for name, scheme in _NAMES_OF_SCHEMES.items() if name in ports]
+    names = listener_tables.names_of(tables, [*ports, *schemes])
     proxied = proxied_of(config.proxy_protocol, [*ports, *names])
     yield from _of_ports(config, ports, proxied)
     for table, name in zip(tables, names, strict=True):

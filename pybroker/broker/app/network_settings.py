@@ -10,6 +10,7 @@ from typing import Any
 from pybroker.broker.app.listeners import ListenerSettings, TlsSettings, networks_of
 from pybroker.broker.app.setting import Setting, choice, declared, header_value, path, port, text, whole
 from pybroker.security.networks import Networks
+from pybroker.transports.websocket.origins import SAME_HOST, OriginRule
 from pybroker.units import parse_duration as duration
 from pybroker.units import parse_size as size
 
@@ -20,6 +21,11 @@ def _listeners(value: object) -> Any:
 
     plain = {name: each for name, each in vars(NetworkSettings).items() if isinstance(each, Setting)}
     return listener_tables.read_listeners(value, plain)
+
+
+def _origins(value: object) -> str:
+    OriginRule(text(value))
+    return text(value)
 
 
 class NetworkSettings:
@@ -41,9 +47,20 @@ class NetworkSettings:
     auto: int | None = declared(
         port, None, "Port of a listener for every protocol, detected by a client's first bytes."
     )
+    ws: int | None = declared(
+        port, None, "Port of the WebSocket listener, for STOMP in web pages; `off` for none. ActiveMQ's is 61614."
+    )
     stomp_ssl: int | None = declared(port, None, "Port of the STOMP listener with TLS.")
     openwire_ssl: int | None = declared(port, None, "Port of the OpenWire listener with TLS.")
     auto_ssl: int | None = declared(port, None, "Port of a listener as `auto` with TLS.")
+    ws_ssl: int | None = declared(port, None, "Port of the WebSocket listener with TLS, `wss://`.")
+    websocket_origins: str = declared(
+        _origins,
+        SAME_HOST,
+        description="Comma list of the origins of web pages that may connect over WebSocket, such as "
+        "`https://app.example.com`; `same-host` stands for those of the host that they connect to, `*` for all. What "
+        "sends no origin, as programs do, may always.",
+    )
     listeners: tuple[ListenerSettings, ...] = declared(
         _listeners,
         (),

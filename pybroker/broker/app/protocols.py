@@ -1,7 +1,8 @@
 """Makes the protocol of each listener: the sessions of its connections, its TLS and its proxies."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import Final, assert_never
 
 from pybroker import __version__
@@ -22,10 +23,13 @@ from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
+from pybroker.transports.websocket.origins import OriginRule
+from pybroker.transports.websocket.subprotocols import STOMP
 
 _SCHEMES: Final = {
     ListenerKind.STOMP: ("stomp", "stomp+ssl"),
     ListenerKind.OPENWIRE: ("tcp", "ssl"),
+    ListenerKind.WS: ("ws", "wss"),
     ListenerKind.AUTO: ("auto", "auto+ssl"),
 }
 """The schemes of a listener's URLs without and with TLS, as for ActiveMQ's clients."""
@@ -64,7 +68,7 @@ def make_protocols(
             scheme=_SCHEMES[each.kind][each.tls is not None],
             session=makers.of(each),
             name=each.name if each.is_table else "",
-            refusal=_refusal(config, each) if each.kind is ListenerKind.STOMP and each.tls is None else b"",
+            refusal=_refusal(config, each) if each.tls is None else b"",
             tls=_tls(config, certificates, each),
             proxies=proxies if each.is_for_proxies else None,
             is_welcome=None if each.networks is None else each.networks.allows,
@@ -72,6 +76,12 @@ def make_protocols(
         )
         for each in listeners
     ]
+
+
+def import_libraries(listeners: Sequence[ListenerSettings]) -> None:
+    """Import what sessions of some listeners need, which takes 0.1 s that no promotion should wait for."""
+    if any(each.kind in (ListenerKind.WS, ListenerKind.AUTO) for each in listeners):
+        from pybroker.transports.websocket import session as _  # noqa: F401 (is imported for `make_protocols`)
 
 
 def openwire_url(config: Config, listeners: Sequence[ListenerSettings]) -> str:
@@ -101,14 +111,27 @@ def _tls(config: Config, certificates: ListenerCertificates | None, listener: Li
 
 
 def _refusal(config: Config, listener: ListenerSettings) -> bytes:
-    """Return the frame for a STOMP client when there are too many connections."""
+    """Return the answer to a client when there are too many connections; empty where there is none without a request.
+
+    A WebSocket client gets it without its request being read, which costs less than a connection that waits for one.
+    """
     its = "" if listener.connections_max is None else f", its port has its {listener.connections_max}"
     text = (
         f"This broker has its {config.connections_max} connections already{its}, or too many of your address; try "
         "again later."
     )
-    headers = {"message": text, "content-type": "text/plain"}
-    return encode_frame("ERROR", headers, text.encode(), Version.V1_0)
+    match listener.kind:
+        case ListenerKind.STOMP:
+            headers = {"message": text, "content-type": "text/plain"}
+            return encode_frame("ERROR", headers, text.encode(), Version.V1_0)
+        case ListenerKind.WS:
+            from pybroker.transports.websocket.handshake import refuse  # only some brokers need the library
+
+            return refuse(HTTPStatus.SERVICE_UNAVAILABLE, text).data
+        case ListenerKind.OPENWIRE | ListenerKind.AUTO:
+            return b""
+        case _:
+            assert_never(listener.kind)
 
 
 class _SessionMakers:
@@ -130,12 +153,14 @@ class _SessionMakers:
                 return self._stomp(listener)
             case ListenerKind.OPENWIRE:
                 return self._openwire(listener)
+            case ListenerKind.WS:
+                return self._websocket(listener)
             case ListenerKind.AUTO:
                 return self._auto(listener)
             case _:
                 assert_never(listener.kind)
 
-    def _stomp(self, listener: ListenerSettings) -> MakeSession:
+    def _stomp(self, listener: ListenerSettings) -> Callable[[Link], Session]:
         limits = StompLimits(body_bytes=listener.frame_max, connect_seconds=self._config.connect_timeout)
 
         def session(link: Link) -> Session:
@@ -176,11 +201,28 @@ class _SessionMakers:
 
         return session
 
+    def _websocket(self, listener: ListenerSettings) -> MakeSession:
+        from pybroker.transports.websocket.session import WebSocketSession, WebSocketSettings  # as above
+
+        settings = WebSocketSettings(
+            # In the order in which clients that offer no subprotocol are served: the first one.
+            families={STOMP: self._stomp(listener)},
+            origins=OriginRule(self._config.websocket_origins),
+            message_bytes_max=listener.frame_max + StompLimits().head_bytes,
+            handshake_seconds=self._config.connect_timeout,
+        )
+
+        def session(link: Link) -> Session:
+            return WebSocketSession(link, settings)
+
+        return session
+
     def _auto(self, listener: ListenerSettings) -> MakeSession:
         """Return the maker for a listener that detects the peer's protocol by its first bytes."""
         detected = {
             DetectedProtocol.STOMP: self._stomp(listener),
             DetectedProtocol.OPENWIRE: self._openwire(listener),
+            DetectedProtocol.WEBSOCKET: self._websocket(listener),
         }
 
         def session(link: ReplaceableLink) -> Session:

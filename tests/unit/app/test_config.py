@@ -64,6 +64,7 @@ def test_other_listeners_are_off_without_a_port():
     assert ports(none) == {}
     tls = {"stomp_ssl": "0", "auto_ssl": 0, "tls_certificate": "c.pem"}
     assert ports(none | tls) == {"stomp_ssl": 0, "auto_ssl": 0}
+    assert ports(none | {"ws": 61614, "ws_ssl": 0, "tls_certificate": "c.pem"}) == {"ws": 61614, "ws_ssl": 0}
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,8 @@ def test_other_listeners_are_off_without_a_port():
         ({"health": "61616"}, "openwire and health cannot both have port 61616"),
         ({"stomp_ssl": "61612"}, "stomp_ssl needs a certificate: set tls_certificate"),
         ({"auto_ssl": "0"}, "auto_ssl needs a certificate: set tls_certificate"),
+        ({"ws_ssl": "0"}, "ws_ssl needs a certificate: set tls_certificate"),
+        ({"websocket_origins": "app.example"}, "--websocket-origins: 'app.example' is no origin; write a comma list"),
         ({"tls_key": "k.pem"}, "tls_key, .* go with a tls_certificate"),
         ({"tls_client_ca": "a.pem"}, "tls_client_ca goes with a tls_certificate"),
         ({"tls_ciphers": "HIGH"}, "tls_ciphers goes with a tls_certificate"),

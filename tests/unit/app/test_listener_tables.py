@@ -40,6 +40,12 @@ def test_tables_list_what_is_open():
 def test_a_name_is_made_of_the_protocol():
     tables = [OPENWIRE, OPENWIRE | {"port": 2}, {"protocol": "stomp", "port": 3}, TLS | {"port": 4}]
     assert list(opened(*tables, stomp=5)) == ["stomp", "openwire", "openwire_2", "stomp_2", "openwire_ssl"]
+    assert list(
+        opened({"protocol": "ws", "port": 1}, {"protocol": "ws", "port": 2, "tls": True, "tls_certificate": "c"})
+    ) == [
+        "ws",
+        "ws_ssl",
+    ]
 
 
 def test_values_that_are_not_set_are_the_plain_ones():
@@ -116,7 +122,11 @@ def test_plain_authority_goes_with_certificates_of_tables():
         ("openwire", {}, "listeners: it is made of tables: write [[listeners]]"),
         ([{"port": 1}], {}, "listeners: table 1: protocol: it must be set"),
         ([OPENWIRE, {"protocol": "openwire"}], {}, "listeners: table 2: port: it must be set"),
-        ([OPENWIRE | {"protocol": "mqtt"}], {}, "protocol: it must be 'stomp', 'openwire' or 'auto'; given was 'mqtt'"),
+        (
+            [OPENWIRE | {"protocol": "mqtt"}],
+            {},
+            "protocol: it must be 'stomp', 'openwire', 'ws' or 'auto'; given was 'mqtt'",
+        ),
         ([OPENWIRE | {"port": "off"}], {}, "port: write a number; without its table a listener is not open"),
         ([OPENWIRE | {"conections_max": 5}], {}, "no such attribute; did you mean connections_max?"),
         ([OPENWIRE | {"updateClusterClients": True}], {}, "an attribute of ActiveMQ that pybroker does not have"),
@@ -127,6 +137,7 @@ def test_plain_authority_goes_with_certificates_of_tables():
         ([OPENWIRE | {"allow": "everyone"}], {}, "allow: 'everyone' does not appear to be"),
         ([OPENWIRE | {"tls_client_ca": "a"}], {}, "tls_client_ca goes with TLS: write tls = true"),
         ([{"protocol": "stomp", "port": 1, "openwire_initial_delay": 1}], {}, "openwire_initial_delay goes with proto"),
+        ([{"protocol": "ws", "port": 1, "openwire_max_inactivity": 1}], {}, "openwire_max_inactivity goes with proto"),
         ([OPENWIRE | {"tls": True, "tls_key": "k"}], {}, "tls_key goes with a tls_certificate in the same table"),
         ([TLS | {"tls_client_auth": "none", "tls_client_ca": "a"}], {}, "tls_client_ca goes with tls_client_auth ="),
         ([TLS | {"tls_client_auth": "want"}], {}, "openwire_ssl: tls_client_auth = want goes with a tls_client_ca"),

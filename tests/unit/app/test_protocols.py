@@ -2,6 +2,8 @@
 """The protocols of the listeners, and the address that OpenWire clients get."""
 
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -12,6 +14,8 @@ from pybroker.broker.app.protocols import make_protocols, openwire_url
 from pybroker.store.memory import MemoryStore
 from tests.unit.transports.certificates import Certificates
 from tests.unit.transports.openwire.conversation import FakeLink
+from tests.unit.transports.websocket.conversation import TEXT, frame, request
+from tests.unit.transports.websocket.conversation import FakeLink as WebSocketFakeLink
 
 
 def protocols_of(**settings):
@@ -30,6 +34,39 @@ def test_client_of_unknown_protocol_is_refused_without_a_frame():
     made = protocols_of(auto=0)
     assert made["stomp"].refusal.startswith(b"ERROR")
     assert made["auto"].refusal == b""
+
+
+def test_websocket_client_is_refused_in_http():
+    made = protocols_of(ws=0)["ws"]
+    assert made.scheme == "ws"
+    assert made.refusal.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert b"This broker has its 1000 connections already" in made.refusal
+
+
+def test_websocket_session_is_that_of_the_settings():
+    link = WebSocketFakeLink()
+    protocols_of(ws=0, websocket_origins="https://app.example", connect_timeout="5s")["ws"].session(link).receive(
+        request("Origin: http://b.example")
+    )
+    assert link.wake is None
+    assert link.sent().startswith(b"HTTP/1.1 403 ")
+    link = WebSocketFakeLink()
+    session = protocols_of(ws=0, frame_max="1mb", connect_timeout="5s")["ws"].session(link)
+    assert link.wake == link.now + 5
+    session.receive(request("Sec-WebSocket-Protocol: v12.stomp") + frame(TEXT, b"CONNECT\naccept-version:1.2\n\n\0"))
+    assert b"CONNECTED\nversion:1.2\n" in link.sent()
+    session.receive(b"\x82\xff" + ((2 << 20) + 1).to_bytes(8))
+    session.receive(b"mask")
+    assert (1009).to_bytes(2) in link.sent()
+
+
+def test_libraries_are_imported_before_a_promotion():
+    code = (
+        "import sys; from pybroker.broker.app import protocols; from pybroker.broker.app.config import Config; "
+        "protocols.import_libraries(Config(store='memory:').listeners); assert 'websockets' not in sys.modules; "
+        "protocols.import_libraries(Config(store='memory:', ws=0).listeners); assert 'websockets' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +90,10 @@ def test_openwire_url_is_that_of_the_first_listener(settings, url):
 
 def test_each_listener_has_its_own_sessions_and_so_is_counted_apart(tmp_path):
     files = Certificates(directory=tmp_path)
-    made = protocols_of(stomp_ssl=0, openwire_ssl=0, auto=0, auto_ssl=0, tls_certificate=files.both)
-    assert len({protocol.session for protocol in made.values()}) == len(made) == 6
-    assert [name for name, protocol in made.items() if protocol.tls] == ["stomp_ssl", "openwire_ssl", "auto_ssl"]
+    made = protocols_of(stomp_ssl=0, openwire_ssl=0, auto=0, auto_ssl=0, ws=0, ws_ssl=0, tls_certificate=files.both)
+    assert len({protocol.session for protocol in made.values()}) == len(made) == 8
+    encrypted = [name for name, protocol in made.items() if protocol.tls]
+    assert encrypted == ["stomp_ssl", "openwire_ssl", "auto_ssl", "ws_ssl"]
 
 
 def test_an_openwire_listener_offers_its_own_frame_limit():

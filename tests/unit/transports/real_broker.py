@@ -37,13 +37,18 @@ from pybroker.broker.domain.transaction import LocalTransactionId, XATransaction
 from pybroker.store.memory import MemoryStore
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.transports.admission import AdmissionLimits
+from pybroker.transports.connection import MakeSession
 from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.server import ListenerProtocol, Server, Tls, bind
 from pybroker.transports.session import Link
 from pybroker.transports.stomp.session import StompSession
 from pybroker.transports.tls import server_context
+from pybroker.transports.websocket.origins import OriginRule
+from pybroker.transports.websocket.session import WebSocketSession, WebSocketSettings
+from pybroker.transports.websocket.subprotocols import STOMP
 from tests.unit.transports.certificates import Certificates
+from tests.unit.transports.websocket.conversation import TEXT, frame, request
 
 SECONDS = 10.0
 STARTED_MS = 1_795_220_400_000
@@ -192,12 +197,23 @@ class World:
         self._sessions = Sessions()
         context = server_context(certificates.both)
         tls = Tls(context=lambda: context, handshake_seconds=SECONDS)
-        sessions = {DetectedProtocol.STOMP: self._stomp, DetectedProtocol.OPENWIRE: self._openwire}
+        self._websocket_settings = WebSocketSettings(
+            families={STOMP: self._stomp},
+            origins=OriginRule("same-host"),
+            message_bytes_max=9 << 20,
+            handshake_seconds=SECONDS,
+        )
+        sessions: dict[DetectedProtocol, MakeSession] = {
+            DetectedProtocol.STOMP: self._stomp,
+            DetectedProtocol.OPENWIRE: self._openwire,
+            DetectedProtocol.WEBSOCKET: self._websocket,
+        }
         self.ports: dict[str, int] = {}
         for protocol in (
             ListenerProtocol(scheme="stomp", session=self._stomp, refusal=b"ERROR\n\n\0"),
             ListenerProtocol(scheme="openwire", session=self._openwire),
             ListenerProtocol(scheme="tls", session=self._stomp, tls=tls),
+            ListenerProtocol(scheme="ws", session=self._websocket),
             ListenerProtocol(scheme="auto", session=lambda link: Detector(link, sessions, seconds=SECONDS)),
         ):
             bound = bind("127.0.0.1", 0, protocol.scheme)
@@ -219,6 +235,9 @@ class World:
             limits=self._stomp_limits,
             clock=self.broker.clock,
         )
+
+    def _websocket(self, link: Link) -> WebSocketSession:
+        return WebSocketSession(link, self._websocket_settings)
 
     def _openwire(self, link: Link) -> OpenWireSession:
         return OpenWireSession(broker=self.broker, link=link, settings=self._settings, sessions=self._sessions)
@@ -242,6 +261,14 @@ class World:
         """Connect a STOMP client."""
         async with self.peer("stomp") as peer:
             await peer.ask(CONNECT, b"CONNECTED")
+            yield peer
+
+    @contextlib.asynccontextmanager
+    async def websocket(self, name: str = "ws") -> AsyncIterator[Peer]:
+        """Connect a STOMP client over WebSocket."""
+        async with self.peer(name) as peer:
+            await peer.ask(request("Sec-WebSocket-Protocol: v12.stomp"), b"\r\n\r\n")
+            await peer.ask(frame(TEXT, CONNECT), b"CONNECTED")
             yield peer
 
     @contextlib.asynccontextmanager

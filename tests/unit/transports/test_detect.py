@@ -18,9 +18,12 @@ KNOWN = [
     (b"STOMP\r\n\r\n\0", DetectedProtocol.STOMP),
     (b"\n\r\n \tCONNECT\n\n\0", DetectedProtocol.STOMP),
     (b"\n" * 5000 + b"STOMP\n\n\0", DetectedProtocol.STOMP),
+    (b"GET / HTTP/1.1\r\n", DetectedProtocol.WEBSOCKET),
 ]
 UNKNOWN = [
-    b"GET / HTTP/1.1\r\n",
+    b"GETS\n",
+    b"\nGET / HTTP/1.1\r\n",
+    b"POST / HTTP/1.1\r\n",
     b"SEND\n",
     b"stomp\n",
     b"\x16\x03\x01\x02\x00",
@@ -71,7 +74,7 @@ def detector(*spoken: DetectedProtocol) -> tuple[Detector, Link]:
     link = Link()
     sessions = {
         each: (lambda link, each=each: Real(each))
-        for each in spoken or (DetectedProtocol.OPENWIRE, DetectedProtocol.STOMP)
+        for each in spoken or (DetectedProtocol.OPENWIRE, DetectedProtocol.STOMP, DetectedProtocol.WEBSOCKET)
     }
     return Detector(link, sessions, seconds=30), link
 

@@ -47,6 +47,7 @@ from tests.unit.transports.real_broker import (
     collect_garbage,
     count_objects,
 )
+from tests.unit.transports.websocket.conversation import CLOSE, TEXT, frame, request
 
 Case = Callable[[World], Awaitable[None]]
 
@@ -137,6 +138,56 @@ async def stomp_unread_output(world: World) -> None:
         await sender.ask(frame * 20 + b"BEGIN\ntransaction:t\nreceipt:1\n\n\0", b"receipt-id:1")
         async with world.stomp() as slow:
             await slow.ask(b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0", b"MESSAGE")
+
+
+# ---------------------------------------------------------------- WebSocket
+
+
+async def websocket_silent(world: World) -> None:
+    async with world.peer("ws"):
+        pass
+
+
+async def websocket_refused(world: World) -> None:
+    async with world.peer("ws") as peer:
+        await peer.ask(request("Origin: http://evil.example"), b"403 Forbidden")
+        await peer.end()
+    async with world.peer("ws") as peer:
+        await peer.ask(b"GET / HTTP/1.1\r\nwrong\r\n\r\n", b"400 Bad Request")
+        await peer.end()
+
+
+async def websocket_with_everything(world: World) -> None:
+    async with world.websocket() as peer:
+        await peer.ask(frame(TEXT, SUBSCRIBED + SENT), b"receipt-id:sent")
+
+
+async def websocket_closed(world: World) -> None:
+    async with world.websocket("auto") as peer:
+        await peer.ask(frame(TEXT, SUBSCRIBED + SENT), b"receipt-id:sent")
+        await peer.send(frame(CLOSE, b"\x03\xe8"))
+        await peer.end()
+
+
+async def websocket_violation(world: World) -> None:
+    async with world.websocket() as peer:
+        await peer.send(frame(TEXT, SUBSCRIBED, mask=b""))
+        await peer.end()
+
+
+async def websocket_large_message(world: World) -> None:
+    """Its body is built, and rendered, in a thread."""
+    send = b"SEND\ndestination:/queue/large\nreceipt:large\ncontent-length:2000000\n\n" + b"x" * 2_000_000 + b"\0"
+    async with world.websocket() as peer:
+        await peer.ask(frame(TEXT, send), b"receipt-id:large")
+    async with world.websocket() as peer:
+        await peer.ask(frame(TEXT, b"SUBSCRIBE\nid:1\ndestination:/queue/large\nack:auto\n\n\0"), b"MESSAGE")
+
+
+async def websocket_half_frame(world: World) -> None:
+    async with world.websocket() as peer:
+        half = frame(TEXT, b"SEND\ndestination:/queue/a\ncontent-length:4000000\n\n" + bytes(100_000))
+        await peer.send(half[:-1000])
 
 
 # ---------------------------------------------------------------- OpenWire
@@ -328,6 +379,13 @@ ENDS: list[Case] = [
     stomp_large_message,
     stomp_transactions,
     stomp_unread_output,
+    websocket_silent,
+    websocket_refused,
+    websocket_with_everything,
+    websocket_closed,
+    websocket_violation,
+    websocket_large_message,
+    websocket_half_frame,
     openwire_silent,
     openwire_negotiated,
     openwire_garbage,
