@@ -10,14 +10,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pybroker.activemq_xml.values import whole
 
-DEFAULT_PORTS: Final = {"openwire": 61616, "stomp": 61613, "auto": 61616}
+DEFAULT_PORTS: Final = {"openwire": 61616, "stomp": 61613, "ws": 61614, "auto": 61616}
 
 
 class ConnectorScheme(NamedTuple):
     """The listener that a scheme stands for.
 
     Attributes:
-        protocol: `openwire`, `stomp` or `auto`.
+        protocol: `openwire`, `stomp`, `ws` or `auto`.
         is_tls: clients speak TLS.
     """
 
@@ -34,6 +34,8 @@ SCHEMES: Final[Mapping[str, ConnectorScheme]] = {
     "stomp+nio": ConnectorScheme("stomp"),
     "stomp+ssl": ConnectorScheme("stomp", is_tls=True),
     "stomp+nio+ssl": ConnectorScheme("stomp", is_tls=True),
+    "ws": ConnectorScheme("ws"),
+    "wss": ConnectorScheme("ws", is_tls=True),
     "auto": ConnectorScheme("auto"),
     "auto+nio": ConnectorScheme("auto"),
     "auto+ssl": ConnectorScheme("auto", is_tls=True),
@@ -41,7 +43,7 @@ SCHEMES: Final[Mapping[str, ConnectorScheme]] = {
 }
 """The schemes that pybroker serves."""
 
-OTHER_PROTOCOLS: Final = ("amqp", "mqtt", "ws", "wss", "http", "https", "udp", "multicast")
+OTHER_PROTOCOLS: Final = ("amqp", "mqtt", "http", "https", "udp", "multicast")
 """The first parts of schemes that ActiveMQ has and pybroker does not."""
 
 

@@ -22,11 +22,18 @@ from pybroker.units import format_size
 CONNECTIONS_MAX: Final = 1000
 """pybroker's default of the setting `connections_max`."""
 
+_OF_WEBSOCKET: Final = (
+    "STOMP alone is served over WebSocket, neither MQTT nor AMQP, and to pages of its own host alone: list the origins "
+    "of others in websocket_origins"
+)
+
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 _SCHEME: Final = "tcp"
 """No name of a listener in pybroker."""
 
 _CLUSTER: Final = "clients get the list of openwire_brokers: name the members there"
+_WEBSOCKET: Final = "ws"
+_WITHOUT_OPENWIRE: Final = ("stomp", _WEBSOCKET)
 _TUNING: Final = "how ActiveMQ handles sockets and threads"
 
 
@@ -82,15 +89,19 @@ def _connections(_reading: Reading, connector: _Connector, _name: str, value: st
     connector.settings["connections_max"] = connector_uri.count(value)
 
 
-def _frame(_reading: Reading, connector: _Connector, _name: str, value: str) -> None:
-    connector.settings["frame_max"] = format_size(connector_uri.count(value))
+def _frame(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+    size = format_size(connector_uri.count(value))
+    if connector.scheme.protocol == _WEBSOCKET:
+        reading.findings.ignore(connector.element, "in ActiveMQ it has no effect on WebSocket", at=name)
+    else:
+        connector.settings["frame_max"] = size
 
 
 def _openwire_time(setting: str) -> _Option:
     """Return the reader of a time that OpenWire alone has; STOMP's clients ask for heart-beats themselves."""
 
     def read(reading: Reading, connector: _Connector, name: str, value: str) -> None:
-        if connector.scheme.protocol == "stomp":
+        if connector.scheme.protocol in _WITHOUT_OPENWIRE:
             reading.findings.ignore(connector.element, "STOMP clients ask for heart-beats themselves", at=name)
         else:
             connector.settings[setting] = duration(value)
@@ -191,6 +202,13 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
         ),
         _ignored("client and broker agree on the wire format"),
     ),
+    **dict.fromkeys(
+        ("websocket.maxTextMessageSize", "websocket.maxBinaryMessageSize"),
+        _warned("a message over WebSocket may be as long as any other: set frame_max"),
+    ),
+    "websocket.maxIdleTime": _ignored("clients ask for heart-beats themselves"),
+    "http.enableTrace": _ignored("TRACE is not served"),
+    "http.enableCors": _ignored("there is nothing to fetch: see websocket_origins"),
     "transport.prefetch": _warned("there is no prefetch of a listener: set that of a policy"),
 }
 
@@ -267,6 +285,8 @@ def _connector(reading: Reading, element: XmlElement, *, are_all_required: bool)
     except ValueError as error:
         reading.findings.refuse(element, f"uri: {error}", "uri")
         return None
+    if served.protocol == _WEBSOCKET:
+        reading.findings.warn(element, _OF_WEBSOCKET)
     port = connector_uri.DEFAULT_PORTS[served.protocol] if uri.port is None else uri.port
     connector = _Connector(element, served, uri.host, port)
     for name in sorted(uri.options, key=lambda each: each != _AUTO_PROTOCOLS):  # others depend on the protocol
@@ -283,7 +303,7 @@ def _tell_unserved(reading: Reading, element: XmlElement, scheme: str, *, are_al
     elif are_all_required:
         reading.findings.refuse(element, "pybroker does not serve it, and all connectors are required")
     else:
-        reading.findings.warn(element, "not opened: pybroker serves OpenWire and STOMP")
+        reading.findings.warn(element, "not opened: pybroker serves OpenWire and STOMP, which WebSocket may carry")
 
 
 def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:
@@ -294,8 +314,9 @@ def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:
     tls = [each for each in connectors if each.scheme.is_tls]
     if len({(each.client_auth, each.settings.get("tls_version_min")) for each in tls}) > 1:
         return False
-    openwire = [each for each in connectors if each.scheme.protocol != "stomp"]
-    return _agree("frame_max", connectors) and all(
+    openwire = [each for each in connectors if each.scheme.protocol not in _WITHOUT_OPENWIRE]
+    framed = [each for each in connectors if each.scheme.protocol != _WEBSOCKET]
+    return _agree("frame_max", framed) and all(
         map(partial(_agree, connectors=openwire), ("openwire_max_inactivity", "openwire_initial_delay"))
     )
 

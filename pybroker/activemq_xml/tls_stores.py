@@ -139,7 +139,7 @@ def _complete_clients(reading: Reading, tls: ConfiguredTls) -> None:
 
 def _has_tls(reading: Reading) -> bool:
     settings = reading.settings
-    return any(name in settings for name in ("openwire_ssl", "stomp_ssl", "auto_ssl")) or any(
+    return any(name in settings for name in ("openwire_ssl", "stomp_ssl", "auto_ssl", "ws_ssl")) or any(
         each.get("tls") for each in settings.get("listeners", ())
     )
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 import pybroker
 from tests.integration.cluster import START_SECONDS, BrokerProcess, free_port
@@ -128,17 +130,24 @@ def test_pair_on_postgresql_with_pool_settings(
 
 
 def test_five_connectors_with_limits(conf: Path, running: list[FileBroker]) -> None:
-    openwire, stomp = free_port(), free_port()
-    others = (f"{scheme}://0.0.0.0:{free_port()}?{LIMITS}" for scheme in ("amqp", "mqtt", "ws"))
-    served = (f"tcp://127.0.0.1:{openwire}?{LIMITS}", f"stomp://127.0.0.1:{stomp}?{LIMITS}")
+    openwire, stomp, web = free_port(), free_port(), free_port()
+    others = (f"{scheme}://0.0.0.0:{free_port()}?{LIMITS}" for scheme in ("amqp", "mqtt"))
+    served = (
+        f"{scheme}://127.0.0.1:{port}?{LIMITS}"
+        for scheme, port in zip(("tcp", "stomp", "ws"), (openwire, stomp, web), strict=True)
+    )
     file = write(conf / "activemq.xml", connectors(*served, *others), 'persistent="false"')
     broker = FileBroker(file)
     running.append(broker)
     broker.wait_for("listening on")
     send(openwire, "hello")
     assert received(openwire) == "hello"
+    with connect(f"ws://127.0.0.1:{web}", subprotocols=[Subprotocol("v12.stomp")]) as page:
+        page.send("CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+        assert str(page.recv(timeout=30)).startswith("CONNECTED\n")
     assert broker.terminate() == 0
-    for scheme in ("amqp", "mqtt", "ws"):
+    assert any("transportConnector[ws]: STOMP alone is served over WebSocket" in each for each in broker.lines)
+    for scheme in ("amqp", "mqtt"):
         assert any(f"transportConnector[{scheme}]: not opened" in each for each in broker.lines)
 
 

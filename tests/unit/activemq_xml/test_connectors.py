@@ -20,7 +20,7 @@ def connectors(*uris: str, attributes: str = "", demands: Demands = Demands()) -
 
 
 def listening(reading: Reading) -> dict[str, object]:
-    names = ("bind", "openwire", "openwire_ssl", "stomp", "stomp_ssl", "auto", "auto_ssl", "listeners")
+    names = ("bind", "openwire", "openwire_ssl", "stomp", "stomp_ssl", "ws", "ws_ssl", "auto", "auto_ssl", "listeners")
     return {name: reading.settings[name] for name in names if name in reading.settings}
 
 
@@ -106,12 +106,35 @@ class TestTheTable:
 
 class TestFindings:
     def test_other_protocols_are_not_opened(self) -> None:
-        uris = ("tcp://h:1", "amqp+nio://h:2", "mqtt://h:3", "ws://h:4", "http://h:5", "vm://x")
+        uris = ("tcp://h:1", "amqp+nio://h:2", "mqtt://h:3", "http://h:5", "vm://x")
         reading = connectors(*uris)
-        assert places(reading, FindingKind.WARNING) == [f"transportConnector[c{number}]" for number in range(1, 5)]
-        assert places(reading, FindingKind.IGNORED) == ["transportConnector[c5]"]
+        assert places(reading, FindingKind.WARNING) == [f"transportConnector[c{number}]" for number in range(1, 4)]
+        assert places(reading, FindingKind.IGNORED) == ["transportConnector[c4]"]
         reading = connectors(*uris, demands=Demands(are_all_connectors_required=True))
-        assert len(places(reading, FindingKind.REFUSED)) == 4
+        assert len(places(reading, FindingKind.REFUSED)) == 3
+
+    def test_websocket_is_stomp_for_pages_of_its_host(self) -> None:
+        reading = connectors(
+            "tcp://h:1?wireFormat.maxFrameSize=1048576",
+            "ws://h?wireFormat.maxFrameSize=104857600&websocket.maxIdleTime=1&websocket.maxTextMessageSize=9",
+            demands=Demands(are_all_connectors_required=True),
+        )
+        assert listening(reading) == {"bind": "h", "openwire": 1, "stomp": "off", "ws": 61614}
+        assert reading.settings["frame_max"] == "1mb"
+        assert places(reading, FindingKind.WARNING) == ["transportConnector[c1]", "websocket.maxTextMessageSize"]
+        assert places(reading, FindingKind.IGNORED) == ["wireFormat.maxFrameSize", "websocket.maxIdleTime"]
+        assert any("list the origins of others in websocket_origins" in str(each) for each in reading.findings)
+
+    def test_websocket_with_tls_has_the_stores_of_the_broker(self) -> None:
+        reading = connectors(
+            "stomp://h:1", "ws://h:2?maximumConnections=5", "wss://h:3?needClientAuth=true", "ws://h:4"
+        )
+        assert reading.settings["listeners"] == [
+            {"name": "c0", "protocol": "stomp", "host": "h", "port": 1},
+            {"name": "c1", "protocol": "ws", "host": "h", "port": 2, "connections_max": 5},
+            {"name": "c2", "protocol": "ws", "host": "h", "port": 3, "tls": True, "tls_client_auth": "need"},
+            {"name": "c3", "protocol": "ws", "host": "h", "port": 4},
+        ]
 
     @pytest.mark.parametrize(
         ("uri", "reason"),
