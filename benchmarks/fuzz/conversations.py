@@ -7,6 +7,7 @@ once, so that the number of answers is that of the parts that were carried out.
 ```text
 OpenWire   WireFormatInfo, ConnectionInfo, SessionInfo, ProducerInfo, ConsumerInfo | part, KeepAliveInfo | part, …
 STOMP      CONNECT, SUBSCRIBE                                                      | part, SEND+receipt  | part, …
+WebSocket  a request, and messages with STOMP's parts                              | part, SEND+receipt  | part, …
 TLS        a record of a handshake, mutated; it has no marker
 ```
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from benchmarks.fuzz import bytes_mutations, corpus, stomp_frames
+from benchmarks.fuzz import bytes_mutations, corpus, stomp_frames, websocket_frames
 from benchmarks.fuzz.values import QUEUE, TOPIC, Values
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.openwire import commands as wire
@@ -31,7 +32,8 @@ from pybroker.broker.domain.openwire.marshal.wireformat import Offer, encode_off
 OPENWIRE: Final = "openwire"
 STOMP: Final = "stomp"
 TLS: Final = "tls"
-PROTOCOLS: Final = (OPENWIRE, STOMP, TLS)
+WEBSOCKET: Final = "ws"
+PROTOCOLS: Final = (OPENWIRE, STOMP, WEBSOCKET, TLS)
 
 USER: Final = "fuzz"
 POOR_USER: Final = "poor"
@@ -39,6 +41,7 @@ POOR_USER: Final = "poor"
 PASSWORD: Final = "secret"
 
 STOMP_MARKER: Final = f"SEND\ndestination:/topic/{TOPIC}.MARK\nreceipt:~~\n\n\0".encode()
+_WEBSOCKET_MARKER: Final = websocket_frames.frame(2, STOMP_MARKER)
 _STOMP_ANSWER: Final = b"receipt-id:~~"
 _KEEP_ALIVE: Final = wire.KeepAliveInfo.DATA_TYPE
 _SIZE: Final = struct.Struct(">i")
@@ -59,8 +62,8 @@ class Conversation:
     """What one connection sends.
 
     Attributes:
-        listener: `openwire`, `stomp`, `auto`, and these with TLS: `openwire+ssl`; with `raw:` before it, without a
-            handshake.
+        listener: `openwire`, `stomp`, `ws`, `auto`, and these with TLS: `openwire+ssl`; with `raw:` before it, without
+            a handshake.
         parts: the first brings the connection to its state, and may be empty; the others are the frames.
         marker: follows each of these; empty: none.
     """
@@ -106,7 +109,7 @@ def case(protocol: str, seed: int, number: int, *, logins: bool) -> Conversation
 
 def answers(data: bytes, listener: str) -> int:
     """Return how many markers have been answered in what a broker has sent."""
-    if "stomp" in listener or data.startswith((b"CONNECTED", b"ERROR")):
+    if "stomp" in listener or "ws" in listener or data.startswith((b"CONNECTED", b"ERROR", b"HTTP/1.1")):
         return data.count(_STOMP_ANSWER)
     count = offset = 0
     while offset + _SIZE.size < len(data):
@@ -245,6 +248,21 @@ def _listener(protocol: str, dice: Random) -> str:
     return f"{name}+ssl" if dice.random() < _OVER_TLS else name
 
 
+# ---------------------------------------------------------------- WebSocket
+
+
+def _websocket(dice: Random, number: int, logins: bool) -> Conversation:
+    """Return a conversation of STOMP in messages; now and then the request itself is wrong."""
+    inner = _stomp(dice, number, logins)
+    if dice.random() < 0.05:
+        parts = [b"", websocket_frames.wrong_request(dice)]
+    else:
+        first, *others = inner.parts
+        begin = websocket_frames.request(dice) + (websocket_frames.frame(2, first) if first else b"")
+        parts = [begin, *(websocket_frames.messages(part, dice) for part in others)]
+    return Conversation(listener=_listener(WEBSOCKET, dice), parts=tuple(parts), marker=_WEBSOCKET_MARKER)
+
+
 # ---------------------------------------------------------------- TLS
 
 _TLS_RECORDS: Final = (
@@ -259,12 +277,13 @@ def _tls(dice: Random, number: int, logins: bool) -> Conversation:
     data = bytes_mutations.mutated(dice.choice(hellos), dice, records)
     if dice.random() < 0.3:
         data = dice.choice(hellos) + bytes_mutations.mutated(dice.choice(records), dice, records)
-    name = dice.choice(("openwire", "stomp", "auto"))
+    name = dice.choice(("openwire", "stomp", "ws", "auto"))
     return Conversation(listener=f"raw:{name}+ssl", parts=(b"", data), marker=b"")
 
 
 _MAKERS: Final[Mapping[str, Callable[[Random, int, bool], Conversation]]] = {
     OPENWIRE: _openwire,
     STOMP: _stomp,
+    WEBSOCKET: _websocket,
     TLS: _tls,
 }

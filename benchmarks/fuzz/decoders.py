@@ -15,7 +15,7 @@ from functools import cache, partial
 from random import Random
 from typing import Final
 
-from benchmarks.fuzz import bytes_mutations, corpus, stomp_frames
+from benchmarks.fuzz import bytes_mutations, corpus, stomp_frames, websocket_frames
 from benchmarks.fuzz.values import Values
 from pybroker.broker.core.cron import Cron
 from pybroker.broker.core.selector.selector import compile_selector
@@ -32,6 +32,10 @@ from pybroker.broker.domain.stomp.codec import FrameDecoder
 from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.transports.stomp.transformation import bodies
 from pybroker.transports.stomp.transformation.java_object import read_object, write_object
+from pybroker.transports.websocket.handshake import HEAD_END, answer
+from pybroker.transports.websocket.origins import OriginRule
+from pybroker.transports.websocket.receiver import FrameReceiver
+from pybroker.transports.websocket.subprotocols import STOMP
 
 SECONDS_MAX: Final = 0.1
 """For one frame of at most 60,000 bytes."""
@@ -250,6 +254,53 @@ def _stomp_decoder(version: Version) -> _Decoder:
     return _Decoder(decode, make, grown)
 
 
+_FAMILIES: Final = (STOMP,)
+_ORIGINS: Final = OriginRule("same-host")
+
+
+def _websocket(data: bytes) -> object:
+    """Answer a request, and read the frames behind it."""
+    head, end, frames = data.partition(HEAD_END)
+    found = answer(head + end, _FAMILIES, _ORIGINS)
+    if found.upgraded is None:
+        return found
+    receiver = FrameReceiver(found.upgraded.protocol, 65_536)
+    payloads: list[bytes] = []
+    cut = len(frames) // 2
+    for chunk in (frames[:cut], frames[cut:]):
+        receiver.add(chunk)
+        while (payload := receiver.next()) is not None:
+            payloads.append(payload)
+            receiver.output()
+            if receiver.is_over:
+                break
+    receiver.clear()
+    return payloads
+
+
+def _websocket_data(dice: Random) -> bytes:
+    if dice.random() < 0.2:
+        return websocket_frames.wrong_request(dice) + websocket_frames.frame(1, b"a")
+    frames = [websocket_frames.messages(dice.randbytes(dice.choice((0, 5, 200, 40_000))), dice) for _ in range(4)]
+    at = dice.randrange(len(frames))
+    frames[at] = bytes_mutations.mutated(frames[at], dice, frames)
+    return websocket_frames.request(dice) + b"".join(frames)
+
+
+_REQUEST: Final = websocket_frames.request(Random(1))
+_WEBSOCKET_GROWN: Final[Sequence[Callable[[int], bytes]]] = (
+    lambda size: _REQUEST + websocket_frames.frame(1, b"") * (size // 6),
+    lambda size: _REQUEST + websocket_frames.frame(9, b"ping") * (size // 10),
+    lambda size: _REQUEST + websocket_frames.frame(2, bytes(size)),
+    lambda size: (
+        _REQUEST
+        + websocket_frames.frame(1, b"", is_last=False)
+        + websocket_frames.frame(0, b"a", is_last=False) * (size // 7)
+    ),
+    lambda size: b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * (size // 5) + HEAD_END,
+)
+
+
 def _made_of(*texts: str) -> Make:
     """Return a maker of texts of pieces, some with mutated bytes."""
 
@@ -285,6 +336,7 @@ def _decoders() -> dict[str, _Decoder]:
     return {
         **{f"openwire-{wire.version}-{'tight' if wire.tight else 'loose'}": _wire_decoder(wire) for wire in _WIRES},
         **{f"stomp-{version.value}": _stomp_decoder(version) for version in Version},
+        "websocket": _Decoder(_websocket, _websocket_data, _WEBSOCKET_GROWN),
         "stored-message": _Decoder(_stored, _stored_frame, ()),
         "offer": _Decoder(_offer, _bytes_of(encode_offer(Offer(host="h", provider_name="p"))[4:]), ()),
         "framing": _Decoder(

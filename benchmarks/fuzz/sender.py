@@ -23,9 +23,9 @@ from typing import Any, Final
 
 import uvloop
 
-from benchmarks.fuzz.conversations import OPENWIRE, STOMP, TLS, Conversation, answers, case
+from benchmarks.fuzz.conversations import OPENWIRE, STOMP, TLS, WEBSOCKET, Conversation, answers, case
 
-_AT_A_TIME: Final = {OPENWIRE: 8, STOMP: 8, TLS: 64}
+_AT_A_TIME: Final = {OPENWIRE: 8, STOMP: 8, WEBSOCKET: 8, TLS: 64}
 """Most cases of TLS end in silence."""
 _QUIET_SECONDS: Final = 0.05
 """The silence after which a conversation is left: a frame that announces more than came is never answered."""

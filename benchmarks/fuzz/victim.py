@@ -34,7 +34,7 @@ _USERS: Final = (USER, POOR_USER, BYSTANDER, ADMIN)
 MEMORY_LIMIT_MB: Final = 64
 _SCHEMES: Final = {
     "stomp": "stomp", "tcp": "openwire", "auto": "auto", "stomp+ssl": "stomp+ssl", "ssl": "openwire+ssl",
-    "auto+ssl": "auto+ssl",
+    "auto+ssl": "auto+ssl", "ws": "ws", "wss": "ws+ssl",
 }  # fmt: skip
 _RULES: Final = f"""
 [[rules]]
@@ -88,7 +88,7 @@ class Victim:
         self.store = directory / "store"
         self.log = directory / "log"
         command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", str(self.store)]
-        for listener in ("stomp", "openwire", "auto", "stomp-ssl", "openwire-ssl", "auto-ssl"):
+        for listener in ("stomp", "openwire", "auto", "stomp-ssl", "openwire-ssl", "auto-ssl", "ws", "ws-ssl"):
             command += [f"--{listener}", "0"]
         command += ["--tls-certificate", str(certificate(directory)), "--log-format", "json", "--name", "victim"]
         command += ["--memory-limit", f"{MEMORY_LIMIT_MB}mb", "--disk-reserve", "0"]
