@@ -328,6 +328,8 @@ class Advisories(Observer):
 
     def publish_existing(self, consumer: BrokerConsumer, subscription: TopicSubscription) -> None:
         """Send a new consumer the advisories that it subscribes to, about what exists already."""
+        if consumer.request.leaves_out_reserved:
+            return
         if any(
             each.is_pattern and patterns_overlap(each.name, ADVISORY_PREFIX + ">")
             for each in consumer.request.destinations

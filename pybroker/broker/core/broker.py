@@ -13,6 +13,7 @@ from itertools import chain, count
 
 from pybroker.broker.core.administration import Administration
 from pybroker.broker.core.advisory import Advisories
+from pybroker.broker.core.client_ids import ClientIds
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
@@ -53,9 +54,9 @@ from pybroker.broker.core.user_connections import UserConnections
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Copies, Definition
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.admin import Admin
-from pybroker.broker.domain.destination import NAME_MAX, Destination, parts, topic
+from pybroker.broker.domain.destination import Destination, parts, topic
 from pybroker.broker.domain.effort import EFFORT
-from pybroker.broker.domain.errors import InvalidClientId, ResourceLimit, TransactionError
+from pybroker.broker.domain.errors import ResourceLimit, TransactionError
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
@@ -64,7 +65,7 @@ from pybroker.broker.domain.openwire.message import outline
 from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Recovery, Throttle
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
-from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
 
@@ -129,7 +130,8 @@ class BrokerCore(Host):
         self.queues, self.topics, self.durables, self._plain = there.queues, there.topics, there.durables, there.plain
         self._authorization = Authorization(rules)
         self._transaction_count, self._first_source = 0, 0
-        self._clients, self._connection_ids = dict[str, BrokerConnection](), set[str]()
+        self._ids = ClientIds(self.name)
+        self._clients = self._ids.connections
         self.per_user = UserConnections(self.limits.connections_per_user)
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
@@ -283,22 +285,23 @@ class BrokerCore(Host):
     # ------------------------------------------------------------ clients
 
     def connect(
-        self, connection_id: str, client_id: str, throttle: Throttle, user: User = ANONYMOUS
+        self,
+        connection_id: str,
+        client_id: str,
+        throttle: Throttle,
+        user: User = ANONYMOUS,
+        *,
+        takes_over: bool = False,
     ) -> BrokerConnection:
         """Admit a client."""
-        longest = max(len(client_id), len(connection_id))
-        if longest > NAME_MAX:
-            raise InvalidClientId(f"A client or connection id of {longest} characters, where {NAME_MAX} are allowed")
-        if client_id in self._clients:
-            raise InvalidClientId(f"Broker: {self.name} - Client: {client_id} already connected")
-        if connection_id in self._connection_ids:
-            raise InvalidClientId(f"Broker: {self.name} - Connection: {connection_id} already connected")
+        if takes_over:
+            self._ids.take_over(client_id, user)
+        self._ids.check(connection_id, client_id)
         rights = self._authorization.rights(user)
         self.durables.check_user(client_id, user, rights)
         self.per_user.add(user)
         connection = BrokerConnection(self, connection_id, client_id, throttle, user, rights)
-        self._clients[client_id] = connection
-        self._connection_ids.add(connection_id)
+        self._ids.add(connection)
         for owner, work in self._closing.items():
             if owner.client_id == client_id or owner.connection_id == connection_id:
                 connection.wait_for(work)
@@ -328,9 +331,8 @@ class BrokerCore(Host):
 
         The client may connect again at once; its commands wait until the former connection has left all it owned.
         """
-        if self._clients.pop(owner.client_id, None) is not None:
+        if self._ids.remove(owner.client_id, owner.connection_id):
             self.per_user.remove(owner.user)
-        self._connection_ids.discard(owner.connection_id)
         work = self.begin_work(chain(steps, self._leaving(owner)))
         if not work.is_done:
             self._closing[owner] = work
@@ -689,6 +691,14 @@ class BrokerCore(Host):
     def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer."""
         self._subscribing.forget(consumer)
+
+    def recall(self, consumer: BrokerConsumer) -> None:
+        """Deliver the history of its topics to a consumer."""
+        self._subscribing.recall(consumer)
+
+    def subscriptions_of(self, client_id: str) -> Sequence[DurableSubscription]:
+        """Return the durable subscriptions of a client."""
+        return self.durables.of_client(client_id)
 
     def unsubscribe(self, client_id: str, subscription_name: str, owner: Owner | None = None) -> None:
         """Delete a durable subscription. The owner is None for the broker itself.

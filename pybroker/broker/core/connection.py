@@ -38,6 +38,7 @@ from pybroker.broker.domain.errors import (
     InvalidDestination,
     RequestError,
     ResourceLimit,
+    SessionTakenOver,
     TransactionError,
     UnknownTransaction,
 )
@@ -46,7 +47,7 @@ from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Deliver, Throttle
 from pybroker.broker.domain.security import ANONYMOUS, AccessDenied, NotAuthenticated, User
 from pybroker.broker.domain.space import SpaceAwaited
-from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 
 _log = logging.getLogger(__name__)
@@ -138,6 +139,10 @@ class BrokerConnection(Owner):
         """Close, as an operator has decided."""
         audit.disconnected(self.user.name, self.peer, "an operator has closed it")
         self._throttle.give_up(ClosedByOperator("An operator has closed this connection"))
+
+    def give_way(self) -> None:
+        """Close, as another connection of this client has begun."""
+        self._throttle.give_up(SessionTakenOver(f"Another connection has taken over the client id {self.client_id}"))
 
     def apply_rules(self) -> None:
         """Close, if a consumer has to subscribe again after the rules have changed."""
@@ -469,6 +474,14 @@ class BrokerConnection(Owner):
             self.when_durable(answer)
         if not self.is_held:
             self._dispatch_to_all()
+
+    def recall(self, consumer: BrokerConsumer) -> None:
+        """Deliver the history of its topics to a consumer."""
+        self._host.recall(consumer)
+
+    def durable_subscriptions(self) -> Sequence[DurableSubscription]:
+        """Return the durable subscriptions of this client id."""
+        return self._host.subscriptions_of(self.client_id)
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription that is not active."""

@@ -139,6 +139,10 @@ class Owner(PiecewiseWorker):
         """Remove a closed consumer."""
 
     @abstractmethod
+    def recall(self, consumer: "BrokerConsumer") -> None:
+        """Deliver the history of its topics to a consumer."""
+
+    @abstractmethod
     def serve_first(self, consumer: "BrokerConsumer") -> None:
         """Deliver to this consumer alone, and hold the answers to commands, until `serve_all` or its end.
 
@@ -510,6 +514,10 @@ class BrokerConsumer:
         self._pulled = count
         self.resize()
         self.dispatch()
+
+    def recall(self) -> None:
+        """Deliver the history of its topics, as to a new retroactive consumer."""
+        self.connection.recall(self)
 
     def set_prefetch(self, prefetch: int) -> None:
         """Change the prefetch."""

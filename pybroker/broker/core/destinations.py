@@ -23,7 +23,7 @@ from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.core.watched import WatchedQueue, WatchedTopic, is_watched
-from pybroker.broker.domain.destination import NAME_MAX, Destination, is_advisory
+from pybroker.broker.domain.destination import NAME_MAX, Destination, is_advisory, is_reserved
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import BodilessMessage
 from pybroker.broker.domain.openwire.message import outline
@@ -158,7 +158,8 @@ class Destinations:
     def recalled_by(self, request: ConsumerRequest, reader: Owner) -> list[Topic]:
         """Return the existing topics whose history a consumer of a pattern gets, and that the reader may read."""
         names = self._topic_names if request.retroactive else self._retroactive_names
-        return _readable(_matching(request, self.topics, names), reader)
+        found = _readable(_matching(request, self.topics, names), reader)
+        return [each for each in found if not is_reserved(each.destination)] if request.leaves_out_reserved else found
 
     @property
     def temporaries(self) -> Iterable[Destination]:

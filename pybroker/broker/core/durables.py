@@ -9,7 +9,7 @@ between two pieces the recovery has the others cover it. A subscription that end
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -174,6 +174,11 @@ class Durables(Mapping[str, Durable]):
             info.client_id,
             info.name,
         )
+
+    def of_client(self, client_id: str) -> Sequence[DurableSubscription]:
+        """Return the subscriptions of a client, each once, as they were subscribed."""
+        self._store.require_fence()  # the next master may have others
+        return [durable.info for durable in self._by_client.get(client_id, {}).values()]
 
     def check_reader(self, durable: Durable, owner: Owner) -> None:
         """Check that a connection's user may read what a subscription has collected, maybe for another user.

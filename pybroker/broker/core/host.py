@@ -20,7 +20,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver
-from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 
 COPIES_MAX: Final = 32
@@ -197,6 +197,14 @@ class Host(metaclass=ABCMeta):
     @abstractmethod
     def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer."""
+
+    @abstractmethod
+    def recall(self, consumer: BrokerConsumer) -> None:
+        """Deliver the history of its topics to a consumer."""
+
+    @abstractmethod
+    def subscriptions_of(self, client_id: str) -> Sequence[DurableSubscription]:
+        """Return the durable subscriptions of a client, each once, as they were subscribed."""
 
     @abstractmethod
     def unsubscribe(self, client_id: str, subscription_name: str, owner: Owner) -> None:

@@ -9,6 +9,7 @@ from pybroker.broker.core.browser import BrowserSnapshot
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.destinations import Destinations, check_name
+from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Right
@@ -62,6 +63,17 @@ class Subscribing:
             self._runtime.usage.delivered.add(consumer)
         self._runtime.observers.announce(lambda observer: observer.consumer_added(consumer))
         return consumer
+
+    def recall(self, consumer: BrokerConsumer) -> None:
+        """Deliver the history of its topics to a consumer that has subscribed before."""
+        request, there = replace(consumer.request, retroactive=True), self._destinations
+        topics = there.recalled_by(request, consumer.connection)
+        for source in consumer.sources:
+            if isinstance(source, TopicSubscription | Durable):
+                for topic in topics:
+                    source.recall(topic)
+        if consumer.started:
+            consumer.dispatch()
 
     def forget(self, consumer: BrokerConsumer) -> None:
         """Remove a closed consumer from the consumers of patterns, and the advisory topics that only it listened to."""

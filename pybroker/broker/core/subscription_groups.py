@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from pybroker.broker.core.counting_consumer import CountedSource, CountingConsumer
 from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.core.rights import Rights
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, is_reserved
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import ConsumerRequest
 
@@ -36,7 +36,7 @@ FOUND_MAX: Final = 100_000
 _FOUND_COST: Final = 20
 """A result takes as much memory as so many groups in it."""
 
-_GroupKey = tuple[tuple[Destination, ...], Rights | None]
+_GroupKey = tuple[tuple[Destination, ...], Rights | None, bool]
 
 
 class GroupedSubscription(CountedSource):
@@ -74,18 +74,31 @@ class SubscriptionGroup:
     Attributes:
         number: the place in the order of a topic's groups: that of its first subscription; 0 for those that name the
             topic.
-        rights: what the users of its subscriptions may read; None: everything.
         members: the subscriptions, lowest number first.
     """
 
-    __slots__ = ("_ordered", "members", "number", "rights")
+    __slots__ = ("_leaves_out_reserved", "_ordered", "_rights", "members", "number")
 
-    def __init__(self, number: int = 0, rights: Rights | None = None) -> None:
+    def __init__(self, number: int = 0, rights: Rights | None = None, *, leaves_out_reserved: bool = False) -> None:
+        """Create an empty group.
+
+        Args:
+            number: see the attribute.
+            rights: what the users of its subscriptions may read; None: everything.
+            leaves_out_reserved: see `ConsumerRequest`.
+        """
         self.number = number
-        self.rights = rights
+        self._rights = rights
+        self._leaves_out_reserved = leaves_out_reserved
         self.members: dict[GroupedSubscription, None] = {}
         self._ordered: tuple[GroupedSubscription, ...] | None = None
         """The members, for all messages between two changes of them; None after a change."""
+
+    def gets(self, topic: Destination) -> bool:
+        """Return True if the subscriptions get the messages of a topic that their wildcards cover."""
+        if self._leaves_out_reserved and is_reserved(topic):
+            return False
+        return self._rights is None or self._rights.may_read(topic)
 
     def add(self, subscription: GroupedSubscription) -> None:
         """Add a subscription, whose number is higher than those of the others."""
@@ -169,10 +182,12 @@ class SubscriptionIndex:
     def add(self, request: ConsumerRequest, subscription: GroupedSubscription, rights: Rights | None = None) -> None:
         """Add a subscription to the group of its request, one of whose destinations is a wildcard."""
         self.number(subscription)
-        key = request.destinations, rights
+        key = request.destinations, rights, request.leaves_out_reserved
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = SubscriptionGroup(subscription.number, rights)
+            group = self._groups[key] = SubscriptionGroup(
+                subscription.number, rights, leaves_out_reserved=request.leaves_out_reserved
+            )
             for destination in request.destinations:
                 self._patterns.add(destination, group)
         group.add(subscription)
@@ -182,7 +197,7 @@ class SubscriptionIndex:
         self, request: ConsumerRequest, subscription: GroupedSubscription, rights: Rights | None = None
     ) -> None:
         """Remove a subscription from the group of its request, if it is a member."""
-        key = request.destinations, rights
+        key = request.destinations, rights, request.leaves_out_reserved
         group = self._groups.get(key)
         if group is None or subscription not in group.members:
             return
@@ -197,7 +212,7 @@ class SubscriptionIndex:
         """Return the groups of the wildcards that cover a topic, lowest number first; none of them is empty."""
         found = self._found.get(topic)
         if found is None:
-            found = [each for each in self._patterns.covering(topic) if _reads(each.rights, topic)]
+            found = [each for each in self._patterns.covering(topic) if each.gets(topic)]
             if self._found_count > FOUND_MAX:
                 self._drop_found()
             self._found[topic] = found
@@ -226,7 +241,3 @@ class SubscriptionIndex:
         caches, self._caches = self._caches, {}
         for topic in caches:
             topic.forget_receivers()
-
-
-def _reads(rights: Rights | None, topic: Destination) -> bool:
-    return rights is None or rights.may_read(topic)

@@ -497,7 +497,8 @@ class TopicSubscription(GroupedSubscription):
         if len(self._consumer.request.destinations) > 1 and self._deliveries is None:
             self._deliveries = TopicDeliveries()
         self._limit_bytes(topic.usage.broker.limit)
-        self.recall(topic)
+        if topic.is_retroactive_for(self._consumer):
+            self.recall(topic)
         topic.join(self)
 
     def join_wildcard(self, topics: dict[Destination, Topic], memory: int) -> None:
@@ -513,10 +514,9 @@ class TopicSubscription(GroupedSubscription):
         self._limit_bytes(memory)
 
     def recall(self, topic: Topic) -> None:
-        """Publish a topic's history to a retroactive consumer; do nothing for others."""
-        if topic.is_retroactive_for(self._consumer):
-            for message in topic.history:
-                self.publish(message)
+        """Publish a topic's history to the consumer."""
+        for message in topic.history:
+            self.publish(message)
 
     def detach(self, consumer: BrokerConsumer) -> None:
         """Leave the topics that it names, and drop the waiting messages; see `SubscriptionIndex.discard`."""

@@ -104,6 +104,11 @@ def is_advisory(destination: Destination) -> bool:
     return destination.name.startswith(ADVISORY_PREFIX)
 
 
+def is_reserved(topic: Destination) -> bool:
+    """Return True for a topic whose name is the broker's own: an advisory topic, or one that begins with `$`."""
+    return topic.name.startswith((ADVISORY_PREFIX, "$"))
+
+
 def parts(destination: Destination) -> tuple[Destination, ...]:
     """Return the parts of a composite name, each once, in their order; of any other name, the destination itself.
 

@@ -55,6 +55,10 @@ class InvalidClientId(RequestError):
     """A client id that another connection uses."""
 
 
+class SessionTakenOver(RequestError):
+    """The end of a connection whose client id another connection of the same client has taken over."""
+
+
 class SubscriptionInUse(RequestError):
     """A durable subscription that has a consumer already."""
 

@@ -516,6 +516,10 @@ class ConsumerPort(Protocol):
         """Change the prefetch."""
         ...
 
+    def recall(self) -> None:
+        """Deliver the history of its topics, as to a new retroactive consumer."""
+        ...
+
     def reject(self, delivery: Delivery, cause: str) -> None:
         """Reject a delivery: by default a persistent message is dead-lettered, and a non-persistent one dropped."""
         ...
@@ -616,6 +620,10 @@ class ConnectionPort(Protocol):
 
     def unsubscribe(self, client_id: str, subscription_name: str) -> None:
         """Delete a durable subscription that is not active."""
+        ...
+
+    def durable_subscriptions(self) -> Sequence[DurableSubscription]:
+        """Return the durable subscriptions of this client id, each once, as they were subscribed."""
         ...
 
     def add_producer(self, producer_id: ProducerId, destination: Destination | None) -> None:
@@ -748,9 +756,22 @@ class BrokerPort(Protocol):
         ...
 
     def connect(
-        self, connection_id: str, client_id: str, throttle: "Throttle", user: User = ANONYMOUS
+        self,
+        connection_id: str,
+        client_id: str,
+        throttle: "Throttle",
+        user: User = ANONYMOUS,
+        *,
+        takes_over: bool = False,
     ) -> ConnectionPort:
         """Admit a client.
+
+        Args:
+            connection_id: the id of the connection.
+            client_id: the id of the client.
+            throttle: its transport.
+            user: who the client is.
+            takes_over: close another connection of this user that has the client id, of whichever protocol.
 
         Raises:
             InvalidClientId: another connection has that client id.

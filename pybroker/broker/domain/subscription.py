@@ -55,6 +55,8 @@ class ConsumerRequest:
         composite: further destinations of the consumer, all queues or all topics like `destination`.
         tracked_bytes: the memory that the transport needs for each outstanding delivery, if the core only counts them.
         window_max: a limit to the prefetch, whichever it is; None: no limit.
+        leaves_out_reserved: a pattern does not match topics whose names are reserved: advisories, and those that begin
+            with `$` (MQTT 5.0, 4.7.2).
     """
 
     destination: Destination
@@ -71,6 +73,7 @@ class ConsumerRequest:
     composite: tuple[Destination, ...] = ()
     tracked_bytes: int = 0
     window_max: int | None = None
+    leaves_out_reserved: bool = False
 
     @property
     def is_counted(self) -> bool:

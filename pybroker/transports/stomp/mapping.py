@@ -31,6 +31,7 @@ from pybroker.broker.domain.openwire.body import (
     utf8_pieces,
 )
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode_around_content, view
 from pybroker.broker.domain.openwire.template import MessageTemplate
@@ -41,7 +42,6 @@ from pybroker.broker.domain.stomp.errors import StompRequestError
 from pybroker.broker.domain.stomp.frames import ESCAPERS, Version, readable_name, shortened
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.stomp.destinations import DestinationNames, cache_entry
-from pybroker.transports.stomp.java_text import java_text
 from pybroker.transports.stomp.rendered import Rendered, shared
 from pybroker.transports.stomp.send_fields import FIELDS, JMS_FIELDS, JMS_NAMES, SendFields
 from pybroker.transports.stomp.transformation import bodies

@@ -119,6 +119,7 @@ class PacketDecoder:
                 raise self._too_large(length)
             stop = body + length
             if stop > end:
+                _check_head(chunk[start])  # no need to wait for what another protocol takes for the length
                 self._unfinished = BytesIO()
                 self._unfinished.write(memoryview(chunk)[start:])
                 self._needed = stop - start
@@ -333,6 +334,12 @@ def _content_at(packet: bytes) -> int:
     while packet[at] >= 0x80:
         at += 1
     return at + 1
+
+
+def _check_head(head: int) -> None:
+    """Check the first byte of a packet that has begun."""
+    if head >> 4 != _PUBLISH:
+        _type_of(head)
 
 
 def _type_of(head: int) -> PacketType:

@@ -11,7 +11,7 @@ JMS    .   /   *   +   >   #
 
 from typing import Final, NamedTuple
 
-from pybroker.broker.domain.destination import ADVISORY_PREFIX, NAME_MAX
+from pybroker.broker.domain.destination import NAME_MAX
 from pybroker.broker.domain.errors import InvalidDestination
 
 _EXCHANGED: Final = str.maketrans("/.+*#>", "./*+>#")
@@ -19,8 +19,6 @@ _NOT_IN_NAMES: Final = {",": "makes a composite destination", "?": "begins the o
 """Characters that a JMS name cannot have, as they have a meaning of their own there."""
 
 _SHARE: Final = "$share/"
-ADVISORY_TOPICS: Final = ADVISORY_PREFIX.translate(_EXCHANGED)
-"""How the topic names of advisories begin."""
 
 
 class InvalidTopic(InvalidDestination):
@@ -94,11 +92,6 @@ def shared(text: str) -> SharedFilter:
 def matches_every_first_level(text: str) -> bool:
     """Return True for a filter that begins with a wildcard, which does not match topic names that begin with `$`."""
     return text[:1] in ("+", "#")
-
-
-def is_reserved(topic: str) -> bool:
-    """Return True for a topic name that filters beginning with a wildcard do not match: the broker's own."""
-    return topic.startswith(("$", ADVISORY_TOPICS))
 
 
 def _check_characters(what: str, text: str) -> None:

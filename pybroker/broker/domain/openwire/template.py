@@ -83,6 +83,7 @@ class MessageTemplate:
         broker_in_time: int = 0,
         broker_sequence: int = 0,
         pieces: Sequence[bytes] = (),
+        marshalled_properties: bytes | None = None,
     ) -> Message:
         """Return a message.
 
@@ -104,6 +105,8 @@ class MessageTemplate:
             broker_in_time: when the broker got it, in milliseconds since the epoch.
             broker_sequence: the broker's number of the message.
             pieces: the body, which is long, in pieces; `content` is empty then.
+            marshalled_properties: the properties, of any types, as `values.encode_map` writes them; `properties` is
+                empty then.
 
         Raises:
             UnencodableOpenWire: a header or property name is too long, or a number out of its range.
@@ -126,7 +129,10 @@ class MessageTemplate:
             content=content,
             broker_in_time=broker_in_time,
         )
-        fields.set_properties(properties)
+        if marshalled_properties is None:
+            fields.set_properties(properties)
+        else:
+            fields.marshalled_properties = marshalled_properties
         return self._message(fields, (sequence, broker_sequence), content, pieces)
 
     def _message(

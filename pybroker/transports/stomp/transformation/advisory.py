@@ -11,9 +11,9 @@ from typing import Final, cast
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import SIZE_OVERHEAD
 from pybroker.broker.domain.openwire import commands
+from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.broker.domain.openwire.marshal.transcode import STORE
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
-from pybroker.transports.stomp.java_text import java_text
 from pybroker.transports.stomp.transformation.tree import Element, NotTransformable
 
 _Fields = tuple[tuple[str, str], ...]

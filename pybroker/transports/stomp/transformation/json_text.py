@@ -18,7 +18,7 @@ import json
 import re
 from typing import Any, Final, cast
 
-from pybroker.transports.stomp.java_text import java_text
+from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.transports.stomp.transformation.tree import Element, NotTransformable, check_count, check_depth
 
 _LONG = re.compile(r"0|-?[1-9][0-9]{0,18}")

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Final
 
 from pybroker.broker.domain.big_endian import FLOAT
+from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value
 from pybroker.broker.domain.stomp.frames import shortened
-from pybroker.transports.stomp.java_text import java_text
 from pybroker.transports.stomp.transformation.tree import Element, NotTransformable, check_count, check_depth
 
 # ---------------------------------------------------------------- writing

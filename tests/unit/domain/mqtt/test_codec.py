@@ -172,6 +172,7 @@ def test_connect_sets_the_level_of_what_follows() -> None:
     ],
 )  # fmt: skip
 def test_properties(carrier: str, pieces: Sequence[bytes], expected: dict[str, object]) -> None:
+    packet: Packet | Will | None
     match carrier:
         case "connect":
             packet = one(client.connect("x", level=5, pieces=pieces))

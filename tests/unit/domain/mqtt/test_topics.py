@@ -7,7 +7,6 @@ from pybroker.broker.domain.mqtt.topics import (
     SharedFilter,
     check_filter,
     check_name,
-    is_reserved,
     jms_name,
     matches_every_first_level,
     mqtt_name,
@@ -85,7 +84,3 @@ def test_shared_filters() -> None:
 
 def test_wildcards_at_the_beginning_leave_out_reserved_names() -> None:
     assert [each for each in ("#", "+/a", "a/#", "$SYS/#") if matches_every_first_level(each)] == ["#", "+/a"]
-    assert is_reserved("$SYS/x")
-    assert is_reserved("ActiveMQ/Advisory/Queue")
-    assert not is_reserved("ActiveMQ/Advisory")
-    assert not is_reserved("a/$")

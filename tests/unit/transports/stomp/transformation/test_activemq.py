@@ -10,12 +10,12 @@ import pytest
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, to_message, view
 from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.stomp.codec import FrameDecoder
 from pybroker.broker.domain.stomp.frames import Frame, StompLimits, Version
 from pybroker.transports.stomp.destinations import DestinationNames
-from pybroker.transports.stomp.java_text import java_text
 from pybroker.transports.stomp.mapping import MessageReader, MessageWriter
 from pybroker.transports.stomp.transformation import bodies
 from pybroker.transports.stomp.transformation.java_object import read_object

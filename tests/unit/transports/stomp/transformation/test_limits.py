@@ -5,9 +5,9 @@ from typing import cast
 
 import pytest
 
+from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.values import decode_map, encode_map
-from pybroker.transports.stomp.java_text import java_text
 from pybroker.transports.stomp.transformation import bodies
 from pybroker.transports.stomp.transformation.java_object import read_object, write_object
 from pybroker.transports.stomp.transformation.tree import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX, NotTransformable

@@ -1,4 +1,4 @@
-"""Property values in Java's text form: STOMP has text only, and clients compare it with ActiveMQ's.
+"""Property values in Java's text form, for protocols that have text only: clients compare it with ActiveMQ's.
 
 Source: Java SE, `String.valueOf`, `Double.toString` and `Float.toString`.
 """

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Value
-from pybroker.transports.stomp.java_text import java_text
 
 
 @pytest.mark.parametrize(

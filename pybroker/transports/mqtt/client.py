@@ -1,0 +1,400 @@
+"""Carries out the packets of a connected MQTT client: PUBLISH, SUBSCRIBE, UNSUBSCRIBE, and acknowledgements."""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.destination import topic
+from pybroker.broker.domain.errors import InvalidDestination, RequestError, ResourceLimit
+from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_suback, encode_unsuback
+from pybroker.broker.domain.mqtt.errors import MqttProtocolError
+from pybroker.broker.domain.mqtt.packets import (
+    LEVEL_5,
+    Acknowledgement,
+    MqttLimits,
+    PacketType,
+    Publish,
+    RetainHandling,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Will,
+)
+from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
+from pybroker.broker.domain.mqtt.topics import (
+    InvalidTopic,
+    check_filter,
+    jms_name,
+    matches_every_first_level,
+    shared,
+)
+from pybroker.broker.domain.ports import ConnectionPort
+from pybroker.broker.domain.security import AccessDenied
+from pybroker.broker.domain.subscription import ConsumerRequest
+from pybroker.transports.mqtt import names
+from pybroker.transports.mqtt.mapping import PublishReader
+from pybroker.transports.mqtt.outgoing import OutgoingDeliveries, Recipient
+from pybroker.transports.mqtt.session_state import KeptSubscription, SessionState
+
+_log = logging.getLogger(__name__)
+
+TRACKED_BYTES: Final = 400
+"""The memory of a delivery with QoS 1 or 2 that waits for its acknowledgement, if the core only counts it."""
+
+COUNTED_WINDOW: Final = 300
+"""Most unacknowledged deliveries with QoS 1 and 2 of a subscription that is not durable, so that a full window stays
+within the memory that is guaranteed to each connection."""
+
+TOPIC_ALIAS_MAX: Final = 100
+"""The topic aliases that a client of MQTT 5 may have."""
+
+_GRANTED: Final = (ReasonCode.SUCCESS, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
+
+
+class MqttSubscription(Recipient):
+    """A subscription of a connection.
+
+    Attributes:
+        options: its topic filter and options.
+    """
+
+    __slots__ = ("options",)
+
+    def __init__(self, options: Subscription, identifier: int | None, request: ConsumerRequest) -> None:
+        super().__init__(
+            options.filter,
+            options.qos,
+            identifier=identifier,
+            retain_as_published=options.retain_as_published,
+            is_counted=request.is_counted,
+            leaves_out_reserved=request.leaves_out_reserved,
+        )
+        self.options = options
+
+    def start(self) -> None:
+        """Begin delivery, unless the client has unsubscribed already."""
+        if not self.is_closed:
+            self.consumer.start()
+
+    def recall(self) -> None:
+        """Send the retained messages again, unless the client has unsubscribed already."""
+        if not self.is_closed:
+            self.consumer.recall()
+
+    def close(self) -> None:
+        """Close it; unacknowledged messages go back to the core."""
+        self.is_closed = True
+        self.consumer.close()
+
+
+class MqttClient:
+    """A connected client.
+
+    Attributes:
+        outgoing: the deliveries to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: ConnectionPort,
+        level: int,
+        state: SessionState,
+        is_durable: bool,
+        limits: MqttLimits,
+        reader: PublishReader,
+        outgoing: OutgoingDeliveries,
+        write: Callable[[bytes], None],
+    ) -> None:
+        """Create a client without subscriptions.
+
+        Args:
+            connection: the core's.
+            level: the protocol level.
+            state: the session's state.
+            is_durable: the session outlives the connection.
+            limits: to what the peer may have.
+            reader: converts PUBLISH packets.
+            outgoing: the deliveries to it.
+            write: sends packets.
+        """
+        self._connection = connection
+        self._persistency = connection.persistency
+        self._level = level
+        self._state = state
+        self._is_durable = is_durable
+        self._limits = limits
+        self._reader = reader
+        self.outgoing = outgoing
+        self._write = write
+        self._subscriptions: dict[str, MqttSubscription] = {}
+        self._aliases: dict[int, str] = {}
+
+    # ------------------------------------------------------------ PUBLISH
+
+    def publish(self, packet: Publish) -> None:
+        """Send the message of a PUBLISH, and answer once it is durable, or consumed.
+
+        Raises:
+            MqttProtocolError: it violates the protocol, or is refused and MQTT 3.1.1 has no answer for that.
+        """
+        if packet.qos == 2 and packet.packet_id in self._state.received:
+            self._answer(packet, self._connection.when_confirmed)
+            return
+        connection = self._connection
+        topic_name = packet.topic if self._level < LEVEL_5 else self._topic_name(packet)
+        try:
+            message = self._reader.read(packet, topic_name)
+            connection.send(message, answered=packet.qos > 0)
+        except RequestError as error:
+            self._refuse(packet, error)
+            return
+        if not packet.qos:
+            return
+        if packet.qos == 2:
+            self._state.received.add(packet.packet_id)
+        if message.persistent if self._persistency is None else self._persistency:
+            connection.when_accepted(partial(self._answer, packet, connection.when_confirmed))
+        else:
+            connection.when_accepted(partial(self._answer, packet, None))
+
+    def _answer(self, packet: Publish, when: Callable[[Callable[[], None]], None] | None) -> None:
+        """Write PUBACK or PUBREC, now or when the broker has the message for certain."""
+        kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
+        answer = partial(self._write, encode_acknowledgement(self._level, kind, packet.packet_id))
+        if when is None:
+            answer()
+        else:
+            when(answer)
+
+    def _refuse(self, packet: Publish, error: RequestError) -> None:
+        """Answer a PUBLISH that is refused. Before MQTT 5 there is no such answer, and the connection ends."""
+        reason = reason_of(error)
+        if self._level < LEVEL_5 or (not packet.qos and isinstance(error, InvalidTopic)):
+            raise MqttProtocolError(f"PUBLISH refused: {error}", reason)
+        if not isinstance(error, AccessDenied):  # which has a line in the audit log
+            _log.info("%s: PUBLISH refused: %s", self._connection.connection_id, error)
+        if packet.qos:
+            kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
+            self._write(encode_acknowledgement(self._level, kind, packet.packet_id, reason))
+
+    def _topic_name(self, packet: Publish) -> str:
+        """Return the topic name of a PUBLISH of MQTT 5, which may have a topic alias instead, or define one."""
+        alias = packet.properties.topic_alias
+        if alias is None:
+            if not packet.topic:
+                raise MqttProtocolError("PUBLISH has neither a topic name nor a topic alias")
+            return packet.topic
+        if not 0 < alias <= TOPIC_ALIAS_MAX:
+            raise MqttProtocolError(
+                f"The topic alias {alias}: 1 to {TOPIC_ALIAS_MAX} are possible", ReasonCode.TOPIC_ALIAS_INVALID
+            )
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+            return packet.topic
+        known = self._aliases.get(alias)
+        if known is None:
+            raise MqttProtocolError(f"The topic alias {alias} stands for no topic name")
+        return known
+
+    def release(self, packet: Acknowledgement) -> None:
+        """Answer PUBREL: its packet identifier may be used for another message."""
+        known = packet.packet_id in self._state.received
+        self._state.received.discard(packet.packet_id)
+        reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        self._write(encode_acknowledgement(self._level, PacketType.PUBCOMP, packet.packet_id, reason))
+
+    def publish_will(self, will: Will) -> None:
+        """Send the will of the client, which is lost. A refusal is logged: nobody gets an answer."""
+        try:
+            self._connection.send(self._reader.read(will, will.topic))
+        except RequestError as error:
+            _log.warning("%s: its will is refused: %s", self._connection.connection_id, error)
+
+    # ------------------------------------------------------------ SUBSCRIBE, UNSUBSCRIBE
+
+    def subscribe(self, packet: Subscribe) -> None:
+        """Add subscriptions, and answer once they are durable; their deliveries begin then.
+
+        Raises:
+            MqttProtocolError: a topic filter is not valid, in MQTT 3.1.1.
+        """
+        if self._level < LEVEL_5:
+            for each in packet.subscriptions:
+                _check(each.filter)
+        identifier = next(iter(packet.properties.subscription_ids), None)
+        begun: list[Callable[[], None]] = []
+        reasons = [self._subscribe(each, identifier, begun) for each in packet.subscriptions]
+        self._connection.when_durable(partial(self._subscribed, packet.packet_id, reasons, begun))
+
+    def _subscribed(self, packet_id: int, reasons: Sequence[ReasonCode], begun: Sequence[Callable[[], None]]) -> None:
+        self._write(encode_suback(self._level, packet_id, reasons))
+        for begin in begun:
+            begin()
+
+    def _subscribe(self, options: Subscription, identifier: int | None, begun: list[Callable[[], None]]) -> ReasonCode:
+        """Add one subscription; return its reason code."""
+        try:
+            self._check_new(options)
+            former = self._subscriptions.get(options.filter)
+            if former is not None and _same_consumer(former.options, options):
+                self._change(former, options, identifier)
+                if options.retain_handling is RetainHandling.ALWAYS:
+                    begun.append(former.recall)
+            else:
+                if former is not None:
+                    self._end(former)
+                handling = options.retain_handling
+                is_new = options.filter not in self._state.subscriptions
+                retroactive = handling is RetainHandling.ALWAYS or (handling is RetainHandling.IF_NEW and is_new)
+                begun.append(self._add(options, identifier, retroactive=retroactive).start)
+        except RequestError as error:
+            if not isinstance(error, AccessDenied):
+                _log.info("%s: SUBSCRIBE refused: %s", self._connection.connection_id, error)
+            return ReasonCode.TOPIC_FILTER_INVALID if isinstance(error, InvalidTopic) else reason_of(error)
+        self._state.subscriptions[options.filter] = KeptSubscription(options, identifier)
+        return _GRANTED[options.qos]
+
+    def _check_new(self, options: Subscription) -> None:
+        group, _ = shared(options.filter) if self._level >= LEVEL_5 else (None, "")
+        if group is not None:
+            raise InvalidTopic(f"Shared subscriptions are not available: {options.filter}")
+        check_filter(options.filter)
+        if options.filter not in self._subscriptions and len(self._subscriptions) >= self._limits.subscriptions:
+            raise ResourceLimit(f"A session may have {self._limits.subscriptions} subscriptions")
+
+    def _change(self, subscription: MqttSubscription, options: Subscription, identifier: int | None) -> None:
+        """Continue a subscription to the same topic filter, without a gap."""
+        subscription.options = options
+        subscription.identifier = identifier
+        subscription.retain_as_published = options.retain_as_published
+
+    def _add(self, options: Subscription, identifier: int | None, *, retroactive: bool) -> MqttSubscription:
+        """Add a subscription, whose deliveries do not begin yet."""
+        is_durable = self._is_durable and options.qos > 0
+        request = ConsumerRequest(
+            destination=topic(jms_name(options.filter)),
+            subscription_name=names.subscription_name(options.qos, options.filter) if is_durable else None,
+            no_local=options.no_local,
+            retroactive=retroactive,
+            leaves_out_reserved=matches_every_first_level(options.filter),
+            tracked_bytes=0 if is_durable or not options.qos else TRACKED_BYTES,
+            window_max=None if is_durable or not options.qos else COUNTED_WINDOW,
+        )
+        made = MqttSubscription(options, identifier, request)
+        made.consumer = self._connection.subscribe(request, partial(_deliver, self.outgoing, made))
+        self._subscriptions[options.filter] = made
+        return made
+
+    def _end(self, subscription: MqttSubscription) -> None:
+        """End a subscription, and delete it if it is durable."""
+        subscription.close()
+        self.outgoing.forget(subscription)
+        options = subscription.options
+        del self._subscriptions[options.filter]
+        self._state.forget(options.filter)
+        if not subscription.is_counted:
+            self._delete(names.subscription_name(options.qos, options.filter))
+
+    def _delete(self, name: str) -> None:
+        """Delete a durable subscription, once its consumer has closed."""
+        self._connection.when_carried_out(partial(self._delete_now, name))
+
+    def _delete_now(self, name: str) -> None:
+        try:
+            self._connection.unsubscribe(self._connection.client_id, name)
+        except RequestError as error:
+            _log.warning("%s: its subscription %s remains: %s", self._connection.client_id, name, error)
+
+    def unsubscribe(self, packet: Unsubscribe) -> None:
+        """End subscriptions, and answer once that is durable."""
+        reasons = [
+            ReasonCode.SUCCESS if self._unsubscribe(each) else ReasonCode.NO_SUBSCRIPTION_EXISTED
+            for each in packet.filters
+        ]
+        answer = encode_unsuback(self._level, packet.packet_id, reasons)
+        self._connection.when_durable(partial(self._write, answer))
+
+    def _unsubscribe(self, text: str) -> bool:
+        found = self._subscriptions.get(text)
+        if found is not None:
+            self._end(found)
+        return found is not None
+
+    # ------------------------------------------------------------ the session
+
+    def restore(self) -> bool:
+        """Continue the session's subscriptions; return True if there are any.
+
+        Those with QoS 1 and 2 are durable subscriptions, maybe made by ActiveMQ or at a former master; names that no
+        MQTT client has made are left alone.
+        """
+        kept = dict(self._state.subscriptions)
+        for info in self._connection.durable_subscriptions():
+            name = names.parse_subscription_name(info.name)
+            if name is not None and name.filter not in kept:
+                kept[name.filter] = KeptSubscription(Subscription(name.filter, name.qos, no_local=info.no_local))
+        for text, (options, identifier) in kept.items():
+            try:
+                self._add(options, identifier, retroactive=False)
+            except RequestError as error:
+                _log.warning("%s: its subscription to %s ends: %s", self._connection.client_id, text, error)
+                self._state.subscriptions.pop(text, None)
+            else:
+                self._state.subscriptions[text] = KeptSubscription(options, identifier)
+        return bool(kept)
+
+    def delete_session(self) -> None:
+        """Delete the durable subscriptions that MQTT clients have made with this client id."""
+        for subscription in self._subscriptions.values():
+            subscription.close()
+        self._subscriptions = {}
+        for info in self._connection.durable_subscriptions():
+            if names.parse_subscription_name(info.name) is not None:
+                self._delete(info.name)
+
+    def start(self) -> None:
+        """Begin the deliveries of all subscriptions."""
+        self.outgoing.release_remembered()
+        for each in list(self._subscriptions.values()):
+            each.start()
+
+    def close(self) -> None:
+        """Close subscriptions and connection; unacknowledged messages go back to the core. Harmless when repeated."""
+        for subscription in self._subscriptions.values():
+            subscription.is_closed = True
+        self.outgoing.clear()
+        self._connection.close()
+        self._subscriptions = {}
+
+
+def _deliver(outgoing: OutgoingDeliveries, subscription: MqttSubscription, delivery: Delivery, /) -> None:
+    outgoing.deliver(subscription, delivery)
+
+
+def _check(text: str) -> None:
+    """Check a topic filter of MQTT 3.1.1, in which one that is not valid ends the connection."""
+    try:
+        check_filter(text)
+    except InvalidTopic as error:
+        raise MqttProtocolError(f"SUBSCRIBE refused: {error}", ReasonCode.TOPIC_FILTER_INVALID) from error
+
+
+def _same_consumer(former: Subscription, options: Subscription) -> bool:
+    """Return True if the core's consumer is the same for these options of one topic filter."""
+    return (former.qos, former.no_local) == (options.qos, options.no_local)
+
+
+def reason_of(error: RequestError) -> ReasonCode:
+    """Return the reason code of MQTT 5 for a request that is refused."""
+    match error:
+        case AccessDenied():
+            return ReasonCode.NOT_AUTHORIZED
+        case InvalidDestination():
+            return ReasonCode.TOPIC_NAME_INVALID
+        case ResourceLimit():
+            return ReasonCode.QUOTA_EXCEEDED
+        case _:
+            return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR

@@ -1,0 +1,361 @@
+"""The deliveries to one MQTT client: packet identifiers, the window, and the acknowledgements of the client.
+
+Source: MQTT 5.0, 4.3 "Quality of Service levels", 4.4 "Message delivery retry", 4.9 "Flow Control".
+
+```text
+QoS 0   PUBLISH                                            acknowledged when the bytes have left the process
+QoS 1   PUBLISH, PUBACK                                    acknowledged by PUBACK
+QoS 2   PUBLISH, PUBREC, PUBREL, PUBCOMP                   acknowledged by PUBCOMP
+```
+
+At most `window` packets are unanswered. Deliveries beyond wait, and the core is paused.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.destination import is_reserved
+from pybroker.broker.domain.errors import unexpected
+from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_publish
+from pybroker.broker.domain.mqtt.packets import LEVEL_5, Acknowledgement, PacketType
+from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
+from pybroker.broker.domain.ports import ConsumerPort
+from pybroker.transports.mqtt.mapping import PublishWriter, Rendered
+from pybroker.transports.mqtt.session_state import PACKET_ID_MAX, DeliveryKey, Remembered, SessionState
+
+_log = logging.getLogger(__name__)
+
+_FAILURE: Final = 0x80
+
+
+class Recipient:
+    """A subscription, as its deliveries see it.
+
+    Attributes:
+        filter: its topic filter.
+        qos: the highest QoS of its deliveries.
+        identifier: its subscription identifier of MQTT 5; None without one.
+        retain_as_published: deliveries keep the retain flag of their PUBLISH.
+        is_counted: see `ConsumerRequest`.
+        leaves_out_reserved: see `ConsumerRequest`; a durable subscription covers topics that begin with `$`, too.
+        is_closed: True if it gets no more messages.
+        consumer: the core's consumer, set right after the subscription.
+        sent: the deliveries with QoS 0 that were written and are not acknowledged yet, or their number.
+    """
+
+    __slots__ = (
+        "consumer", "filter", "identifier", "is_closed", "is_counted", "leaves_out_reserved", "qos",
+        "retain_as_published", "sent", "sent_count",
+    )  # fmt: skip
+
+    consumer: ConsumerPort
+
+    def __init__(
+        self,
+        text: str,
+        qos: int,
+        *,
+        identifier: int | None,
+        retain_as_published: bool,
+        is_counted: bool,
+        leaves_out_reserved: bool,
+    ) -> None:
+        self.filter = text
+        self.qos = qos
+        self.identifier = identifier
+        self.retain_as_published = retain_as_published
+        self.is_counted = is_counted
+        self.leaves_out_reserved = leaves_out_reserved
+        self.is_closed = False
+        self.sent: list[Delivery] = []
+        self.sent_count = 0
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Acknowledge a delivery."""
+        if self.is_closed:
+            return
+        if self.is_counted:
+            self.consumer.acknowledge_oldest(1)
+        else:
+            self.consumer.acknowledge(delivery)
+
+    def reject(self, delivery: Delivery, cause: str) -> None:
+        """Reject a delivery; one that is only counted is acknowledged."""
+        if self.is_counted or self.is_closed:
+            self.acknowledge(delivery)
+        else:
+            self.consumer.reject(delivery, cause)
+
+    def acknowledge_sent(self) -> None:
+        """Acknowledge the deliveries with QoS 0, whose bytes have left the process."""
+        count, self.sent_count = self.sent_count, 0
+        sent, self.sent = self.sent, []
+        if self.is_closed:
+            return
+        if count:
+            self.consumer.acknowledge_oldest(count)
+        if sent:
+            self.consumer.acknowledge_all(sent)
+
+
+class _InFlight:
+    """A PUBLISH that the client has not answered completely."""
+
+    __slots__ = ("delivery", "is_released", "qos", "recipient")
+
+    def __init__(self, recipient: Recipient, delivery: Delivery, qos: int, *, is_released: bool = False) -> None:
+        self.recipient = recipient
+        self.delivery = delivery
+        self.qos = qos
+        self.is_released = is_released
+
+
+class OutgoingDeliveries:
+    """The deliveries of one connection."""
+
+    def __init__(
+        self,
+        *,
+        level: int,
+        state: SessionState,
+        writer: PublishWriter,
+        write: Callable[[bytes], None],
+        window: int,
+        packet_bytes_max: int | None,
+        hold: Callable[[bool], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """Continue with a session's state.
+
+        Args:
+            level: the protocol level.
+            state: the session's state.
+            writer: renders messages.
+            write: sends packets.
+            window: most packets that may be unanswered, 1 to 65535.
+            packet_bytes_max: most bytes of a packet that the client accepts; None: no limit.
+            hold: pauses the core's deliveries (True), or has them continue.
+            wake: has `settle_unsent` called soon, outside of a delivery.
+        """
+        self._level = level
+        self._state = state
+        self._writer = writer
+        self._write = write
+        self._window = window
+        self._packet_bytes_max = packet_bytes_max
+        self._hold = hold
+        self._wake = wake
+        self._in_flight: dict[int, _InFlight] = {}
+        self._reserved = {each.packet_id for each in state.remembered.values()}
+        """The packet identifiers of deliveries that may come again."""
+        self._completed: set[DeliveryKey] = set()
+        """Deliveries whose PUBCOMP came before the core delivered them again."""
+        self._waiting: deque[tuple[Recipient, Delivery]] = deque()
+        """Deliveries beyond the window."""
+        self._sent: dict[Recipient, None] = {}
+        """The subscriptions with deliveries of QoS 0 to acknowledge."""
+        self._unsent: list[tuple[Recipient, Delivery, str]] = []
+        """Deliveries that are not sent: each with the cause to reject it for; empty: it is acknowledged."""
+
+    # ------------------------------------------------------------ to the client
+
+    def release_remembered(self) -> None:
+        """Send PUBREL again for the messages that the client has, and has not confirmed."""
+        for each in self._state.remembered.values():
+            if each.is_released:
+                self._write(encode_acknowledgement(self._level, PacketType.PUBREL, each.packet_id))
+
+    def deliver(self, recipient: Recipient, delivery: Delivery) -> None:
+        """Send a delivery, or have it wait for space in the window."""
+        if recipient.leaves_out_reserved and is_reserved(delivery.message.destination):
+            self._settle_later(recipient, delivery, "")
+        elif self._waiting or len(self._in_flight) >= self._window:
+            self._waiting.append((recipient, delivery))
+            self._hold(True)
+        else:
+            self._send(recipient, delivery)
+
+    def _send(self, recipient: Recipient, delivery: Delivery) -> None:
+        message = delivery.message
+        try:
+            made = self._writer.render(message)
+            properties = b""
+            if self._level >= LEVEL_5:
+                properties = self._writer.encoded_properties(made, message, recipient.identifier)
+            qos = min(recipient.qos, made.qos)
+            if qos:
+                self._send_tracked(recipient, delivery, made, qos, properties)
+            else:
+                self._write(self._packet(recipient, made, 0, 0, properties, dup=False))
+                self._note_sent(recipient, delivery)
+        except Exception as error:  # of any kind, it concerns this message: only that is used here
+            _log.error(
+                "message %s of %s cannot be sent to an MQTT client: %s",
+                message.message_id, message.destination, error, exc_info=unexpected(error),
+            )  # fmt: skip
+            self._settle_later(recipient, delivery, f"the message cannot be sent to an MQTT client: {error}")
+
+    def _settle_later(self, recipient: Recipient, delivery: Delivery, cause: str) -> None:
+        """Have a delivery that is not sent settled outside of this call of the core."""
+        self._unsent.append((recipient, delivery, cause))
+        self._wake()
+
+    def _note_sent(self, recipient: Recipient, delivery: Delivery) -> None:
+        self._sent[recipient] = None
+        if recipient.is_counted:
+            recipient.sent_count += 1
+        else:
+            recipient.sent.append(delivery)
+
+    def _send_tracked(
+        self, recipient: Recipient, delivery: Delivery, made: Rendered, qos: int, properties: bytes
+    ) -> None:
+        """Send a PUBLISH with QoS 1 or 2: with its former packet identifier, if the session remembers it."""
+        remembered = None
+        if self._state.remembered or self._completed:
+            key = DeliveryKey(recipient.filter, delivery.message.message_id)
+            if key in self._completed:
+                self._completed.discard(key)
+                self._settle_later(recipient, delivery, "")
+                return
+            remembered = self._state.remembered.pop(key, None)
+        if remembered is not None and remembered.is_released:
+            self._reserved.discard(remembered.packet_id)
+            self._in_flight[remembered.packet_id] = _InFlight(recipient, delivery, 2, is_released=True)
+            return
+        packet_id = self._next_packet_id() if remembered is None else remembered.packet_id
+        self._reserved.discard(packet_id)
+        dup = remembered is not None or delivery.redelivery_count > 0
+        packet = self._packet(recipient, made, qos, packet_id, properties, dup=dup)
+        self._in_flight[packet_id] = _InFlight(recipient, delivery, qos)
+        self._write(packet)
+
+    def _packet(
+        self, recipient: Recipient, made: Rendered, qos: int, packet_id: int, properties: bytes, *, dup: bool
+    ) -> bytes:
+        packet = encode_publish(
+            self._level,
+            made.topic,
+            made.payload,
+            qos=qos,
+            retain=made.retained or (recipient.retain_as_published and made.retain_flag),
+            dup=dup,
+            packet_id=packet_id,
+            properties=properties,
+        )
+        if self._packet_bytes_max is not None and len(packet) > self._packet_bytes_max:
+            raise OverflowError(f"it takes {len(packet)} bytes, and the client accepts {self._packet_bytes_max}")
+        return packet
+
+    def _next_packet_id(self) -> int:
+        """Return a packet identifier that is not in use; there is one, as the window is smaller than their number."""
+        state = self._state
+        while True:
+            state.last_packet_id = state.last_packet_id % PACKET_ID_MAX + 1
+            if state.last_packet_id not in self._in_flight and state.last_packet_id not in self._reserved:
+                return state.last_packet_id
+
+    # ------------------------------------------------------------ from the client
+
+    def acknowledged(self, packet: Acknowledgement) -> None:
+        """Carry out PUBACK, PUBREC or PUBCOMP. One for an unknown packet identifier has no effect, or an answer."""
+        match packet.type:
+            case PacketType.PUBACK:
+                self._finish(packet, 1)
+            case PacketType.PUBREC:
+                self._received(packet)
+            case _:
+                self._finish(packet, 2)
+
+    def _received(self, packet: Acknowledgement) -> None:
+        """Answer PUBREC with PUBREL, unless the client refuses the message."""
+        found = self._in_flight.get(packet.packet_id)
+        if found is None or found.qos != 2:
+            self._write(
+                encode_acknowledgement(
+                    self._level, PacketType.PUBREL, packet.packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+                )
+            )
+        elif packet.reason >= _FAILURE:
+            self._finish(packet, 2)
+        else:
+            found.is_released = True
+            self._write(encode_acknowledgement(self._level, PacketType.PUBREL, packet.packet_id))
+
+    def _finish(self, packet: Acknowledgement, qos: int) -> None:
+        found = self._in_flight.get(packet.packet_id)
+        if found is None:
+            self._complete_remembered(packet.packet_id)
+            return
+        if found.qos != qos or (packet.type is PacketType.PUBCOMP and not found.is_released):
+            return
+        del self._in_flight[packet.packet_id]
+        if packet.reason >= _FAILURE:
+            found.recipient.reject(found.delivery, f"the MQTT client refuses it: {packet.reason.name}")
+        else:
+            found.recipient.acknowledge(found.delivery)
+        self._send_waiting()
+
+    def _complete_remembered(self, packet_id: int) -> None:
+        """Note a PUBCOMP for a message that the core has not delivered again yet: it is not sent then."""
+        if packet_id not in self._reserved:
+            return
+        for key, each in self._state.remembered.items():
+            if each.packet_id == packet_id and each.is_released:
+                del self._state.remembered[key]
+                self._reserved.discard(packet_id)
+                self._completed.add(key)
+                return
+
+    def _send_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and len(self._in_flight) < self._window:
+            recipient, delivery = waiting.popleft()
+            if not recipient.is_closed:
+                self._send(recipient, delivery)
+        if not waiting:
+            self._hold(False)
+
+    def acknowledge_sent(self) -> None:
+        """Acknowledge the deliveries with QoS 0: their bytes have left the process."""
+        if self._sent:
+            # A new dict, because acknowledging opens windows, and the core may deliver again before it returns.
+            sent, self._sent = self._sent, {}
+            for recipient in sent:
+                recipient.acknowledge_sent()
+
+    def settle_unsent(self) -> None:
+        """Reject messages that could not be sent, and acknowledge those that need not be."""
+        unsent, self._unsent = self._unsent, []
+        for recipient, delivery, cause in unsent:
+            if cause:
+                recipient.reject(delivery, cause)
+            else:
+                recipient.acknowledge(delivery)
+
+    # ------------------------------------------------------------ end
+
+    def forget(self, recipient: Recipient) -> None:
+        """Drop what waits for a subscription that has ended. Its packets in flight may still be answered."""
+        self._sent.pop(recipient, None)
+        if self._waiting:
+            self._waiting = deque(each for each in self._waiting if each[0] is not recipient)
+            self._send_waiting()
+
+    def remember(self) -> None:
+        """Have the session's state remember what is unanswered, for the next connection."""
+        for packet_id, each in self._in_flight.items():
+            recipient = each.recipient
+            if not recipient.is_closed and not recipient.is_counted:
+                key = DeliveryKey(recipient.filter, each.delivery.message.message_id)
+                self._state.remember(key, Remembered(packet_id, each.is_released))
+
+    def clear(self) -> None:
+        """Drop everything, as the connection has ended."""
+        self._in_flight = {}
+        self._waiting.clear()
+        self._sent = {}
+        self._unsent = []
