@@ -10,14 +10,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pybroker.activemq_xml.values import whole
 
-DEFAULT_PORTS: Final = {"openwire": 61616, "stomp": 61613, "ws": 61614, "auto": 61616}
+DEFAULT_PORTS: Final = {"openwire": 61616, "stomp": 61613, "mqtt": 1883, "ws": 61614, "auto": 61616}
 
 
 class ConnectorScheme(NamedTuple):
     """The listener that a scheme stands for.
 
     Attributes:
-        protocol: `openwire`, `stomp`, `ws` or `auto`.
+        protocol: `openwire`, `stomp`, `mqtt`, `ws` or `auto`.
         is_tls: clients speak TLS.
     """
 
@@ -34,6 +34,10 @@ SCHEMES: Final[Mapping[str, ConnectorScheme]] = {
     "stomp+nio": ConnectorScheme("stomp"),
     "stomp+ssl": ConnectorScheme("stomp", is_tls=True),
     "stomp+nio+ssl": ConnectorScheme("stomp", is_tls=True),
+    "mqtt": ConnectorScheme("mqtt"),
+    "mqtt+nio": ConnectorScheme("mqtt"),
+    "mqtt+ssl": ConnectorScheme("mqtt", is_tls=True),
+    "mqtt+nio+ssl": ConnectorScheme("mqtt", is_tls=True),
     "ws": ConnectorScheme("ws"),
     "wss": ConnectorScheme("ws", is_tls=True),
     "auto": ConnectorScheme("auto"),
@@ -43,7 +47,7 @@ SCHEMES: Final[Mapping[str, ConnectorScheme]] = {
 }
 """The schemes that pybroker serves."""
 
-OTHER_PROTOCOLS: Final = ("amqp", "mqtt", "http", "https", "udp", "multicast")
+OTHER_PROTOCOLS: Final = ("amqp", "http", "https", "udp", "multicast")
 """The first parts of schemes that ActiveMQ has and pybroker does not."""
 
 

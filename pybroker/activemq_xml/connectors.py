@@ -23,8 +23,8 @@ CONNECTIONS_MAX: Final = 1000
 """pybroker's default of the setting `connections_max`."""
 
 _OF_WEBSOCKET: Final = (
-    "STOMP alone is served over WebSocket, neither MQTT nor AMQP, and to pages of its own host alone: list the origins "
-    "of others in websocket_origins"
+    "STOMP and MQTT are served over WebSocket, AMQP is not, and to pages of its own host alone: list the origins of "
+    "others in websocket_origins"
 )
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -33,7 +33,9 @@ _SCHEME: Final = "tcp"
 
 _CLUSTER: Final = "clients get the list of openwire_brokers: name the members there"
 _WEBSOCKET: Final = "ws"
-_WITHOUT_OPENWIRE: Final = ("stomp", _WEBSOCKET)
+_MQTT: Final = "mqtt"
+_WITHOUT_OPENWIRE: Final = ("stomp", _MQTT, _WEBSOCKET)
+_BY_CLIENTS: Final = ("STOMP clients ask for heart-beats themselves", "MQTT clients choose their keep-alive themselves")
 _TUNING: Final = "how ActiveMQ handles sockets and threads"
 
 
@@ -102,7 +104,7 @@ def _openwire_time(setting: str) -> _Option:
 
     def read(reading: Reading, connector: _Connector, name: str, value: str) -> None:
         if connector.scheme.protocol in _WITHOUT_OPENWIRE:
-            reading.findings.ignore(connector.element, "STOMP clients ask for heart-beats themselves", at=name)
+            reading.findings.ignore(connector.element, _BY_CLIENTS[connector.scheme.protocol == _MQTT], at=name)
         else:
             connector.settings[setting] = duration(value)
 
@@ -143,14 +145,32 @@ def _detected(reading: Reading, connector: _Connector, name: str, value: str) ->
     elif names and "all" not in names:
         served = [_DETECTED[each] for each in names if each in _DETECTED]
         if not served:
-            raise ValueError("it has neither default, which is OpenWire, nor stomp")
-        if len(served) < len(_DETECTED):
+            raise ValueError("it has neither default, which is OpenWire, nor stomp or mqtt")
+        if len(served) == 1:
             connector.scheme = connector.scheme._replace(protocol=served[0])
+
+
+def _mqtt(read: _Option) -> _Option:
+    """Return the reader of an option that MQTT alone has."""
+
+    def read_of_mqtt(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+        if connector.scheme.protocol in (_MQTT, "auto", _WEBSOCKET):
+            read(reading, connector, name, value)
+        else:
+            reading.findings.ignore(connector.element, "it concerns MQTT alone", at=name)
+
+    return read_of_mqtt
+
+
+def _strategy(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+    if value != "mqtt-default-subscriptions":
+        why = "subscriptions of MQTT clients are durable subscriptions, and no queues of virtual topics"
+        reading.findings.refuse(connector.element, why, at=name)
 
 
 _LOGGING: Final = ("startLogging", "logWriterName", "dynamicManagement", "jmxPort")
 _AUTO_PROTOCOLS: Final = "auto.protocols"
-_DETECTED: Final = {"default": "openwire", "stomp": "stomp"}
+_DETECTED: Final = {"default": "openwire", "stomp": "stomp", "mqtt": "mqtt"}
 _OPTIONS: Final[Mapping[str, _Option]] = {
     _AUTO_PROTOCOLS: _detected,
     "maximumConnections": _connections,
@@ -209,6 +229,13 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "websocket.maxIdleTime": _ignored("clients ask for heart-beats themselves"),
     "http.enableTrace": _ignored("TRACE is not served"),
     "http.enableCors": _ignored("there is nothing to fetch: see websocket_origins"),
+    "transport.maxFrameSize": _mqtt(_frame),
+    "transport.defaultKeepAlive": _mqtt(_warned("a client that chooses no keep-alive has none, and may be silent")),
+    "transport.activeMQSubscriptionPrefetch": _mqtt(
+        _warned("set topic_prefetch and durable_topic_prefetch of a policy")
+    ),
+    "transport.publishDollarTopics": _mqtt(_warned("topics that begin with $ are served in any case")),
+    "transport.subscriptionStrategy": _mqtt(_strategy),
     "transport.prefetch": _warned("there is no prefetch of a listener: set that of a policy"),
 }
 
@@ -303,7 +330,7 @@ def _tell_unserved(reading: Reading, element: XmlElement, scheme: str, *, are_al
     elif are_all_required:
         reading.findings.refuse(element, "pybroker does not serve it, and all connectors are required")
     else:
-        reading.findings.warn(element, "not opened: pybroker serves OpenWire and STOMP, which WebSocket may carry")
+        reading.findings.warn(element, "not opened: pybroker serves OpenWire, STOMP, MQTT and WebSocket")
 
 
 def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:

@@ -3,6 +3,7 @@
 ```text
 OpenWire   00 00 00 nn  01 'ActiveMQ'      size and type of a WireFormatInfo, its magic
 STOMP      gap 'CONNECT' | 'STOMP'         gap: line ends and blanks, which a STOMP decoder skips too
+MQTT       10 nn 00 04 'MQTT'              type, remaining length and protocol name of a CONNECT
 WebSocket  'GET '                          the method of its request
 ```
 
@@ -25,6 +26,7 @@ class DetectedProtocol(enum.Enum):
 
     OPENWIRE = "OpenWire"
     STOMP = "STOMP"
+    MQTT = "MQTT"
     WEBSOCKET = "HTTP"
     UNKNOWN = "none of the protocols of this port"
     UNDECIDED = "too few bytes to tell"
@@ -34,6 +36,7 @@ _SIZE_BYTES = 4
 _MAGIC = b"\x01ActiveMQ"
 _COMMANDS = (b"CONNECT", b"STOMP")
 _REQUEST = b"GET "
+_MQTT_CONNECT = b"\x10"
 _GAP = b"\r\n\t "
 _TLS_HANDSHAKE = b"\x16\x03"
 _SHOWN_BYTES = 16
@@ -44,6 +47,8 @@ def detect(head: bytes) -> DetectedProtocol:
     if head[:1] == b"\0":
         magic = head[_SIZE_BYTES : _SIZE_BYTES + len(_MAGIC)]
         return _compare(magic, (_MAGIC,), DetectedProtocol.OPENWIRE)
+    if head[:1] == _MQTT_CONNECT:
+        return DetectedProtocol.MQTT
     if head[:1] == _REQUEST[:1]:
         return _compare(head[: len(_REQUEST)], (_REQUEST,), DetectedProtocol.WEBSOCKET)
     return _compare(head.lstrip(_GAP)[: max(map(len, _COMMANDS))], _COMMANDS, DetectedProtocol.STOMP)

@@ -1,6 +1,7 @@
 """Brokers that start from an activemq.xml, and what an operator sees of a file from which they do not."""
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 import pybroker
+from tests import mqtt_packets as packets
 from tests.integration.cluster import START_SECONDS, BrokerProcess, free_port
 from tests.integration.forked import ForkedBroker, run_forked
 from tests.java.stores import Issuer, subject
@@ -130,13 +132,14 @@ def test_pair_on_postgresql_with_pool_settings(
 
 
 def test_five_connectors_with_limits(conf: Path, running: list[FileBroker]) -> None:
-    openwire, stomp, web = free_port(), free_port(), free_port()
-    others = (f"{scheme}://0.0.0.0:{free_port()}?{LIMITS}" for scheme in ("amqp", "mqtt"))
+    openwire, stomp, web, mqtt = free_port(), free_port(), free_port(), free_port()
     served = (
         f"{scheme}://127.0.0.1:{port}?{LIMITS}"
-        for scheme, port in zip(("tcp", "stomp", "ws"), (openwire, stomp, web), strict=True)
+        for scheme, port in zip(("tcp", "stomp", "ws", "mqtt"), (openwire, stomp, web, mqtt), strict=True)
     )
-    file = write(conf / "activemq.xml", connectors(*served, *others), 'persistent="false"')
+    file = write(
+        conf / "activemq.xml", connectors(*served, f"amqp://0.0.0.0:{free_port()}?{LIMITS}"), 'persistent="false"'
+    )
     broker = FileBroker(file)
     running.append(broker)
     broker.wait_for("listening on")
@@ -145,10 +148,12 @@ def test_five_connectors_with_limits(conf: Path, running: list[FileBroker]) -> N
     with connect(f"ws://127.0.0.1:{web}", subprotocols=[Subprotocol("v12.stomp")]) as page:
         page.send("CONNECT\naccept-version:1.2\nhost:h\n\n\0")
         assert str(page.recv(timeout=30)).startswith("CONNECTED\n")
+    with socket.create_connection(("127.0.0.1", mqtt)) as device:
+        device.sendall(packets.connect("device"))
+        assert device.recv(4) == b"\x20\2\0\0"
     assert broker.terminate() == 0
-    assert any("transportConnector[ws]: STOMP alone is served over WebSocket" in each for each in broker.lines)
-    for scheme in ("amqp", "mqtt"):
-        assert any(f"transportConnector[{scheme}]: not opened" in each for each in broker.lines)
+    assert any("transportConnector[ws]: STOMP and MQTT are served over WebSocket" in each for each in broker.lines)
+    assert any("transportConnector[amqp]: not opened" in each for each in broker.lines)
 
 
 # ---------------------------------------------------------------- what does not

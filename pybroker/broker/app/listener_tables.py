@@ -33,7 +33,7 @@ _TLS: Final = (
     "tls_ciphers",
 )
 _OPENWIRE: Final = ("openwire_max_inactivity", "openwire_initial_delay")
-_WITHOUT_OPENWIRE: Final = (ListenerKind.STOMP.value, ListenerKind.WS.value)
+_WITHOUT_OPENWIRE: Final = (ListenerKind.STOMP.value, ListenerKind.MQTT.value, ListenerKind.WS.value)
 _LIKE_SETTINGS: Final = ("connections_max", "frame_max", *_OPENWIRE, *(name for name in _TLS if "auth" not in name))
 """The attributes with the bounds of the plain settings of the same names."""
 

@@ -14,6 +14,7 @@ class ListenerKind(enum.Enum):
 
     STOMP = "stomp"
     OPENWIRE = "openwire"
+    MQTT = "mqtt"
     WS = "ws"
     """WebSocket, with one of the other protocols in it."""
     AUTO = "auto"
@@ -84,10 +85,12 @@ class ListenerSettings:
 PORTS: Final = {
     "stomp": (ListenerKind.STOMP, False),
     "openwire": (ListenerKind.OPENWIRE, False),
+    "mqtt": (ListenerKind.MQTT, False),
     "auto": (ListenerKind.AUTO, False),
     "ws": (ListenerKind.WS, False),
     "stomp_ssl": (ListenerKind.STOMP, True),
     "openwire_ssl": (ListenerKind.OPENWIRE, True),
+    "mqtt_ssl": (ListenerKind.MQTT, True),
     "auto_ssl": (ListenerKind.AUTO, True),
     "ws_ssl": (ListenerKind.WS, True),
 }

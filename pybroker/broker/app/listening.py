@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # imported when a file has tables
     from pybroker.broker.app.listener_tables import ListenerTable
 
 
-_NAMES_OF_SCHEMES: Final = {"openwire_ssl": "ssl", "ws_ssl": "wss"}
+_NAMES_OF_SCHEMES: Final = {"openwire_ssl": "ssl", "mqtt_ssl": "mqtts", "ws_ssl": "wss"}
 """The names by which management knows listeners of ports with TLS, as far as they could be names of tables."""
 
 

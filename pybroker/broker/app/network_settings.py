@@ -44,14 +44,18 @@ class NetworkSettings:
     openwire: int | None = declared(
         port, 61616, description="Port of the OpenWire listener; `0` for any free one, `off` for none."
     )
+    mqtt: int | None = declared(port, None, "Port of the MQTT listener; `off` for none. The usual one is 1883.")
     auto: int | None = declared(
         port, None, "Port of a listener for every protocol, detected by a client's first bytes."
     )
     ws: int | None = declared(
-        port, None, "Port of the WebSocket listener, for STOMP in web pages; `off` for none. ActiveMQ's is 61614."
+        port,
+        None,
+        "Port of the WebSocket listener, for web pages: STOMP and MQTT; `off` for none. ActiveMQ's is 61614.",
     )
     stomp_ssl: int | None = declared(port, None, "Port of the STOMP listener with TLS.")
     openwire_ssl: int | None = declared(port, None, "Port of the OpenWire listener with TLS.")
+    mqtt_ssl: int | None = declared(port, None, "Port of the MQTT listener with TLS; the usual one is 8883.")
     auto_ssl: int | None = declared(port, None, "Port of a listener as `auto` with TLS.")
     ws_ssl: int | None = declared(port, None, "Port of the WebSocket listener with TLS, `wss://`.")
     websocket_origins: str = declared(

@@ -11,6 +11,8 @@ from pybroker.broker.app.listeners import ListenerKind, ListenerSettings, is_eve
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.tls_files import ListenerCertificates, make_certificates
 from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.domain.mqtt.packets import MqttLimits
+from pybroker.broker.domain.mqtt.wire import VARIABLE_MAX
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.broker.domain.stomp.codec import encode_frame
@@ -18,17 +20,20 @@ from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.security.networks import Networks
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
+from pybroker.transports.mqtt.session import MqttSession
+from pybroker.transports.mqtt.session_state import SessionStates
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
 from pybroker.transports.websocket.origins import OriginRule
-from pybroker.transports.websocket.subprotocols import STOMP
+from pybroker.transports.websocket.subprotocols import MQTT, STOMP
 
 _SCHEMES: Final = {
     ListenerKind.STOMP: ("stomp", "stomp+ssl"),
     ListenerKind.OPENWIRE: ("tcp", "ssl"),
+    ListenerKind.MQTT: ("mqtt", "mqtts"),
     ListenerKind.WS: ("ws", "wss"),
     ListenerKind.AUTO: ("auto", "auto+ssl"),
 }
@@ -128,7 +133,7 @@ def _refusal(config: Config, listener: ListenerSettings) -> bytes:
             from pybroker.transports.websocket.handshake import refuse  # only some brokers need the library
 
             return refuse(HTTPStatus.SERVICE_UNAVAILABLE, text).data
-        case ListenerKind.OPENWIRE | ListenerKind.AUTO:
+        case ListenerKind.OPENWIRE | ListenerKind.MQTT | ListenerKind.AUTO:
             return b""
         case _:
             assert_never(listener.kind)
@@ -145,6 +150,7 @@ class _SessionMakers:
         self._machine = machine
         self._authenticator = authenticator
         self._sessions = sessions
+        self._mqtt_states = SessionStates()
 
     def of(self, listener: ListenerSettings) -> MakeSession:
         """Return what makes the sessions of a listener."""
@@ -153,6 +159,8 @@ class _SessionMakers:
                 return self._stomp(listener)
             case ListenerKind.OPENWIRE:
                 return self._openwire(listener)
+            case ListenerKind.MQTT:
+                return self._mqtt(listener)
             case ListenerKind.WS:
                 return self._websocket(listener)
             case ListenerKind.AUTO:
@@ -201,12 +209,30 @@ class _SessionMakers:
 
         return session
 
+    def _mqtt(self, listener: ListenerSettings) -> Callable[[Link], Session]:
+        limits = MqttLimits(
+            packet_bytes=min(listener.frame_max, VARIABLE_MAX), connect_seconds=self._config.connect_timeout
+        )
+
+        def session(link: Link) -> Session:
+            return MqttSession(
+                broker=self._broker,
+                link=link,
+                connection_id=self._machine.new_id(),
+                limits=limits,
+                clock=self._machine.clock,
+                states=self._mqtt_states,
+                authenticator=self._authenticator,
+            )
+
+        return session
+
     def _websocket(self, listener: ListenerSettings) -> MakeSession:
         from pybroker.transports.websocket.session import WebSocketSession, WebSocketSettings  # as above
 
         settings = WebSocketSettings(
             # In the order in which clients that offer no subprotocol are served: the first one.
-            families={STOMP: self._stomp(listener)},
+            families={STOMP: self._stomp(listener), MQTT: self._mqtt(listener)},
             origins=OriginRule(self._config.websocket_origins),
             message_bytes_max=listener.frame_max + StompLimits().head_bytes,
             handshake_seconds=self._config.connect_timeout,
@@ -222,6 +248,7 @@ class _SessionMakers:
         detected = {
             DetectedProtocol.STOMP: self._stomp(listener),
             DetectedProtocol.OPENWIRE: self._openwire(listener),
+            DetectedProtocol.MQTT: self._mqtt(listener),
             DetectedProtocol.WEBSOCKET: self._websocket(listener),
         }
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import topic
-from pybroker.broker.domain.errors import InvalidDestination, RequestError, ResourceLimit
+from pybroker.broker.domain.errors import BrokerError, InvalidDestination, RequestError, ResourceLimit
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_suback, encode_unsuback
 from pybroker.broker.domain.mqtt.errors import MqttProtocolError
 from pybroker.broker.domain.mqtt.packets import (
@@ -32,6 +33,7 @@ from pybroker.broker.domain.mqtt.topics import (
 )
 from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.broker.domain.security import AccessDenied
+from pybroker.broker.domain.space import DeferredSendsPort, SpaceAwaited
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.mqtt import names
 from pybroker.transports.mqtt.mapping import PublishReader
@@ -107,6 +109,7 @@ class MqttClient:
         reader: PublishReader,
         outgoing: OutgoingDeliveries,
         write: Callable[[bytes], None],
+        fail: Callable[[BrokerError], None],
     ) -> None:
         """Create a client without subscriptions.
 
@@ -119,7 +122,10 @@ class MqttClient:
             reader: converts PUBLISH packets.
             outgoing: the deliveries to it.
             write: sends packets.
+            fail: closes the connection for a PUBLISH that has waited, and is refused.
         """
+        self._fail = fail
+        self._deferred: DeferredSendsPort | None = None
         self._connection = connection
         self._persistency = connection.persistency
         self._level = level
@@ -143,14 +149,44 @@ class MqttClient:
         if packet.qos == 2 and packet.packet_id in self._state.received:
             self._answer(packet, self._connection.when_confirmed)
             return
-        connection = self._connection
         topic_name = packet.topic if self._level < LEVEL_5 else self._topic_name(packet)
         try:
             message = self._reader.read(packet, topic_name)
-            connection.send(message, answered=packet.qos > 0)
+            if self._deferred is not None:
+                self._defer(self._deferred, packet, message, None)
+                return
+            try:
+                self._send(packet, message)
+            except SpaceAwaited as error:
+                self._deferred = deferred = self._connection.deferred_sends(self._end_deferred)
+                self._defer(deferred, packet, message, error)
         except RequestError as error:
             self._refuse(packet, error)
-            return
+
+    def _defer(
+        self, deferred: DeferredSendsPort, packet: Publish, message: Message, error: SpaceAwaited | None
+    ) -> None:
+        """Have a message wait for space, behind the others of this client."""
+        deferred.add(partial(self._send, packet, message), partial(self._refuse_later, packet), message.size, error)
+
+    def _end_deferred(self) -> None:
+        self._deferred = None
+
+    def _refuse_later(self, packet: Publish, error: RequestError) -> None:
+        try:
+            self._refuse(packet, error)
+        except MqttProtocolError as violation:
+            self._fail(violation)
+
+    def finish_deferred(self) -> None:
+        """Send or refuse the messages that wait for space, as the client leaves."""
+        if self._deferred is not None:
+            self._deferred.finish()
+
+    def _send(self, packet: Publish, message: Message) -> None:
+        """Send a message, and answer its PUBLISH when the broker has it for certain."""
+        connection = self._connection
+        connection.send(message, answered=packet.qos > 0)
         if not packet.qos:
             return
         if packet.qos == 2:

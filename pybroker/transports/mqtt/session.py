@@ -192,6 +192,12 @@ class MqttSession(Session):
             case _:
                 pass
 
+    def stopping(self) -> None:
+        """Tell a client of MQTT 5 that the broker stops. The will is not published: clients find the next master."""
+        self._will = None
+        if self._state is MqttState.CONNECTED and self._decoder.level >= LEVEL_5:
+            self._write(encode_disconnect(ReasonCode.SERVER_SHUTTING_DOWN))
+
     def give_up(self, error: BrokerError) -> None:
         """Close, as another connection has the client id, or a limit of all connections is reached."""
         self._fail(error)
@@ -312,6 +318,7 @@ class MqttSession(Session):
                 wake=self._wake,
             ),
             write=self._write,
+            fail=self._fail,
         )
         is_present = False
         if packet.clean:
@@ -390,6 +397,8 @@ class MqttSession(Session):
             if expiry and not self._keeps_session:
                 raise MqttProtocolError("DISCONNECT prolongs a session that was to end with its connection")
             self._keeps_session = bool(expiry)
+        if self._client is not None:
+            self._client.finish_deferred()
         self._end(with_will=packet.reason is ReasonCode.DISCONNECT_WITH_WILL)
         self._state = MqttState.CLOSED
         self._link.wake_at(None)

@@ -34,6 +34,14 @@ STOMP: Final = SubprotocolFamily(
 )
 """STOMP; the name does not limit the version, which CONNECT decides."""
 
+MQTT: Final = SubprotocolFamily(
+    name="MQTT",
+    subprotocols=("mqttv3.1", "mqtt"),
+    sends_text=False,
+    error_prefix=b"\xe0",
+)
+"""MQTT; CONNECT decides the version. The broker sends DISCONNECT for violations alone, and in MQTT 5."""
+
 
 class ChosenSubprotocol(NamedTuple):
     """The outcome of an offer.

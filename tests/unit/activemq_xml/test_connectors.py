@@ -7,6 +7,7 @@ from pybroker.activemq_xml.connectors import CONNECTIONS_MAX
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Reading
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.listeners import PORTS
 from tests.unit.activemq_xml.reading_bench import of_broker, places, reasons
 
 
@@ -20,7 +21,7 @@ def connectors(*uris: str, attributes: str = "", demands: Demands = Demands()) -
 
 
 def listening(reading: Reading) -> dict[str, object]:
-    names = ("bind", "openwire", "openwire_ssl", "stomp", "stomp_ssl", "ws", "ws_ssl", "auto", "auto_ssl", "listeners")
+    names = ("bind", *PORTS, "listeners")
     return {name: reading.settings[name] for name in names if name in reading.settings}
 
 
@@ -40,7 +41,11 @@ class TestSettings:
                 {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"},
             ),
             ("auto://h:2?auto.protocols=all", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
-            ("auto://h:2?auto.protocols=stomp,mqtt", {"bind": "h", "stomp": 2, "openwire": "off"}),
+            ("auto://h:2?auto.protocols=stomp,amqp", {"bind": "h", "stomp": 2, "openwire": "off"}),
+            ("auto://h:2?auto.protocols=stomp,mqtt", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
+            ("auto://h:2?auto.protocols=mqtt", {"bind": "h", "mqtt": 2, "openwire": "off", "stomp": "off"}),
+            ("mqtt://h", {"bind": "h", "mqtt": 1883, "openwire": "off", "stomp": "off"}),
+            ("mqtt+nio+ssl://h:2", {"bind": "h", "mqtt_ssl": 2, "openwire": "off", "stomp": "off"}),
             (
                 "auto+ssl://h:2?auto.protocols=default",
                 {"bind": "h", "openwire_ssl": 2, "openwire": "off", "stomp": "off"},
@@ -106,7 +111,7 @@ class TestTheTable:
 
 class TestFindings:
     def test_other_protocols_are_not_opened(self) -> None:
-        uris = ("tcp://h:1", "amqp+nio://h:2", "mqtt://h:3", "http://h:5", "vm://x")
+        uris = ("tcp://h:1", "amqp+nio://h:2", "udp://h:3", "http://h:5", "vm://x")
         reading = connectors(*uris)
         assert places(reading, FindingKind.WARNING) == [f"transportConnector[c{number}]" for number in range(1, 4)]
         assert places(reading, FindingKind.IGNORED) == ["transportConnector[c4]"]
@@ -186,9 +191,25 @@ def test_the_limit_of_all_connections_has_room_for_that_of_each(uris: tuple[str,
 
 
 def test_protocols_that_are_not_served_are_refused() -> None:
-    assert reasons(connectors("auto://h:1?auto.protocols=amqp,mqtt")) == [
-        "line 1: auto.protocols: it has neither default, which is OpenWire, nor stomp"
+    assert reasons(connectors("auto://h:1?auto.protocols=amqp,ws")) == [
+        "line 1: auto.protocols: it has neither default, which is OpenWire, nor stomp or mqtt"
     ]
+
+
+def test_options_of_mqtt() -> None:
+    reading = connectors(
+        "mqtt://h:1?transport.maxFrameSize=1048576&transport.defaultKeepAlive=1000&transport.publishDollarTopics=true"
+        "&transport.subscriptionStrategy=mqtt-default-subscriptions&transport.activeMQSubscriptionPrefetch=5"
+    )
+    assert listening(reading) == {"bind": "h", "mqtt": 1, "openwire": "off", "stomp": "off"}
+    assert reading.settings["frame_max"] == "1mb"
+    assert sorted(places(reading, FindingKind.WARNING)) == [
+        "transport.activeMQSubscriptionPrefetch", "transport.defaultKeepAlive", "transport.publishDollarTopics",
+    ]  # fmt: skip
+    reading = connectors("mqtt://h:1?transport.subscriptionStrategy=mqtt-virtual-topic-subscriptions")
+    assert places(reading, FindingKind.REFUSED) == ["transport.subscriptionStrategy"]
+    reading = connectors("stomp://h:1?transport.defaultKeepAlive=1000")
+    assert places(reading, FindingKind.IGNORED) == ["transport.defaultKeepAlive"]
 
 
 def test_options_of_openwire_are_ignored_where_only_stomp_is_detected() -> None:

@@ -18,6 +18,7 @@ KNOWN = [
     (b"STOMP\r\n\r\n\0", DetectedProtocol.STOMP),
     (b"\n\r\n \tCONNECT\n\n\0", DetectedProtocol.STOMP),
     (b"\n" * 5000 + b"STOMP\n\n\0", DetectedProtocol.STOMP),
+    (bytes.fromhex("100d00044d5154540402003c000170"), DetectedProtocol.MQTT),
     (b"GET / HTTP/1.1\r\n", DetectedProtocol.WEBSOCKET),
 ]
 UNKNOWN = [
@@ -74,7 +75,7 @@ def detector(*spoken: DetectedProtocol) -> tuple[Detector, Link]:
     link = Link()
     sessions = {
         each: (lambda link, each=each: Real(each))
-        for each in spoken or (DetectedProtocol.OPENWIRE, DetectedProtocol.STOMP, DetectedProtocol.WEBSOCKET)
+        for each in spoken or set(DetectedProtocol) - {DetectedProtocol.UNKNOWN, DetectedProtocol.UNDECIDED}
     }
     return Detector(link, sessions, seconds=30), link
 

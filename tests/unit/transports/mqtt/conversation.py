@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.mqtt.packets import MqttLimits
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
@@ -12,6 +13,7 @@ from pybroker.store.memory import MemoryStore
 from pybroker.transports.mqtt.session import MqttSession
 from pybroker.transports.mqtt.session_state import SessionStates
 from tests import mqtt_packets as packets
+from tests.timers import ManualTimers
 from tests.unit.transports.openwire.conversation import FakeLink
 
 NOW_MS: Final = 1_700_000_000_000
@@ -92,12 +94,21 @@ class World:
 
     Attributes:
         now_ms: the broker's clock.
+        timers: the broker's timers.
     """
 
-    def __init__(self, authenticator: Authenticator = WITHOUT_LOGINS, limits: MqttLimits | None = None) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator = WITHOUT_LOGINS,
+        limits: MqttLimits | None = None,
+        policy: DestinationPolicy | None = None,
+    ) -> None:
         self.now_ms = NOW_MS
         self.store = SlowStore()
-        self.broker = BrokerCore("b", store=self.store, clock=lambda: self.now_ms)
+        policies = None if policy is None else PolicyMap(default=policy)
+        self.broker = BrokerCore("b", store=self.store, clock=lambda: self.now_ms, policies=policies)
+        self.timers = ManualTimers()
+        self.broker.usage.paging.after = self.timers.after
         self.states = SessionStates()
         self._authenticator = authenticator
         self._limits = limits or MqttLimits()

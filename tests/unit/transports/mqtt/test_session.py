@@ -2,6 +2,7 @@
 
 import pytest
 
+from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.openwire.body import encode_text
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -370,3 +371,46 @@ def test_messages_of_other_kinds(world: World) -> None:
     connection.send(made)
     [found] = peer.published()
     assert (found.topic, found.payload, found.qos) == ("a/b", "é".encode(), 1)
+
+
+# ---------------------------------------------------------------- limits, and the broker's stop
+
+
+FULL = DestinationPolicy(memory_limit=1500, send_fail_if_no_space_after_timeout=5000)
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_publish_without_space_waits_and_is_refused_in_time(level: int) -> None:
+    world = World(policy=FULL)
+    kept = keeper(world, ("t", 1))
+    sender = world.connect("sender", level)
+    assert sender.publish("t", b"x" * 600, 1, 1) == ["PUBACK"]
+    assert sender.publish("t", b"late", 1, 2) == []
+    assert sender.publish("t", b"behind", 2, 3) == []
+    [found] = kept.published()
+    kept.acknowledge(PUBACK, found.packet_id)
+    assert [(each.name, each.body) for each in sender.receive()] == [("PUBACK", b"\0\2"), ("PUBREC", b"\0\3")]
+    kept.drop()
+    assert sender.publish("t", b"never", 1, 5) == []
+    world.timers.elapse()
+    answers = sender.receive()
+    if level == 5:
+        assert [(each.name, each.body) for each in answers] == [("PUBACK", b"\0\5\x97")]
+    else:
+        assert answers == []
+        assert sender.link.closed
+    kept = keeper(world)
+    assert [each.payload for each in kept.published(kept.greeting)] == [b"late", b"behind"]
+
+
+def test_clients_of_mqtt_5_are_told_of_the_stop_and_no_will_is_published(world: World) -> None:
+    watcher = world.connect("watcher")
+    watcher.subscribe(("will", 0))
+    leaving = [world.connect(f"c{level}", level, will=("will", b"gone")) for level in (4, 5)]
+    for peer in leaving:
+        peer.session.stopping()
+        peer.drop()
+    assert [[(each.name, each.body) for each in peer.receive()] for peer in leaving] == [
+        [], [("DISCONNECT", b"\x8b\0")],
+    ]  # fmt: skip
+    assert watcher.payloads() == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pybroker.transports.websocket.subprotocols import STOMP, SubprotocolFamily, choose
+from pybroker.transports.websocket.subprotocols import MQTT, STOMP, SubprotocolFamily, choose
 
 OTHER = SubprotocolFamily(name="other", subprotocols=("o2", "o1"), sends_text=False, error_prefix=b"")
 
@@ -26,6 +26,16 @@ def test_choice_is_the_best_offered_name(offered, family, name):
     assert chosen is not None
     assert chosen.family is family
     assert chosen.name == name
+
+
+def test_mqtt_is_chosen_by_its_names() -> None:
+    """As by ActiveMQ, the last one decides among several protocols, and `mqttv3.1` is preferred."""
+    served = [STOMP, MQTT]
+    assert choose(["mqtt"], served) == (MQTT, "mqtt")
+    assert choose(["mqtt", "mqttv3.1"], served) == (MQTT, "mqttv3.1")
+    assert choose(["mqtt", "v12.stomp"], served) == (STOMP, "v12.stomp")
+    assert choose(["v12.stomp", "mqtt"], served) == (MQTT, "mqtt")
+    assert choose([], served) == (STOMP, None)
 
 
 @pytest.mark.parametrize("offered", [["xstomp"], ["mqtt"], ["V12.STOMP"], ["v12.stomp2", "chat"]])
