@@ -9,7 +9,7 @@ LOCKED := $(BIN)/uv pyproject.toml uv.lock
 QUICK := tests/unit tests/conformance
 FAST := $(QUICK) tests/property tests/simulation tests/architecture
 COMPILED_FAST := $(addprefix tests/unit/,core domain openwire store transports) tests/property tests/conformance
-COMPILED_SLOW := $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py tls.py kills.py) tests/java
+COMPILED_SLOW := $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py tls.py websocket.py kills.py) tests/java
 COMPILED_SMOKE := $(addprefix tests/unit/,core domain transports/openwire transports/stomp) tests/conformance/test_store.py
 COMPILED_SMOKE += $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py)
 

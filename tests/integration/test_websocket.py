@@ -38,12 +38,14 @@ class StompSocket:
         self._heart_beat = heart_beat
         self.is_binary = is_binary
         self.socket: ClientConnection
+        self.session = ""
 
     def __enter__(self) -> "StompSocket":
         with contextlib.ExitStack() as stack:
             self.socket = stack.enter_context(self._opening)
             answer = self.ask("CONNECT", accept_version="1.2", host="test", heart_beat=self._heart_beat)
             assert answer.startswith("CONNECTED\n")
+            self.session = re.findall("^session:(.*)$", answer, re.MULTILINE)[0]
             self._stack = stack.pop_all()
         return self
 
@@ -300,12 +302,24 @@ def test_limits_of_the_listener(serve: Callable[..., tuple[BrokerProcess, str]])
     broker.wait_for("refused 127.0.0.1:")
 
 
+@contextlib.contextmanager
+def connected_like(client: StompSocket, port: int) -> Iterator[StompClient]:
+    """Connect over TCP until the connection's id, which is random, is as long as that of another client."""
+    for _ in range(100):
+        with contextlib.closing(StompClient(port, is_connected=False)) as plain:
+            plain.send("CONNECT", accept_version="1.2", host="test")
+            if len(plain.read().headers["session"]) == len(client.session):
+                yield plain
+                return
+    raise AssertionError("no connection has an id of that length")
+
+
 def test_message_is_the_same_in_the_journal(serve: Callable[..., tuple[BrokerProcess, str]], tmp_path: Path) -> None:
     store = tmp_path / "store"
     begun = round(time.time() * 1000)
     broker, url = serve(store=store)
     headers = {"destination": "/queue/A", "persistent": "true", "timestamp": "1", "n": "é", "priority": "7"}
-    with contextlib.closing(StompClient(broker.port)) as plain, StompSocket(url) as client:
+    with StompSocket(url) as client, connected_like(client, broker.port) as plain:
         assert plain.request("SEND", "héllo".encode(), **headers).command == "RECEIPT"
         client.done("SEND", "héllo", **headers)
     assert broker.terminate() == 0
