@@ -343,8 +343,10 @@ def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:
         return False
     openwire = [each for each in connectors if each.scheme.protocol not in _WITHOUT_OPENWIRE]
     framed = [each for each in connectors if each.scheme.protocol != _WEBSOCKET]
-    return _agree("frame_max", framed) and all(
-        map(partial(_agree, connectors=openwire), ("openwire_max_inactivity", "openwire_initial_delay"))
+    return (
+        _agree("frame_max", framed)
+        and _agree("connections_max", connectors)
+        and all(map(partial(_agree, connectors=openwire), ("openwire_max_inactivity", "openwire_initial_delay")))
     )
 
 
@@ -368,13 +370,14 @@ def _set_ports(reading: Reading, connectors: list[_Connector]) -> None:
 
 
 def _set_connections(reading: Reading, connectors: list[_Connector]) -> None:
-    """Set the limit of all connections, which bounds the sum of the listeners', to the sum of their limits.
+    """Set the limit of all connections to the sum of the connectors' limits, so that none takes the place of another.
 
-    A connector without one has none in ActiveMQ; pybroker's default stays, unless the others need more.
+    A connector without one has none in ActiveMQ; it adds pybroker's default.
     """
-    limits = [each.settings["connections_max"] for each in connectors if "connections_max" in each.settings]
-    if len(limits) == len(connectors) or sum(limits) > CONNECTIONS_MAX:
-        reading.set("connections_max", sum(limits), connectors[0].element, "uri")
+    limits = [each.settings.get("connections_max") for each in connectors]
+    if any(each is not None for each in limits):
+        total = sum(CONNECTIONS_MAX if each is None else each for each in limits)
+        reading.set("connections_max", total, connectors[0].element, "uri")
 
 
 def _set_table(reading: Reading, connectors: list[_Connector]) -> None:

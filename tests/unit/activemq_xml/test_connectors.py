@@ -58,11 +58,10 @@ class TestSettings:
         assert listening(reading) == expected
         assert reasons(reading) == []
 
-    def test_limits_of_connections_are_added_if_all_have_one(self) -> None:
-        both = connectors("tcp://h:1?maximumConnections=2000", "stomp://h:2?maximumConnections=1000")
-        assert both.settings["connections_max"] == 3000
-        one = connectors("tcp://h:1?maximumConnections=200", "stomp://h:2")
-        assert "connections_max" not in one.settings
+    def test_equal_limits_of_connections_are_added(self) -> None:
+        reading = connectors("tcp://h:1?maximumConnections=1000", "stomp://h:2?maximumConnections=1000")
+        assert reading.settings["connections_max"] == 2000
+        assert "listeners" not in reading.settings
 
     def test_options_of_the_wire_format(self) -> None:
         reading = connectors(
@@ -93,6 +92,8 @@ class TestTheTable:
             ("tcp://h:1?wireFormat.maxFrameSize=1000", "stomp://h:2"),
             ("ssl://h:1?needClientAuth=true", "stomp+ssl://h:2"),
             ("tcp://h:1?wireFormat.maxInactivityDuration=1000", "auto://h:2"),
+            ("tcp://h:1?maximumConnections=1000", "stomp://h:2?maximumConnections=2"),
+            ("tcp://h:1?maximumConnections=200", "stomp://h:2"),
         ],
     )
     def test_what_one_setting_for_all_would_not_say(self, uris: tuple[str, ...]) -> None:
@@ -179,15 +180,22 @@ class TestFindings:
     [
         (("tcp://127.0.0.1:1?maximumConnections=700", "tcp://127.0.0.1:2?maximumConnections=700"), 1400),
         (("tcp://127.0.0.1:1?maximumConnections=7", "tcp://127.0.0.1:2?maximumConnections=8"), 15),
-        (("tcp://127.0.0.1:1?maximumConnections=2000", "tcp://127.0.0.1:2"), 2000),
-        (("tcp://127.0.0.1:1?maximumConnections=20", "tcp://127.0.0.1:2"), CONNECTIONS_MAX),
-        (("tcp://127.0.0.1:1?maximumConnections=2000", "stomp://127.0.0.1:2"), 2000),
+        (("tcp://127.0.0.1:1?maximumConnections=2000", "tcp://127.0.0.1:2"), 2000 + CONNECTIONS_MAX),
+        (("tcp://127.0.0.1:1?maximumConnections=20", "tcp://127.0.0.1:2"), 20 + CONNECTIONS_MAX),
+        (("tcp://127.0.0.1:1?maximumConnections=2000", "stomp://127.0.0.1:2"), 2000 + CONNECTIONS_MAX),
+        (("tcp://127.0.0.1:1", "stomp://127.0.0.1:2"), CONNECTIONS_MAX),
     ],
 )
 def test_the_limit_of_all_connections_has_room_for_that_of_each(uris: tuple[str, ...], total: int) -> None:
-    config = Config(**connectors(*uris).settings)
-    assert config.connections_max == total
-    assert all((each.connections_max or 0) <= total for each in config.listeners)
+    assert Config(**connectors(*uris).settings).connections_max == total
+
+
+@pytest.mark.parametrize("stomp", [2, None])
+def test_each_listener_has_the_limit_of_its_connector(stomp: int | None) -> None:
+    option = "" if stomp is None else f"?maximumConnections={stomp}"
+    reading = connectors("tcp://127.0.0.1:1?maximumConnections=7", f"stomp://127.0.0.1:2{option}")
+    listeners = Config(**reading.settings).listeners
+    assert [(each.kind.value, each.connections_max) for each in listeners] == [("openwire", 7), ("stomp", stomp)]
 
 
 def test_protocols_that_are_not_served_are_refused() -> None:
