@@ -21,6 +21,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import Authenticator, Credentials, Decided, NotAuthenticated, User
 from pybroker.security.files import Content
 from pybroker.security.java_properties import MalformedProperties, parse
+from pybroker.security.subject_expression import InvalidExpression, SubjectExpression
 
 NO_CERTIFICATE: Final = "Unable to authenticate transport without SSL certificate."
 
@@ -42,15 +43,15 @@ class CertificateUsers:
         """Prepare look-ups.
 
         Raises:
-            re.error: an expression is not valid.
+            InvalidExpression: an expression is not valid.
         """
         self.by_name: Final = by_name
         self.warnings: Final = warnings
         self._by_subject: dict[str, User] = {}
-        self._patterns: list[tuple[re.Pattern[str], User]] = []
+        self._expressions: list[tuple[SubjectExpression, User]] = []
         for text, user in by_name.values():
             if _is_expression(text):
-                self._patterns.append((re.compile(text[1:-1]), user))
+                self._expressions.append((SubjectExpression(text[1:-1]), user))
             else:
                 self._by_subject.setdefault(text, user)
 
@@ -71,7 +72,7 @@ class CertificateUsers:
         found = self._by_subject.get(subject)
         if found is not None:
             return found
-        return next((user for pattern, user in self._patterns if pattern.fullmatch(subject)), None)
+        return next((user for expression, user in self._expressions if expression.matches(subject)), None)
 
 
 def read(users: Content, groups: Content | None) -> CertificateUsers:
@@ -164,8 +165,8 @@ def _check(where: str, text: str) -> None:
         )
     if _is_expression(text):
         try:
-            re.compile(text[1:-1])
-        except re.error as error:
+            SubjectExpression(text[1:-1])
+        except InvalidExpression as error:
             raise ConfigError(
                 f"{where}: the regular expression is not valid: {error}", setting="certificate_users_file"
             ) from error

@@ -1,5 +1,6 @@
 """Users who are known by their certificates."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,16 @@ def test_a_file_that_cannot_be_used(text: str, match: str) -> None:
     with pytest.raises(ConfigError, match=match) as refused:
         users(text)
     assert str(refused.value).startswith("certificate_users_file: users")
+
+
+def test_an_expression_takes_no_subject_long() -> None:
+    """The backtracking of `re` would take seconds for the first, and ages for the second."""
+    found = users("a=/CN=([a-z]+ ?)+, O=x/\n", None)
+    for length in (26, 900):
+        begin = time.process_time()
+        assert found.find("CN=" + "a" * length + ", O=y") is None
+        assert time.process_time() - begin < 1
+    assert found.find("CN=client one, O=x") == User("a")
 
 
 class Others:
