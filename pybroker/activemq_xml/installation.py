@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.security.files import open_regular
 
 _CONFIGURATIONS: Final = ("conf/activemq.xml", "activemq.xml", "etc/activemq.xml")
 _SCRIPTS: Final = ("bin/env", "bin/setenv", "options")
@@ -158,7 +159,7 @@ def _services(named: str, units: Iterable[str]) -> Iterator[Path]:
 
 def _text(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_TEXT_MAX)
+        with open_regular(path) as file:
+            return file.read(_TEXT_MAX).decode("utf-8", "replace")
     except OSError:
         return ""

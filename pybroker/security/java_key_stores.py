@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pybroker.broker.domain.errors import MalformedData, RequirementMissing
+from pybroker.security.files import open_regular
 from pybroker.security.jks import JCEKS_MAGIC, JKS_MAGIC, read_jks
 from pybroker.security.key_store_entries import KeyEntry, KeyStoreEntries, TrustedEntry, UnusableKeyStore, listed
 from pybroker.security.pkcs12 import PKCS12_TAG, read_pkcs12
@@ -156,10 +157,10 @@ def read_file(path: Path, password: str, *, key_password: str | None = None) -> 
         RequirementMissing: the package `cryptography` is not installed.
     """
     try:
-        if not path.is_file():
-            raise UnusableKeyStore("there is no such file")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError as error:
+        raise UnusableKeyStore("there is no such file") from error
     except OSError as error:
         raise UnusableKeyStore(f"it cannot be read: {error.strerror}") from error
     return read(data, password, key_password=key_password)

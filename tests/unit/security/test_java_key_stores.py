@@ -2,6 +2,7 @@
 
 import datetime
 import hashlib
+import os
 import struct
 import sys
 from pathlib import Path
@@ -247,9 +248,12 @@ class TestFiles:
         with pytest.raises(UnusableKeyStore, match="more than"):
             read_file(path, PASSWORD)
 
-    @pytest.mark.parametrize("name", ["", "missing"])
-    def test_what_is_no_file_is_refused(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(UnusableKeyStore, match="no such file"):
+    @pytest.mark.parametrize(
+        ("name", "reason"), [("", "Is a directory"), ("missing", "no such file"), ("fifo", "it is no regular file")]
+    )
+    def test_what_is_no_file_is_refused(self, tmp_path: Path, name: str, reason: str) -> None:
+        os.mkfifo(tmp_path / "fifo")
+        with pytest.raises(UnusableKeyStore, match=reason):
             read_file(tmp_path / name, PASSWORD)
 
     def test_the_package_that_is_missing_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,12 @@ class TestPermissions:
         with pytest.raises(ConfigError, match=r"users\.toml cannot be read: No such file"):
             files.read(tmp_path / "users.toml", setting="users_file", has_passwords=False)
 
+    @pytest.mark.timeout(20)  # instead of waiting for ever
+    def test_a_fifo_is_refused(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "users.toml")
+        with pytest.raises(ConfigError, match=r"users\.toml cannot be read: it is no regular file"):
+            files.read(tmp_path / "users.toml", setting="users_file", has_passwords=False)
+
     def test_a_change_changes_the_stamp(self, tmp_path: Path) -> None:
         path = tmp_path / "users.toml"
         assert files.stamp(path) is None
