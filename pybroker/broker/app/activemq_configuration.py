@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -19,6 +19,7 @@ from pybroker.broker.domain.errors import ConfigError, InvalidSelector
 
 if TYPE_CHECKING:  # imported when there is a file
     from pybroker.activemq_xml.findings import ConfigurationFinding
+    from pybroker.activemq_xml.installation import DebianPackage
     from pybroker.activemq_xml.reading import Reading
 
 _log = logging.getLogger(__name__)
@@ -44,14 +45,18 @@ class FoundSettings(NamedTuple):
         values: by name, as TOML has them.
         origins: their places, by name.
         findings: those that do not keep a broker from starting.
+        base: `activemq.base`, to which names in the file are relative; empty without a file.
     """
 
     values: Mapping[str, object]
     origins: Mapping[str, str]
     findings: "Sequence[ConfigurationFinding]"
+    base: str = ""
 
     def log(self) -> None:
-        """Log the findings, once."""
+        """Log the directory to which names are relative, and the findings, once."""
+        if self.base:
+            _log.info("activemq.xml, activemq.base is %s", self.base)
         for each in self.findings:
             _log.log(
                 logging.WARNING if each.kind.value in ("warning", "refused") else logging.DEBUG,
@@ -79,6 +84,23 @@ class ActivemqXml:
     are_all_connectors_required: bool = False
     is_network_left_out: bool = False
     members: frozenset[str] = frozenset()
+
+    def of_installation(self, debian: "DebianPackage | None" = None) -> "ActivemqXml":
+        """Return the same with the directories of the installation that the file belongs to, as `adopt` finds them.
+
+        By default `activemq.base` is the directory above the file's. An instance of Debian's package has its store
+        elsewhere, and so has an installation whose start script names other directories: a broker on the default would
+        begin an empty store.
+
+        Args:
+            debian: the directories of Debian's package; None: those that it has.
+        """
+        from pybroker.activemq_xml import installation
+
+        if not self.path.is_file():
+            return self  # `read` says why it cannot be read
+        found = installation.find(self.path, (), debian or installation.DEBIAN)
+        return replace(self, properties={**found.properties, **self.properties})
 
     def read(self, environment: Mapping[str, str] = os.environ) -> "Reading":
         """Interpret the file.
@@ -129,7 +151,7 @@ class ActivemqXml:
         if (password := reading.secrets.get("PGPASSWORD")) is not None:
             values = with_password(reading.settings, password)
         origins = {name: f"{name} ({self.path}, line {each.line}: {each.at})" for name, each in reading.origins.items()}
-        return FoundSettings(dict(values), origins, findings)
+        return FoundSettings(dict(values), origins, findings, str(reading.file.directories.base))
 
     def _accepts(self, found: "ConfigurationFinding") -> bool:
         element = found.at.partition("@")[0]
@@ -234,7 +256,7 @@ def opened(activemq: ActivemqXml | None) -> Generator[FoundSettings]:
     if activemq is None:
         yield NO_SETTINGS
         return
-    reading = activemq.read()
+    reading = activemq.of_installation().read()
     activemq.settings_of(reading)  # so that nothing is written for what is refused
     with _derived_files(reading):
         yield activemq.settings_of(reading)
