@@ -39,6 +39,10 @@ _NO_LOCK: Final = "without a lock two masters could write one store: remove the 
 _TABLES: Final = "tables have ActiveMQ's own names and columns: pybroker does not use others"
 _BY_REFERENCE: Final = "it is not the name of a bean that can be read"
 _NO_DATA_SOURCE: Final = f"without a data source the store is in an embedded Derby. {data_source.OTHER_DATABASE}"
+_ONE_NAME: Final = (
+    "the lease is held in this name, and two ActiveMQs of one name would both be master: the names on the two "
+    'machines must differ, as with leaseHolderId or brokerName="${HOSTNAME}"; so must those of members (--name)'
+)
 _FAILS: Final = "a member waits for the lock, and does not end"
 _LOCK_SETTINGS: Final = ("lock", "lock_lease", "lock_renew", "create_tables")
 
@@ -272,6 +276,9 @@ def _read_lease(reading: Reading, locker: XmlElement, adapter: XmlElement) -> No
     reading.findings.warn(
         locker, "a standby asks for the lease every lock_poll, 250ms by default, which is more often than ActiveMQ does"
     )
+    broker = reading.file.broker
+    if "leaseHolderId" not in locker.attributes and not reading.file.may_differ(broker, "brokerName"):
+        reading.findings.warn(broker, _ONE_NAME, "brokerName")
     given = [each for each in (locker, adapter) if "lockAcquireSleepInterval" in each.attributes]
     for each in given[1:]:
         reading.findings.ignore(each, "that of the locker counts", "lockAcquireSleepInterval")

@@ -4,10 +4,11 @@ Holder, standbys and master are found by the server's sessions (`pg_locks`, `pg_
 member and the purpose: see `session_names`. A session with another name that has the lock is an ActiveMQ's.
 """
 
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from pybroker.broker.app.logs import instant
 from pybroker.broker.app.session_names import (
@@ -60,6 +61,9 @@ _WAITING = """
 SELECT container, count(*) FROM activemq_msgs WHERE xid IS NULL GROUP BY container ORDER BY 2 DESC, 1 LIMIT %s
 """
 
+_LEASER: Final = re.compile(r"(?:(.*)@)?.+-\d+-[0-9a-f]{32}")
+"""The holder id of a pybroker's lease, `NAME@HOST-PID-UUID`. That of an ActiveMQ is its `leaseHolderId` or its name."""
+
 _HIDDEN = (None, "", "<insufficient privilege>")
 """Placeholders for a session's statement: shown to other roles, and where the server does not track statements."""
 
@@ -101,6 +105,7 @@ class DatabaseStatus:
         epoch: the number of take-overs by pybrokers.
         members: those that are alive.
         waiting: messages by destination, of the longest ones.
+        activemq: the name of an ActiveMQ that holds the lease; empty if none does. Members may have the same name.
     """
 
     store: str
@@ -108,6 +113,7 @@ class DatabaseStatus:
     epoch: int
     members: list[DatabaseMember]
     waiting: dict[str, int]
+    activemq: str = ""
 
     @property
     def master(self) -> DatabaseMember | None:
@@ -166,7 +172,8 @@ def read(store: str) -> DatabaseStatus:
 
 def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: Rows, waiting: Rows) -> DatabaseStatus:
     """Return the status from the rows of the queries above. Pure."""
-    leasers = {short(_leaser(name)) for name, _ in lease}
+    ids = {name: _LEASER.fullmatch(name) for name, _ in lease}
+    leasers = {short(found[1] or "") for found in ids.values() if found}
     serving, obstacles = _serving(sessions), _obstacles(sessions)
     won = {pid: int(since) for pid, _, _, since in holders}
     members: list[DatabaseMember] = []
@@ -197,6 +204,7 @@ def assembled(store: str, *, holders: Rows, lease: Rows, sessions: Rows, epoch: 
         epoch=epoch[0][0] if epoch else 0,
         members=members,
         waiting=dict(waiting),
+        activemq=next((name for name, found in ids.items() if not found), ""),
     )
 
 
@@ -249,9 +257,6 @@ def _answer(status: DatabaseStatus) -> str:
         return f"no master: the lock in {status.store} is free"
     if any(member.role == "PROMOTING" for member in status.members):
         return "no master yet: a member is being promoted"
+    if status.activemq:
+        return f"no pybroker is master: the ActiveMQ {status.activemq} holds the lease in {status.store}"
     return f"no pybroker is master, but {status.holder} holds the lock in {status.store}: an ActiveMQ?"
-
-
-def _leaser(holder: str) -> str:
-    """Return the member in a lease's holder id, `NAME@HOST-PID-…`."""
-    return holder.partition("@")[0]

@@ -70,7 +70,7 @@ def test_lease_has_its_times(
     reading = read_adapter(given, locker(attributes))
     assert reading.settings["lock"] == "postgres-lease"
     assert (reading.settings["lock_lease"], reading.settings.get("lock_renew")) == expected
-    assert distinct_places(reading, WARNING) == {"lease-database-locker"} | warnings
+    assert distinct_places(reading, WARNING) == {"lease-database-locker", "broker@brokerName"} | warnings
     assert Config(**reading.settings).lock == "postgres-lease"
 
 
@@ -86,6 +86,17 @@ def test_holder_of_a_lease_is_the_name_of_the_member() -> None:
     other = read_adapter("", locker('leaseHolderId="a 1"'), broker='brokerName="b"')
     assert other.settings["name"] == "b"
     assert "lease-database-locker@leaseHolderId" in distinct_places(other, WARNING)
+
+
+def test_one_name_for_the_holders_of_a_lease_is_a_warning() -> None:
+    """ActiveMQ renews a lease in its name, whoever took it: two of one name are both master."""
+    reading = read_adapter("", locker(), broker='brokerName="b"')
+    assert "two ActiveMQs of one name would both be master" in why_at(reading, "broker@brokerName")
+    assert "broker@brokerName" in distinct_places(read_adapter("", locker()), WARNING)
+    own = read_adapter("", locker('leaseHolderId="a-1"'), broker='brokerName="b"')
+    row = read_adapter("", locker(kind="database-locker"), broker='brokerName="b"')
+    for each in (own, row):
+        assert "broker@brokerName" not in distinct_places(each, WARNING)
 
 
 @pytest.mark.parametrize("name", ["useDatabaseLock", "useLock"])

@@ -263,7 +263,11 @@ SHAPES: Final[Mapping[str, Shape]] = {
         ),
         attributes="",
         settings={"store": "postgresql://amq@db:5432/amq", "lock": "postgres-lease", "lock_lease": "10s"},
-        findings=((IGNORED, "BasicDataSource.maxTotal"), (WARNING, "lease-database-locker")),
+        findings=(
+            (IGNORED, "BasicDataSource.maxTotal"),
+            (WARNING, "lease-database-locker"),
+            (WARNING, "broker@brokerName"),
+        ),
     ),
     "jdbcPersistenceAdapter of MySQL": Shape(
         beside=DATA_SOURCE.format("mysql://db/amq"),

@@ -11,6 +11,8 @@ from pybroker.broker.app.status import Exit
 WHERE = "postgresql://db:5432/broker"
 SECOND = 1_000
 MASTER_SINCE = 1_700_000_000_000
+RUN = 32 * "a"
+"""The last part of the id of a lease's holder."""
 
 
 def seen(**parts: Any) -> DatabaseStatus:
@@ -75,16 +77,25 @@ def test_an_activemq_that_has_the_row() -> None:
     assert "PostgreSQL JDBC Driver from 10.0.0.9 (server process 7)" in answer
 
 
-@pytest.mark.parametrize("holder", ["amq-7", "someone@host-1-abc"])
+@pytest.mark.parametrize("holder", ["amq-7", f"someone@host-1-{RUN}"])
 def test_lease_of_another_broker_is_no_member(holder: str) -> None:
     status = seen(lease=[(holder, 9 * SECOND)], sessions=[session(8, "a")])
     assert status.exit is Exit.STARTING
     assert holder in describe(status)[0]
 
 
+@pytest.mark.parametrize("members", [("b",), ("a", "b")])
+def test_lease_of_an_activemq_is_named_as_its_own(members: tuple[str, ...]) -> None:
+    """Also where a member has the name of the ActiveMQ, as on a machine whose ActiveMQ it is to replace."""
+    status = seen(lease=[("a", 9 * SECOND)], sessions=[session(number, name) for number, name in enumerate(members)])
+    assert status.exit is Exit.STARTING
+    assert describe(status)[0] == f"no pybroker is master: the ActiveMQ a holds the lease in {WHERE}"
+    assert {member.role for member in status.members} == {"STANDBY"}
+
+
 def test_a_lease_is_its_members() -> None:
     status = seen(
-        lease=[("a@host-1-abc", 9 * SECOND)],
+        lease=[(f"a@host-1-{RUN}", 9 * SECOND)],
         sessions=[session(1, "a"), serves(2, "a", "tcp://h:1"), session(3, "b")],
     )
     assert status.master is not None
@@ -180,7 +191,7 @@ def test_long_names_and_addresses_are_shown_whole() -> None:
 
 
 def test_lease_of_a_long_name_is_its_members() -> None:
-    status = seen(lease=[(f"{LONG}@host-1-abc", SECOND)], sessions=[session(7, LONG), serves(9, LONG, *LISTENERS)])
+    status = seen(lease=[(f"{LONG}@host-1-{RUN}", SECOND)], sessions=[session(7, LONG), serves(9, LONG, *LISTENERS)])
     assert status.exit is Exit.MASTER
 
 
