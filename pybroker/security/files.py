@@ -3,6 +3,7 @@
 import codecs
 import errno
 import os
+import pwd
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +70,8 @@ def read(path: Path, *, setting: str, has_passwords: bool) -> Content:
         raise ConfigError(
             f"{path} has passwords in clear, and others than its owner may read it",
             setting=setting,
-            hint=f"chmod 600 {path}",
+            hint=f"chmod 600 {path}, once it belongs to the user that the brokers run as: its owner is "
+            f"{_name_of(status.st_uid)}",
         )
     warnings: tuple[str, ...] = ()
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -84,3 +86,11 @@ def stamp(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode
+
+
+def _name_of(user: int) -> str:
+    """Return the name of a user; the number if it has none, as in a container."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"

@@ -179,7 +179,7 @@ def _check_users(reading: Reading) -> None:
     try:
         files.read(Path(given), setting="users_file", has_passwords=True)
     except ConfigError as error:
-        remedy = f": {error.hint}, for the user that the broker runs as" if error.hint else ""
+        remedy = f": {error.hint}" if error.hint else ""
         element = reading.protection.login_plugin or reading.file.broker
         reading.findings.refuse(element, f"{error.reason}{remedy}")
 

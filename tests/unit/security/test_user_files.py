@@ -1,6 +1,7 @@
 """Files of users: pybroker's own, and ActiveMQ's."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,23 @@ class TestPermissions:
                 files.read(path, setting="users_file", has_passwords=True)
         path.chmod(0o600)
         assert files.read(path, setting="users_file", has_passwords=True).data == b"a=b"
+
+    def test_owner_of_passwords_in_clear_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A file of root that root alone may read would keep an ActiveMQ out that runs as another user."""
+        path = tmp_path / "users.properties"
+        path.write_text("a=b")
+        path.chmod(0o644)
+        owner = pwd.getpwuid(path.stat().st_uid).pw_name
+        belongs = "once it belongs to the user that the brokers run as: its owner is"
+        with pytest.raises(ConfigError, match=f"chmod 600 {path}, {belongs} {owner}$"):
+            files.read(path, setting="users_file", has_passwords=True)
+
+        def unknown(_user: int) -> None:
+            raise KeyError
+
+        monkeypatch.setattr(pwd, "getpwuid", unknown)
+        with pytest.raises(ConfigError, match=f"{belongs} user {path.stat().st_uid}$"):
+            files.read(path, setting="users_file", has_passwords=True)
 
     def test_a_file_that_others_may_change_gets_a_warning(self, tmp_path: Path) -> None:
         path = tmp_path / "users.toml"
