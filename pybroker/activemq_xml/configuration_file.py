@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pybroker.activemq_xml import schema
+from pybroker.activemq_xml import bean_names, schema
 from pybroker.activemq_xml.directories import Directories, launcher_properties
 from pybroker.activemq_xml.elements import BEANS, CORE, MalformedXml, XmlElement, parse
 from pybroker.activemq_xml.file_reading import read_bytes
@@ -88,6 +88,7 @@ def read(
     except MalformedXml as error:
         raise ConfigError(f"{path}: {error}", setting="--activemq-xml") from error
     broker = _broker(path, root)
+    bean_names.check(root, findings)
     known = launcher_properties(path, properties)
     directories = Directories(Path(known["activemq.base"]), Path(known["activemq.conf"]))
     sources = Properties(known, environment)

@@ -27,12 +27,14 @@ class ImportedFile:
         name: the name of the file, without directories.
         root: its root, with the line and the column of the element everywhere; None: it could not be read.
         failure: why it could not be read; else empty.
+        is_cyclic: it is the file that imports it, or one that imports this one; it was not read again.
     """
 
     element: XmlElement
     name: str
     root: XmlElement | None = None
     failure: str = ""
+    is_cyclic: bool = False
 
     def beans(self) -> Mapping[str, XmlElement]:
         """Return its beans by the names that refer to them."""
@@ -56,7 +58,7 @@ def read_imports(
         read_file: reads a file.
     """
     found: list[ImportedFile] = []
-    waiting = [(each, each, path) for each in _imports(root)]
+    waiting: list[tuple[XmlElement, XmlElement, tuple[Path, ...]]] = [(each, each, (path,)) for each in _imports(root)]
     seen = {os.path.normpath(path)}
     while waiting and len(found) < FILES_MAX:
         element, within, importing = waiting.pop(0)
@@ -66,13 +68,16 @@ def read_imports(
         except UnresolvedPlaceholder as error:
             found.append(ImportedFile(element=element, name=given.rpartition("/")[2], failure=str(error)))
             continue
-        other = _path(resource, importing, directories)
+        other = _path(resource, importing[-1], directories)
+        if os.path.normpath(other) in map(os.path.normpath, importing):
+            found.append(ImportedFile(element=element, name=other.name, is_cyclic=True))
+            continue
         if os.path.normpath(other) in seen:
             continue
         seen.add(os.path.normpath(other))
         read = _read(element, other, read_file)
         found.append(read)
-        waiting += [(element, each, other) for each in _imports(read.root)]
+        waiting += [(element, each, (*importing, other)) for each in _imports(read.root)]
     return tuple(found)
 
 

@@ -16,6 +16,7 @@ from pybroker.activemq_xml.properties import is_configurer
 from pybroker.activemq_xml.reading import Reading
 from pybroker.activemq_xml.spring import identities, property_texts, simple_class
 
+_CYCLIC: Final = "it imports itself, or a file that imports it; ActiveMQ 5.17 refuses it too: remove the import"
 _DECRYPTED: Final = "ENC(…) values are decrypted with the variable ACTIVEMQ_ENCRYPTION_PASSWORD"
 _WITHOUT_EFFECT: Final = {
     "Log4jLogQuery": "it is for ActiveMQ's console",
@@ -107,7 +108,7 @@ def _references(broker: XmlElement) -> Iterator[tuple[XmlElement, str, str]]:
 def _refuse_unknown(reading: Reading, element: XmlElement, attribute: str) -> None:
     """Refuse a reference to a bean that was not found; it is not named, since it may be a secret that begins with #."""
     at = place(element, attribute)
-    unread = [each for each in reading.file.imports if each.root is None and not each.name.startswith(_JETTY)]
+    unread = [each for each in reading.file.imports if each.failure and not each.name.startswith(_JETTY)]
     for each in unread:
         why = f"it cannot be read ({each.failure}), and may have the bean that {at} in line {element.line} refers to"
         reading.findings.refuse(each.element, why, at=_import_place(each))
@@ -123,7 +124,9 @@ def _import_place(imported: ImportedFile) -> str:
 
 def _read_import(reading: Reading, imported: ImportedFile) -> None:
     at = _import_place(imported)
-    if imported.name.startswith(_JETTY):
+    if imported.is_cyclic:
+        reading.findings.refuse(imported.element, _CYCLIC, at=at)
+    elif imported.name.startswith(_JETTY):
         reading.console = (_console(imported.root) if imported.root else "") or reading.console
         reading.findings.ignore(imported.element, "the console is what `management` serves", at=at)
     elif imported.root is None:

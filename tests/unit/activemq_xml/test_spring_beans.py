@@ -68,6 +68,55 @@ def test_import_without_a_known_place_is_refused() -> None:
     assert "import own.xml" in distinct_places(reading, WARNING)
 
 
+def test_file_that_imports_itself_is_refused() -> None:
+    """As by ActiveMQ 5.17.2, which says "Detected cyclic loading"; the same file twice is no cycle."""
+    own = text_of("", beside='\n<import resource="activemq.xml"/>')
+    (found,) = [each for each in read_files({"activemq.xml": own}).findings if each.kind is REFUSED]
+    assert (found.line, found.at) == (4, "import activemq.xml")
+    back = {"activemq.xml": text_of("", beside='<import resource="other.xml"/>')}
+    reading = read_files(back | {"other.xml": imported('<import resource="activemq.xml"/>')})
+    assert distinct_places(reading, REFUSED) == {"import activemq.xml"}
+    twice = {"activemq.xml": text_of("", beside=2 * '<import resource="other.xml"/>'), "other.xml": imported()}
+    assert not distinct_places(read_files(twice), REFUSED)
+
+
+LIST = '<bean id="%s" name="%s" class="java.util.ArrayList"/>\n'
+OWN_PLUGIN = f"<plugins><bean xmlns='{BEANS}' id='a' class='a.B'/></plugins>"
+PLUGIN = "<plugins><loggingBrokerPlugin id='%s'/></plugins>"
+
+
+@pytest.mark.parametrize(
+    ("beside", "content", "broker", "line"),
+    [
+        (LIST % ("a", "") + LIST % ("a", ""), "", "", 4),
+        (LIST % ("a", "") + LIST % ("b", "c,a"), "", "", 4),
+        (LIST % ("b", "a") + LIST % ("c", "a"), "", "", 4),
+        (LIST % ("a", ""), "", 'id="a"', 5),
+        (LIST % ("a", ""), PLUGIN % "a", "", 6),
+        (LIST % ("a", ""), OWN_PLUGIN, "", 6),
+        ("", "<plugins><loggingBrokerPlugin id='a'/>\n<statisticsBrokerPlugin id='a'/></plugins>", "", 6),
+    ],
+)
+def test_name_of_two_beans_is_refused(beside: str, content: str, broker: str, line: int) -> None:
+    """As by ActiveMQ 5.17.2, which was tried with each."""
+    reading = read(content, attributes=broker, beside=beside)
+    (found,) = [each for each in reading.findings if each.kind is REFUSED and "ActiveMQ refuses it too" in each.why]
+    assert found.line == line
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        LIST % ("a", "a"),
+        LIST % ("a", "") + f'<bean class="b.C"><constructor-arg>{LIST % ("a", "")}</constructor-arg></bean>',
+        LIST % ("a", "") + '<import resource="other.xml"/>',
+    ],
+)
+def test_name_that_is_no_other_beans_is_fine(beside: str) -> None:
+    files = {"activemq.xml": text_of("", beside=beside), "other.xml": imported(LIST % ("a", ""))}
+    assert not distinct_places(read_files(files), REFUSED)
+
+
 def test_imports_are_read_up_to_a_limit() -> None:
     files = {"activemq.xml": text_of("", beside='<import resource="1.xml"/>')}
     files |= {f"{n}.xml": imported(f'<import resource="{n + 1}.xml"/>') for n in range(1, 2 * FILES_MAX)}
