@@ -22,7 +22,7 @@ from pybroker.activemq_xml import (
     tls_stores,
     virtual_destinations,
 )
-from pybroker.activemq_xml.elements import CORE, XmlElement
+from pybroker.activemq_xml.elements import BEANS, CORE, XmlElement
 from pybroker.activemq_xml.persistence import DEFAULT_NAME, broker_name, data_directory
 from pybroker.activemq_xml.reading import (
     FALSE,
@@ -172,6 +172,9 @@ def _read_management(reading: Reading, element: XmlElement) -> None:
         reading.findings.warn(element, f"{_NO_JMX}: set management")
     else:
         reading.findings.ignore(element, _NO_JMX)
+    for each in (held for bean in element.children for held in bean.children):
+        if each.namespace == BEANS and each.name == "property":
+            reading.findings.ignore(each, _NO_JMX)
 
 
 def _read_hooks(reading: Reading, element: XmlElement) -> None:

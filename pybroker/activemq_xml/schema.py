@@ -3,7 +3,8 @@
 An element is one of the schema's *beans*, with attributes, or a *property* of a bean, which has no attributes and holds
 beans: `<systemUsage><systemUsage sendFailIfNoSpace="true"/></systemUsage>` is a property with a bean in it. Both may
 have the same name. Elements of other namespaces are Spring's: a property
-may hold them, a bean may not, and they are not checked.
+may hold them, a bean may not, and they are not checked. ActiveMQ sets properties of a bean that Spring's `property`
+names; pybroker refuses such an element where it would count.
 
 `schema.json` has for each bean the types of its attributes, and for each property the beans that it may hold, or null
 if those are not listed. Source: the facts of `activemq.xsd` of ActiveMQ 5.17.2.
@@ -17,10 +18,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, TypedDict
 
-from pybroker.activemq_xml.elements import CORE, XmlElement
+from pybroker.activemq_xml.elements import BEANS, CORE, XmlElement
 from pybroker.activemq_xml.findings import ConfigurationFinding, FindingKind, place
 
 _OF_SPRING: Final = ("id", "init-method", "destroy-method")
+WITHOUT_EFFECT: Final = frozenset({"managementContext"})
+"""Beans without any counterpart in pybroker, so that Spring's way to set their properties may be left out as well."""
+
 _INTEGER: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _FORMS: Final = {
@@ -74,6 +78,10 @@ def check(element: XmlElement) -> Iterator[ConfigurationFinding]:
     for child in element.children:
         if child.namespace == CORE:
             yield from _check_property(element, bean, child)
+        elif element.name in WITHOUT_EFFECT and child.namespace == BEANS and child.name == "property":
+            name = child.attributes.get("name", "")
+            if name not in (known := {*bean["attributes"], *bean["properties"]}):
+                yield _unknown(child, f"{element.name} has no property {name}", known, name)
         elif child.name != "description":
             why = f"{element.name} holds elements of the namespace {CORE} alone: this one would be left out"
             yield ConfigurationFinding(FindingKind.REFUSED, place(child), why, child.line)

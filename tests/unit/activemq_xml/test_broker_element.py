@@ -3,9 +3,10 @@
 import pytest
 
 from pybroker.activemq_xml import broker_element, connectors, schema, system_usage
+from pybroker.activemq_xml.elements import BEANS
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Rules
-from tests.unit.activemq_xml.reading_bench import CONNECTORS, of_broker, places, reasons
+from tests.unit.activemq_xml.reading_bench import CONNECTORS, of_broker, places, reasons, why_at
 
 USAGE = CONNECTORS + "<systemUsage><systemUsage {}>{}</systemUsage></systemUsage>"
 
@@ -120,3 +121,26 @@ class TestLimits:
         assert of_broker("", USAGE.format('sendFailIfNoSpaceAfterTimeout="0"', "")).space_timeout == ""
         reading = of_broker("", USAGE.format('sendFailIfNoSpaceAfterTimeout="-1"', ""))
         assert places(reading, FindingKind.REFUSED) == ["systemUsage@sendFailIfNoSpaceAfterTimeout"]
+
+
+def with_property(parent: str, name: str) -> str:
+    held = f'<property xmlns="{BEANS}" name="{name}"><map><entry key="a" value="b"/></map></property>'
+    return f"<{parent}><{parent}>{held}</{parent}></{parent}>{CONNECTORS}"
+
+
+def test_properties_of_jmx_have_no_effect() -> None:
+    """As in the configuration with logins that ActiveMQ's distribution has as an example."""
+    reading = of_broker(content=with_property("managementContext", "environment"))
+    assert "property[environment]" in places(reading, FindingKind.IGNORED)
+    assert not reasons(reading)
+
+
+def test_property_of_jmx_that_activemq_has_not_is_refused() -> None:
+    reading = of_broker(content=with_property("managementContext", "environments"))
+    assert "did you mean environment?" in why_at(reading, "property[environments]")
+    assert places(reading, FindingKind.REFUSED) == ["property[environments]"]
+
+
+def test_property_of_another_bean_is_refused() -> None:
+    reading = of_broker(content=with_property("systemUsage", "sendFailIfNoSpace"))
+    assert places(reading, FindingKind.REFUSED) == ["property[sendFailIfNoSpace]"]
