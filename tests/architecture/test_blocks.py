@@ -58,6 +58,7 @@ RUN: dict[str, dict[str, str]] = {
         "pybroker journal export": f"{JOURNAL}::test_the_pages_export_writes_the_store",
     },
     "docs/listeners.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
+    "docs/mqtt.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/management.md": {
         "$ pybroker start": f"{MANAGEMENT}::test_the_pages_commands",
         "$ curl": f"{MANAGEMENT}::test_the_pages_commands",

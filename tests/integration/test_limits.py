@@ -14,6 +14,7 @@ from pybroker.broker.core import connection as core_connection
 from pybroker.broker.core import cron, object_memory, operations, scheduled, scheduler, transaction
 from pybroker.broker.core.selector import comparison, like, parser, quota, selector
 from pybroker.broker.domain.destination import NAME_MAX, PARTS_MAX
+from pybroker.broker.domain.mqtt.packets import MqttLimits
 from pybroker.broker.domain.openwire.values import NESTING_MAX, PROPERTY_VALUES_MAX
 from pybroker.broker.domain.operations import PAGE_COUNT_MAX
 from pybroker.broker.domain.stomp.frames import StompLimits
@@ -23,6 +24,7 @@ from pybroker.testing import Broker
 from pybroker.transports import proxy_protocol
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.connection import UNREAD_BYTES_MAX
+from pybroker.transports.mqtt import client as mqtt_client
 from pybroker.transports.openwire import client as openwire_client
 from pybroker.transports.openwire.session import UNCONNECTED_FRAMES_MAX
 from pybroker.transports.stomp import client as stomp_client
@@ -35,6 +37,7 @@ from tests.pages import ROOT
 Row = tuple[str, str, str, str, str]
 
 STOMP = StompLimits()
+MQTT = MqttLimits()
 FIGURES = {
     "connections": Config().connections_max,
     "connections of one address without CONNECT or ConnectionInfo": Config().connections_max // 2,
@@ -60,6 +63,12 @@ FIGURES = {
     "a text that a selector compares with a number, from STOMP": comparison.NUMBER_CHARACTERS_MAX,
     "sessions, producers or consumers of an OpenWire connection": openwire_client.OBJECTS_MAX,
     "subscriptions of a STOMP connection": STOMP.subscriptions,
+    "a packet before an MQTT client is connected": MQTT.unconnected_packet_bytes,
+    "topic filters of a packet of MQTT": MQTT.filters,
+    "topic filters of an MQTT session": MQTT.subscriptions,
+    "unacknowledged messages of an MQTT subscription that is not durable": mqtt_client.COUNTED_WINDOW,
+    "user properties of a packet of MQTT 5": MQTT.user_properties,
+    "topic aliases of an MQTT 5 client": mqtt_client.TOPIC_ALIAS_MAX,
     "memory of a connection's consumers, producers, sessions, temporary destinations": object_memory.GUARANTEED_BYTES,
     "the name of a subscription, and in STOMP the id of one and the name of a transaction": stomp_client.NAME_MAX,
     "temporary destinations of a STOMP connection": STOMP.temporary_destinations,
