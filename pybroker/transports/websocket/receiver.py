@@ -137,6 +137,7 @@ class FrameReceiver:
         self._left -= len(payload)
         self._protocol.receive_data(header + payload)
         if self._left and not self._protocol.close_expected():
+            self._drop_data()
             return None
         return self._payload(self._protocol.events_received())
 
@@ -196,7 +197,12 @@ class FrameReceiver:
     def _keep(self, head: bytes) -> None:
         """Keep an incomplete header."""
         self._header = head
-        self._at = len(self._data)
+        self._drop_data()
+
+    def _drop_data(self) -> None:
+        """Drop the chunk, all of which is read: a silent client would keep it for long."""
+        self._data = b""
+        self._at = 0
 
     def _fail(self, code: WebSocketClose, reason: str) -> None:
         self._protocol.fail(code, reason)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
+from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from pybroker.transports.websocket.receiver import PIECE_BYTES
+from pybroker.transports.websocket.receiver import PIECE_BYTES, FrameReceiver
 from tests.unit.transports.websocket.conversation import (
     BINARY,
     CLOSE,
@@ -56,6 +57,18 @@ def test_large_frame_passes_in_pieces_before_its_end():
     assert len(conversation.inner.received) == 2 * PIECE_BYTES
     conversation.feed(data[3 * PIECE_BYTES :])
     assert conversation.inner.received == b"x" * (4 * PIECE_BYTES)
+
+
+@pytest.mark.parametrize("size", [0, 20_000, 40_000])
+def test_chunk_that_is_read_is_not_kept(size):
+    """A silent connection would keep a quarter of a megabyte."""
+    protocol = ServerProtocol(state=State.OPEN, max_size=None)
+    receiver = FrameReceiver(protocol, MESSAGE_BYTES_MAX)
+    receiver.add(frame(BINARY, b"x" * 50_000) + frame(BINARY, b"x" * size)[: size + 1 or None])
+    while receiver.next() is not None:
+        pass
+    assert len(receiver._data) == 0
+    assert len(protocol.reader.buffer) < PIECE_BYTES
 
 
 def test_fragmented_text_with_a_ping_inside():
