@@ -170,4 +170,6 @@ def _serialized(response: Response) -> bytes:
         response.headers["Allow"] = _ALLOWED
     elif response.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UPGRADE_REQUIRED):
         response.headers["Sec-WebSocket-Version"] = "13"
+    elif response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        del response.headers["Date"]  # a listener has this answer ready
     return response.serialize()

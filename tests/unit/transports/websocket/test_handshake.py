@@ -1,12 +1,23 @@
 """Requests and their answers: spec of section 2, with limits, origins and what is no upgrade."""
 
 import logging
+from http import HTTPStatus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.transports.websocket.conversation import ACCEPTED, Conversation, cut, request
+from pybroker.transports.websocket.handshake import refuse
+from tests.unit.transports.websocket.conversation import (
+    ACCEPTED,
+    CLOSE,
+    PING,
+    TEXT,
+    Conversation,
+    cut,
+    frame,
+    request,
+)
 
 
 def answer(data: bytes, origins: str = "same-host") -> tuple[int, dict[str, str], Conversation]:
@@ -161,6 +172,22 @@ def test_random_request_raises_nothing(data):
     conversation = Conversation()
     conversation.feed(data, b"\r\n\r\n")
     assert conversation.link.is_closed or conversation.made
+
+
+def test_answer_that_is_made_in_advance_has_no_date():
+    data = refuse(HTTPStatus.SERVICE_UNAVAILABLE, "later").data
+    assert data.endswith(b"\r\n\r\nlater\n")
+    assert b"Date:" not in data
+
+
+def test_library_logs_neither_frames_nor_headers(caplog):
+    with caplog.at_level(logging.DEBUG):
+        _, _, conversation = answer(request("Authorization: Basic c2VjcmV0", "Sec-WebSocket-Protocol: v12.stomp"))
+        conversation.feed(frame(TEXT, b"passcode:secret"), frame(PING, b"secret"), frame(CLOSE, b"\x03\xe8secret"))
+        conversation.session.lost()
+    assert conversation.inner.received == b"passcode:secret"
+    assert "ecret" not in caplog.text
+    assert "c2VjcmV0" not in caplog.text
 
 
 def test_late_request_is_answered_and_cut(caplog):
