@@ -6,6 +6,7 @@ import queue
 import re
 import signal
 import socket
+import ssl
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,10 +15,14 @@ from typing import Any
 
 import pytest
 import stomp
+import trustme
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
+from pybroker.broker.domain.security import User
+from pybroker.security import hashes, users_toml
+from pybroker.security.accounts import Account
 from tests.integration.cluster import BrokerProcess, Pair, free_port
 from tests.integration.forked import run_forked
 from tests.integration.stomp_client import StompClient
@@ -271,6 +276,59 @@ def test_wss_asks_for_the_clients_certificate(start: Start, tmp_path: Path) -> N
         client.done("SEND", "x", destination="/queue/A")
     with pytest.raises((OSError, EOFError, WebSocketException)):
         StompSocket(url, ssl=files.client_context()).__enter__()
+
+
+def test_login_holds_what_is_sent_behind_it(serve: Callable[..., tuple[BrokerProcess, str]], tmp_path: Path) -> None:
+    """A password is verified in a thread, while frames of the same message and others wait."""
+    file = tmp_path / "users.toml"
+    accounts = {"alice": Account(User("alice"), hashes.hashed("sesame"))}
+    file.write_text(users_toml.written(accounts))
+    broker, url = serve("--users-file", str(file))
+    connect_frame = "CONNECT\naccept-version:1.2\nhost:h\nlogin:alice\npasscode:{}\n\n\0"
+    with connect(url, subprotocols=[V12]) as page:
+        page.send(connect_frame.format("sesame") + "SEND\ndestination:/queue/A\n\nfirst\0")
+        page.send("SEND\ndestination:/queue/A\n\nsecond\0SUBSCRIBE\nid:1\ndestination:/queue/A\n\n\0")
+        answers = [str(page.recv(timeout=SECONDS)) for _ in range(3)]
+        assert [each.partition("\n\n")[2] for each in answers] == ["\0\n", "first\0\n", "second\0\n"]
+        file.write_text(users_toml.written({"bob": accounts["alice"]}))
+        broker.process.send_signal(signal.SIGHUP)
+        assert "User alice has changed: log in again" in str(page.recv(timeout=SECONDS)).replace("\\c", ":")
+        with pytest.raises(ConnectionClosed):
+            page.recv(timeout=SECONDS)
+        assert page.close_code == 1008
+    with connect(url, subprotocols=[V12]) as page:
+        page.send(connect_frame.format("wrong"))
+        assert "password is invalid" in str(page.recv(timeout=SECONDS))
+        with pytest.raises(ConnectionClosed):
+            page.recv(timeout=SECONDS)
+        assert page.close_code == 1002
+
+
+def test_certificate_is_the_login_over_wss(start: Start, tmp_path: Path) -> None:
+    authority, port, users = trustme.CA(), free_port(), tmp_path / "users.properties"
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    for name in ("127.0.0.1", "page", "other"):
+        issued = authority.issue_cert(name, common_name=name, organization_name="x", organization_unit_name="test")
+        issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    users.write_text("page1=CN=page, OU=test, O=x\n")
+    options = {
+        "ws-ssl": port, "tls-certificate": tmp_path / "127.0.0.1.pem", "tls-client-ca": tmp_path / "authority.pem",
+        "certificate-users-file": users,
+    }  # fmt: skip
+    broker = start(*(f"--{name}={value}" for name, value in options.items()), store="memory:")
+    broker.wait_for("listening on")
+
+    def context(name: str) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+        made.load_cert_chain(tmp_path / f"{name}.pem")
+        return made
+
+    with StompSocket(f"wss://127.0.0.1:{port}", ssl=context("page")) as client:
+        client.done("SEND", "x", destination="/queue/A")
+    broker.wait_for("audit: 'page1' logged in from 127.0.0.1")
+    with connect(f"wss://127.0.0.1:{port}", subprotocols=[V12], ssl=context("other")) as page:
+        page.send("CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+        assert "No user for client certificate: CN=other, OU=test, O=x" in str(page.recv(timeout=SECONDS))
 
 
 def test_management_shows_the_listener(serve: Callable[..., tuple[BrokerProcess, str]]) -> None:
