@@ -8,6 +8,8 @@ from pybroker.transports.session import Link
 from pybroker.transports.websocket.frames import FrameOpcode, WebSocketClose, encode_close, encode_header, is_text
 from pybroker.transports.websocket.subprotocols import SubprotocolFamily
 
+_TEXT: Final = FrameOpcode.TEXT
+_BINARY: Final = FrameOpcode.BINARY
 _JOINED_BYTES_MAX: Final = 16 << 10
 """The longest frame that is copied behind its header; a longer one is written by itself, and may be shared."""
 
@@ -36,7 +38,14 @@ class WebSocketLink:
 
     def write(self, data: bytes | memoryview) -> None:
         """Send a whole frame as one message."""
-        self.write_pieces((bytes(data),))
+        frame = bytes(data)  # is itself, unless it is a view
+        size = len(frame)
+        if size > _JOINED_BYTES_MAX or self.is_closed:
+            self.write_pieces((frame,))
+            return
+        self._has_sent_error = frame.startswith(self._error_prefix)
+        is_binary = self.is_binary or not (frame.isascii() or is_text((frame,)))
+        self._link.write(encode_header(_BINARY if is_binary else _TEXT, size) + frame)
 
     def write_pieces(self, pieces: Sequence[bytes]) -> None:
         """Send a frame that is in pieces as one message."""
@@ -45,7 +54,7 @@ class WebSocketLink:
         self._has_sent_error = pieces[0].startswith(self._error_prefix)
         is_binary = self.is_binary or not is_text(pieces)
         size = sum(map(len, pieces))
-        header = encode_header(FrameOpcode.BINARY if is_binary else FrameOpcode.TEXT, size)
+        header = encode_header(_BINARY if is_binary else _TEXT, size)
         if size <= _JOINED_BYTES_MAX:
             self._link.write(b"".join((header, *pieces)))
         else:
