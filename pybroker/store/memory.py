@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
-from pybroker.broker.domain.ports import (
-    Page,
+from pybroker.broker.domain.ports import Page, RemovalReason
+from pybroker.broker.domain.recovery import (
     PreparedAck,
     PreparedSend,
     PreparedTransaction,
     Recovery,
-    RemovalReason,
     SubscriptionBacklog,
 )
 from pybroker.broker.domain.subscription import DurableSubscription

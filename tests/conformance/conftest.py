@@ -12,7 +12,8 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import MessageStore, Recovery
+from pybroker.broker.domain.ports import MessageStore
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.memory import MemoryStore

@@ -10,7 +10,7 @@ import pytest
 
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
 

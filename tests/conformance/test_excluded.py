@@ -11,7 +11,7 @@ from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
 from tests.conformance.conftest import text_message
 from tests.slow import SlowStore

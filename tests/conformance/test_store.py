@@ -8,7 +8,7 @@ import pytest
 
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import PreparedAck, PreparedSend, Recovery
+from pybroker.broker.domain.recovery import PreparedAck, PreparedSend, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.store import group_commit
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles

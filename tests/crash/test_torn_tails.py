@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.appender import JournalSettings, Preallocation
 from pybroker.store.journal.commands import AddMessage, Commit, encode

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import MessageStore, Recovery
+from pybroker.broker.domain.ports import MessageStore
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store import group_commit

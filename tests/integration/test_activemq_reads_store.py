@@ -20,7 +20,7 @@ from pybroker.broker.domain.openwire.message import (
     to_message,
     view,
 )
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.appender import JournalSettings, Preallocation

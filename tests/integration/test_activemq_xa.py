@@ -10,7 +10,7 @@ import pytest
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE, SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.openwire.message import to_message, view
-from pybroker.broker.domain.ports import PreparedAck
+from pybroker.broker.domain.recovery import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from tests.integration.test_activemq_reads_store import (

@@ -7,7 +7,7 @@ import pytest
 
 from pybroker.broker.domain.errors import LockNotHeld
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.store.jdbc.store import JdbcStore
 from tests.conformance.conftest import Loop, bodies, snapshot, text_message
 from tests.postgres_cluster import (  # noqa: F401

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.openwire.message import view
-from pybroker.broker.domain.ports import PreparedAck
+from pybroker.broker.domain.recovery import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from tests.conftest import JAR_DIRECTORY, JDBC_JARS

@@ -8,7 +8,8 @@ import pytest
 
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import LockNotHeld, StoreUnavailable
-from pybroker.broker.domain.ports import Recovery, RemovalReason
+from pybroker.broker.domain.ports import RemovalReason
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from tests.conformance.test_store import TestDurability, TestLastSequence, TestQueues, TestTransactions  # noqa: F401
 from tests.postgres.conftest import JdbcLives

@@ -31,7 +31,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pybroker.broker.domain.destination import Destination, queue
 from pybroker.broker.domain.errors import LockNotHeld, StoreError
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery, RemovalReason
+from pybroker.broker.domain.ports import RemovalReason
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store.journal import store_snapshot

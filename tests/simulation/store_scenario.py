@@ -18,7 +18,7 @@ from typing import Any, cast
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.ports import Recovery
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.files import JournalFiles, System

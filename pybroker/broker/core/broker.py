@@ -62,7 +62,8 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.message import outline
-from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Recovery, Throttle
+from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Throttle
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -130,9 +131,8 @@ class BrokerCore(Host):
         self.queues, self.topics, self.durables, self._plain = there.queues, there.topics, there.durables, there.plain
         self._authorization = Authorization(rules)
         self._transaction_count, self._first_source = 0, 0
-        self._ids = ClientIds(self.name)
+        self._ids, self.per_user = ClientIds(self.name), UserConnections(self.limits.connections_per_user)
         self._clients = self._ids.connections
-        self.per_user = UserConnections(self.limits.connections_per_user)
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
         self.branches: dict[XATransactionId, BrokerTransaction] = {}
         """XA transactions of all connections, open and prepared ones."""

@@ -22,7 +22,8 @@ from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import InvalidSelector
-from pybroker.broker.domain.ports import MessageStore, PreparedAck, PreparedTransaction, Recovery, SubscriptionBacklog
+from pybroker.broker.domain.ports import MessageStore
+from pybroker.broker.domain.recovery import PreparedAck, PreparedTransaction, Recovery, SubscriptionBacklog
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 

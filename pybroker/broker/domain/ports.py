@@ -3,8 +3,7 @@
 Everything here runs on the event loop's thread and never blocks, except where a docstring states otherwise.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -13,6 +12,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.space import DeferredSendsPort
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -31,81 +31,6 @@ class RemovalReason(Enum):
     CONSUMED = "acknowledged by a consumer"
     UNMATCHED = "not selected by the durable subscription"
     DISCARDED = "dead-lettered, expired or scheduled: what was sent before, a dead letter too, is written first"
-
-
-@dataclass(slots=True, kw_only=True)
-class SubscriptionBacklog:
-    """A durable subscription, and the ids of the messages that it has not acknowledged, in dispatch order."""
-
-    subscription: DurableSubscription
-    message_ids: Sequence[str] = ()
-
-
-class PreparedAck(NamedTuple):
-    """An acknowledgement in a prepared transaction: its message is locked until the transaction ends.
-
-    Attributes:
-        destination: the destination of the message.
-        message_id: its id.
-        subscription_key: the durable subscription that acknowledged it; None on a queue.
-    """
-
-    destination: Destination
-    message_id: str
-    subscription_key: str | None = None
-
-
-class PreparedSend(NamedTuple):
-    """A message sent in a prepared transaction, to be dispatched after its commit.
-
-    Attributes:
-        destination: its destination.
-        message_id: its id; after the commit, a queue's message can be read from the store.
-        message: the message, if it was sent to a topic, for which the store may not keep it; None for a queue.
-    """
-
-    destination: Destination
-    message_id: str
-    message: Message | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class PreparedTransaction:
-    """An XA transaction in doubt: prepared, and neither committed nor rolled back.
-
-    Attributes:
-        transaction_id: the id of its branch.
-        sent: the messages sent in it, in the order of the sends.
-        acknowledged: the messages acknowledged in it; the recovery contains their ids.
-    """
-
-    transaction_id: XATransactionId
-    sent: Sequence[PreparedSend] = ()
-    acknowledged: Sequence[PreparedAck] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class Recovery:
-    """The contents of a store when it is opened: message ids, whose messages `MessageStore.read` returns.
-
-    Dispatch order is by age. In a store with priorities it is by three classes (above, at, below 4), and by age in
-    each.
-
-    Attributes:
-        queues: message ids per queue in dispatch order, with those that a prepared transaction has acknowledged. The
-            receiver takes over the lists, and may change them.
-        backlogs: durable subscriptions, one per concrete topic, with message ids as for queues.
-        prepared: XA transactions in doubt, in the order in which they were prepared.
-        delivered: message ids that a consumer may have seen; None after a crash: any of them.
-        broker_id: the id of the broker that the store belongs to, the same for each master; empty if the store has
-        none.
-    """
-
-    queues: Mapping[Destination, Sequence[str]] = field(default_factory=dict[Destination, Sequence[str]])
-    backlogs: Sequence[SubscriptionBacklog] = ()
-    prepared: Sequence[PreparedTransaction] = ()
-    delivered: frozenset[str] | None = None
-    broker_id: str = ""
 
 
 class Page(NamedTuple):

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT
-from pybroker.broker.domain.ports import PreparedAck
+from pybroker.broker.domain.recovery import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 

@@ -19,7 +19,7 @@ from typing import Any
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
-from pybroker.broker.domain.ports import PreparedAck
+from pybroker.broker.domain.recovery import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.identity import agreed

@@ -13,7 +13,7 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import with_size_prefix
-from pybroker.broker.domain.ports import PreparedAck
+from pybroker.broker.domain.recovery import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.jdbc.changes import ApartKey, Changes, LaneRow, MessageRow, SubscriptionKey, SubscriptionRows

@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from pybroker.broker.domain import ports
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
@@ -25,7 +24,8 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.objects import without_size_prefix
 from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
-from pybroker.broker.domain.ports import Page, PreparedTransaction, Recovery, RemovalReason, SubscriptionBacklog
+from pybroker.broker.domain.ports import Page, RemovalReason
+from pybroker.broker.domain.recovery import PreparedSend, PreparedTransaction, Recovery, SubscriptionBacklog
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.group_commit import ABANDON_SECONDS, GroupCommit
@@ -200,7 +200,7 @@ class JdbcStore:
             for transaction, doubt in self._state.doubts.items()
         ]
 
-    def _read_sent(self, sent: Sequence[Sent]) -> list[ports.PreparedSend]:
+    def _read_sent(self, sent: Sequence[Sent]) -> list[PreparedSend]:
         """Return what a transaction in doubt has sent. Only topics' messages are read, page by page."""
         wanted = [(each.packed >> PRIORITY_BITS, each.message_id) for each in sent if each.destination.is_topic]
         found: dict[str, Message] = {}
@@ -211,7 +211,7 @@ class JdbcStore:
             found |= {message.message_id: message for message in messages}
             done += count
         return [
-            ports.PreparedSend(each.destination, each.message_id, found.get(each.message_id))
+            PreparedSend(each.destination, each.message_id, found.get(each.message_id))
             for each in sent
             if each.destination.is_queue or each.message_id in found
         ]

@@ -10,7 +10,13 @@ from dataclasses import replace as with_changes
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
-from pybroker.broker.domain.ports import PreparedAck, PreparedSend, PreparedTransaction, Recovery, SubscriptionBacklog
+from pybroker.broker.domain.recovery import (
+    PreparedAck,
+    PreparedSend,
+    PreparedTransaction,
+    Recovery,
+    SubscriptionBacklog,
+)
 from pybroker.broker.domain.transaction import XATransactionId
 from pybroker.store.journal.bodies import BodyReader
 from pybroker.store.journal.clean_stop import activemq_stopped_cleanly, is_clean_stop, read_delivered

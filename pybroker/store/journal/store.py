@@ -25,7 +25,8 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.objects import encode_subscription_info
-from pybroker.broker.domain.ports import Page, Recovery, RemovalReason
+from pybroker.broker.domain.ports import Page, RemovalReason
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId, XATransactionId
 from pybroker.store.journal.activity import JournalActivity

@@ -13,14 +13,14 @@ from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_sub
 from pybroker.broker.domain.mqtt.errors import MqttProtocolError
 from pybroker.broker.domain.mqtt.packets import (
     LEVEL_5,
-    Acknowledgement,
+    AcknowledgementPacket,
+    FilterSubscription,
     MqttLimits,
     PacketType,
-    Publish,
+    PublishPacket,
     RetainHandling,
-    Subscribe,
-    Subscription,
-    Unsubscribe,
+    SubscribePacket,
+    UnsubscribePacket,
     Will,
 )
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
@@ -37,7 +37,7 @@ from pybroker.broker.domain.space import DeferredSendsPort, SpaceAwaited
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.mqtt import names
 from pybroker.transports.mqtt.mapping import PublishReader
-from pybroker.transports.mqtt.outgoing import OutgoingDeliveries, Recipient
+from pybroker.transports.mqtt.outgoing import MqttRecipient, OutgoingDeliveries
 from pybroker.transports.mqtt.session_state import KeptSubscription, SessionState
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ TOPIC_ALIAS_MAX: Final = 100
 _GRANTED: Final = (ReasonCode.SUCCESS, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 
-class MqttSubscription(Recipient):
+class MqttSubscription(MqttRecipient):
     """A subscription of a connection.
 
     Attributes:
@@ -64,7 +64,7 @@ class MqttSubscription(Recipient):
 
     __slots__ = ("options",)
 
-    def __init__(self, options: Subscription, identifier: int | None, request: ConsumerRequest) -> None:
+    def __init__(self, options: FilterSubscription, identifier: int | None, request: ConsumerRequest) -> None:
         super().__init__(
             options.filter,
             options.qos,
@@ -140,7 +140,7 @@ class MqttClient:
 
     # ------------------------------------------------------------ PUBLISH
 
-    def publish(self, packet: Publish) -> None:
+    def publish(self, packet: PublishPacket) -> None:
         """Send the message of a PUBLISH, and answer once it is durable, or consumed.
 
         Raises:
@@ -164,7 +164,7 @@ class MqttClient:
             self._refuse(packet, error)
 
     def _defer(
-        self, deferred: DeferredSendsPort, packet: Publish, message: Message, error: SpaceAwaited | None
+        self, deferred: DeferredSendsPort, packet: PublishPacket, message: Message, error: SpaceAwaited | None
     ) -> None:
         """Have a message wait for space, behind the others of this client."""
         deferred.add(partial(self._send, packet, message), partial(self._refuse_later, packet), message.size, error)
@@ -172,7 +172,7 @@ class MqttClient:
     def _end_deferred(self) -> None:
         self._deferred = None
 
-    def _refuse_later(self, packet: Publish, error: RequestError) -> None:
+    def _refuse_later(self, packet: PublishPacket, error: RequestError) -> None:
         try:
             self._refuse(packet, error)
         except MqttProtocolError as violation:
@@ -183,7 +183,7 @@ class MqttClient:
         if self._deferred is not None:
             self._deferred.finish()
 
-    def _send(self, packet: Publish, message: Message) -> None:
+    def _send(self, packet: PublishPacket, message: Message) -> None:
         """Send a message, and answer its PUBLISH when the broker has it for certain."""
         connection = self._connection
         connection.send(message, answered=packet.qos > 0)
@@ -196,7 +196,7 @@ class MqttClient:
         else:
             connection.when_accepted(partial(self._answer, packet, None))
 
-    def _answer(self, packet: Publish, when: Callable[[Callable[[], None]], None] | None) -> None:
+    def _answer(self, packet: PublishPacket, when: Callable[[Callable[[], None]], None] | None) -> None:
         """Write PUBACK or PUBREC, now or when the broker has the message for certain."""
         kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
         answer = partial(self._write, encode_acknowledgement(self._level, kind, packet.packet_id))
@@ -205,7 +205,7 @@ class MqttClient:
         else:
             when(answer)
 
-    def _refuse(self, packet: Publish, error: RequestError) -> None:
+    def _refuse(self, packet: PublishPacket, error: RequestError) -> None:
         """Answer a PUBLISH that is refused. Before MQTT 5 there is no such answer, and the connection ends."""
         reason = reason_of(error)
         if self._level < LEVEL_5 or (not packet.qos and isinstance(error, InvalidTopic)):
@@ -216,7 +216,7 @@ class MqttClient:
             kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
             self._write(encode_acknowledgement(self._level, kind, packet.packet_id, reason))
 
-    def _topic_name(self, packet: Publish) -> str:
+    def _topic_name(self, packet: PublishPacket) -> str:
         """Return the topic name of a PUBLISH of MQTT 5, which may have a topic alias instead, or define one."""
         alias = packet.properties.topic_alias
         if alias is None:
@@ -235,7 +235,7 @@ class MqttClient:
             raise MqttProtocolError(f"The topic alias {alias} stands for no topic name")
         return known
 
-    def release(self, packet: Acknowledgement) -> None:
+    def release(self, packet: AcknowledgementPacket) -> None:
         """Answer PUBREL: its packet identifier may be used for another message."""
         known = packet.packet_id in self._state.received
         self._state.received.discard(packet.packet_id)
@@ -243,7 +243,7 @@ class MqttClient:
         self._write(encode_acknowledgement(self._level, PacketType.PUBCOMP, packet.packet_id, reason))
 
     def publish_will(self, will: Will) -> None:
-        """Send the will of the client, which is lost. A refusal is logged: nobody gets an answer."""
+        """Send the will of the client, which is lost. A refusal is logged: there is no client to answer."""
         try:
             self._connection.send(self._reader.read(will, will.topic))
         except RequestError as error:
@@ -251,7 +251,7 @@ class MqttClient:
 
     # ------------------------------------------------------------ SUBSCRIBE, UNSUBSCRIBE
 
-    def subscribe(self, packet: Subscribe) -> None:
+    def subscribe(self, packet: SubscribePacket) -> None:
         """Add subscriptions, and answer once they are durable; their deliveries begin then.
 
         Raises:
@@ -270,7 +270,9 @@ class MqttClient:
         for begin in begun:
             begin()
 
-    def _subscribe(self, options: Subscription, identifier: int | None, begun: list[Callable[[], None]]) -> ReasonCode:
+    def _subscribe(
+        self, options: FilterSubscription, identifier: int | None, begun: list[Callable[[], None]]
+    ) -> ReasonCode:
         """Add one subscription; return its reason code."""
         try:
             self._check_new(options)
@@ -293,7 +295,7 @@ class MqttClient:
         self._state.subscriptions[options.filter] = KeptSubscription(options, identifier)
         return _GRANTED[options.qos]
 
-    def _check_new(self, options: Subscription) -> None:
+    def _check_new(self, options: FilterSubscription) -> None:
         group, _ = shared(options.filter) if self._level >= LEVEL_5 else (None, "")
         if group is not None:
             raise InvalidTopic(f"Shared subscriptions are not available: {options.filter}")
@@ -301,13 +303,13 @@ class MqttClient:
         if options.filter not in self._subscriptions and len(self._subscriptions) >= self._limits.subscriptions:
             raise ResourceLimit(f"A session may have {self._limits.subscriptions} subscriptions")
 
-    def _change(self, subscription: MqttSubscription, options: Subscription, identifier: int | None) -> None:
+    def _change(self, subscription: MqttSubscription, options: FilterSubscription, identifier: int | None) -> None:
         """Continue a subscription to the same topic filter, without a gap."""
         subscription.options = options
         subscription.identifier = identifier
         subscription.retain_as_published = options.retain_as_published
 
-    def _add(self, options: Subscription, identifier: int | None, *, retroactive: bool) -> MqttSubscription:
+    def _add(self, options: FilterSubscription, identifier: int | None, *, retroactive: bool) -> MqttSubscription:
         """Add a subscription, whose deliveries do not begin yet."""
         is_durable = self._is_durable and options.qos > 0
         request = ConsumerRequest(
@@ -344,7 +346,7 @@ class MqttClient:
         except RequestError as error:
             _log.warning("%s: its subscription %s remains: %s", self._connection.client_id, name, error)
 
-    def unsubscribe(self, packet: Unsubscribe) -> None:
+    def unsubscribe(self, packet: UnsubscribePacket) -> None:
         """End subscriptions, and answer once that is durable."""
         reasons = [
             ReasonCode.SUCCESS if self._unsubscribe(each) else ReasonCode.NO_SUBSCRIPTION_EXISTED
@@ -371,7 +373,7 @@ class MqttClient:
         for info in self._connection.durable_subscriptions():
             name = names.parse_subscription_name(info.name)
             if name is not None and name.filter not in kept:
-                kept[name.filter] = KeptSubscription(Subscription(name.filter, name.qos, no_local=info.no_local))
+                kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos, no_local=info.no_local))
         for text, (options, identifier) in kept.items():
             try:
                 self._add(options, identifier, retroactive=False)
@@ -418,7 +420,7 @@ def _check(text: str) -> None:
         raise MqttProtocolError(f"SUBSCRIBE refused: {error}", ReasonCode.TOPIC_FILTER_INVALID) from error
 
 
-def _same_consumer(former: Subscription, options: Subscription) -> bool:
+def _same_consumer(former: FilterSubscription, options: FilterSubscription) -> bool:
     """Return True if the core's consumer is the same for these options of one topic filter."""
     return (former.qos, former.no_local) == (options.qos, options.no_local)
 

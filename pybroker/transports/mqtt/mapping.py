@@ -28,8 +28,8 @@ from typing import Final, NamedTuple, cast
 from pybroker.broker.domain.destination import Destination, topic
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.codec import encode_topic
-from pybroker.broker.domain.mqtt.packets import LEVEL_5, Publish, Will
-from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, Properties, encode_properties
+from pybroker.broker.domain.mqtt.packets import LEVEL_5, PublishPacket, Will
+from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, MqttProperties, encode_properties
 from pybroker.broker.domain.mqtt.topics import check_name, jms_name, mqtt_name
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.java_text import java_text
@@ -79,7 +79,7 @@ class PublishReader:
         self._sequence = 0
         self._templates: dict[str, MessageTemplate] = {}
 
-    def read(self, packet: Publish | Will, topic_name: str) -> Message:
+    def read(self, packet: PublishPacket | Will, topic_name: str) -> Message:
         """Return the message of a PUBLISH or a will.
 
         Args:
@@ -140,7 +140,7 @@ def _reply_to(response_topic: str | None) -> Destination | None:
     return topic(jms_name(response_topic))
 
 
-def _read_properties(packet: Publish | Will, properties: Properties) -> tuple[str | None, dict[str, Value]]:
+def _read_properties(packet: PublishPacket | Will, properties: MqttProperties) -> tuple[str | None, dict[str, Value]]:
     """Return the correlation id, and the properties of a message."""
     made: dict[str, Value] = {names.QOS: packet.qos}
     if packet.retain:
@@ -173,7 +173,7 @@ def _is_legal(name: str) -> bool:
 # ---------------------------------------------------------------- messages to packets
 
 
-class Rendered(NamedTuple):
+class RenderedPublish(NamedTuple):
     """The parts of a PUBLISH that do not depend on the subscription.
 
     Attributes:
@@ -190,7 +190,7 @@ class Rendered(NamedTuple):
     qos: int
     retained: bool
     retain_flag: bool
-    properties: Properties
+    properties: MqttProperties
 
 
 class PublishWriter:
@@ -211,7 +211,7 @@ class PublishWriter:
         self._body_bytes_max = body_bytes_max
         self._topics: dict[Destination, bytes] = {}
 
-    def render(self, message: Message) -> Rendered:
+    def render(self, message: Message) -> RenderedPublish:
         """Return the parts of a PUBLISH.
 
         Raises:
@@ -221,7 +221,7 @@ class PublishWriter:
         fields = view(message)
         properties = fields.properties
         qos = properties.get(names.QOS)
-        return Rendered(
+        return RenderedPublish(
             topic=self._topics.get(message.destination) or self._topic(message.destination),
             payload=self._payload(fields),
             qos=qos if type(qos) is int and 0 <= qos <= 2 else int(message.persistent),
@@ -230,7 +230,7 @@ class PublishWriter:
             properties=NO_PROPERTIES if self._level < LEVEL_5 else _written_properties(fields, properties),
         )
 
-    def encoded_properties(self, made: Rendered, message: Message, subscription_id: int | None) -> bytes:
+    def encoded_properties(self, made: RenderedPublish, message: Message, subscription_id: int | None) -> bytes:
         """Return the properties of one PUBLISH of MQTT 5, encoded with their length.
 
         Raises:
@@ -239,7 +239,7 @@ class PublishWriter:
         properties = made.properties
         if not message.expiration and subscription_id is None:
             return b"\0" if properties is NO_PROPERTIES else encode_properties(properties)
-        copy = Properties()
+        copy = MqttProperties()
         vars(copy).update(vars(properties))
         if message.expiration:
             left = max(1, -(-(message.expiration - self._clock()) // 1000))
@@ -268,9 +268,9 @@ def _java_map(values: Mapping[str, Value]) -> str:
     return "{" + ", ".join([f"{name}={java_text(value)}" for name, value in values.items()]) + "}"
 
 
-def _written_properties(fields: OpenWireMessage, properties: Mapping[str, Value]) -> Properties:
+def _written_properties(fields: OpenWireMessage, properties: Mapping[str, Value]) -> MqttProperties:
     """Return the properties of MQTT 5 for a message of any protocol."""
-    made = Properties()
+    made = MqttProperties()
     if properties.get(names.PAYLOAD_FORMAT) == 1 or fields.type is MessageType.TEXT:
         made.payload_format = 1
     content_type = properties.get(names.CONTENT_TYPE)

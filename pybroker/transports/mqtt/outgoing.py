@@ -20,10 +20,10 @@ from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import is_reserved
 from pybroker.broker.domain.errors import unexpected
 from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_publish
-from pybroker.broker.domain.mqtt.packets import LEVEL_5, Acknowledgement, PacketType
+from pybroker.broker.domain.mqtt.packets import LEVEL_5, AcknowledgementPacket, PacketType
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from pybroker.broker.domain.ports import ConsumerPort
-from pybroker.transports.mqtt.mapping import PublishWriter, Rendered
+from pybroker.transports.mqtt.mapping import PublishWriter, RenderedPublish
 from pybroker.transports.mqtt.session_state import PACKET_ID_MAX, DeliveryKey, Remembered, SessionState
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _FAILURE: Final = 0x80
 
 
-class Recipient:
+class MqttRecipient:
     """A subscription, as its deliveries see it.
 
     Attributes:
@@ -106,7 +106,7 @@ class _InFlight:
 
     __slots__ = ("delivery", "is_released", "qos", "recipient")
 
-    def __init__(self, recipient: Recipient, delivery: Delivery, qos: int, *, is_released: bool = False) -> None:
+    def __init__(self, recipient: MqttRecipient, delivery: Delivery, qos: int, *, is_released: bool = False) -> None:
         self.recipient = recipient
         self.delivery = delivery
         self.qos = qos
@@ -153,11 +153,11 @@ class OutgoingDeliveries:
         """The packet identifiers of deliveries that may come again."""
         self._completed: set[DeliveryKey] = set()
         """Deliveries whose PUBCOMP came before the core delivered them again."""
-        self._waiting: deque[tuple[Recipient, Delivery]] = deque()
+        self._waiting: deque[tuple[MqttRecipient, Delivery]] = deque()
         """Deliveries beyond the window."""
-        self._sent: dict[Recipient, None] = {}
+        self._sent: dict[MqttRecipient, None] = {}
         """The subscriptions with deliveries of QoS 0 to acknowledge."""
-        self._unsent: list[tuple[Recipient, Delivery, str]] = []
+        self._unsent: list[tuple[MqttRecipient, Delivery, str]] = []
         """Deliveries that are not sent: each with the cause to reject it for; empty: it is acknowledged."""
 
     # ------------------------------------------------------------ to the client
@@ -168,7 +168,7 @@ class OutgoingDeliveries:
             if each.is_released:
                 self._write(encode_acknowledgement(self._level, PacketType.PUBREL, each.packet_id))
 
-    def deliver(self, recipient: Recipient, delivery: Delivery) -> None:
+    def deliver(self, recipient: MqttRecipient, delivery: Delivery) -> None:
         """Send a delivery, or have it wait for space in the window."""
         if recipient.leaves_out_reserved and is_reserved(delivery.message.destination):
             self._settle_later(recipient, delivery, "")
@@ -178,7 +178,7 @@ class OutgoingDeliveries:
         else:
             self._send(recipient, delivery)
 
-    def _send(self, recipient: Recipient, delivery: Delivery) -> None:
+    def _send(self, recipient: MqttRecipient, delivery: Delivery) -> None:
         message = delivery.message
         try:
             made = self._writer.render(message)
@@ -198,12 +198,12 @@ class OutgoingDeliveries:
             )  # fmt: skip
             self._settle_later(recipient, delivery, f"the message cannot be sent to an MQTT client: {error}")
 
-    def _settle_later(self, recipient: Recipient, delivery: Delivery, cause: str) -> None:
+    def _settle_later(self, recipient: MqttRecipient, delivery: Delivery, cause: str) -> None:
         """Have a delivery that is not sent settled outside of this call of the core."""
         self._unsent.append((recipient, delivery, cause))
         self._wake()
 
-    def _note_sent(self, recipient: Recipient, delivery: Delivery) -> None:
+    def _note_sent(self, recipient: MqttRecipient, delivery: Delivery) -> None:
         self._sent[recipient] = None
         if recipient.is_counted:
             recipient.sent_count += 1
@@ -211,7 +211,7 @@ class OutgoingDeliveries:
             recipient.sent.append(delivery)
 
     def _send_tracked(
-        self, recipient: Recipient, delivery: Delivery, made: Rendered, qos: int, properties: bytes
+        self, recipient: MqttRecipient, delivery: Delivery, made: RenderedPublish, qos: int, properties: bytes
     ) -> None:
         """Send a PUBLISH with QoS 1 or 2: with its former packet identifier, if the session remembers it."""
         remembered = None
@@ -234,7 +234,7 @@ class OutgoingDeliveries:
         self._write(packet)
 
     def _packet(
-        self, recipient: Recipient, made: Rendered, qos: int, packet_id: int, properties: bytes, *, dup: bool
+        self, recipient: MqttRecipient, made: RenderedPublish, qos: int, packet_id: int, properties: bytes, *, dup: bool
     ) -> bytes:
         packet = encode_publish(
             self._level,
@@ -260,7 +260,7 @@ class OutgoingDeliveries:
 
     # ------------------------------------------------------------ from the client
 
-    def acknowledged(self, packet: Acknowledgement) -> None:
+    def acknowledged(self, packet: AcknowledgementPacket) -> None:
         """Carry out PUBACK, PUBREC or PUBCOMP. One for an unknown packet identifier has no effect, or an answer."""
         match packet.type:
             case PacketType.PUBACK:
@@ -270,7 +270,7 @@ class OutgoingDeliveries:
             case _:
                 self._finish(packet, 2)
 
-    def _received(self, packet: Acknowledgement) -> None:
+    def _received(self, packet: AcknowledgementPacket) -> None:
         """Answer PUBREC with PUBREL, unless the client refuses the message."""
         found = self._in_flight.get(packet.packet_id)
         if found is None or found.qos != 2:
@@ -285,7 +285,7 @@ class OutgoingDeliveries:
             found.is_released = True
             self._write(encode_acknowledgement(self._level, PacketType.PUBREL, packet.packet_id))
 
-    def _finish(self, packet: Acknowledgement, qos: int) -> None:
+    def _finish(self, packet: AcknowledgementPacket, qos: int) -> None:
         found = self._in_flight.get(packet.packet_id)
         if found is None:
             self._complete_remembered(packet.packet_id)
@@ -338,7 +338,7 @@ class OutgoingDeliveries:
 
     # ------------------------------------------------------------ end
 
-    def forget(self, recipient: Recipient) -> None:
+    def forget(self, recipient: MqttRecipient) -> None:
         """Drop what waits for a subscription that has ended. Its packets in flight may still be answered."""
         self._sent.pop(recipient, None)
         if self._waiting:

@@ -16,19 +16,19 @@ from pybroker.broker.domain.mqtt.codec import PING_RESPONSE, PacketDecoder, enco
 from pybroker.broker.domain.mqtt.errors import MqttProtocolError
 from pybroker.broker.domain.mqtt.packets import (
     LEVEL_5,
-    Acknowledgement,
-    Auth,
-    Connect,
-    Disconnect,
+    AcknowledgementPacket,
+    AuthPacket,
+    ConnectPacket,
+    DisconnectPacket,
     MqttLimits,
     Packet,
     PacketType,
-    PingRequest,
-    Publish,
-    Subscribe,
+    PingPacket,
+    PublishPacket,
+    SubscribePacket,
     Will,
 )
-from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, Properties
+from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, MqttProperties
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from pybroker.broker.domain.mqtt.topics import InvalidTopic, check_name
 from pybroker.broker.domain.mqtt.wire import shortened_text
@@ -43,7 +43,7 @@ from pybroker.transports.mqtt.mapping import PublishReader, PublishWriter
 from pybroker.transports.mqtt.outgoing import OutgoingDeliveries
 from pybroker.transports.mqtt.session_state import SessionState, SessionStates
 from pybroker.transports.mqtt.states import MqttState
-from pybroker.transports.session import INPUT_WAIT_SECONDS, Link, Session
+from pybroker.transports.session import INPUT_WAIT_SECONDS, Link
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ _GRACE: Final = 1.5
 _HANDLED: Final = frozenset((PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP))
 
 
-class MqttSession(Session):
+class MqttSession:
     """Serves one MQTT connection."""
 
     def __init__(
@@ -223,33 +223,33 @@ class MqttSession(Session):
         """
         client = self._client
         if client is None:
-            if not isinstance(packet, Connect):
+            if not isinstance(packet, ConnectPacket):
                 raise MqttProtocolError(f"{type(packet).__name__} came before CONNECT")
             self._connect(packet)
             return
         match packet:
-            case Publish():
+            case PublishPacket():
                 client.publish(packet)
-            case Acknowledgement() if packet.type in _HANDLED:
+            case AcknowledgementPacket() if packet.type in _HANDLED:
                 client.outgoing.acknowledged(packet)
-            case Acknowledgement():
+            case AcknowledgementPacket():
                 client.release(packet)
-            case PingRequest():
+            case PingPacket():
                 self._write(PING_RESPONSE)
-            case Subscribe():
+            case SubscribePacket():
                 client.subscribe(packet)
-            case Disconnect():
+            case DisconnectPacket():
                 self._leave(packet)
-            case Auth():
+            case AuthPacket():
                 raise MqttProtocolError("AUTH without an authentication method")
-            case Connect():
+            case ConnectPacket():
                 raise MqttProtocolError("CONNECT came twice")
             case _:
                 client.unsubscribe(packet)
 
     # ------------------------------------------------------------ CONNECT
 
-    def _connect(self, packet: Connect) -> None:
+    def _connect(self, packet: ConnectPacket) -> None:
         """Begin the login, which `_decided` continues."""
         if packet.properties.authentication_method is not None:
             raise MqttProtocolError("CONNECT asks for an extended authentication", ReasonCode.BAD_AUTHENTICATION_METHOD)
@@ -269,7 +269,7 @@ class MqttSession(Session):
             raise MqttProtocolError("The password is no UTF-8", ReasonCode.BAD_USER_NAME_OR_PASSWORD) from error
         self._login.begin(packet.user, password, partial(self._decided, packet))
 
-    def _decided(self, packet: Connect, outcome: User | NotAuthenticated) -> None:
+    def _decided(self, packet: ConnectPacket, outcome: User | NotAuthenticated) -> None:
         """Open the connection for the user; refused, close."""
         if isinstance(outcome, NotAuthenticated):
             self._refuse(outcome, ReasonCode.BAD_USER_NAME_OR_PASSWORD, logging.INFO)
@@ -292,7 +292,7 @@ class MqttSession(Session):
         # A former connection of this client may have to close first.
         connection.when_carried_out(partial(self._begin, packet, connection))
 
-    def _begin(self, packet: Connect, connection: ConnectionPort) -> None:
+    def _begin(self, packet: ConnectPacket, connection: ConnectionPort) -> None:
         """Begin the session, or continue it, and answer once that is durable."""
         if self._state is not MqttState.CONNECTING:
             return
@@ -327,14 +327,14 @@ class MqttSession(Session):
             is_present = client.restore() or former is not None
         connection.when_durable(partial(self._accept, packet, client, is_present=is_present))
 
-    def _accept(self, packet: Connect, client: MqttClient, *, is_present: bool) -> None:
+    def _accept(self, packet: ConnectPacket, client: MqttClient, *, is_present: bool) -> None:
         """Answer CONNECT, and begin deliveries."""
         if self._state is not MqttState.CONNECTING:
             return
         self._state = MqttState.CONNECTED
         self._will = packet.will
         self._decoder.packet_bytes_max = self._limits.packet_bytes
-        answer = Properties()
+        answer = MqttProperties()
         if not packet.client_id:
             answer.assigned_client_id = self._connection_id
         answer.maximum_packet_size = self._limits.packet_bytes
@@ -389,7 +389,7 @@ class MqttSession(Session):
 
     # ------------------------------------------------------------ end
 
-    def _leave(self, packet: Disconnect) -> None:
+    def _leave(self, packet: DisconnectPacket) -> None:
         """End the conversation as the client asks, once all earlier changes are on disk."""
         self._client_log.ended("DISCONNECT")
         expiry = packet.properties.session_expiry
@@ -445,10 +445,10 @@ class MqttSession(Session):
             self._write(encode_disconnect(reason, self._reason_string(error)))
         self._close(str(error), logging.INFO if isinstance(error, SessionTakenOver | AccessDenied) else logging.WARNING)
 
-    def _reason_string(self, error: BrokerError) -> Properties:
+    def _reason_string(self, error: BrokerError) -> MqttProperties:
         if self._decoder.level < LEVEL_5:
             return NO_PROPERTIES
-        properties = Properties()
+        properties = MqttProperties()
         properties.reason_string = shortened_text(str(error).replace("\0", "\ufffd"))
         return properties
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pybroker.broker.domain.mqtt.packets import Subscription
+from pybroker.broker.domain.mqtt.packets import FilterSubscription
 
 PACKET_ID_MAX: Final = 65_535
 
@@ -29,7 +29,7 @@ class KeptSubscription(NamedTuple):
         identifier: the subscription identifier of MQTT 5; None without one.
     """
 
-    subscription: Subscription
+    subscription: FilterSubscription
     identifier: int | None = None
 
 

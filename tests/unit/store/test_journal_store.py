@@ -23,7 +23,7 @@ from pybroker.broker.domain.openwire.message import (
     ProducerId,
     to_message,
 )
-from pybroker.broker.domain.ports import PreparedAck
+from pybroker.broker.domain.recovery import PreparedAck
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal import clean_stop, store_snapshot

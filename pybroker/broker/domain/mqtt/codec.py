@@ -14,30 +14,31 @@ from io import BytesIO
 from struct import Struct
 from typing import Final
 
+from pybroker.broker.domain.big_endian import UNSIGNED_SHORT
 from pybroker.broker.domain.mqtt.errors import MqttProtocolError, malformed
 from pybroker.broker.domain.mqtt.packets import (
     LEVEL_3_1,
     LEVEL_3_1_1,
     LEVEL_5,
-    Acknowledgement,
-    Auth,
-    Connect,
-    Disconnect,
+    AcknowledgementPacket,
+    AuthPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    FilterSubscription,
     MqttLimits,
     Packet,
     PacketType,
-    PingRequest,
-    Publish,
+    PingPacket,
+    PublishPacket,
     RetainHandling,
-    Subscribe,
-    Subscription,
-    Unsubscribe,
+    SubscribePacket,
+    UnsubscribePacket,
     Will,
 )
 from pybroker.broker.domain.mqtt.properties import (
     NO_PROPERTIES,
     Carrier,
-    Properties,
+    MqttProperties,
     encode_properties,
     read_properties,
 )
@@ -55,7 +56,7 @@ _REASONS: Final = {each.value: each for each in ReasonCode}
 _UNKNOWN_LENGTH: Final = 5
 """A packet's length is known after so many bytes at the latest."""
 
-_pack_short: Final = Struct(">H").pack
+_pack_short: Final = UNSIGNED_SHORT.pack
 _pack_acknowledgement: Final = Struct(">BBH").pack
 
 PING_RESPONSE: Final = bytes((PacketType.PINGRESP << 4, 0))
@@ -191,7 +192,7 @@ class PacketDecoder:
             case _:
                 return self._acknowledgement(kind, reader)
 
-    def _publish(self, data: bytes, head: int, body: int, stop: int) -> Publish:
+    def _publish(self, data: bytes, head: int, body: int, stop: int) -> PublishPacket:
         topic_at = body + 2
         if topic_at > stop:
             raise malformed("PUBLISH ends within its topic name")
@@ -222,9 +223,9 @@ class PacketDecoder:
             raise malformed("The topic name is no UTF-8") from error
         if "\0" in topic:
             raise malformed("The topic name contains the character NUL")
-        return Publish(topic, data[at:stop], qos, head & 1 == 1, head & 8 == 8, packet_id, properties)
+        return PublishPacket(topic, data[at:stop], qos, head & 1 == 1, head & 8 == 8, packet_id, properties)
 
-    def _connect(self, reader: PacketReader) -> Connect:
+    def _connect(self, reader: PacketReader) -> ConnectPacket:
         name = reader.text()
         level = reader.unsigned(1)
         if name not in _NAMES:
@@ -251,7 +252,7 @@ class PacketDecoder:
         if has_will:
             of_will = self._properties(reader, Carrier.WILL)
             will = Will(reader.text(), reader.binary(), qos, bool(flags & 0x20), of_will)
-        return Connect(
+        return ConnectPacket(
             level=level,
             client_id=client_id,
             clean=bool(flags & 2),
@@ -262,31 +263,31 @@ class PacketDecoder:
             properties=properties,
         )
 
-    def _acknowledgement(self, kind: PacketType, reader: PacketReader) -> Acknowledgement:
+    def _acknowledgement(self, kind: PacketType, reader: PacketReader) -> AcknowledgementPacket:
         packet_id = reader.packet_id()
         if self.level < LEVEL_5 or reader.is_at_end:
-            return Acknowledgement(kind, packet_id)
+            return AcknowledgementPacket(kind, packet_id)
         reason = _reason(reader)
         if not reader.is_at_end:
             self._properties(reader, Carrier.ACKNOWLEDGEMENT)
-        return Acknowledgement(kind, packet_id, reason)
+        return AcknowledgementPacket(kind, packet_id, reason)
 
-    def _subscribe(self, reader: PacketReader) -> Subscribe:
+    def _subscribe(self, reader: PacketReader) -> SubscribePacket:
         packet_id = reader.packet_id()
         properties = self._properties(reader, Carrier.SUBSCRIBE)
-        found: list[Subscription] = []
+        found: list[FilterSubscription] = []
         while not reader.is_at_end:
             self._check_filters(len(found))
             text, options = reader.text(), reader.unsigned(1)
             qos, handling = options & 3, options >> 4 & 3
             if qos == 3 or handling == 3 or options & (0b1100_0000 if self.level == LEVEL_5 else 0b1111_1100):
                 raise malformed(f"SUBSCRIBE has the options {options:#010b}")
-            found.append(Subscription(text, qos, bool(options & 4), bool(options & 8), RetainHandling(handling)))
+            found.append(FilterSubscription(text, qos, bool(options & 4), bool(options & 8), RetainHandling(handling)))
         if not found:
             raise MqttProtocolError("SUBSCRIBE has no topic filters")
-        return Subscribe(packet_id, tuple(found), properties)
+        return SubscribePacket(packet_id, tuple(found), properties)
 
-    def _unsubscribe(self, reader: PacketReader) -> Unsubscribe:
+    def _unsubscribe(self, reader: PacketReader) -> UnsubscribePacket:
         packet_id = reader.packet_id()
         self._properties(reader, Carrier.UNSUBSCRIBE)
         found: list[str] = []
@@ -295,22 +296,24 @@ class PacketDecoder:
             found.append(reader.text())
         if not found:
             raise MqttProtocolError("UNSUBSCRIBE has no topic filters")
-        return Unsubscribe(packet_id, tuple(found))
+        return UnsubscribePacket(packet_id, tuple(found))
 
-    def _disconnect(self, reader: PacketReader) -> Disconnect:
+    def _disconnect(self, reader: PacketReader) -> DisconnectPacket:
         if self.level < LEVEL_5 or reader.is_at_end:
-            return Disconnect()
+            return DisconnectPacket()
         reason = _reason(reader)
         has_properties = reader.offset < reader.end
-        return Disconnect(reason, self._properties(reader, Carrier.DISCONNECT) if has_properties else NO_PROPERTIES)
+        return DisconnectPacket(
+            reason, self._properties(reader, Carrier.DISCONNECT) if has_properties else NO_PROPERTIES
+        )
 
-    def _auth(self, reader: PacketReader) -> Auth:
+    def _auth(self, reader: PacketReader) -> AuthPacket:
         if self.level < LEVEL_5:
             raise malformed("AUTH belongs to MQTT 5")
         reason = 0 if reader.is_at_end else reader.unsigned(1)
         if not reader.is_at_end:
             self._properties(reader, Carrier.AUTH)
-        return Auth(reason)
+        return AuthPacket(reason)
 
     def _check_filters(self, count: int) -> None:
         if count >= self._limits.filters:
@@ -318,13 +321,13 @@ class PacketDecoder:
                 f"A packet may have {self._limits.filters} topic filters", ReasonCode.QUOTA_EXCEEDED
             )
 
-    def _properties(self, reader: PacketReader, carrier: Carrier) -> Properties:
+    def _properties(self, reader: PacketReader, carrier: Carrier) -> MqttProperties:
         if self.level < LEVEL_5:
             return NO_PROPERTIES
         return read_properties(reader, carrier, self._limits.user_properties)
 
 
-_PING: Final = PingRequest()
+_PING: Final = PingPacket()
 _FROM_BROKER: Final = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
 
 
@@ -365,7 +368,7 @@ def _reason(reader: PacketReader) -> ReasonCode:
 # ---------------------------------------------------------------- the broker's packets
 
 
-def encode_connack(level: int, reason: ReasonCode, *, session_present: bool, properties: Properties) -> bytes:
+def encode_connack(level: int, reason: ReasonCode, *, session_present: bool, properties: MqttProperties) -> bytes:
     """Encode CONNACK; before MQTT 5 without properties, and with that version's return code."""
     code: ReasonCode | ConnectReturnCode = reason if level >= LEVEL_5 else return_code(reason)
     content = bytes((session_present, code))
@@ -434,7 +437,7 @@ def _with_reasons(kind: PacketType, level: int, packet_id: int, reasons: Sequenc
     return _packet(kind, _pack_short(packet_id) + bytes([min(each, ReasonCode.UNSPECIFIED_ERROR) for each in reasons]))
 
 
-def encode_disconnect(reason: ReasonCode, properties: Properties = NO_PROPERTIES) -> bytes:
+def encode_disconnect(reason: ReasonCode, properties: MqttProperties = NO_PROPERTIES) -> bytes:
     """Encode DISCONNECT, which the broker sends in MQTT 5 only."""
     return _packet(PacketType.DISCONNECT, reason.to_bytes() + encode_properties(properties))
 

@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, Properties
+from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, MqttProperties
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 
 LEVEL_3_1: Final = 3
@@ -50,11 +50,11 @@ class Will(NamedTuple):
     payload: bytes
     qos: int
     retain: bool
-    properties: Properties = NO_PROPERTIES
+    properties: MqttProperties = NO_PROPERTIES
 
 
 @dataclass(slots=True, kw_only=True)
-class Connect:
+class ConnectPacket:
     """CONNECT.
 
     Attributes:
@@ -75,15 +75,15 @@ class Connect:
     user: str | None
     password: bytes | None
     will: Will | None
-    properties: Properties = NO_PROPERTIES
+    properties: MqttProperties = NO_PROPERTIES
 
     def __repr__(self) -> str:
         """Return the packet without its password, payload and properties."""
-        return f"Connect(level={self.level}, client_id={self.client_id!r}, clean={self.clean})"
+        return f"ConnectPacket(level={self.level}, client_id={self.client_id!r}, clean={self.clean})"
 
 
 @dataclass(slots=True)
-class Publish:
+class PublishPacket:
     """PUBLISH.
 
     Attributes:
@@ -102,14 +102,14 @@ class Publish:
     retain: bool
     dup: bool
     packet_id: int
-    properties: Properties = NO_PROPERTIES
+    properties: MqttProperties = NO_PROPERTIES
 
     def __repr__(self) -> str:
         """Return the packet without its payload and properties."""
-        return f"Publish({self.topic!r}, {len(self.payload)} bytes, qos={self.qos}, packet_id={self.packet_id})"
+        return f"PublishPacket({self.topic!r}, {len(self.payload)} bytes, qos={self.qos}, packet_id={self.packet_id})"
 
 
-class Acknowledgement(NamedTuple):
+class AcknowledgementPacket(NamedTuple):
     """PUBACK, PUBREC, PUBREL or PUBCOMP.
 
     Attributes:
@@ -131,7 +131,7 @@ class RetainHandling(enum.IntEnum):
     NEVER = 2
 
 
-class Subscription(NamedTuple):
+class FilterSubscription(NamedTuple):
     """One topic filter of a SUBSCRIBE, with its options.
 
     Attributes:
@@ -149,39 +149,48 @@ class Subscription(NamedTuple):
     retain_handling: RetainHandling = RetainHandling.ALWAYS
 
 
-class Subscribe(NamedTuple):
+class SubscribePacket(NamedTuple):
     """SUBSCRIBE, with one subscription at least."""
 
     packet_id: int
-    subscriptions: tuple[Subscription, ...]
-    properties: Properties = NO_PROPERTIES
+    subscriptions: tuple[FilterSubscription, ...]
+    properties: MqttProperties = NO_PROPERTIES
 
 
-class Unsubscribe(NamedTuple):
+class UnsubscribePacket(NamedTuple):
     """UNSUBSCRIBE, with one topic filter at least."""
 
     packet_id: int
     filters: tuple[str, ...]
 
 
-class PingRequest(NamedTuple):
+class PingPacket(NamedTuple):
     """PINGREQ."""
 
 
-class Disconnect(NamedTuple):
+class DisconnectPacket(NamedTuple):
     """DISCONNECT; `SUCCESS` and no properties before MQTT 5."""
 
     reason: ReasonCode = ReasonCode.SUCCESS
-    properties: Properties = NO_PROPERTIES
+    properties: MqttProperties = NO_PROPERTIES
 
 
-class Auth(NamedTuple):
+class AuthPacket(NamedTuple):
     """AUTH, of MQTT 5 only."""
 
     reason: int
 
 
-Packet = Connect | Publish | Acknowledgement | Subscribe | Unsubscribe | PingRequest | Disconnect | Auth
+Packet = (
+    ConnectPacket
+    | PublishPacket
+    | AcknowledgementPacket
+    | SubscribePacket
+    | UnsubscribePacket
+    | PingPacket
+    | DisconnectPacket
+    | AuthPacket
+)
 """A packet of a client."""
 
 

@@ -15,7 +15,7 @@ from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from pybroker.broker.domain.mqtt.wire import PacketReader, encode_binary, encode_text, encode_variable
 
 
-class Properties:
+class MqttProperties:
     """The properties of one packet. The attributes of the class are those of a packet without any.
 
     Attributes:
@@ -77,7 +77,7 @@ class Properties:
     shared_available: int = 1
 
 
-NO_PROPERTIES: Final = Properties()
+NO_PROPERTIES: Final = MqttProperties()
 """The properties of a packet that has none; it must not be changed."""
 
 
@@ -173,7 +173,7 @@ _SIZES: Final = {
 _POSITIVE: Final = frozenset({_Kind.POSITIVE_SHORT, _Kind.POSITIVE_INTEGER, _Kind.VARIABLE})
 
 
-def read_properties(reader: PacketReader, carrier: Carrier, user_properties_max: int) -> Properties:
+def read_properties(reader: PacketReader, carrier: Carrier, user_properties_max: int) -> MqttProperties:
     """Read properties with their length.
 
     Raises:
@@ -184,7 +184,7 @@ def read_properties(reader: PacketReader, carrier: Carrier, user_properties_max:
     if not size:
         return NO_PROPERTIES
     part = reader.part(size)
-    found = Properties()
+    found = MqttProperties()
     seen: set[int] = set()
     pairs: list[tuple[str, str]] = []
     while not part.is_at_end:
@@ -220,7 +220,7 @@ def _read(reader: PacketReader, row: _Property) -> int | str | bytes | tuple[int
     return (value,) if kind is _Kind.VARIABLE else value
 
 
-def encode_properties(properties: Properties) -> bytes:
+def encode_properties(properties: MqttProperties) -> bytes:
     """Encode properties with their length; those that have their default are left out.
 
     Raises:
@@ -233,10 +233,10 @@ def encode_properties(properties: Properties) -> bytes:
     return encode_variable(len(encoded)) + encoded
 
 
-def _is_set(properties: Properties, row: _Property) -> bool:
+def _is_set(properties: MqttProperties, row: _Property) -> bool:
     """Return True for a property that comes once and has not its default."""
     is_single = row.kind is not _Kind.PAIR and row.kind is not _Kind.VARIABLE
-    return is_single and getattr(properties, row.name) != getattr(Properties, row.name)
+    return is_single and getattr(properties, row.name) != getattr(MqttProperties, row.name)
 
 
 def _encoded(row: _Property, value: int | str | bytes) -> bytes:

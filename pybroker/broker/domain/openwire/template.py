@@ -105,8 +105,7 @@ class MessageTemplate:
             broker_in_time: when the broker got it, in milliseconds since the epoch.
             broker_sequence: the broker's number of the message.
             pieces: the body, which is long, in pieces; `content` is empty then.
-            marshalled_properties: the properties, of any types, as `values.encode_map` writes them; `properties` is
-                empty then.
+            marshalled_properties: the properties as `values.encode_map` writes them; `properties` is empty then.
 
         Raises:
             UnencodableOpenWire: a header or property name is too long, or a number out of its range.

@@ -19,22 +19,22 @@ from pybroker.broker.domain.mqtt.codec import (
 )
 from pybroker.broker.domain.mqtt.errors import MqttProtocolError
 from pybroker.broker.domain.mqtt.packets import (
-    Acknowledgement,
-    Auth,
-    Connect,
-    Disconnect,
+    AcknowledgementPacket,
+    AuthPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    FilterSubscription,
     MqttLimits,
     Packet,
     PacketType,
-    PingRequest,
-    Publish,
+    PingPacket,
+    PublishPacket,
     RetainHandling,
-    Subscribe,
-    Subscription,
-    Unsubscribe,
+    SubscribePacket,
+    UnsubscribePacket,
     Will,
 )
-from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, Properties, encode_properties
+from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, MqttProperties, encode_properties
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from tests import mqtt_packets as client
 
@@ -54,7 +54,7 @@ def one(data: bytes, level: int = 4) -> Packet:
     return found
 
 
-def values(properties: Properties) -> dict[str, object]:
+def values(properties: MqttProperties) -> dict[str, object]:
     """Return the properties that were set."""
     return dict(vars(properties))
 
@@ -85,12 +85,12 @@ def test_every_packet_of_a_recorded_client_decodes(path: Path) -> None:
         (
             client.connect("dev1", clean=False, keep_alive=60),
             4,
-            Connect(level=4, client_id="dev1", clean=False, keep_alive=60, user=None, password=None, will=None),
+            ConnectPacket(level=4, client_id="dev1", clean=False, keep_alive=60, user=None, password=None, will=None),
         ),
         (
             client.connect("é", level=3, user="u", password="p", will=("w", b"gone"), will_qos=2, will_retain=True),
             4,
-            Connect(
+            ConnectPacket(
                 level=3,
                 client_id="é",
                 clean=True,
@@ -100,43 +100,47 @@ def test_every_packet_of_a_recorded_client_decodes(path: Path) -> None:
                 will=Will("w", b"gone", 2, True),
             ),
         ),
-        (client.publish("a/b", b"body"), 4, Publish("a/b", b"body", 0, False, False, 0)),
-        (client.publish("a", b""), 4, Publish("a", b"", 0, False, False, 0)),
+        (client.publish("a/b", b"body"), 4, PublishPacket("a/b", b"body", 0, False, False, 0)),
+        (client.publish("a", b""), 4, PublishPacket("a", b"", 0, False, False, 0)),
         (
             client.publish("a/b", b"body", qos=2, packet_id=65535, retain=True, dup=True),
             4,
-            Publish("a/b", b"body", 2, True, True, 65535),
+            PublishPacket("a/b", b"body", 2, True, True, 65535),
         ),
-        (client.publish("a/b", b"body", qos=1, packet_id=7, pieces=()), 5, Publish("a/b", b"body", 1, False, False, 7)),
-        (client.packet(client.PUBACK, b"\0\7"), 4, Acknowledgement(PacketType.PUBACK, 7)),
-        (client.packet(client.PUBREL, b"\1\0"), 5, Acknowledgement(PacketType.PUBREL, 256)),
+        (
+            client.publish("a/b", b"body", qos=1, packet_id=7, pieces=()),
+            5,
+            PublishPacket("a/b", b"body", 1, False, False, 7),
+        ),
+        (client.packet(client.PUBACK, b"\0\7"), 4, AcknowledgementPacket(PacketType.PUBACK, 7)),
+        (client.packet(client.PUBREL, b"\1\0"), 5, AcknowledgementPacket(PacketType.PUBREL, 256)),
         (
             client.packet(client.PUBREC, b"\0\7\x97"),
             5,
-            Acknowledgement(PacketType.PUBREC, 7, ReasonCode.QUOTA_EXCEEDED),
+            AcknowledgementPacket(PacketType.PUBREC, 7, ReasonCode.QUOTA_EXCEEDED),
         ),
         (
             client.packet(client.PUBCOMP, b"\0\7\x92\x07" + USER_PROPERTY),
             5,
-            Acknowledgement(PacketType.PUBCOMP, 7, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND),
+            AcknowledgementPacket(PacketType.PUBCOMP, 7, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND),
         ),
         (
             client.subscribe(9, ("a/+", 1), ("#", 2)),
             4,
-            Subscribe(9, (Subscription("a/+", 1), Subscription("#", 2))),
+            SubscribePacket(9, (FilterSubscription("a/+", 1), FilterSubscription("#", 2))),
         ),
         (
             client.subscribe(9, ("a", 0b0010_1110), pieces=()),
             5,
-            Subscribe(9, (Subscription("a", 2, True, True, RetainHandling.NEVER),)),
+            SubscribePacket(9, (FilterSubscription("a", 2, True, True, RetainHandling.NEVER),)),
         ),
-        (client.unsubscribe(3, "a", "b/#"), 4, Unsubscribe(3, ("a", "b/#"))),
-        (client.unsubscribe(3, "a", pieces=(USER_PROPERTY,)), 5, Unsubscribe(3, ("a",))),
-        (client.PINGREQ, 4, PingRequest()),
-        (client.DISCONNECT, 5, Disconnect()),
-        (client.packet(0xE0, b"\x04"), 5, Disconnect(ReasonCode.DISCONNECT_WITH_WILL)),
-        (client.packet(0xF0, b"\x18\0"), 5, Auth(0x18)),
-        (client.packet(0xF0), 5, Auth(0)),
+        (client.unsubscribe(3, "a", "b/#"), 4, UnsubscribePacket(3, ("a", "b/#"))),
+        (client.unsubscribe(3, "a", pieces=(USER_PROPERTY,)), 5, UnsubscribePacket(3, ("a",))),
+        (client.PINGREQ, 4, PingPacket()),
+        (client.DISCONNECT, 5, DisconnectPacket()),
+        (client.packet(0xE0, b"\x04"), 5, DisconnectPacket(ReasonCode.DISCONNECT_WITH_WILL)),
+        (client.packet(0xF0, b"\x18\0"), 5, AuthPacket(0x18)),
+        (client.packet(0xF0), 5, AuthPacket(0)),
     ],
     ids=repr,
 )
@@ -146,7 +150,7 @@ def test_packets(data: bytes, level: int, packet: Packet) -> None:
 
 def test_connect_sets_the_level_of_what_follows() -> None:
     found = decode(client.connect("x", level=5) + client.publish("t", b"p", pieces=(b"\x23\0\1",)))
-    assert isinstance(found[1], Publish)
+    assert isinstance(found[1], PublishPacket)
     assert found[1].properties.topic_alias == 1
 
 
@@ -178,7 +182,7 @@ def test_properties(carrier: str, pieces: Sequence[bytes], expected: dict[str, o
             packet = one(client.connect("x", level=5, pieces=pieces))
         case "will":
             found = one(client.connect("x", level=5, will=("w", b""), will_pieces=pieces))
-            assert isinstance(found, Connect)
+            assert isinstance(found, ConnectPacket)
             packet = found.will
         case "publish":
             packet = one(client.publish("t", b"", pieces=pieces), 5)
@@ -186,7 +190,7 @@ def test_properties(carrier: str, pieces: Sequence[bytes], expected: dict[str, o
             packet = one(client.subscribe(1, ("t", 0), pieces=pieces), 5)
         case _:
             packet = one(client.packet(0xE0, b"\0", client.properties(*pieces)), 5)
-    assert isinstance(packet, Connect | Will | Publish | Subscribe | Disconnect)
+    assert isinstance(packet, ConnectPacket | Will | PublishPacket | SubscribePacket | DisconnectPacket)
     assert values(packet.properties) == expected
 
 
@@ -252,7 +256,7 @@ def test_violations(data: bytes, level: int, reason: ReasonCode, text: str) -> N
 
 def test_packets_before_a_broken_one_are_not_lost() -> None:
     packets = PacketDecoder(MqttLimits()).feed(client.publish("t", b"1") + b"\0\0")
-    assert isinstance(next(packets), Publish)
+    assert isinstance(next(packets), PublishPacket)
     with pytest.raises(ProtocolError):
         next(packets)
 
@@ -301,7 +305,7 @@ def test_unfinished_packet_is_counted() -> None:
     assert not list(decoder.feed(data[2:500]))
     assert (decoder.received, decoder.unfinished) == (500, len(data))
     (packet,) = decoder.feed(data[500:] + data[:1])
-    assert isinstance(packet, Publish)
+    assert isinstance(packet, PublishPacket)
     assert packet.payload == bytes(1000)
     assert (decoder.received, decoder.unfinished) == (1, 1)
     decoder.clear()
@@ -318,7 +322,7 @@ def test_no_secrets_in_representations() -> None:
 
 
 def test_connack() -> None:
-    properties = Properties()
+    properties = MqttProperties()
     properties.assigned_client_id = "id"
     properties.receive_maximum = 100
     assert encode_connack(4, ReasonCode.SUCCESS, session_present=True, properties=properties) == b"\x20\2\1\0"
@@ -345,7 +349,7 @@ def test_refusals_before_mqtt_5_have_return_codes(reason: ReasonCode, code: int)
 @pytest.mark.parametrize(("level", "qos"), [(4, 0), (4, 1), (5, 0), (5, 2)])
 def test_publish(level: int, qos: int) -> None:
     """The broker's PUBLISH has the form of a client's."""
-    properties = Properties()
+    properties = MqttProperties()
     properties.user_properties = (("n", "1"), ("n", "2"))
     properties.content_type = "text/plain"
     data = encode_publish(
@@ -359,8 +363,8 @@ def test_publish(level: int, qos: int) -> None:
         properties=encode_properties(properties),
     )
     found = one(data, level)
-    assert isinstance(found, Publish)
-    expected = Publish("a/é", b"body" * 100, qos, True, bool(qos), 300 if qos else 0, found.properties)
+    assert isinstance(found, PublishPacket)
+    expected = PublishPacket("a/é", b"body" * 100, qos, True, bool(qos), 300 if qos else 0, found.properties)
     assert found == expected
     assert values(found.properties) == (values(properties) if level == 5 else {})
 
@@ -381,7 +385,7 @@ def test_answers_to_subscriptions() -> None:
 
 
 def test_disconnect() -> None:
-    properties = Properties()
+    properties = MqttProperties()
     properties.reason_string = "bye"
     assert encode_disconnect(ReasonCode.SESSION_TAKEN_OVER) == b"\xe0\2\x8e\0"
     assert encode_disconnect(ReasonCode.SERVER_BUSY, properties) == b"\xe0\x08\x89\6\x1f\0\3bye"
