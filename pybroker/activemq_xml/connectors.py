@@ -36,6 +36,7 @@ _WEBSOCKET: Final = "ws"
 _MQTT: Final = "mqtt"
 _WITHOUT_OPENWIRE: Final = ("stomp", _MQTT, _WEBSOCKET)
 _BY_CLIENTS: Final = ("STOMP clients ask for heart-beats themselves", "MQTT clients choose their keep-alive themselves")
+_NO_URI: Final = "it has no uri, and ActiveMQ does not start without: write it, such as tcp://0.0.0.0:61616"
 _TUNING: Final = "how ActiveMQ handles sockets and threads"
 
 
@@ -298,7 +299,11 @@ def read(reading: Reading, element: XmlElement, *, are_all_required: bool) -> No
 
 
 def _connector(reading: Reading, element: XmlElement, *, are_all_required: bool) -> _Connector | None:
-    text = element.attributes.get("uri", "")
+    if "uri" not in element.attributes:
+        if not any(reading.findings.is_refused(element, each) for each in element.attributes):  # else it is misspelt
+            reading.findings.refuse(element, _NO_URI)
+        return None
+    text = element.attributes["uri"]
     scheme = connector_uri.scheme_of(text)
     if scheme == "vm":
         reading.findings.ignore(element, "no client runs within pybroker")

@@ -56,8 +56,8 @@ class Findings:
         """Return the findings in the order of the file, each once."""
         return iter(sorted(dict.fromkeys(self._found), key=lambda each: each.line))
 
-    def is_refused(self, element: XmlElement, attribute: str) -> bool:
-        """Return True if an attribute is refused already."""
+    def is_refused(self, element: XmlElement, attribute: str = "") -> bool:
+        """Return True if an element, or an attribute of it, is refused already."""
         return (place(element, attribute), element.line) in self._refused
 
     def add(self, found: ConfigurationFinding) -> None:

@@ -136,7 +136,8 @@ def _one_of(values: Mapping[str, bool]) -> Rule:
         if not values[given]:
             reading.set("journal_preallocate", False, element, name)
         else:
-            reading.settings.setdefault("journal_preallocate", True)
+            if "journal_preallocate" not in reading.settings:
+                reading.set("journal_preallocate", True, element, name)
             reading.findings.ignore(element, "files get their full length when they are made", name)
 
     return read

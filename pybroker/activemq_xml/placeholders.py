@@ -24,18 +24,22 @@ each would lead through ten thousand millions."""
 
 _BEGIN: Final = "${"
 
+_SHOWN_MAX: Final = 100
+"""Characters of a name in a message: a name may be all of a value, with placeholders within one another."""
+
 
 class UnresolvedPlaceholder(MalformedData):
     """A placeholder that has no value.
 
     Attributes:
-        name: the name in it.
+        name: the name in it, of which the beginning if it is long.
         is_unknown: nothing has that name; otherwise its value cannot be filled in.
     """
 
     def __init__(self, name: str, reason: str, *, is_unknown: bool = False) -> None:
-        super().__init__(f"placeholder ${{{name}}} {reason}")
-        self.name, self.is_unknown = name, is_unknown
+        shown = name if len(name) <= _SHOWN_MAX else f"{name[:_SHOWN_MAX]}…"
+        super().__init__(f"placeholder ${{{shown}}} {reason}")
+        self.name, self.is_unknown = shown, is_unknown
 
 
 def filled_in(text: str, properties: Mapping[str, str]) -> str:
@@ -57,7 +61,7 @@ def _filled_in(text: str, properties: Mapping[str, str], within: tuple[str, ...]
         place = end + 1
     filled = "".join(parts) + text[place:]
     if len(filled) > LENGTH_MAX:
-        raise UnresolvedPlaceholder(within[0] if within else text[:40], f"has more than {LENGTH_MAX} characters")
+        raise UnresolvedPlaceholder(within[0] if within else text, f"has more than {LENGTH_MAX} characters")
     return filled
 
 

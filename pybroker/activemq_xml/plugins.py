@@ -184,5 +184,8 @@ def read(reading: Reading, element: XmlElement, *, data_directory: Path) -> None
     """
     known = handlers(data_directory)
     for each in beans_in(reading, element, _OWN_CLASS):
-        handler = known.get(each.name, refused_element(_OWN_CLASS))
-        handler(reading, each)
+        handler = known.get(each.name)
+        if handler is not None:
+            handler(reading, each)
+        elif not reading.findings.is_refused(each):  # the schema refuses a name that ActiveMQ does not have
+            reading.findings.refuse(each, _OWN_CLASS)

@@ -25,6 +25,10 @@ _OF_SPRING: Final = ("id", "init-method", "destroy-method")
 WITHOUT_EFFECT: Final = frozenset({"managementContext"})
 """Beans without any counterpart in pybroker, so that Spring's way to set their properties may be left out as well."""
 
+_PURE_MASTER: Final = "it is of pure master/slave, which ActiveMQ has not had since 5.8: let both brokers share a store"
+_REMOVED: Final[Mapping[str, str]] = dict.fromkeys(("masterConnectorURI", "masterConnector"), _PURE_MASTER)
+"""Names that earlier versions have, and what they were."""
+
 _INTEGER: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _FORMS: Final = {
@@ -116,6 +120,9 @@ def _check_property(parent: XmlElement, bean: Bean, child: XmlElement) -> Iterat
 def _unknown(
     element: XmlElement, reason: str, known: Collection[str], name: str, attribute: str = ""
 ) -> ConfigurationFinding:
+    if removed := _REMOVED.get(name):
+        why = f"{reason}: {removed}"
+        return ConfigurationFinding(FindingKind.REFUSED, place(element, attribute), why, element.line)
     lower = {each.lower(): each for each in known}
     near = [lower[each] for each in get_close_matches(name.lower(), lower, n=1)]
     remedy = "; ActiveMQ 5.17 refuses it too" + (": remove it" if attribute else "")

@@ -198,6 +198,22 @@ def test_each_listener_has_the_limit_of_its_connector(stomp: int | None) -> None
     assert [(each.kind.value, each.connections_max) for each in listeners] == [("openwire", 7), ("stomp", stomp)]
 
 
+def without_uri(attributes: str) -> list[str]:
+    element = f'<transportConnector name="c" {attributes}/>\n<transportConnector name="d" uri="tcp://h:1"/>'
+    return reasons(of_broker("", f"<transportConnectors>{element}</transportConnectors>"))
+
+
+def test_connector_without_uri_is_refused_for_that() -> None:
+    """ActiveMQ 5.17.2 says "You must specify either a server or uri property"."""
+    assert without_uri("") == [
+        "line 1: transportConnector[c]: it has no uri, and ActiveMQ does not start without: write it, such as "
+        "tcp://0.0.0.0:61616"
+    ]
+    assert without_uri('URI="tcp://h:2"') == [
+        "line 1: transportConnector[c]@URI: transportConnector has no attribute URI; did you mean uri?"
+    ]
+
+
 def test_protocols_that_are_not_served_are_refused() -> None:
     assert reasons(connectors("auto://h:1?auto.protocols=amqp,ws")) == [
         "line 1: auto.protocols: it has neither default, which is OpenWire, nor stomp or mqtt"

@@ -119,7 +119,9 @@ def test_scheduler_elsewhere_is_set() -> None:
     ],
 )
 def test_attribute_becomes_a_setting(attribute: str, expected: dict[str, object]) -> None:
-    settings = read(adapter(f'<kahaDB directory="/mnt/amq/kahadb" {attribute}/>')).settings
+    reading = read(adapter(f'<kahaDB directory="/mnt/amq/kahadb" {attribute}/>'))
+    settings = reading.settings
+    assert reading.settings.keys() == reading.origins.keys()
     names = ("journal_file_max", "journal_batch_max", "sync", "sync_interval", "journal_preallocate", "archive")
     found = {name: settings[name] for name in (*names, "cleanup_interval") if name in settings}
     assert found == expected

@@ -56,6 +56,14 @@ def test_what_has_no_value_is_named(text: str, message: str) -> None:
         filled_in(text, PROPERTIES)
 
 
+@pytest.mark.parametrize("text", ["${" * 3000 + "x" + "}" * 3000, "${" + 3000 * "x" + "}", "${kind}" * 20_000])
+def test_message_about_a_long_value_is_short(text: str) -> None:
+    with pytest.raises(UnresolvedPlaceholder) as caught:
+        filled_in(text, PROPERTIES)
+    assert len(str(caught.value)) < 200
+    assert len(caught.value.name) < 200
+
+
 def test_values_that_double_each_other_are_refused_soon() -> None:
     doubling = {"p0": "x" * 1000} | {f"p{n + 1}": f"${{p{n}}}${{p{n}}}" for n in range(18)}
     with pytest.raises(UnresolvedPlaceholder, match=f"more than {LENGTH_MAX} characters"):

@@ -131,6 +131,12 @@ def test_security_is_never_left_out_silently(name: str) -> None:
 # ---------------------------------------------------------------- redelivery
 
 
+def test_plugin_that_is_misspelt_is_refused_once() -> None:
+    """With the nearest name alone: it is no class of its own."""
+    (found,) = refusals(of_body("<plugins><statisticBrokerPlugin/></plugins>"))
+    assert found.startswith("statisticBrokerPlugin: plugins of broker cannot hold statisticBrokerPlugin; did you mean ")
+
+
 def test_redelivery_has_policies() -> None:
     reading = of_body(
         redelivery(

@@ -72,6 +72,12 @@ def test_what_activemq_does_not_know_is_refused_with_the_nearest_name(body: str,
     assert findings(body) == [ConfigurationFinding(FindingKind.REFUSED, at, why, 2)]
 
 
+def test_attribute_of_an_earlier_version_is_named_as_such() -> None:
+    (found,) = check(parse(f'<broker xmlns="{CORE}" masterConnectorURI="tcp://m:61616"/>'.encode()))
+    assert found.why.startswith("broker has no attribute masterConnectorURI: it is of pure master/slave, which ")
+    assert "did you mean" not in found.why
+
+
 def test_all_faults_are_found_at_once() -> None:
     found = findings("<a/>\n<plugins><b/></plugins>", 'brokername="x"')
     assert [(each.at, each.line) for each in found] == [("broker@brokername", 1), ("a", 2), ("b", 3)]
