@@ -6,9 +6,10 @@ What reads such a file is imported when there is one.
 import logging
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -46,15 +47,19 @@ class FoundSettings(NamedTuple):
         origins: their places, by name.
         findings: those that do not keep a broker from starting.
         base: `activemq.base`, to which names in the file are relative; empty without a file.
+        unused: a sentence for each place that was accepted, and at which nothing is refused.
     """
 
     values: Mapping[str, object]
     origins: Mapping[str, str]
     findings: "Sequence[ConfigurationFinding]"
     base: str = ""
+    unused: Sequence[str] = ()
 
     def log(self) -> None:
-        """Log the directory to which names are relative, and the findings, once."""
+        """Log the directory to which names are relative, the findings, and what was accepted in vain, once."""
+        for sentence in self.unused:
+            _log.warning("activemq.xml, %s", sentence)
         if self.base:
             _log.info("activemq.xml, activemq.base is %s", self.base)
         for each in self.findings:
@@ -131,6 +136,11 @@ class ActivemqXml:
         """Return the findings that keep a broker from starting, and that the operator has not accepted."""
         return [each for each in findings if each.kind.value == "refused" and not self._accepts(each)]
 
+    def unused(self, findings: "Iterable[ConfigurationFinding]") -> list[str]:
+        """Return a sentence for each accepted place at which nothing is refused, with the nearest one that is."""
+        places = {name for each in findings if each.kind.value == "refused" for name in _names_of(each)}
+        return [_unused(each, places) for each in sorted(self.accepted - places)]
+
     def settings_of(self, reading: "Reading") -> FoundSettings:
         """Return the settings that a broker starts with, those that are not written down among them.
 
@@ -140,22 +150,35 @@ class ActivemqXml:
         from pybroker.activemq_xml.database import with_password
 
         findings = list(reading.findings)
+        unused = self.unused(findings)
         if refused := self.refused(findings):
             raise ConfigError(
                 f"{self.path} is not started as it is:\n"
                 + "\n".join(f"  {each}" for each in refused)
-                + "\nTo start without these, name each place with --accept.",
+                + "\nTo start without these, name each place with --accept."
+                + "".join(f"\n{each}" for each in unused),
                 setting=_SETTING,
             )
         values: Mapping[str, object] = reading.settings
         if (password := reading.secrets.get("PGPASSWORD")) is not None:
             values = with_password(reading.settings, password)
         origins = {name: f"{name} ({self.path}, line {each.line}: {each.at})" for name, each in reading.origins.items()}
-        return FoundSettings(dict(values), origins, findings, str(reading.file.directories.base))
+        return FoundSettings(dict(values), origins, findings, str(reading.file.directories.base), unused)
 
     def _accepts(self, found: "ConfigurationFinding") -> bool:
-        element = found.at.partition("@")[0]
-        return not self.accepted.isdisjoint((found.at, element, element.partition("[")[0]))
+        return not self.accepted.isdisjoint(_names_of(found))
+
+
+def _names_of(found: "ConfigurationFinding") -> tuple[str, ...]:
+    """Return the texts that accept a finding: its place, and its element with and without a name."""
+    element = found.at.partition("@")[0]
+    return found.at, element, element.partition("[")[0]
+
+
+def _unused(accepted: str, places: Collection[str]) -> str:
+    lower = {each.lower(): each for each in sorted(places)}
+    near = get_close_matches(accepted.lower(), lower, n=1)
+    return f"--accept {accepted}: nothing is refused there" + (f"; did you mean {lower[near[0]]}?" if near else "")
 
 
 def _property(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> dict[str, str]:

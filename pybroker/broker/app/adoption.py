@@ -48,6 +48,7 @@ class Adoption:
         reading: its configuration.
         refused: findings that keep pybroker from starting.
         store: a line about the store and who holds its lock; empty if it is no directory.
+        unused: a sentence for each place that was accepted, and at which nothing is refused.
         files: the files of users, rights and certificates, as far as they are to be written.
     """
 
@@ -55,6 +56,7 @@ class Adoption:
     reading: Reading
     refused: Sequence[ConfigurationFinding]
     store: str
+    unused: Sequence[str] = ()
     files: DerivedFiles | None = None
 
     @property
@@ -101,6 +103,7 @@ class Adoption:
                 for kind in HEADINGS
                 for each in self.findings(kind)
             ],
+            "accepted_in_vain": list(self.unused),
             "exit_code": int(self.exit),
         }
 
@@ -163,6 +166,7 @@ def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adopt
         reading=reading,
         refused=refused,
         store=_store(reading),
+        unused=xml.unused(reading.findings),
         files=derived,
     )
 
@@ -218,6 +222,10 @@ def report(adoption: Adoption) -> Iterator[str]:
             yield ""
             yield f"{heading}:"
             yield from (f"  {each}" for each in listed)
+    if adoption.unused:
+        yield ""
+        yield "Accepted in vain:"
+        yield from (f"  {each}" for each in adoption.unused)
     if adoption.files is not None and derived_files.USERS in adoption.files.texts:
         yield ""
         yield (

@@ -1,5 +1,6 @@
 """The options for an `activemq.xml`, and the installation that it belongs to."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,20 @@ def test_data_of_the_start_script_is_the_store(tmp_path: Path) -> None:
     with opened(given) as found:
         assert str(found.values["store"]).startswith(f"{tmp_path}/shared/")
         assert found.base == f"{tmp_path}/amq"
+
+
+def test_place_that_is_accepted_in_vain_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = replace(activemq(tmp_path / "conf/activemq.xml"), accepted=frozenset({"jmsBridge"}))
+    with opened(given) as found:
+        found.log()
+    assert "activemq.xml, --accept jmsBridge: nothing is refused there" in caplog.messages
+    refused = replace(given, properties={}, accepted=frozenset({"Broker@foo"}))
+    refused.path.write_text(refused.path.read_text().replace("brokerName=", 'foo="1" brokerName='))
+    with (
+        pytest.raises(ConfigError, match="Broker@foo: nothing is refused there; did you mean broker@foo"),
+        opened(refused),
+    ):
+        pass
 
 
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
