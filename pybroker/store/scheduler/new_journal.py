@@ -24,7 +24,7 @@ def write_jobs(directory: Path, jobs: Iterable[Job]) -> int:
     """
     count = 0
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make_directory(directory)
         if any(directory.iterdir()):
             raise StoreUnavailable(f"{directory} is not empty", path=str(directory), hint="name a new directory")
         files = JournalFiles(directory)
@@ -35,6 +35,17 @@ def write_jobs(directory: Path, jobs: Iterable[Job]) -> int:
         path = error.filename or directory
         raise StoreUnavailable(f"{path} cannot be written: {error.strerror or error}", path=str(path)) from error
     return count
+
+
+def _make_directory(directory: Path) -> None:
+    """Make a directory whose name is on disk, and those of its parents that are made; else a crash takes its files.
+
+    The name of one that is there is synced too: an earlier run may have been interrupted before that.
+    """
+    made = [directory, *(each for each in directory.parents if not each.exists())]
+    directory.mkdir(parents=True, exist_ok=True)
+    for each in made:
+        JournalFiles(each.parent).sync_directory()
 
 
 def _payload(job: Job) -> bytes:

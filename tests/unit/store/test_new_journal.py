@@ -1,5 +1,6 @@
 """Scheduled messages that are written into a new journal are those that a scheduler reads from it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_jobs_are_read_back_from_one_file_or_many(
     assert write_jobs(tmp_path / "a" / "scheduler", jobs) == 5
     assert read(tmp_path / "a" / "scheduler") == [facts(each) for each in jobs]
     assert (len(data_files(tmp_path / "a" / "scheduler")) > 1) == (bytes_max == 200)
+
+
+def test_names_of_new_directories_are_on_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a database are deleted next: after a crash the messages must not be gone with their directory."""
+    synced: set[Path] = set()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(Path(f"/dev/fd/{descriptor}").readlink()))
+    directory = tmp_path / "a" / "scheduler"
+    write_jobs(directory, [job(1)])
+    assert synced >= {tmp_path, tmp_path / "a", directory}
+    (tmp_path / "there").mkdir()
+    synced.clear()
+    write_jobs(tmp_path / "there", [job(1)])
+    assert synced >= {tmp_path, tmp_path / "there"}
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
