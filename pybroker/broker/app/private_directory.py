@@ -1,7 +1,7 @@
 """A directory for files with secrets that a process makes for itself, and that no other user may read.
 
 ```text
-TEMPORARY/pybroker-UID/              0700, of this user
+TEMPORARY/pybroker-UID/              0700, of this user; pybroker-UID-XXXXXXXX where another has made that
     lock                             held while a directory is made or removed
     XXXXXXXX/                        one for each process
         lock                         held as long as the process lives
@@ -9,6 +9,10 @@ TEMPORARY/pybroker-UID/              0700, of this user
 
 The kernel releases a lock when its process ends, by `kill -9` too. A directory whose lock is free has no owner any
 longer, and is removed when the next one is made.
+
+TEMPORARY is a service's directory under `/run`, where systemd has made one, else the system's for temporary files, in
+which any user may have made any name first. `XDG_RUNTIME_DIR` is not used: it is removed when its user logs out, under
+a broker that goes on.
 """
 
 import fcntl
@@ -57,35 +61,51 @@ def private_directory(temporary: Path | None = None) -> PrivateDirectory:
     """Make a directory, and remove those of processes that have ended.
 
     Args:
-        temporary: the directory for temporary files; None: the system's.
+        temporary: the directory for temporary files; None: the service's, or the system's.
 
     Raises:
-        ConfigError: it cannot be made, or another user has made its parent.
+        ConfigError: it cannot be made.
     """
-    parent = (temporary or Path(tempfile.gettempdir())) / f"pybroker-{os.getuid()}"
+    within = _temporary() if temporary is None else temporary
     try:
-        parent.mkdir(mode=0o700, exist_ok=True)
-        _require_own(parent)
+        parents = _own_parents(within)
+        for parent in parents:
+            with _locked(parent / _LOCK):
+                for each in parent.iterdir():
+                    if each.is_dir() and not each.is_symlink():
+                        _remove_if_free(each)
+        parent = parents[0] if parents else Path(tempfile.mkdtemp(prefix=f"{_name()}-", dir=within))
         with _locked(parent / _LOCK):
-            for each in parent.iterdir():
-                if each.is_dir() and not each.is_symlink():
-                    _remove_if_free(each)
             path = Path(tempfile.mkdtemp(dir=parent))
             lock = _opened(path / _LOCK)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise ConfigError(
-            f"{parent} cannot be used: {error.strerror}", setting="TMPDIR", hint="name a directory of this user there"
+            f"{within} cannot be used: {error.strerror}", setting="TMPDIR", hint="name a directory of this user there"
         ) from error
     return PrivateDirectory(path, lock)
 
 
-def _require_own(parent: Path) -> None:
+def _temporary() -> Path:
+    service = Path(os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0])
+    return service if service.is_absolute() and service.is_dir() else Path(tempfile.gettempdir())
+
+
+def _name() -> str:
+    return f"pybroker-{os.getuid()}"
+
+
+def _own_parents(temporary: Path) -> list[Path]:
+    """Return the parents that this user alone may use; the plain name is made if no one has it."""
+    plain = temporary / _name()
+    with suppress(FileExistsError):  # of whomever: that is checked next
+        plain.mkdir(mode=0o700)
+    return [each for each in (plain, *sorted(temporary.glob(f"{_name()}-*"))) if _is_own(each)]
+
+
+def _is_own(parent: Path) -> bool:
     status = parent.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise ConfigError(
-            f"{parent} is not a directory that this user alone may use", setting="TMPDIR", hint="remove it"
-        )
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
 
 
 def _opened(path: Path) -> int:
