@@ -21,7 +21,7 @@ from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.security import Authenticator, Credentials, Decided, NotAuthenticated, User
 from pybroker.security.files import Content
 from pybroker.security.java_properties import MalformedProperties, parse
-from pybroker.security.subject_expression import InvalidExpression, SubjectExpression
+from pybroker.security.subject_expression import SubjectExpression
 
 NO_CERTIFICATE: Final = "Unable to authenticate transport without SSL certificate."
 
@@ -43,7 +43,7 @@ class CertificateUsers:
         """Prepare look-ups.
 
         Raises:
-            InvalidExpression: an expression is not valid.
+            ValueError: an expression is not valid.
         """
         self.by_name: Final = by_name
         self.warnings: Final = warnings
@@ -166,7 +166,7 @@ def _check(where: str, text: str) -> None:
     if _is_expression(text):
         try:
             SubjectExpression(text[1:-1])
-        except InvalidExpression as error:
+        except ValueError as error:
             raise ConfigError(
                 f"{where}: the regular expression is not valid: {error}", setting="certificate_users_file"
             ) from error

@@ -36,10 +36,6 @@ _Ranges = tuple[tuple[int, int], ...]
 """A set of characters, as ranges of code points, both ends included."""
 
 
-class InvalidExpression(ValueError):
-    """An expression is not valid, or means something that is not supported."""
-
-
 class SubjectExpression:
     """One expression, ready to match whole subjects."""
 
@@ -47,11 +43,11 @@ class SubjectExpression:
         """Build the automaton.
 
         Raises:
-            InvalidExpression: the text is not valid; the message has the place in it.
+            ValueError: the text is not valid; the message has the place in it.
         """
-        tree = _Parser(text).parse()
+        tree = _SubjectParser(text).parse()
         if tree.size > STATES_MAX:
-            raise InvalidExpression(f"it has {tree.size} characters with repetitions, at most {STATES_MAX} are allowed")
+            raise ValueError(f"it has {tree.size} characters with repetitions, at most {STATES_MAX} are allowed")
         self._follow: list[int] = []
         """For each state the states that may come next, as bits."""
         self._states_of: dict[_Ranges, int] = {}
@@ -95,15 +91,15 @@ class SubjectExpression:
                 self._follow.append(0)
                 self._states_of[tree.ranges] = self._states_of.get(tree.ranges, 0) | state
                 return False, state, state
-            case _Sequence():
+            case _Succession():
                 return self._in_sequence([self._build(each) for each in tree.items])
-            case _Choice():
+            case _Alternatives():
                 built = [self._build(each) for each in tree.items]
                 first = last = 0
                 for _, its_first, its_last in built:
                     first, last = first | its_first, last | its_last
                 return any(each[0] for each in built), first, last
-            case _Repeat():
+            case _Repetition():
                 return self._in_sequence(self._repeated(tree))
 
     def _in_sequence(self, parts: list[tuple[bool, int, int]]) -> tuple[bool, int, int]:
@@ -115,7 +111,7 @@ class SubjectExpression:
             is_nullable &= its_nullable
         return is_nullable, first, last
 
-    def _repeated(self, tree: "_Repeat") -> list[tuple[bool, int, int]]:
+    def _repeated(self, tree: "_Repetition") -> list[tuple[bool, int, int]]:
         """Build a copy for each repetition; those beyond the least may be left out, and the last may loop."""
         parts: list[tuple[bool, int, int]] = []
         for number in range(max(tree.least, 1) if tree.most is None else tree.most):
@@ -151,26 +147,26 @@ class _Characters:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sequence:
+class _Succession:
     items: "tuple[_Tree, ...]"
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _Alternatives:
     items: "tuple[_Tree, ...]"
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Repeat:
+class _Repetition:
     item: "_Tree"
     least: int
     most: int | None
     size: int
 
 
-_Tree = _Characters | _Sequence | _Choice | _Repeat
+_Tree = _Characters | _Succession | _Alternatives | _Repetition
 
 
 def _points(characters: str) -> _Ranges:
@@ -200,7 +196,7 @@ _COUNTS: Final = re.compile(r"\{([0-9]{1,4})(,([0-9]{1,4})?)?\}")
 _GROUP: Final = re.compile(r"\?(?::|<[A-Za-z][A-Za-z0-9]*>)")
 
 
-class _Parser:
+class _SubjectParser:
     """Reads the text of an expression from left to right."""
 
     def __init__(self, text: str) -> None:
@@ -212,7 +208,7 @@ class _Parser:
         """Return the whole expression.
 
         Raises:
-            InvalidExpression: see `SubjectExpression`.
+            ValueError: see `SubjectExpression`.
         """
         self._ignores_case = self._skip("(?i)")
         tree = self._choice(0)
@@ -226,7 +222,7 @@ class _Parser:
         items = [self._sequence(depth)]
         while self._skip("|"):
             items.append(self._sequence(depth))
-        return items[0] if len(items) == 1 else _Choice(tuple(items), sum(each.size for each in items))
+        return items[0] if len(items) == 1 else _Alternatives(tuple(items), sum(each.size for each in items))
 
     def _sequence(self, depth: int) -> _Tree:
         items: list[_Tree] = []
@@ -237,7 +233,7 @@ class _Parser:
                 self._at += 1
                 break
             items.append(self._repeated(self._atom(depth)))
-        return _Sequence(tuple(items), max(1, sum(each.size for each in items)))
+        return _Succession(tuple(items), max(1, sum(each.size for each in items)))
 
     def _atom(self, depth: int) -> _Tree:
         character = self._next()
@@ -280,7 +276,7 @@ class _Parser:
         if most is not None and most < least:
             self._fail("a repetition whose least is more than its most")
         self._skip("?")  # as few as possible: for a match of the whole there is no difference
-        return _Repeat(tree, least, most, tree.size * max(least, most or 0, 1))
+        return _Repetition(tree, least, most, tree.size * max(least, most or 0, 1))
 
     def _set(self) -> _Ranges:
         is_negated = self._skip("^")
@@ -337,4 +333,4 @@ class _Parser:
         return self._text[self._at - 1]
 
     def _fail(self, why: str) -> NoReturn:
-        raise InvalidExpression(f"at character {max(self._at, 1)}: {why}")
+        raise ValueError(f"at character {max(self._at, 1)}: {why}")
