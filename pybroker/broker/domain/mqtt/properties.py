@@ -76,6 +76,10 @@ class MqttProperties:
     subscription_ids_available: int = 1
     shared_available: int = 1
 
+    def __repr__(self) -> str:
+        """Return the names of the properties that are set."""
+        return f"MqttProperties({', '.join(vars(self))})"
+
 
 NO_PROPERTIES: Final = MqttProperties()
 """The properties of a packet that has none; it must not be changed."""
