@@ -25,6 +25,7 @@ from pybroker.transports import proxy_protocol
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.connection import UNREAD_BYTES_MAX
 from pybroker.transports.mqtt import client as mqtt_client
+from pybroker.transports.mqtt import topic_aliases
 from pybroker.transports.openwire import client as openwire_client
 from pybroker.transports.openwire.session import UNCONNECTED_FRAMES_MAX
 from pybroker.transports.stomp import client as stomp_client
@@ -68,7 +69,7 @@ FIGURES = {
     "topic filters of an MQTT session": MQTT.subscriptions,
     "unacknowledged messages of an MQTT subscription that is not durable": mqtt_client.COUNTED_WINDOW,
     "user properties of a packet of MQTT 5": MQTT.user_properties,
-    "topic aliases of an MQTT 5 client": mqtt_client.TOPIC_ALIAS_MAX,
+    "topic aliases of an MQTT 5 client": topic_aliases.ALIASES_MAX,
     "memory of a connection's consumers, producers, sessions, temporary destinations": object_memory.GUARANTEED_BYTES,
     "the name of a subscription, and in STOMP the id of one and the name of a transaction": stomp_client.NAME_MAX,
     "temporary destinations of a STOMP connection": STOMP.temporary_destinations,

@@ -230,6 +230,30 @@ def test_session_of_activemq_goes_on(start: Start, tmp_path: Path) -> None:
     assert {topic.partition("/")[0] for topic, _, _ in found} == {"t"}
 
 
+def test_session_of_mqtt_5_ends_at_its_expiry(start: Start) -> None:
+    """Its durable subscription is deleted without the client, and its will is published."""
+    number = free_port()
+    broker = start("--mqtt", str(number), store="memory:")
+    broker.wait_for("listening on")
+    with Paho(number, "watcher") as watcher:
+        watcher.subscribe("will", 1)
+        with socket.create_connection(("127.0.0.1", number), timeout=SECONDS) as device:
+            device.sendall(
+                packets.connect(
+                    "device",
+                    level=5,
+                    will=("will", b"gone"),
+                    pieces=(b"\x11\0\0\0\1",),
+                    will_pieces=(b"\x18\0\0\0\x09",),
+                )
+            )
+            device.sendall(packets.subscribe(1, ("t", 1), pieces=()))
+            assert device.recv(1) == b"\x20"
+        message = watcher.receive()
+        assert (message.topic, message.payload) == ("will", b"gone")
+    broker.wait_for("the session of device has ended: its subscription AT_LEAST_ONCE:t is deleted")
+
+
 def test_nothing_that_was_answered_is_lost_when_masters_are_killed(
     members: tuple[dict[int, BrokerProcess], Callable[[int], None]],
 ) -> None:

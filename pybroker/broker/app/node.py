@@ -24,6 +24,7 @@ from pybroker.broker.app.large_pages import LargePages
 from pybroker.broker.app.layout import Creatable
 from pybroker.broker.app.machine import MACHINE, Machine
 from pybroker.broker.app.message_rules import sweep_interval
+from pybroker.broker.app.mqtt_sessions import make_session_states
 from pybroker.broker.app.protocols import make_protocols
 from pybroker.broker.app.security_files import SecurityFiles
 from pybroker.broker.app.standby import Standby
@@ -42,6 +43,7 @@ from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed, PublishedEnd
+from pybroker.transports.mqtt.session_states import SessionStates
 from pybroker.transports.openwire.session import Sessions
 from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
@@ -73,6 +75,7 @@ class Term:
     server: Server
     tasks: list[asyncio.Task[None]]
     sessions: Sessions
+    mqtt_states: SessionStates
     spool: MessageSpool | None = None
     authentication: Authentication | None = None
     alarm: asyncio.TimerHandle | None = None
@@ -336,6 +339,7 @@ class Node:
                 machine,
                 term.authentication.authenticator,
                 term.sessions,
+                term.mqtt_states,
             )
             phases.end("binding")
             with _without_garbage_collection():
@@ -410,6 +414,7 @@ class Node:
             ),
             tasks=[],
             sessions=Sessions(),
+            mqtt_states=make_session_states(broker, turn.after, machine.clock),
         )
 
     def _open_services(self, term: Term, jobs: Sequence[Job]) -> None:
@@ -502,6 +507,7 @@ class Node:
     def _abort_clients(self) -> None:
         if self._term is not None:
             self._end_tasks()
+            self._term.mqtt_states.close()
             self._term.broker.abandon()
             self._term.server.abort()
 
@@ -511,6 +517,8 @@ class Node:
             return
         self._end_tasks()
         server, broker = self._term.server, self._term.broker
+        self._term.mqtt_states.publish_wills()  # the next master does not know of them
+        self._term.mqtt_states.close()
         broker.quiesce()
         server.close_listeners()
         server.hold()

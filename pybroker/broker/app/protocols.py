@@ -9,6 +9,7 @@ from pybroker import __version__
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.listeners import ListenerKind, ListenerSettings, is_every_interface, networks_of
 from pybroker.broker.app.machine import MACHINE, Machine
+from pybroker.broker.app.mqtt_sessions import make_session_states
 from pybroker.broker.app.tls_files import ListenerCertificates, make_certificates
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.mqtt.packets import MqttLimits
@@ -21,7 +22,7 @@ from pybroker.security.networks import Networks
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.mqtt.session import MqttSession
-from pybroker.transports.mqtt.session_state import SessionStates
+from pybroker.transports.mqtt.session_states import SessionStates
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
@@ -48,6 +49,7 @@ def make_protocols(
     machine: Machine = MACHINE,
     authenticator: Authenticator = WITHOUT_LOGINS,
     sessions: Sessions | None = None,
+    mqtt_states: SessionStates | None = None,
 ) -> list[ListenerProtocol]:
     """Return the protocol of each listener, in their order, and set the broker's URL.
 
@@ -59,12 +61,14 @@ def make_protocols(
         machine: the machine of this member.
         authenticator: decides who clients are.
         sessions: the OpenWire sessions of the broker; None for new ones.
+        mqtt_states: the MQTT sessions of the broker that have no connection; None for new ones.
 
     Raises:
         ConfigError: certificate or key cannot be used.
     """
     broker.url = openwire_url(config, listeners)
-    makers = _SessionMakers(config, broker, machine, authenticator, sessions or Sessions())
+    mqtt_states = mqtt_states or make_session_states(broker, broker.usage.paging.after, machine.clock)
+    makers = _SessionMakers(config, broker, machine, authenticator, sessions or Sessions(), mqtt_states)
     certificates = certificates or make_certificates(config)
     trusted = Networks(allow=networks_of("proxy_networks", config.proxy_networks), deny=())
     proxies = Proxies(are_trusted=trusted.allows, header_seconds=config.connect_timeout)
@@ -143,14 +147,20 @@ class _SessionMakers:
     """The makers of sessions: each listener has its own, by which the server knows it."""
 
     def __init__(
-        self, config: Config, broker: BrokerCore, machine: Machine, authenticator: Authenticator, sessions: Sessions
+        self,
+        config: Config,
+        broker: BrokerCore,
+        machine: Machine,
+        authenticator: Authenticator,
+        sessions: Sessions,
+        mqtt_states: SessionStates,
     ) -> None:
         self._config = config
         self._broker = broker
         self._machine = machine
         self._authenticator = authenticator
         self._sessions = sessions
-        self._mqtt_states = SessionStates()
+        self._mqtt_states = mqtt_states
 
     def of(self, listener: ListenerSettings) -> MakeSession:
         """Return what makes the sessions of a listener."""

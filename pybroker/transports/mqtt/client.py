@@ -39,6 +39,7 @@ from pybroker.transports.mqtt import names
 from pybroker.transports.mqtt.mapping import PublishReader
 from pybroker.transports.mqtt.outgoing import MqttRecipient, OutgoingDeliveries
 from pybroker.transports.mqtt.session_state import KeptSubscription, SessionState
+from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +49,6 @@ TRACKED_BYTES: Final = 400
 COUNTED_WINDOW: Final = 300
 """Most unacknowledged deliveries with QoS 1 and 2 of a subscription that is not durable, so that a full window stays
 within the memory that is guaranteed to each connection."""
-
-TOPIC_ALIAS_MAX: Final = 100
-"""The topic aliases that a client of MQTT 5 may have."""
 
 _GRANTED: Final = (ReasonCode.SUCCESS, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
@@ -137,6 +135,10 @@ class MqttClient:
         self._write = write
         self._subscriptions: dict[str, MqttSubscription] = {}
         self._aliases: dict[int, str] = {}
+        self._unanswered = 0
+        """The PUBLISH packets with QoS 1 whose PUBACK was not sent."""
+        self._unreleased: set[int] = set()
+        """The packet identifiers of this connection's PUBLISH packets with QoS 2 that the client has not released."""
 
     # ------------------------------------------------------------ PUBLISH
 
@@ -146,7 +148,10 @@ class MqttClient:
         Raises:
             MqttProtocolError: it violates the protocol, or is refused and MQTT 3.1.1 has no answer for that.
         """
+        if packet.qos and self._level >= LEVEL_5:
+            self._check_quota(packet)
         if packet.qos == 2 and packet.packet_id in self._state.received:
+            self._unreleased.add(packet.packet_id)
             self._answer(packet, self._connection.when_confirmed)
             return
         topic_name = packet.topic if self._level < LEVEL_5 else self._topic_name(packet)
@@ -191,6 +196,9 @@ class MqttClient:
             return
         if packet.qos == 2:
             self._state.received.add(packet.packet_id)
+            self._unreleased.add(packet.packet_id)
+        else:
+            self._unanswered += 1
         if message.persistent if self._persistency is None else self._persistency:
             connection.when_accepted(partial(self._answer, packet, connection.when_confirmed))
         else:
@@ -198,12 +206,33 @@ class MqttClient:
 
     def _answer(self, packet: PublishPacket, when: Callable[[Callable[[], None]], None] | None) -> None:
         """Write PUBACK or PUBREC, now or when the broker has the message for certain."""
-        kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
-        answer = partial(self._write, encode_acknowledgement(self._level, kind, packet.packet_id))
+        if packet.qos == 1:
+            answer = partial(self._acknowledge, packet.packet_id)
+        else:
+            answer = partial(self._write, encode_acknowledgement(self._level, PacketType.PUBREC, packet.packet_id))
         if when is None:
             answer()
         else:
             when(answer)
+
+    def _acknowledge(self, packet_id: int) -> None:
+        self._unanswered -= 1
+        self._write(encode_acknowledgement(self._level, PacketType.PUBACK, packet_id))
+
+    def _check_quota(self, packet: PublishPacket) -> None:
+        """Check that the client waits for answers when it has as many unanswered packets as the broker has allowed.
+
+        A packet with QoS 1 is answered by PUBACK, one with QoS 2 by PUBCOMP (MQTT 5.0, 4.9 "Flow Control").
+
+        Raises:
+            MqttProtocolError: it has more.
+        """
+        allowed = self._limits.receive_maximum
+        if self._unanswered + len(self._unreleased) >= allowed and packet.packet_id not in self._unreleased:
+            raise MqttProtocolError(
+                f"More than {allowed} PUBLISH packets with QoS 1 and 2 are unanswered",
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
 
     def _refuse(self, packet: PublishPacket, error: RequestError) -> None:
         """Answer a PUBLISH that is refused. Before MQTT 5 there is no such answer, and the connection ends."""
@@ -223,9 +252,9 @@ class MqttClient:
             if not packet.topic:
                 raise MqttProtocolError("PUBLISH has neither a topic name nor a topic alias")
             return packet.topic
-        if not 0 < alias <= TOPIC_ALIAS_MAX:
+        if not 0 < alias <= ALIASES_MAX:
             raise MqttProtocolError(
-                f"The topic alias {alias}: 1 to {TOPIC_ALIAS_MAX} are possible", ReasonCode.TOPIC_ALIAS_INVALID
+                f"The topic alias {alias}: 1 to {ALIASES_MAX} are possible", ReasonCode.TOPIC_ALIAS_INVALID
             )
         if packet.topic:
             self._aliases[alias] = packet.topic
@@ -239,6 +268,7 @@ class MqttClient:
         """Answer PUBREL: its packet identifier may be used for another message."""
         known = packet.packet_id in self._state.received
         self._state.received.discard(packet.packet_id)
+        self._unreleased.discard(packet.packet_id)
         reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
         self._write(encode_acknowledgement(self._level, PacketType.PUBCOMP, packet.packet_id, reason))
 
@@ -282,12 +312,14 @@ class MqttClient:
                 if options.retain_handling is RetainHandling.ALWAYS:
                     begun.append(former.recall)
             else:
-                if former is not None:
-                    self._end(former)
                 handling = options.retain_handling
                 is_new = options.filter not in self._state.subscriptions
+                if former is not None:
+                    self._end(former)
                 retroactive = handling is RetainHandling.ALWAYS or (handling is RetainHandling.IF_NEW and is_new)
-                begun.append(self._add(options, identifier, retroactive=retroactive).start)
+                is_durable = self._is_durable and options.qos > 0
+                added = self._add(options, identifier, is_durable=is_durable, retroactive=retroactive)
+                begun.append(added.start)
         except RequestError as error:
             if not isinstance(error, AccessDenied):
                 _log.info("%s: SUBSCRIBE refused: %s", self._connection.connection_id, error)
@@ -309,9 +341,10 @@ class MqttClient:
         subscription.identifier = identifier
         subscription.retain_as_published = options.retain_as_published
 
-    def _add(self, options: FilterSubscription, identifier: int | None, *, retroactive: bool) -> MqttSubscription:
+    def _add(
+        self, options: FilterSubscription, identifier: int | None, *, is_durable: bool, retroactive: bool
+    ) -> MqttSubscription:
         """Add a subscription, whose deliveries do not begin yet."""
-        is_durable = self._is_durable and options.qos > 0
         request = ConsumerRequest(
             destination=topic(jms_name(options.filter)),
             subscription_name=names.subscription_name(options.qos, options.filter) if is_durable else None,
@@ -367,7 +400,8 @@ class MqttClient:
         """Continue the session's subscriptions; return True if there are any.
 
         Those with QoS 1 and 2 are durable subscriptions, maybe made by ActiveMQ or at a former master; names that no
-        MQTT client has made are left alone.
+        MQTT client has made are left alone. This is so for a session that ends with this connection, too: its backlog
+        is delivered before.
         """
         kept = dict(self._state.subscriptions)
         for info in self._connection.durable_subscriptions():
@@ -376,7 +410,7 @@ class MqttClient:
                 kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos, no_local=info.no_local))
         for text, (options, identifier) in kept.items():
             try:
-                self._add(options, identifier, retroactive=False)
+                self._add(options, identifier, is_durable=options.qos > 0, retroactive=False)
             except RequestError as error:
                 _log.warning("%s: its subscription to %s ends: %s", self._connection.client_id, text, error)
                 self._state.subscriptions.pop(text, None)

@@ -65,15 +65,22 @@ class PublishReader:
 
     __slots__ = ("_clock", "_next_sequence", "_producer_id", "_sequence", "_templates")
 
-    def __init__(self, connection_id: str, clock: Clock, next_sequence: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        connection_id: str,
+        clock: Clock,
+        next_sequence: Callable[[], int],
+        producer_value: int = _PRODUCER_VALUE,
+    ) -> None:
         """Number messages from 1.
 
         Args:
             connection_id: identifies the connection in message ids.
             clock: milliseconds since the epoch.
             next_sequence: numbers messages in the broker.
+            producer_value: the number of the producer.
         """
-        self._producer_id = ProducerId(connection_id, _SESSION_ID, _PRODUCER_VALUE)
+        self._producer_id = ProducerId(connection_id, _SESSION_ID, producer_value)
         self._clock = clock
         self._next_sequence = next_sequence
         self._sequence = 0
@@ -230,17 +237,20 @@ class PublishWriter:
             properties=NO_PROPERTIES if self._level < LEVEL_5 else _written_properties(fields, properties),
         )
 
-    def encoded_properties(self, made: RenderedPublish, message: Message, subscription_id: int | None) -> bytes:
+    def encoded_properties(
+        self, made: RenderedPublish, message: Message, subscription_id: int | None, topic_alias: int | None
+    ) -> bytes:
         """Return the properties of one PUBLISH of MQTT 5, encoded with their length.
 
         Raises:
             OverflowError: one is too long for MQTT.
         """
         properties = made.properties
-        if not message.expiration and subscription_id is None:
+        if not message.expiration and subscription_id is None and topic_alias is None:
             return b"\0" if properties is NO_PROPERTIES else encode_properties(properties)
         copy = MqttProperties()
         vars(copy).update(vars(properties))
+        copy.topic_alias = topic_alias
         if message.expiration:
             left = max(1, -(-(message.expiration - self._clock()) // 1000))
             copy.message_expiry = min(left, _EXPIRY_MAX)

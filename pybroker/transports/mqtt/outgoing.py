@@ -8,7 +8,8 @@ QoS 1   PUBLISH, PUBACK                                    acknowledged by PUBAC
 QoS 2   PUBLISH, PUBREC, PUBREL, PUBCOMP                   acknowledged by PUBCOMP
 ```
 
-At most `window` packets are unanswered. Deliveries beyond wait, and the core is paused.
+At most `window` packets are unanswered. The core is paused then: it removes the bodies of messages that it has
+delivered when memory is short, so none should wait here. The few that come all the same wait for space.
 """
 
 import logging
@@ -18,17 +19,20 @@ from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import is_reserved
-from pybroker.broker.domain.errors import unexpected
+from pybroker.broker.domain.errors import BrokerError, unexpected
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_publish
 from pybroker.broker.domain.mqtt.packets import LEVEL_5, AcknowledgementPacket, PacketType
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from pybroker.broker.domain.ports import ConsumerPort
 from pybroker.transports.mqtt.mapping import PublishWriter, RenderedPublish
 from pybroker.transports.mqtt.session_state import PACKET_ID_MAX, DeliveryKey, Remembered, SessionState
+from pybroker.transports.mqtt.topic_aliases import Alias, TopicAliases
 
 _log = logging.getLogger(__name__)
 
 _FAILURE: Final = 0x80
+_NO_TOPIC: Final = b"\0\0"
 
 
 class MqttRecipient:
@@ -101,6 +105,10 @@ class MqttRecipient:
             self.consumer.acknowledge_all(sent)
 
 
+class _PacketTooLarge(BrokerError):
+    """A PUBLISH is larger than its client accepts: it is not sent, and the client is not at fault."""
+
+
 class _InFlight:
     """A PUBLISH that the client has not answered completely."""
 
@@ -125,6 +133,7 @@ class OutgoingDeliveries:
         write: Callable[[bytes], None],
         window: int,
         packet_bytes_max: int | None,
+        topic_aliases_max: int,
         hold: Callable[[bool], None],
         wake: Callable[[], None],
     ) -> None:
@@ -137,6 +146,7 @@ class OutgoingDeliveries:
             write: sends packets.
             window: most packets that may be unanswered, 1 to 65535.
             packet_bytes_max: most bytes of a packet that the client accepts; None: no limit.
+            topic_aliases_max: the topic aliases that it accepts.
             hold: pauses the core's deliveries (True), or has them continue.
             wake: has `settle_unsent` called soon, outside of a delivery.
         """
@@ -146,10 +156,11 @@ class OutgoingDeliveries:
         self._write = write
         self._window = window
         self._packet_bytes_max = packet_bytes_max
+        self._aliases = TopicAliases(topic_aliases_max)
         self._hold = hold
         self._wake = wake
         self._in_flight: dict[int, _InFlight] = {}
-        self._reserved = {each.packet_id for each in state.remembered.values()}
+        self._reserved = {each.packet_id: key for key, each in state.remembered.items()}
         """The packet identifiers of deliveries that may come again."""
         self._completed: set[DeliveryKey] = set()
         """Deliveries whose PUBCOMP came before the core delivered them again."""
@@ -182,18 +193,16 @@ class OutgoingDeliveries:
         message = delivery.message
         try:
             made = self._writer.render(message)
-            properties = b""
-            if self._level >= LEVEL_5:
-                properties = self._writer.encoded_properties(made, message, recipient.identifier)
             qos = min(recipient.qos, made.qos)
             if qos:
-                self._send_tracked(recipient, delivery, made, qos, properties)
+                self._send_tracked(recipient, delivery, made, qos)
             else:
-                self._write(self._packet(recipient, made, 0, 0, properties, dup=False))
+                self._write(self._packet(recipient, message, made, 0, 0, dup=False))
                 self._note_sent(recipient, delivery)
         except Exception as error:  # of any kind, it concerns this message: only that is used here
-            _log.error(
-                "message %s of %s cannot be sent to an MQTT client: %s",
+            is_expected = isinstance(error, _PacketTooLarge)
+            _log.log(
+                logging.INFO if is_expected else logging.ERROR, "message %s of %s cannot be sent to an MQTT client: %s",
                 message.message_id, message.destination, error, exc_info=unexpected(error),
             )  # fmt: skip
             self._settle_later(recipient, delivery, f"the message cannot be sent to an MQTT client: {error}")
@@ -210,9 +219,7 @@ class OutgoingDeliveries:
         else:
             recipient.sent.append(delivery)
 
-    def _send_tracked(
-        self, recipient: MqttRecipient, delivery: Delivery, made: RenderedPublish, qos: int, properties: bytes
-    ) -> None:
+    def _send_tracked(self, recipient: MqttRecipient, delivery: Delivery, made: RenderedPublish, qos: int) -> None:
         """Send a PUBLISH with QoS 1 or 2: with its former packet identifier, if the session remembers it."""
         remembered = None
         if self._state.remembered or self._completed:
@@ -223,22 +230,52 @@ class OutgoingDeliveries:
                 return
             remembered = self._state.remembered.pop(key, None)
         if remembered is not None and remembered.is_released:
-            self._reserved.discard(remembered.packet_id)
+            self._reserved.pop(remembered.packet_id, None)
             self._in_flight[remembered.packet_id] = _InFlight(recipient, delivery, 2, is_released=True)
             return
         packet_id = self._next_packet_id() if remembered is None else remembered.packet_id
-        self._reserved.discard(packet_id)
+        self._reserved.pop(packet_id, None)
         dup = remembered is not None or delivery.redelivery_count > 0
-        packet = self._packet(recipient, made, qos, packet_id, properties, dup=dup)
+        packet = self._packet(recipient, delivery.message, made, qos, packet_id, dup=dup)
         self._in_flight[packet_id] = _InFlight(recipient, delivery, qos)
         self._write(packet)
+        if len(self._in_flight) >= self._window:
+            self._hold(True)
 
     def _packet(
-        self, recipient: MqttRecipient, made: RenderedPublish, qos: int, packet_id: int, properties: bytes, *, dup: bool
+        self, recipient: MqttRecipient, message: Message, made: RenderedPublish, qos: int, packet_id: int, *, dup: bool
     ) -> bytes:
-        packet = encode_publish(
+        """Return a PUBLISH, which must be sent, as it may define a topic alias."""
+        alias = self._aliases.find(made.topic) if self._level >= LEVEL_5 else None
+        packet = self._encoded(recipient, message, made, qos, packet_id, alias, dup=dup)
+        limit = self._packet_bytes_max
+        if limit is not None and len(packet) > limit and alias is not None:  # it takes three bytes more
+            alias = None
+            packet = self._encoded(recipient, message, made, qos, packet_id, None, dup=dup)
+        if limit is not None and len(packet) > limit:
+            raise _PacketTooLarge(f"it takes {len(packet)} bytes, and the client accepts {limit}")
+        if alias is not None:
+            self._aliases.record(made.topic, alias)
+        return packet
+
+    def _encoded(
+        self,
+        recipient: MqttRecipient,
+        message: Message,
+        made: RenderedPublish,
+        qos: int,
+        packet_id: int,
+        alias: Alias | None,
+        *,
+        dup: bool,
+    ) -> bytes:
+        properties = b""
+        if self._level >= LEVEL_5:
+            number = None if alias is None else alias.number
+            properties = self._writer.encoded_properties(made, message, recipient.identifier, number)
+        return encode_publish(
             self._level,
-            made.topic,
+            _NO_TOPIC if alias is not None and alias.is_known else made.topic,
             made.payload,
             qos=qos,
             retain=made.retained or (recipient.retain_as_published and made.retain_flag),
@@ -246,9 +283,6 @@ class OutgoingDeliveries:
             packet_id=packet_id,
             properties=properties,
         )
-        if self._packet_bytes_max is not None and len(packet) > self._packet_bytes_max:
-            raise OverflowError(f"it takes {len(packet)} bytes, and the client accepts {self._packet_bytes_max}")
-        return packet
 
     def _next_packet_id(self) -> int:
         """Return a packet identifier that is not in use; there is one, as the window is smaller than their number."""
@@ -301,14 +335,12 @@ class OutgoingDeliveries:
 
     def _complete_remembered(self, packet_id: int) -> None:
         """Note a PUBCOMP for a message that the core has not delivered again yet: it is not sent then."""
-        if packet_id not in self._reserved:
-            return
-        for key, each in self._state.remembered.items():
-            if each.packet_id == packet_id and each.is_released:
-                del self._state.remembered[key]
-                self._reserved.discard(packet_id)
-                self._completed.add(key)
-                return
+        key = self._reserved.get(packet_id)
+        found = None if key is None else self._state.remembered.get(key)
+        if key is not None and found is not None and found.is_released:
+            del self._state.remembered[key]
+            del self._reserved[packet_id]
+            self._completed.add(key)
 
     def _send_waiting(self) -> None:
         waiting = self._waiting
@@ -316,7 +348,7 @@ class OutgoingDeliveries:
             recipient, delivery = waiting.popleft()
             if not recipient.is_closed:
                 self._send(recipient, delivery)
-        if not waiting:
+        if not waiting and len(self._in_flight) < self._window:
             self._hold(False)
 
     def acknowledge_sent(self) -> None:

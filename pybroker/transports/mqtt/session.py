@@ -33,16 +33,26 @@ from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from pybroker.broker.domain.mqtt.topics import InvalidTopic, check_name
 from pybroker.broker.domain.mqtt.wire import shortened_text
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
-from pybroker.broker.domain.security import WITHOUT_LOGINS, AccessDenied, Authenticator, NotAuthenticated, User
+from pybroker.broker.domain.security import (
+    ANONYMOUS,
+    WITHOUT_LOGINS,
+    AccessDenied,
+    Authenticator,
+    NotAuthenticated,
+    User,
+)
 from pybroker.transports.client_log import ClientLog
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.login import PeerLogin
-from pybroker.transports.mqtt.client import TOPIC_ALIAS_MAX, MqttClient, reason_of
+from pybroker.transports.mqtt.client import MqttClient, reason_of
+from pybroker.transports.mqtt.delayed_will import delayed_will
 from pybroker.transports.mqtt.mapping import PublishReader, PublishWriter
 from pybroker.transports.mqtt.outgoing import OutgoingDeliveries
-from pybroker.transports.mqtt.session_state import SessionState, SessionStates
+from pybroker.transports.mqtt.session_state import SessionState
+from pybroker.transports.mqtt.session_states import SessionStates
 from pybroker.transports.mqtt.states import MqttState
+from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
 from pybroker.transports.session import INPUT_WAIT_SECONDS, Link
 
 _log = logging.getLogger(__name__)
@@ -51,6 +61,9 @@ _VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
 
 _GRACE: Final = 1.5
 """The silence after which a client is lost, as a multiple of its keep-alive (MQTT 3.1.2.10)."""
+
+_NEVER: Final = 0xFFFF_FFFF
+"""The session expiry interval of a session that does not end."""
 
 _HANDLED: Final = frozenset((PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP))
 
@@ -96,7 +109,9 @@ class MqttSession:
         self._connection: ConnectionPort | None = None
         self._client: MqttClient | None = None
         self._session = SessionState()
-        self._keeps_session = False
+        self._user = ANONYMOUS
+        self._expiry_seconds: int | None = 0
+        """The seconds for which the session outlives the connection; None: for ever."""
         self._will: Will | None = None
         self._silence_seconds_max: float | None = None
         self._received_at = link.time()
@@ -286,7 +301,11 @@ class MqttSession:
         self._state = MqttState.CONNECTING
         if self._is_slow:
             connection.pause()
-        self._keeps_session = bool(packet.properties.session_expiry) if packet.level >= LEVEL_5 else not packet.clean
+        self._user = outcome
+        if packet.level >= LEVEL_5:
+            self._expiry_seconds = _expiry_seconds(packet.properties.session_expiry or 0)
+        elif not packet.clean:
+            self._expiry_seconds = None
         self._link.wake_at(None)
         self._link.hold_input()
         # A former connection of this client may have to close first.
@@ -296,15 +315,19 @@ class MqttSession:
         """Begin the session, or continue it, and answer once that is durable."""
         if self._state is not MqttState.CONNECTING:
             return
-        former = self._states.take(connection.client_id)
-        if former is not None and not packet.clean:
+        former = None
+        if packet.clean:
+            self._states.end(connection.client_id)
+        else:
+            former = self._states.resume(connection.client_id)
+        if former is not None:
             self._session = former
         properties = packet.properties
         self._client = client = MqttClient(
             connection=connection,
             level=packet.level,
             state=self._session,
-            is_durable=self._keeps_session,
+            is_durable=self._expiry_seconds != 0,
             limits=self._limits,
             reader=PublishReader(self._connection_id, self._clock, self._broker.next_sequence),
             outgoing=OutgoingDeliveries(
@@ -314,6 +337,7 @@ class MqttSession:
                 write=self._write,
                 window=properties.receive_maximum,
                 packet_bytes_max=properties.maximum_packet_size,
+                topic_aliases_max=properties.topic_alias_maximum,
                 hold=self._hold_deliveries,
                 wake=self._wake,
             ),
@@ -338,11 +362,15 @@ class MqttSession:
         if not packet.client_id:
             answer.assigned_client_id = self._connection_id
         answer.maximum_packet_size = self._limits.packet_bytes
-        answer.topic_alias_maximum = TOPIC_ALIAS_MAX
+        answer.receive_maximum = self._limits.receive_maximum
+        answer.topic_alias_maximum = ALIASES_MAX
         answer.shared_available = 0
+        keep_alive, keep_alive_max = packet.keep_alive, self._limits.keep_alive_max
+        if packet.level >= LEVEL_5 and keep_alive_max and not 0 < keep_alive <= keep_alive_max:
+            answer.server_keep_alive = keep_alive = keep_alive_max
         self._write(encode_connack(packet.level, ReasonCode.SUCCESS, session_present=is_present, properties=answer))
-        if packet.keep_alive:
-            self._silence_seconds_max = packet.keep_alive * _GRACE
+        if keep_alive:
+            self._silence_seconds_max = keep_alive * _GRACE
             self._received_at = self._link.time()
             self._link.wake_at(self._received_at + self._silence_seconds_max)
         version = _VERSIONS[packet.level]
@@ -391,12 +419,12 @@ class MqttSession:
 
     def _leave(self, packet: DisconnectPacket) -> None:
         """End the conversation as the client asks, once all earlier changes are on disk."""
-        self._client_log.ended("DISCONNECT")
         expiry = packet.properties.session_expiry
         if expiry is not None:
-            if expiry and not self._keeps_session:
+            if expiry and self._expiry_seconds == 0:
                 raise MqttProtocolError("DISCONNECT prolongs a session that was to end with its connection")
-            self._keeps_session = bool(expiry)
+            self._expiry_seconds = _expiry_seconds(expiry)
+        self._client_log.ended("DISCONNECT")
         if self._client is not None:
             self._client.finish_deferred()
         self._end(with_will=packet.reason is ReasonCode.DISCONNECT_WITH_WILL)
@@ -417,13 +445,24 @@ class MqttSession:
             connection.close()
             return
         will, self._will = self._will, None
+        delayed = None
         if with_will and will is not None:
-            client.publish_will(will)
-        if self._keeps_session:
-            client.outgoing.remember()
-            self._states.keep(connection.client_id, self._session)
-        else:
+            if will.properties.will_delay and self._expiry_seconds != 0:
+                delayed = delayed_will(
+                    will,
+                    broker=self._broker,
+                    connection_id=self._connection_id,
+                    peer=self._link.peer,
+                    user=self._user,
+                    clock=self._clock,
+                )
+            else:
+                client.publish_will(will)
+        if self._expiry_seconds == 0:
             client.delete_session()
+        else:
+            client.outgoing.remember()
+            self._states.keep(connection.client_id, self._session, expiry_seconds=self._expiry_seconds, will=delayed)
         client.close()
 
     def _refuse(self, error: BrokerError, reason: ReasonCode, level: int = logging.WARNING) -> None:
@@ -466,6 +505,11 @@ class MqttSession:
     def _write(self, data: bytes) -> None:
         if self._state is not MqttState.CLOSED:
             self._link.write(data)
+
+
+def _expiry_seconds(interval: int) -> int | None:
+    """Return the seconds of a session expiry interval; None: the session does not end."""
+    return None if interval == _NEVER else interval
 
 
 _CONNECT_REFUSALS: Final = (

@@ -1,4 +1,4 @@
-"""The state of MQTT sessions that outlives their connections, while the broker is the master.
+"""The state of an MQTT session that outlives its connections, while the broker is the master.
 
 What must survive the broker is in durable subscriptions. This is what lets a client that comes back to the same broker
 continue its handshakes: packet identifiers. Without it, messages come with new ones.
@@ -6,7 +6,6 @@ continue its handshakes: packet identifiers. Without it, messages come with new 
 Source: MQTT 5.0, 4.1 "Storing State".
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -17,8 +16,11 @@ PACKET_ID_MAX: Final = 65_535
 REMEMBERED_MAX: Final = 5_000
 """Unacknowledged deliveries that a session remembers, as in ActiveMQ; the others come with new packet identifiers."""
 
-SESSIONS_MAX: Final = 10_000
-"""Sessions without a connection whose state is kept; the one that was left first is forgotten first."""
+SESSION_BYTES: Final = 3_000
+"""The memory of a session without subscriptions, in bytes; its set of received packet identifiers is part of it."""
+
+ENTRY_BYTES: Final = 600
+"""The memory of a subscription without the characters of its topic filter, or of a remembered delivery."""
 
 
 class KeptSubscription(NamedTuple):
@@ -78,27 +80,14 @@ class SessionState:
         if len(self.remembered) < REMEMBERED_MAX:
             self.remembered[key] = delivery
 
+    @property
+    def size(self) -> int:
+        """The bytes of memory that it takes, about."""
+        characters = sum([len(text) for text in self.subscriptions])
+        return SESSION_BYTES + ENTRY_BYTES * (len(self.subscriptions) + len(self.remembered)) + 4 * characters
+
     def forget(self, text: str) -> None:
         """Forget the subscription to a topic filter, and its deliveries."""
         self.subscriptions.pop(text, None)
         for key in [each for each in self.remembered if each.filter == text]:
             del self.remembered[key]
-
-
-class SessionStates:
-    """The states of the sessions of one broker that have no connection, by client id."""
-
-    __slots__ = ("_states",)
-
-    def __init__(self) -> None:
-        self._states: OrderedDict[str, SessionState] = OrderedDict()
-
-    def take(self, client_id: str) -> SessionState | None:
-        """Remove and return the state of a session; None if there is none."""
-        return self._states.pop(client_id, None)
-
-    def keep(self, client_id: str, state: SessionState) -> None:
-        """Keep a state until the client comes back, or too many others are kept."""
-        self._states[client_id] = state
-        if len(self._states) > SESSIONS_MAX:
-            self._states.popitem(last=False)

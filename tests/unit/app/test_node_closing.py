@@ -6,6 +6,7 @@ import asyncio
 import pytest
 
 from pybroker.broker.app.config import Config
+from pybroker.broker.app.mqtt_sessions import make_session_states
 from pybroker.broker.app.node import Node, Term
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action
@@ -54,7 +55,16 @@ def test_a_store_that_fails_to_close_does_not_stop_the_other(broken, ends, monke
     async def end() -> None:
         broker = BrokerCore("b", store=store, clock=lambda: 0)
         server = Server(limits=AdmissionLimits.of(1))
-        node._term = Term(store=store, jobs=jobs, broker=broker, server=server, tasks=[], sessions=Sessions())
+        mqtt_states = make_session_states(broker, None, lambda: 0)
+        node._term = Term(
+            store=store,
+            jobs=jobs,
+            broker=broker,
+            server=server,
+            tasks=[],
+            sessions=Sessions(),
+            mqtt_states=mqtt_states,
+        )
         await node._perform(Action.CLOSE_STORE)
 
     asyncio.run(end())

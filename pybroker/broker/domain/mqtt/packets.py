@@ -206,6 +206,11 @@ class MqttLimits:
         filters: topic filters of one SUBSCRIBE or UNSUBSCRIBE.
         subscriptions: topic filters of one session.
         user_properties: user properties of one packet.
+        receive_maximum: PUBLISH packets with QoS 1 and 2 that a client of MQTT 5 may have unanswered, 1 to 65535. The
+            default is as much as one group commit of the store takes well, and few enough that a client soon notices
+            when the store is slow.
+        keep_alive_max: seconds of the longest keep-alive of a client of MQTT 5, 1 to 65535, which also replaces a
+            keep-alive of 0; 0: each is accepted. Earlier versions cannot answer another one than the client's.
     """
 
     packet_bytes: int = 100 * 1024 * 1024
@@ -214,3 +219,5 @@ class MqttLimits:
     filters: int = 1000
     subscriptions: int = 10_000
     user_properties: int = 1000
+    receive_maximum: int = 1000
+    keep_alive_max: int = 0

@@ -11,7 +11,7 @@ from pybroker.broker.domain.mqtt.packets import MqttLimits
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.mqtt.session import MqttSession
-from pybroker.transports.mqtt.session_state import SessionStates
+from pybroker.transports.mqtt.session_states import SessionStates
 from tests import mqtt_packets as packets
 from tests.timers import ManualTimers
 from tests.unit.transports.openwire.conversation import FakeLink
@@ -95,6 +95,7 @@ class World:
     Attributes:
         now_ms: the broker's clock.
         timers: the broker's timers.
+        wakes_at: the time when sessions without a connection are looked at; None: never.
     """
 
     def __init__(
@@ -109,10 +110,22 @@ class World:
         self.broker = BrokerCore("b", store=self.store, clock=lambda: self.now_ms, policies=policies)
         self.timers = ManualTimers()
         self.broker.usage.paging.after = self.timers.after
-        self.states = SessionStates()
+        self.wakes_at: int | None = None
+        self.states = SessionStates(self.broker, lambda: self.now_ms, self._wake_at)
         self._authenticator = authenticator
         self._limits = limits or MqttLimits()
         self._numbers = itertools.count(1)
+
+    def _wake_at(self, when: int | None) -> None:
+        self.wakes_at = when
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock, and have everything happen that is due meanwhile."""
+        end = self.now_ms + round(seconds * 1000)
+        while self.wakes_at is not None and self.wakes_at <= end:
+            self.now_ms, self.wakes_at = max(self.now_ms, self.wakes_at), None
+            self.states.fire()
+        self.now_ms = end
 
     def open(self, level: int = 4) -> "Peer":
         """Return a client that has not sent CONNECT."""
