@@ -47,9 +47,11 @@ def adopt(*, directory: Path, out: Path | None, check: bool, as_json: bool, acti
     if out is not None and not found.refused:
         found.write(out)
     if as_json:
-        click.echo(json.dumps(found.as_json(), ensure_ascii=False))
+        shown = json.dumps(found.as_json(), ensure_ascii=False)
     else:
-        click.echo("\n".join([*adoption.report(found), "", *found.toml()]))
+        shown = "\n".join([*adoption.report(found), "", *found.toml()])
+    # A name of a file may have bytes that are no UTF-8; \udc80 is an escape of JSON, too.
+    click.echo(shown.encode("utf-8", "backslashreplace").decode())
     if out is not None and found.refused:
         found.write(out)  # raises, below the report that names the reasons
     sys.exit(int(found.exit) if check else 0)

@@ -1,6 +1,6 @@
 """Converts the configuration of an ActiveMQ installation to pybroker settings, for `pybroker adopt`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -16,7 +16,7 @@ from pybroker.activemq_xml.reading import Reading
 from pybroker.broker.app import status as store_status
 from pybroker.broker.app.activemq_configuration import ActivemqXml
 from pybroker.broker.app.config import SETTINGS, Config
-from pybroker.broker.app.toml_text import toml_lines
+from pybroker.broker.app.toml_text import comment, toml_lines
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.security import files
 
@@ -81,7 +81,7 @@ class Adoption:
         comments = {name: f"line {origin.line}: {origin.at}" for name, origin in self.reading.origins.items()}
         in_order = {each: self.reading.settings[each] for each in SETTINGS if each in self.reading.settings}
         return [
-            f"# Settings of pybroker, made from the lines of {self.reading.file.path}",
+            comment(f"Settings of pybroker, made from the lines of {self.reading.file.path}"),
             *toml_lines(in_order, comments),
         ]
 
@@ -111,7 +111,8 @@ class Adoption:
         """Write `pybroker.toml` and the files that it names into a directory, which is made if there is none.
 
         Raises:
-            ConfigError: it is not supported, or a file cannot be written, or is there already.
+            ConfigError: it is not supported, or a file cannot be written, or is there already. Nothing is written
+                then, or what comes before that file.
         """
         if self.refused:
             raise ConfigError(
@@ -119,6 +120,7 @@ class Adoption:
                 setting="--out",
             )
         path = directory / "pybroker.toml"
+        data = _encoded(self.toml())
         try:
             if path.is_symlink() or path.exists():
                 raise FileExistsError
@@ -126,12 +128,31 @@ class Adoption:
                 self.files.require_absent()
                 self.files.write()
             directory.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as file:
-                file.write("\n".join(self.toml()) + "\n")
+            with path.open("xb") as file:
+                file.write(data)
         except FileExistsError:
             raise ConfigError(f"{path} is there already: name another directory", setting="--out") from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}", setting="--out") from error
+
+
+def _encoded(lines: Iterable[str]) -> bytes:
+    """Return the lines of a file of TOML, which is UTF-8.
+
+    Raises:
+        ConfigError: a line has half a surrogate pair, as Python's form of a byte that is no UTF-8.
+    """
+    encoded: list[bytes] = []
+    for line in lines:
+        try:
+            encoded.append(line.encode() + b"\n")
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{line.partition(' #')[0]!a} cannot be written: TOML has only what is Unicode",
+                setting="--out",
+                hint="a file name, property or variable of the environment has bytes that are no UTF-8: change it",
+            ) from error
+    return b"".join(encoded)
 
 
 def adopt(directory: Path, given: ActivemqXml, out: Path | None = None) -> Adoption:

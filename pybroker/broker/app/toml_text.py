@@ -26,11 +26,14 @@ def toml_lines(settings: Mapping[str, Any], comments: Mapping[str, str]) -> Iter
             yield from _table(_key(name), value)
 
 
+def comment(text: str) -> str:
+    """Return a comment in one line, without the control characters and half surrogate pairs that TOML forbids."""
+    return f"# {''.join(each if each.isprintable() else ' ' for each in ' '.join(text.split()))}"
+
+
 def _comment(text: str | None) -> str:
-    """Return a comment behind a value, in one line and without the control characters that TOML does not allow."""
-    if text is None:
-        return ""
-    return f"  # {''.join(each if each.isprintable() else ' ' for each in ' '.join(text.split()))}"
+    """Return a comment behind a value."""
+    return "" if text is None else f"  {comment(text)}"
 
 
 def _is_table(value: object) -> bool:

@@ -266,3 +266,23 @@ def test_members_have_the_same_users_after_the_copy(amq: Path, tmp_path: Path) -
     (b / "users.toml").write_bytes((a / "users.toml").read_bytes())
     assert users_digests(a) == users_digests(b)
     assert "copy users.toml" not in adopt(amq).output
+
+
+def test_a_value_that_is_no_unicode_leaves_no_file(amq: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = amq / "conf" / "activemq.xml"
+    path.write_text(path.read_text().replace("/shared/kahadb", "/shared/${X}/kahadb"))
+    monkeypatch.setenv("X", "a\udcff")  # Python's form of the byte 0xFF
+    refused = str(adopt(amq, "--out", amq.parent / "out").exception)
+    assert "cannot be written: TOML has only what is Unicode" in refused
+    assert r"shared/a\udcff" in refused
+    assert not (amq.parent / "out").exists()
+    found = json.loads(adopt(amq, "--json").output)
+    assert found["settings"]["store"]["value"].endswith("a\udcff")
+
+
+def test_the_name_of_the_configuration_may_be_anything(amq: Path) -> None:
+    moved = amq.rename(amq.with_name("a\udcff\nstomp = 1"))
+    assert adopt(moved, "--out", amq.parent / "out").exit_code == 0
+    first, *_ = (amq.parent / "out" / "pybroker.toml").read_text().splitlines()
+    assert first.endswith("/a  stomp = 1/conf/activemq.xml")
+    assert load(amq.parent / "out" / "pybroker.toml", {}, {}).openwire == 61616
