@@ -101,6 +101,19 @@ def test_an_authority_of_one_listener_does_not_count_at_another(serve: Start, fi
         wire_format(strange, files.client_context(files.client))
 
 
+def test_every_interface_of_ipv4_and_of_both(serve: Start) -> None:
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this kernel has no IPv6")
+    ipv4, both = free_port(), free_port()
+    serve(
+        f"protocol = 'openwire'\nhost = '0.0.0.0'\nport = {ipv4}", f"protocol = 'openwire'\nhost = '::'\nport = {both}"
+    )
+    for port, host in ((ipv4, "127.0.0.1"), (both, "127.0.0.1"), (both, "::1")):
+        assert wire_format(port, None, host)
+    with pytest.raises(ConnectionRefusedError):
+        wire_format(ipv4, None, "::1")
+
+
 def test_a_full_listener_refuses_while_another_is_open(serve: Start) -> None:
     small, large = free_port(), free_port()
     broker = serve(

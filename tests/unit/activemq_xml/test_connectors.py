@@ -33,6 +33,7 @@ class TestSettings:
             ("nio://h", {"bind": "h", "openwire": 61616, "stomp": "off"}),
             ("ssl://h:1", {"bind": "h", "openwire_ssl": 1, "openwire": "off", "stomp": "off"}),
             ("nio+ssl://h:1", {"bind": "h", "openwire_ssl": 1, "openwire": "off", "stomp": "off"}),
+            ("tcp://[::]:61616", {"bind": "::", "openwire": 61616, "stomp": "off"}),
             ("stomp://[::1]", {"bind": "::1", "stomp": 61613, "openwire": "off"}),
             ("stomp+nio+ssl://h:0", {"bind": "h", "stomp_ssl": 0, "openwire": "off", "stomp": "off"}),
             ("auto+nio://h:2", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
