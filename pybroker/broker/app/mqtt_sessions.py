@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.ports import Clock
 from pybroker.transports.mqtt.session_states import SessionStates
+from pybroker.transports.mqtt.shared_subscriptions import SharedSubscriptions
 
 After = Callable[[float, Callable[[], None]], Callable[[], None]]
 """Calls back after so many seconds; returns what cancels that."""
@@ -47,7 +48,8 @@ def make_session_states(broker: BrokerCore, after: After | None, clock: Clock) -
         clock: milliseconds since the epoch.
     """
     timer = _Timer(after or _never, clock)
-    states = SessionStates(broker, clock, timer.wake_at)
+    shared = SharedSubscriptions(broker, lambda: [each.info for each in broker.durables.values()])
+    states = SessionStates(broker, shared, clock, timer.wake_at)
     timer.fire = states.fire
     return states
 

@@ -25,6 +25,7 @@ from pybroker.broker.domain.mqtt.packets import (
 )
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from pybroker.broker.domain.mqtt.topics import (
+    SHARE,
     InvalidTopic,
     check_filter,
     jms_name,
@@ -32,13 +33,14 @@ from pybroker.broker.domain.mqtt.topics import (
     shared,
 )
 from pybroker.broker.domain.ports import ConnectionPort
-from pybroker.broker.domain.security import AccessDenied
+from pybroker.broker.domain.security import AccessDenied, User
 from pybroker.broker.domain.space import DeferredSendsPort, SpaceAwaited
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.mqtt import names
 from pybroker.transports.mqtt.mapping import PublishReader
 from pybroker.transports.mqtt.outgoing import MqttRecipient, OutgoingDeliveries
 from pybroker.transports.mqtt.session_state import KeptSubscription, SessionState
+from pybroker.transports.mqtt.shared_subscriptions import QOS_MAX, GroupMember, SharedSubscriptions
 from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
 
 _log = logging.getLogger(__name__)
@@ -58,9 +60,12 @@ class MqttSubscription(MqttRecipient):
 
     Attributes:
         options: its topic filter and options.
+        durable_name: the name of its durable subscription; None without one.
     """
 
-    __slots__ = ("options",)
+    __slots__ = ("durable_name", "options")
+
+    durable_name: str | None
 
     def __init__(self, options: FilterSubscription, identifier: int | None, request: ConsumerRequest) -> None:
         super().__init__(
@@ -72,6 +77,7 @@ class MqttSubscription(MqttRecipient):
             leaves_out_reserved=request.leaves_out_reserved,
         )
         self.options = options
+        self.durable_name = request.subscription_name
 
     def start(self) -> None:
         """Begin delivery, unless the client has unsubscribed already."""
@@ -87,6 +93,62 @@ class MqttSubscription(MqttRecipient):
         """Close it; unacknowledged messages go back to the core."""
         self.is_closed = True
         self.consumer.close()
+
+    def detach(self) -> None:
+        """Get no more messages, as the connection ends; the core closes its consumers."""
+        self.is_closed = True
+
+
+class SharedMembership(MqttSubscription):
+    """A shared subscription of a connection: it is a member of a group.
+
+    Attributes:
+        member: what the group knows of it.
+        marker: the durable subscription by which its session stays a member; None if that ends with the connection.
+    """
+
+    __slots__ = ("_groups", "marker", "member")
+
+    def __init__(
+        self,
+        options: FilterSubscription,
+        identifier: int | None,
+        groups: SharedSubscriptions,
+        outgoing: OutgoingDeliveries,
+        give_up: Callable[[BrokerError], None],
+    ) -> None:
+        request = ConsumerRequest(
+            destination=topic(jms_name(options.filter)),
+            subscription_name=names.subscription_name(QOS_MAX, options.filter),
+            leaves_out_reserved=matches_every_first_level(shared(options.filter).filter),
+        )
+        super().__init__(options, identifier, request)
+        self.is_remembered = False  # another member may get what this one has not acknowledged
+        self.durable_name = None
+        self.marker: MqttSubscription | None = None
+        self.member = GroupMember(self, outgoing, give_up)
+        self._groups = groups
+
+    def start(self) -> None:
+        """Begin the deliveries of the group, unless the client has unsubscribed already."""
+        if not self.is_closed:
+            self._groups.start(self.filter, self.member)
+            if self.marker is not None:
+                self.marker.start()
+
+    def recall(self) -> None:
+        """Do nothing: retained messages are not for groups."""
+
+    def close(self) -> None:
+        """Leave the connected members; others get what is unacknowledged."""
+        self.detach()
+        if self.marker is not None:
+            self.marker.close()
+
+    def detach(self) -> None:
+        """Leave the connected members; others get what is unacknowledged."""
+        self._groups.disconnect(self.filter, self.member)
+        self.is_closed = True
 
 
 class MqttClient:
@@ -104,10 +166,12 @@ class MqttClient:
         state: SessionState,
         is_durable: bool,
         limits: MqttLimits,
+        groups: SharedSubscriptions,
+        user: User,
+        give_up: Callable[[BrokerError], None],
         reader: PublishReader,
         outgoing: OutgoingDeliveries,
         write: Callable[[bytes], None],
-        fail: Callable[[BrokerError], None],
     ) -> None:
         """Create a client without subscriptions.
 
@@ -117,12 +181,13 @@ class MqttClient:
             state: the session's state.
             is_durable: the session outlives the connection.
             limits: to what the peer may have.
+            groups: the groups of shared subscriptions.
+            user: who the client is.
+            give_up: closes the connection with an error.
             reader: converts PUBLISH packets.
             outgoing: the deliveries to it.
             write: sends packets.
-            fail: closes the connection for a PUBLISH that has waited, and is refused.
         """
-        self._fail = fail
         self._deferred: DeferredSendsPort | None = None
         self._connection = connection
         self._persistency = connection.persistency
@@ -130,6 +195,9 @@ class MqttClient:
         self._state = state
         self._is_durable = is_durable
         self._limits = limits
+        self._groups = groups
+        self._user = user
+        self._give_up = give_up
         self._reader = reader
         self.outgoing = outgoing
         self._write = write
@@ -181,7 +249,7 @@ class MqttClient:
         try:
             self._refuse(packet, error)
         except MqttProtocolError as violation:
-            self._fail(violation)
+            self._give_up(violation)
 
     def finish_deferred(self) -> None:
         """Send or refuse the messages that wait for space, as the client leaves."""
@@ -293,7 +361,11 @@ class MqttClient:
         identifier = next(iter(packet.properties.subscription_ids), None)
         begun: list[Callable[[], None]] = []
         reasons = [self._subscribe(each, identifier, begun) for each in packet.subscriptions]
-        self._connection.when_durable(partial(self._subscribed, packet.packet_id, reasons, begun))
+        answer = partial(self._connection.when_durable, partial(self._subscribed, packet.packet_id, reasons, begun))
+        for each in packet.subscriptions:
+            if self._is_shared(each.filter):
+                answer = partial(self._groups.when_ready, each.filter, answer)
+        answer()
 
     def _subscribed(self, packet_id: int, reasons: Sequence[ReasonCode], begun: Sequence[Callable[[], None]]) -> None:
         self._write(encode_suback(self._level, packet_id, reasons))
@@ -304,10 +376,12 @@ class MqttClient:
         self, options: FilterSubscription, identifier: int | None, begun: list[Callable[[], None]]
     ) -> ReasonCode:
         """Add one subscription; return its reason code."""
+        if self._is_shared(options.filter):
+            options = options._replace(qos=min(options.qos, QOS_MAX))
         try:
             self._check_new(options)
             former = self._subscriptions.get(options.filter)
-            if former is not None and _same_consumer(former.options, options):
+            if former is not None and _has_same_consumer(former, options):
                 self._change(former, options, identifier)
                 if options.retain_handling is RetainHandling.ALWAYS:
                     begun.append(former.recall)
@@ -317,7 +391,7 @@ class MqttClient:
                 if former is not None:
                     self._end(former)
                 retroactive = handling is RetainHandling.ALWAYS or (handling is RetainHandling.IF_NEW and is_new)
-                is_durable = self._is_durable and options.qos > 0
+                is_durable = self._is_durable and (options.qos > 0 or self._is_shared(options.filter))
                 added = self._add(options, identifier, is_durable=is_durable, retroactive=retroactive)
                 begun.append(added.start)
         except RequestError as error:
@@ -327,17 +401,22 @@ class MqttClient:
         self._state.subscriptions[options.filter] = KeptSubscription(options, identifier)
         return _GRANTED[options.qos]
 
+    def _is_shared(self, text: str) -> bool:
+        return self._level >= LEVEL_5 and text.startswith(SHARE)
+
     def _check_new(self, options: FilterSubscription) -> None:
-        group, _ = shared(options.filter) if self._level >= LEVEL_5 else (None, "")
-        if group is not None:
-            raise InvalidTopic(f"Shared subscriptions are not available: {options.filter}")
         check_filter(options.filter)
+        if self._is_shared(options.filter):
+            check_filter(shared(options.filter).filter)
+            if options.no_local:
+                raise MqttProtocolError("A shared subscription cannot leave out the client's own messages")
         if options.filter not in self._subscriptions and len(self._subscriptions) >= self._limits.subscriptions:
             raise ResourceLimit(f"A session may have {self._limits.subscriptions} subscriptions")
 
     def _change(self, subscription: MqttSubscription, options: FilterSubscription, identifier: int | None) -> None:
         """Continue a subscription to the same topic filter, without a gap."""
         subscription.options = options
+        subscription.qos = options.qos
         subscription.identifier = identifier
         subscription.retain_as_published = options.retain_as_published
 
@@ -345,6 +424,8 @@ class MqttClient:
         self, options: FilterSubscription, identifier: int | None, *, is_durable: bool, retroactive: bool
     ) -> MqttSubscription:
         """Add a subscription, whose deliveries do not begin yet."""
+        if self._is_shared(options.filter):
+            return self._join(options, identifier, is_durable=is_durable)
         request = ConsumerRequest(
             destination=topic(jms_name(options.filter)),
             subscription_name=names.subscription_name(options.qos, options.filter) if is_durable else None,
@@ -359,6 +440,33 @@ class MqttClient:
         self._subscriptions[options.filter] = made
         return made
 
+    def _join(self, options: FilterSubscription, identifier: int | None, *, is_durable: bool) -> MqttSubscription:
+        """Become a member of a group, whose deliveries to this client begin later."""
+        text, connection = options.filter, self._connection
+        made = SharedMembership(options, identifier, self._groups, self.outgoing, self._give_up)
+        self._groups.join(text, made.member, connection.client_id, connection.connection_id, self._user)
+        if is_durable:
+            try:
+                made.marker = self._marker(options)
+            except RequestError:
+                made.close()
+                self._groups.leave(text, connection.client_id)
+                raise
+            made.durable_name = made.marker.durable_name
+        self._subscriptions[text] = made
+        return made
+
+    def _marker(self, options: FilterSubscription) -> MqttSubscription:
+        """Add the durable subscription that marks a session as a member; what others publish to it is dropped."""
+        request = ConsumerRequest(
+            destination=topic(jms_name(options.filter)),
+            subscription_name=names.subscription_name(QOS_MAX, options.filter),
+            leaves_out_reserved=True,
+        )
+        made = MqttSubscription(options, None, request)
+        made.consumer = self._connection.subscribe(request, partial(_deliver, self.outgoing, made))
+        return made
+
     def _end(self, subscription: MqttSubscription) -> None:
         """End a subscription, and delete it if it is durable."""
         subscription.close()
@@ -366,8 +474,10 @@ class MqttClient:
         options = subscription.options
         del self._subscriptions[options.filter]
         self._state.forget(options.filter)
-        if not subscription.is_counted:
-            self._delete(names.subscription_name(options.qos, options.filter))
+        if subscription.durable_name is not None:
+            self._delete(subscription.durable_name)
+        if isinstance(subscription, SharedMembership):
+            self._groups.leave(options.filter, self._connection.client_id)
 
     def _delete(self, name: str) -> None:
         """Delete a durable subscription, once its consumer has closed."""
@@ -410,7 +520,8 @@ class MqttClient:
                 kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos, no_local=info.no_local))
         for text, (options, identifier) in kept.items():
             try:
-                self._add(options, identifier, is_durable=options.qos > 0, retroactive=False)
+                is_durable = options.qos > 0 or self._is_shared(text)
+                self._add(options, identifier, is_durable=is_durable, retroactive=False)
             except RequestError as error:
                 _log.warning("%s: its subscription to %s ends: %s", self._connection.client_id, text, error)
                 self._state.subscriptions.pop(text, None)
@@ -426,6 +537,7 @@ class MqttClient:
         for info in self._connection.durable_subscriptions():
             if names.parse_subscription_name(info.name) is not None:
                 self._delete(info.name)
+        self._groups.end_session(self._connection.client_id)
 
     def start(self) -> None:
         """Begin the deliveries of all subscriptions."""
@@ -435,8 +547,9 @@ class MqttClient:
 
     def close(self) -> None:
         """Close subscriptions and connection; unacknowledged messages go back to the core. Harmless when repeated."""
+        self.outgoing.is_paused = True
         for subscription in self._subscriptions.values():
-            subscription.is_closed = True
+            subscription.detach()
         self.outgoing.clear()
         self._connection.close()
         self._subscriptions = {}
@@ -454,9 +567,10 @@ def _check(text: str) -> None:
         raise MqttProtocolError(f"SUBSCRIBE refused: {error}", ReasonCode.TOPIC_FILTER_INVALID) from error
 
 
-def _same_consumer(former: FilterSubscription, options: FilterSubscription) -> bool:
+def _has_same_consumer(former: MqttSubscription, options: FilterSubscription) -> bool:
     """Return True if the core's consumer is the same for these options of one topic filter."""
-    return (former.qos, former.no_local) == (options.qos, options.no_local)
+    terms = former.options.qos, former.options.no_local
+    return isinstance(former, SharedMembership) or terms == (options.qos, options.no_local)
 
 
 def reason_of(error: RequestError) -> ReasonCode:

@@ -44,6 +44,7 @@ class MqttRecipient:
         identifier: its subscription identifier of MQTT 5; None without one.
         retain_as_published: deliveries keep the retain flag of their PUBLISH.
         is_counted: see `ConsumerRequest`.
+        is_remembered: unacknowledged deliveries come again with their packet identifiers if the client comes back.
         leaves_out_reserved: see `ConsumerRequest`; a durable subscription covers topics that begin with `$`, too.
         is_closed: True if it gets no more messages.
         consumer: the core's consumer, set right after the subscription.
@@ -51,7 +52,7 @@ class MqttRecipient:
     """
 
     __slots__ = (
-        "consumer", "filter", "identifier", "is_closed", "is_counted", "leaves_out_reserved", "qos",
+        "consumer", "filter", "identifier", "is_closed", "is_counted", "is_remembered", "leaves_out_reserved", "qos",
         "retain_as_published", "sent", "sent_count",
     )  # fmt: skip
 
@@ -72,6 +73,7 @@ class MqttRecipient:
         self.identifier = identifier
         self.retain_as_published = retain_as_published
         self.is_counted = is_counted
+        self.is_remembered = not is_counted
         self.leaves_out_reserved = leaves_out_reserved
         self.is_closed = False
         self.sent: list[Delivery] = []
@@ -168,6 +170,10 @@ class OutgoingDeliveries:
         """Deliveries beyond the window."""
         self._sent: dict[MqttRecipient, None] = {}
         """The subscriptions with deliveries of QoS 0 to acknowledge."""
+        self._drains: list[Callable[[], None]] = []
+        """Called when there is space in the window again: they deliver what waits for this or another client."""
+        self.is_paused = False
+        """True while the client reads too slowly."""
         self._unsent: list[tuple[MqttRecipient, Delivery, str]] = []
         """Deliveries that are not sent: each with the cause to reject it for; empty: it is acknowledged."""
 
@@ -292,6 +298,45 @@ class OutgoingDeliveries:
             if state.last_packet_id not in self._in_flight and state.last_packet_id not in self._reserved:
                 return state.last_packet_id
 
+    # ------------------------------------------------------------ shared subscriptions
+
+    @property
+    def has_space(self) -> bool:
+        """True if a delivery would be sent at once."""
+        return not self.is_paused and not self._waiting and len(self._in_flight) < self._window
+
+    def add_drain(self, drain: Callable[[], None]) -> None:
+        """Have `drain` called when there is space again."""
+        self._drains.append(drain)
+
+    def remove_drain(self, drain: Callable[[], None]) -> None:
+        """Undo `add_drain`."""
+        self._drains.remove(drain)
+
+    def resume(self) -> None:
+        """Deliver again, as the client has read what was sent."""
+        self.is_paused = False
+        self._drain()
+
+    def take_back(self, recipient: MqttRecipient) -> list[Delivery]:
+        """Close a subscription; return its deliveries that the client has not acknowledged, oldest first.
+
+        Those with QoS 0 are acknowledged if they were sent.
+        """
+        recipient.acknowledge_sent()
+        recipient.is_closed = True
+        taken = [each.delivery for each in self._in_flight.values() if each.recipient is recipient]
+        taken += [delivery for each, delivery in self._waiting if each is recipient]
+        taken += [delivery for each, delivery, _ in self._unsent if each is recipient]
+        self._unsent = [each for each in self._unsent if each[0] is not recipient]
+        self.forget(recipient)
+        return taken
+
+    def _drain(self) -> None:
+        for drain in list(self._drains):
+            if self.has_space:
+                drain()
+
     # ------------------------------------------------------------ from the client
 
     def acknowledged(self, packet: AcknowledgementPacket) -> None:
@@ -350,6 +395,7 @@ class OutgoingDeliveries:
                 self._send(recipient, delivery)
         if not waiting and len(self._in_flight) < self._window:
             self._hold(False)
+            self._drain()
 
     def acknowledge_sent(self) -> None:
         """Acknowledge the deliveries with QoS 0: their bytes have left the process."""
@@ -381,7 +427,7 @@ class OutgoingDeliveries:
         """Have the session's state remember what is unanswered, for the next connection."""
         for packet_id, each in self._in_flight.items():
             recipient = each.recipient
-            if not recipient.is_closed and not recipient.is_counted:
+            if not recipient.is_closed and recipient.is_remembered:
                 key = DeliveryKey(recipient.filter, each.delivery.message.message_id)
                 self._state.remember(key, Remembered(packet_id, each.is_released))
 

@@ -30,7 +30,7 @@ from pybroker.broker.domain.mqtt.packets import (
 )
 from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, MqttProperties
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
-from pybroker.broker.domain.mqtt.topics import InvalidTopic, check_name
+from pybroker.broker.domain.mqtt.topics import SHARE, InvalidTopic, check_name
 from pybroker.broker.domain.mqtt.wire import shortened_text
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
 from pybroker.broker.domain.security import (
@@ -174,6 +174,8 @@ class MqttSession:
             self._client.outgoing.acknowledge_sent()
         self._is_slow = False
         self._resume()
+        if self._client is not None:
+            self._client.outgoing.resume()
 
     def handed_over(self) -> None:
         """Count all deliveries so far as possibly received, if the connection ends."""
@@ -183,6 +185,8 @@ class MqttSession:
     def pause_writing(self) -> None:
         """Pause delivery until `written`; the link bounds the answers, as it stops reading."""
         self._is_slow = True
+        if self._client is not None:
+            self._client.outgoing.is_paused = True
         if self._connection is not None:
             self._connection.pause()
 
@@ -273,6 +277,11 @@ class MqttSession:
                 "CONNECT without a client id begins no session that lasts: set clean session",
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
             )
+        if packet.client_id.startswith(SHARE):
+            raise MqttProtocolError(
+                f"A client id cannot begin with {SHARE}: shared subscriptions have such ones",
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+            )
         if packet.will is not None:
             try:
                 check_name(packet.will.topic)
@@ -329,6 +338,9 @@ class MqttSession:
             state=self._session,
             is_durable=self._expiry_seconds != 0,
             limits=self._limits,
+            groups=self._states.shared,
+            user=self._user,
+            give_up=self.give_up,
             reader=PublishReader(self._connection_id, self._clock, self._broker.next_sequence),
             outgoing=OutgoingDeliveries(
                 level=packet.level,
@@ -342,7 +354,6 @@ class MqttSession:
                 wake=self._wake,
             ),
             write=self._write,
-            fail=self._fail,
         )
         is_present = False
         if packet.clean:
@@ -364,7 +375,6 @@ class MqttSession:
         answer.maximum_packet_size = self._limits.packet_bytes
         answer.receive_maximum = self._limits.receive_maximum
         answer.topic_alias_maximum = ALIASES_MAX
-        answer.shared_available = 0
         keep_alive, keep_alive_max = packet.keep_alive, self._limits.keep_alive_max
         if packet.level >= LEVEL_5 and keep_alive_max and not 0 < keep_alive <= keep_alive_max:
             answer.server_keep_alive = keep_alive = keep_alive_max

@@ -25,6 +25,7 @@ from pybroker.broker.domain.ports import Clock
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.mqtt import names
 from pybroker.transports.mqtt.session_state import SessionState
+from pybroker.transports.mqtt.shared_subscriptions import SharedSubscriptions
 
 _log = logging.getLogger(__name__)
 
@@ -109,16 +110,28 @@ class _Left:
 
 
 class SessionStates:
-    """The sessions of one broker that have no connection, by client id."""
+    """The sessions of one broker that have no connection, by client id.
 
-    def __init__(self, broker: SessionBroker, clock: Clock, wake_at: Callable[[int | None], None]) -> None:
+    Attributes:
+        shared: the groups of shared subscriptions, of which the sessions are members.
+    """
+
+    def __init__(
+        self,
+        broker: SessionBroker,
+        shared: SharedSubscriptions,
+        clock: Clock,
+        wake_at: Callable[[int | None], None],
+    ) -> None:
         """Begin without any.
 
         Args:
             broker: has the durable subscriptions.
+            shared: the groups in which sessions are members.
             clock: milliseconds since the epoch.
             wake_at: has `fire` called at a time of that clock, which replaces an earlier one; None: never.
         """
+        self.shared = shared
         self._broker = broker
         self._clock = clock
         self._wake_at = wake_at
@@ -270,6 +283,7 @@ class SessionStates:
                 _log.warning("the session of %s has ended, and its subscription %s remains: %s", client_id, name, error)
             else:
                 _log.info("the session of %s has ended: its subscription %s is deleted", client_id, name)
+        self.shared.end_session(client_id)
         return is_deleted
 
     def _arm(self, client_id: str, left: _Left) -> None:

@@ -18,7 +18,8 @@ _EXCHANGED: Final = str.maketrans("/.+*#>", "./*+>#")
 _NOT_IN_NAMES: Final = {",": "makes a composite destination", "?": "begins the options of a destination"}
 """Characters that a JMS name cannot have, as they have a meaning of their own there."""
 
-_SHARE: Final = "$share/"
+SHARE: Final = "$share/"
+"""The begin of the topic filters of shared subscriptions, which is no topic name of anyone."""
 
 
 class InvalidTopic(InvalidDestination):
@@ -81,9 +82,9 @@ def shared(text: str) -> SharedFilter:
     Raises:
         InvalidTopic: it begins as a shared subscription, and is none.
     """
-    if not text.startswith(_SHARE):
+    if not text.startswith(SHARE):
         return SharedFilter(None, text)
-    group, _, rest = text[len(_SHARE) :].partition("/")
+    group, _, rest = text[len(SHARE) :].partition("/")
     if not group or not rest or "+" in group or "#" in group:
         raise InvalidTopic(f"The topic filter {_quoted(text)} is no shared subscription: write $share/group/filter")
     return SharedFilter(group, rest)

@@ -12,6 +12,7 @@ from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.mqtt.session import MqttSession
 from pybroker.transports.mqtt.session_states import SessionStates
+from pybroker.transports.mqtt.shared_subscriptions import SharedSubscriptions
 from tests import mqtt_packets as packets
 from tests.timers import ManualTimers
 from tests.unit.transports.openwire.conversation import FakeLink
@@ -111,7 +112,10 @@ class World:
         self.timers = ManualTimers()
         self.broker.usage.paging.after = self.timers.after
         self.wakes_at: int | None = None
-        self.states = SessionStates(self.broker, lambda: self.now_ms, self._wake_at)
+        self.shared = SharedSubscriptions(
+            self.broker, lambda: [durable.info for durable in self.broker.durables.values()]
+        )
+        self.states = SessionStates(self.broker, self.shared, lambda: self.now_ms, self._wake_at)
         self._authenticator = authenticator
         self._limits = limits or MqttLimits()
         self._numbers = itertools.count(1)
