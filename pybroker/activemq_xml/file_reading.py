@@ -3,7 +3,8 @@
 import errno
 from pathlib import Path
 
-from pybroker.security.files import FILE_BYTES_MAX, open_regular
+from pybroker import regular
+from pybroker.security.files import FILE_BYTES_MAX
 
 
 def read_bytes(path: Path) -> bytes:
@@ -12,7 +13,7 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         OSError: it cannot be read, is no regular file, or has more than `FILE_BYTES_MAX` bytes.
     """
-    with open_regular(path) as file:
+    with open(path, "rb", opener=regular.opener) as file:
         data = file.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
         raise OSError(errno.EFBIG, f"it has more than {FILE_BYTES_MAX >> 20} MiB", str(path))

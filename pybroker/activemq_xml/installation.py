@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pybroker import regular
 from pybroker.broker.domain.errors import ConfigError
-from pybroker.security.files import open_regular
 
 _CONFIGURATIONS: Final = ("conf/activemq.xml", "activemq.xml", "etc/activemq.xml")
 _SCRIPTS: Final = ("bin/env", "bin/setenv", "options")
@@ -159,7 +159,7 @@ def _services(named: str, units: Iterable[str]) -> Iterator[Path]:
 
 def _text(path: Path) -> str:
     try:
-        with open_regular(path) as file:
+        with open(path, "rb", opener=regular.opener) as file:
             return file.read(_TEXT_MAX).decode("utf-8", "replace")
     except OSError:
         return ""

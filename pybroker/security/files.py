@@ -1,14 +1,14 @@
 """Reads the files of users, and finds out if they have changed."""
 
 import codecs
-import errno
 import os
 import pwd
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
+from pybroker import regular
 from pybroker.broker.domain.errors import ConfigError
 
 FILE_BYTES_MAX: Final = 16 << 20
@@ -30,23 +30,6 @@ class Content:
     warnings: tuple[str, ...] = ()
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading.
-
-    Raises:
-        OSError: it cannot be opened, or is something else: opening a FIFO would wait for a writer, maybe for ever, and
-            a device may have no end.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, "it is no regular file", str(path))
-
-
 def read(path: Path, *, setting: str, has_passwords: bool) -> Content:
     """Read a file whole, and check its permissions.
 
@@ -59,7 +42,7 @@ def read(path: Path, *, setting: str, has_passwords: bool) -> Content:
         ConfigError: it cannot be read, is too long, or others may read its passwords.
     """
     try:
-        with open_regular(path) as file:
+        with open(path, "rb", opener=regular.opener) as file:
             status = os.fstat(file.fileno())
             data = file.read(FILE_BYTES_MAX + 1).removeprefix(codecs.BOM_UTF8)  # editors of Windows write it
     except OSError as error:

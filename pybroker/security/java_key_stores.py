@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pybroker import regular
 from pybroker.broker.domain.errors import MalformedData, RequirementMissing
-from pybroker.security.files import open_regular
 from pybroker.security.jks import JCEKS_MAGIC, JKS_MAGIC, read_jks
 from pybroker.security.key_store_entries import KeyEntry, KeyStoreEntries, TrustedEntry, UnusableKeyStore, listed
 from pybroker.security.pkcs12 import PKCS12_TAG, read_pkcs12
@@ -157,7 +157,7 @@ def read_file(path: Path, password: str, *, key_password: str | None = None) -> 
         RequirementMissing: the package `cryptography` is not installed.
     """
     try:
-        with open_regular(path) as file:
+        with open(path, "rb", opener=regular.opener) as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError as error:
         raise UnusableKeyStore("there is no such file") from error

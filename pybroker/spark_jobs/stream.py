@@ -29,10 +29,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from pybroker import regular
 from pybroker.broker.domain.errors import ConfigError, StoreError
 from pybroker.spark_jobs.options import EARLIEST, LATEST, Options
 from pybroker.spark_jobs.output import JournalPartition, OutputColumns, set_imports_aside
-from pybroker.store import regular
 from pybroker.store.columns.files import Hop, Piece, growing, list_files
 from pybroker.store.columns.table import read
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, Location

@@ -15,8 +15,8 @@ import os
 from pathlib import Path
 from typing import Any, Final, cast
 
+from pybroker import regular
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.store import regular
 from pybroker.store.members import HISTORY_SUFFIX
 
 HISTORY_MAX: Final = 200

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pybroker import regular
 from pybroker.broker.app import mounts
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.fingerprints import SecurityDigests, settings_digests
@@ -22,7 +23,6 @@ from pybroker.broker.app.wiring import is_locked, lock_name
 from pybroker.broker.domain.big_endian import LONG
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.role import Role
-from pybroker.store import regular
 from pybroker.store.directories import has_data_files
 from pybroker.store.journal.identity import stored_broker_id
 from pybroker.store.journal.reader import data_files

@@ -28,8 +28,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from pybroker import regular
 from pybroker.broker.domain.big_endian import UNSIGNED_INT
-from pybroker.store import regular
 from pybroker.store.columns.files import Piece
 from pybroker.store.journal.format import (
     BATCH_HEADER,

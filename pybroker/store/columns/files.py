@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pybroker import regular
 from pybroker.broker.domain.errors import StoreError, StoreUnavailable
-from pybroker.store import regular
 from pybroker.store.directories import SCHEDULER, find_journal
 from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.format import BATCH_HEADER, BATCH_HEADER_BYTES, BATCH_MAGIC, RECORD_HEADER_BYTES

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from pybroker.store import regular
+from pybroker import regular
 from pybroker.store.columns.chunks import Chunk, Longs, chunks
 from pybroker.store.columns.files import Hop, Piece
 from pybroker.store.columns.rows import arrival_of

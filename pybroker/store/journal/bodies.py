@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pybroker import regular
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import JournalCorrupt, MalformedData
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.prefix_cache import PrefixCache
-from pybroker.store import regular
 from pybroker.store.journal.commands import AddMessage, CommandType, UpdateMessage, decode
 from pybroker.store.journal.contents import Entry
 from pybroker.store.journal.format import (

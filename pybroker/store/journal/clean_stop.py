@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pybroker.store import regular
+from pybroker import regular
 
 CLEAN_STOP = "pybroker clean stop "
 

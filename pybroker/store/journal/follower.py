@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+from pybroker import regular
 from pybroker.errors import PybrokerError
-from pybroker.store import regular
 from pybroker.store.journal.commands import CommandType, RewrittenDataFile, decode
 from pybroker.store.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Location, data_file_name
 from pybroker.store.journal.id_cache import IdCache

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from pybroker import regular
 from pybroker.broker.domain.identity import BrokerIdentity
-from pybroker.store import regular
 from pybroker.store.identity import agreed
 from pybroker.store.journal.files import JournalFiles
 

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pybroker import regular
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.store import regular
 from pybroker.store.journal.format import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
+from pybroker import regular
 from pybroker.broker.domain.errors import JournalCorrupt, MalformedData, StoreUnavailable
 from pybroker.broker.domain.openwire.objects import decode_subscription_info
 from pybroker.broker.domain.transaction import TransactionId
-from pybroker.store import regular
 from pybroker.store.journal.adds import apply_adds
 from pybroker.store.journal.commands import (
     CommandType,

@@ -38,10 +38,10 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, BinaryIO, Literal, NamedTuple
 
+from pybroker import regular
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
-from pybroker.store import regular
 from pybroker.store.journal.contents import FILE_SHIFT, Added, Contents, Removed, Subscription, UnfinishedTransaction
 from pybroker.store.journal.follower import FollowedFile, Follower, FollowerStart, Signature, fingerprint
 from pybroker.store.journal.format import Location, data_file_name

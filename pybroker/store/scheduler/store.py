@@ -23,10 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pybroker import __version__
+from pybroker import __version__, regular
 from pybroker.broker.domain.errors import JournalCorrupt, StoreUnavailable
 from pybroker.broker.domain.jobs import Job
-from pybroker.store import regular
 from pybroker.store.journal.appender import PIECE_BYTES_MIN, JournalSettings
 from pybroker.store.journal.cleanup import TRACE_ENTRIES_MAX
 from pybroker.store.journal.commands import (

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from pathlib import Path
 from typing import NoReturn
 
@@ -86,7 +87,7 @@ def test_what_cannot_be_read_for_a_while_is_read_later(
     (tmp_path / "users.properties").write_text("a=1\nbb=2\n")
     files.refresh()
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", _too_many_files)
+        patch.setattr(os, "open", _too_many_files)
         assert files.refresh() is None
     assert files.refresh() is not None, "though the file has not changed since"
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from pybroker import regular
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.store import regular
 from pybroker.store.journal.commands import CommandType
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, BATCH_MAGIC, EOF_MARKER, RECORD_HEADER_BYTES, Location
 from pybroker.store.journal.reader import Buffer, DataFileWalk, data_files, has_vanished, load, unavailable

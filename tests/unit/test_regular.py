@@ -1,11 +1,11 @@
-"""Files of a store are opened without waiting, and only regular ones."""
+"""Files are opened without waiting, and only regular ones."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from pybroker.store import regular
+from pybroker import regular
 
 
 @pytest.fixture

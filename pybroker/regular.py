@@ -1,6 +1,7 @@
-"""Opens files of a store for reading without waiting, and only regular ones.
+"""Opens files for reading without waiting, and only regular ones.
 
-A pipe under the name of a data file would block its reader forever, and a device would give bytes without end.
+A pipe under the name of a data file, or of a file that a configuration names, would block its reader forever, and a
+device would give bytes without end.
 """
 
 import errno
