@@ -216,13 +216,15 @@ class MqttClient:
         Raises:
             MqttProtocolError: it violates the protocol, or is refused and MQTT 3.1.1 has no answer for that.
         """
-        if packet.qos and self._level >= LEVEL_5:
-            self._check_quota(packet)
+        topic_name = packet.topic
+        if self._level >= LEVEL_5:
+            topic_name = self._topic_name(packet)  # a repeated packet may define a topic alias, too
+            if packet.qos:
+                self._check_quota(packet)
         if packet.qos == 2 and packet.packet_id in self._state.received:
             self._unreleased.add(packet.packet_id)
             self._answer(packet, self._connection.when_confirmed)
             return
-        topic_name = packet.topic if self._level < LEVEL_5 else self._topic_name(packet)
         try:
             message = self._reader.read(packet, topic_name)
             if self._deferred is not None:
@@ -259,7 +261,7 @@ class MqttClient:
     def _send(self, packet: PublishPacket, message: Message) -> None:
         """Send a message, and answer its PUBLISH when the broker has it for certain."""
         connection = self._connection
-        connection.send(message, answered=packet.qos > 0)
+        connection.send(message, answered=packet.qos > 0 and self._is_within_quota)
         if not packet.qos:
             return
         if packet.qos == 2:
@@ -295,12 +297,20 @@ class MqttClient:
         Raises:
             MqttProtocolError: it has more.
         """
-        allowed = self._limits.receive_maximum
-        if self._unanswered + len(self._unreleased) >= allowed and packet.packet_id not in self._unreleased:
+        if not self._is_within_quota and packet.packet_id not in self._unreleased:
             raise MqttProtocolError(
-                f"More than {allowed} PUBLISH packets with QoS 1 and 2 are unanswered",
+                f"More than {self._limits.receive_maximum} PUBLISH packets with QoS 1 and 2 are unanswered",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
+
+    @property
+    def _is_within_quota(self) -> bool:
+        """True if the client may have one more unanswered PUBLISH.
+
+        Before MQTT 5 a client is not bound to that. While there is no space, answers are withheld; one that sends on
+        all the same is not read any more, as if it had asked for no answers.
+        """
+        return self._unanswered + len(self._unreleased) < self._limits.receive_maximum
 
     def _refuse(self, packet: PublishPacket, error: RequestError) -> None:
         """Answer a PUBLISH that is refused. Before MQTT 5 there is no such answer, and the connection ends."""
@@ -311,7 +321,8 @@ class MqttClient:
             _log.info("%s: PUBLISH refused: %s", self._connection.connection_id, error)
         if packet.qos:
             kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
-            self._write(encode_acknowledgement(self._level, kind, packet.packet_id, reason))
+            answer = encode_acknowledgement(self._level, kind, packet.packet_id, reason)
+            self._connection.when_confirmed(partial(self._write, answer))  # answers keep the order of the packets
 
     def _topic_name(self, packet: PublishPacket) -> str:
         """Return the topic name of a PUBLISH of MQTT 5, which may have a topic alias instead, or define one."""
@@ -569,8 +580,13 @@ def _check(text: str) -> None:
 
 def _has_same_consumer(former: MqttSubscription, options: FilterSubscription) -> bool:
     """Return True if the core's consumer is the same for these options of one topic filter."""
-    terms = former.options.qos, former.options.no_local
-    return isinstance(former, SharedMembership) or terms == (options.qos, options.no_local)
+    if isinstance(former, SharedMembership):
+        return True
+    had, wants = former.options, options
+    if had.no_local != wants.no_local:
+        return False
+    # The name of a durable subscription has its QoS. A plain one is the same for 1 and 2, and loses nothing that waits.
+    return had.qos == wants.qos or (former.durable_name is None and had.qos > 0 and wants.qos > 0)
 
 
 def reason_of(error: RequestError) -> ReasonCode:

@@ -43,8 +43,11 @@ _SESSION_ID: Final = -1
 _PRODUCER_VALUE: Final = 1
 """ActiveMQ's number of the one producer of an MQTT connection: `<connection id>:-1:1:<n>`."""
 
-_CACHED_MAX: Final = 1000
-"""The topics of one connection for which something is kept."""
+_TEMPLATES_MAX: Final = 1000
+"""The topics of one publisher for which a template is kept."""
+
+_NAMES_MAX: Final = 100
+"""The encoded topic names that are kept for one subscriber: many may subscribe to all topics."""
 
 _EXPIRY_MAX: Final = 2**32 - 1
 
@@ -131,7 +134,7 @@ class PublishReader:
 
     def _template(self, topic_name: str) -> MessageTemplate:
         check_name(topic_name)
-        if len(self._templates) >= _CACHED_MAX:
+        if len(self._templates) >= _TEMPLATES_MAX:
             self._templates.clear()
         made = self._templates[topic_name] = MessageTemplate(self._producer_id, topic(jms_name(topic_name)))
         return made
@@ -259,7 +262,7 @@ class PublishWriter:
         return encode_properties(copy)
 
     def _topic(self, destination: Destination) -> bytes:
-        if len(self._topics) >= _CACHED_MAX:
+        if len(self._topics) >= _NAMES_MAX:
             self._topics.clear()
         encoded = self._topics[destination] = encode_topic(mqtt_name(destination.name))
         return encoded

@@ -26,12 +26,15 @@ from pybroker.broker.domain.mqtt.packets import LEVEL_5, AcknowledgementPacket, 
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from pybroker.broker.domain.ports import ConsumerPort
 from pybroker.transports.mqtt.mapping import PublishWriter, RenderedPublish
-from pybroker.transports.mqtt.session_state import PACKET_ID_MAX, DeliveryKey, Remembered, SessionState
+from pybroker.transports.mqtt.session_state import PACKET_ID_MAX, REMEMBERED_MAX, DeliveryKey, Remembered, SessionState
 from pybroker.transports.mqtt.topic_aliases import Alias, TopicAliases
 
 _log = logging.getLogger(__name__)
 
 _FAILURE: Final = 0x80
+_WINDOW_MAX: Final = PACKET_ID_MAX - REMEMBERED_MAX
+"""So many packets may be unanswered that a packet identifier is left, whatever the session remembers."""
+
 _NO_TOPIC: Final = b"\0\0"
 
 
@@ -79,18 +82,18 @@ class MqttRecipient:
         self.sent: list[Delivery] = []
         self.sent_count = 0
 
-    def acknowledge(self, delivery: Delivery) -> None:
-        """Acknowledge a delivery."""
+    def acknowledge(self, delivery: Delivery | None) -> None:
+        """Acknowledge a delivery; None: one that is only counted."""
         if self.is_closed:
             return
-        if self.is_counted:
+        if delivery is None or self.is_counted:
             self.consumer.acknowledge_oldest(1)
         else:
             self.consumer.acknowledge(delivery)
 
-    def reject(self, delivery: Delivery, cause: str) -> None:
+    def reject(self, delivery: Delivery | None, cause: str) -> None:
         """Reject a delivery; one that is only counted is acknowledged."""
-        if self.is_counted or self.is_closed:
+        if delivery is None or self.is_counted or self.is_closed:
             self.acknowledge(delivery)
         else:
             self.consumer.reject(delivery, cause)
@@ -112,13 +115,20 @@ class _PacketTooLarge(BrokerError):
 
 
 class _InFlight:
-    """A PUBLISH that the client has not answered completely."""
+    """A PUBLISH that the client has not answered completely.
+
+    Attributes:
+        recipient: its subscription.
+        delivery: the delivery; None if the core only counts it, and keeps no message for it.
+        qos: 1 or 2.
+        is_released: PUBREL was sent.
+    """
 
     __slots__ = ("delivery", "is_released", "qos", "recipient")
 
     def __init__(self, recipient: MqttRecipient, delivery: Delivery, qos: int, *, is_released: bool = False) -> None:
         self.recipient = recipient
-        self.delivery = delivery
+        self.delivery = None if recipient.is_counted else delivery
         self.qos = qos
         self.is_released = is_released
 
@@ -156,7 +166,7 @@ class OutgoingDeliveries:
         self._state = state
         self._writer = writer
         self._write = write
-        self._window = window
+        self._window = min(window, _WINDOW_MAX)
         self._packet_bytes_max = packet_bytes_max
         self._aliases = TopicAliases(topic_aliases_max)
         self._hold = hold
@@ -164,8 +174,6 @@ class OutgoingDeliveries:
         self._in_flight: dict[int, _InFlight] = {}
         self._reserved = {each.packet_id: key for key, each in state.remembered.items()}
         """The packet identifiers of deliveries that may come again."""
-        self._completed: set[DeliveryKey] = set()
-        """Deliveries whose PUBCOMP came before the core delivered them again."""
         self._waiting: deque[tuple[MqttRecipient, Delivery]] = deque()
         """Deliveries beyond the window."""
         self._sent: dict[MqttRecipient, None] = {}
@@ -228,10 +236,9 @@ class OutgoingDeliveries:
     def _send_tracked(self, recipient: MqttRecipient, delivery: Delivery, made: RenderedPublish, qos: int) -> None:
         """Send a PUBLISH with QoS 1 or 2: with its former packet identifier, if the session remembers it."""
         remembered = None
-        if self._state.remembered or self._completed:
+        if self._state.remembered or self._state.completed:
             key = DeliveryKey(recipient.filter, delivery.message.message_id)
-            if key in self._completed:
-                self._completed.discard(key)
+            if key in self._state.completed:  # until that is settled: the connection may end before
                 self._settle_later(recipient, delivery, "")
                 return
             remembered = self._state.remembered.pop(key, None)
@@ -325,7 +332,11 @@ class OutgoingDeliveries:
         """
         recipient.acknowledge_sent()
         recipient.is_closed = True
-        taken = [each.delivery for each in self._in_flight.values() if each.recipient is recipient]
+        taken = [
+            each.delivery
+            for each in self._in_flight.values()
+            if each.recipient is recipient and each.delivery is not None
+        ]
         taken += [delivery for each, delivery in self._waiting if each is recipient]
         taken += [delivery for each, delivery, _ in self._unsent if each is recipient]
         self._unsent = [each for each in self._unsent if each[0] is not recipient]
@@ -383,9 +394,8 @@ class OutgoingDeliveries:
         key = self._reserved.get(packet_id)
         found = None if key is None else self._state.remembered.get(key)
         if key is not None and found is not None and found.is_released:
-            del self._state.remembered[key]
+            self._state.complete(key)
             del self._reserved[packet_id]
-            self._completed.add(key)
 
     def _send_waiting(self) -> None:
         waiting = self._waiting
@@ -413,6 +423,8 @@ class OutgoingDeliveries:
                 recipient.reject(delivery, cause)
             else:
                 recipient.acknowledge(delivery)
+                if self._state.completed:
+                    self._state.completed.pop(DeliveryKey(recipient.filter, delivery.message.message_id), None)
 
     # ------------------------------------------------------------ end
 
@@ -427,7 +439,7 @@ class OutgoingDeliveries:
         """Have the session's state remember what is unanswered, for the next connection."""
         for packet_id, each in self._in_flight.items():
             recipient = each.recipient
-            if not recipient.is_closed and recipient.is_remembered:
+            if not recipient.is_closed and recipient.is_remembered and each.delivery is not None:
                 key = DeliveryKey(recipient.filter, each.delivery.message.message_id)
                 self._state.remember(key, Remembered(packet_id, each.is_released))
 

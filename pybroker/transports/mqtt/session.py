@@ -65,6 +65,9 @@ _GRACE: Final = 1.5
 _NEVER: Final = 0xFFFF_FFFF
 """The session expiry interval of a session that does not end."""
 
+_AROUND_BYTES: Final = 16
+"""The bytes of a DISCONNECT or CONNACK around a reason string, at most."""
+
 _HANDLED: Final = frozenset((PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP))
 
 
@@ -112,6 +115,8 @@ class MqttSession:
         self._user = ANONYMOUS
         self._expiry_seconds: int | None = 0
         """The seconds for which the session outlives the connection; None: for ever."""
+        self._packet_bytes_max: int | None = None
+        """Most bytes of a packet that the client accepts; None: no limit."""
         self._will: Will | None = None
         self._silence_seconds_max: float | None = None
         self._received_at = link.time()
@@ -270,6 +275,7 @@ class MqttSession:
 
     def _connect(self, packet: ConnectPacket) -> None:
         """Begin the login, which `_decided` continues."""
+        self._packet_bytes_max = packet.properties.maximum_packet_size
         if packet.properties.authentication_method is not None:
             raise MqttProtocolError("CONNECT asks for an extended authentication", ReasonCode.BAD_AUTHENTICATION_METHOD)
         if not packet.client_id and not packet.clean and packet.level < LEVEL_5:
@@ -328,7 +334,7 @@ class MqttSession:
         if packet.clean:
             self._states.end(connection.client_id)
         else:
-            former = self._states.resume(connection.client_id)
+            former = self._states.resume(connection.client_id, self._user)
         if former is not None:
             self._session = former
         properties = packet.properties
@@ -472,7 +478,13 @@ class MqttSession:
             client.delete_session()
         else:
             client.outgoing.remember()
-            self._states.keep(connection.client_id, self._session, expiry_seconds=self._expiry_seconds, will=delayed)
+            self._states.keep(
+                connection.client_id,
+                self._session,
+                user=self._user,
+                expiry_seconds=self._expiry_seconds,
+                will=delayed,
+            )
         client.close()
 
     def _refuse(self, error: BrokerError, reason: ReasonCode, level: int = logging.WARNING) -> None:
@@ -490,6 +502,10 @@ class MqttSession:
             if level >= LEVEL_5 or reason in _CONNECT_REFUSALS:
                 self._refuse(error, reason)
                 return
+        elif self._state is MqttState.CONNECTING:  # CONNACK must come before DISCONNECT
+            if level >= LEVEL_5:
+                self._refuse(error, ReasonCode.SERVER_BUSY if reason is ReasonCode.SESSION_TAKEN_OVER else reason)
+                return
         elif level >= LEVEL_5:
             self._write(encode_disconnect(reason, self._reason_string(error)))
         self._close(str(error), logging.INFO if isinstance(error, SessionTakenOver | AccessDenied) else logging.WARNING)
@@ -498,8 +514,9 @@ class MqttSession:
         if self._decoder.level < LEVEL_5:
             return NO_PROPERTIES
         properties = MqttProperties()
-        properties.reason_string = shortened_text(str(error).replace("\0", "\ufffd"))
-        return properties
+        properties.reason_string = text = shortened_text(str(error).replace("\0", "\ufffd"))
+        limit = self._packet_bytes_max
+        return properties if limit is None or len(text.encode()) + _AROUND_BYTES <= limit else NO_PROPERTIES
 
     def _close(self, reason: str, level: int = logging.WARNING) -> None:
         """Log the reason, publish the will, and close."""

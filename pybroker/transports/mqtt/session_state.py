@@ -3,6 +3,11 @@
 What must survive the broker is in durable subscriptions. This is what lets a client that comes back to the same broker
 continue its handshakes: packet identifiers. Without it, messages come with new ones.
 
+So QoS 2 is exactly once while one broker is the master, in both directions. Across a failover it is at least once: a
+client repeats a PUBLISH without PUBREC, or whose PUBREL was not answered, to a master that does not know its packet
+identifier; and what a client has not completed comes again with another one. To avoid that, each packet identifier
+would have to be on disk before its PUBREC, and with it a second write for each message.
+
 Source: MQTT 5.0, 4.1 "Storing State".
 """
 
@@ -17,7 +22,10 @@ REMEMBERED_MAX: Final = 5_000
 """Unacknowledged deliveries that a session remembers, as in ActiveMQ; the others come with new packet identifiers."""
 
 SESSION_BYTES: Final = 3_000
-"""The memory of a session without subscriptions, in bytes; its set of received packet identifiers is part of it."""
+"""The memory of a session without subscriptions, in bytes."""
+
+RECEIVED_BYTES: Final = 100
+"""The memory of a received packet identifier."""
 
 ENTRY_BYTES: Final = 600
 """The memory of a subscription without the characters of its topic filter, or of a remembered delivery."""
@@ -67,12 +75,14 @@ class SessionState:
         subscriptions: by topic filter.
         received: the packet identifiers of PUBLISH packets with QoS 2 that were answered, and not released yet.
         remembered: the unacknowledged deliveries of former connections.
+        completed: those whose PUBCOMP came before the core delivered them again; the values are None.
         last_packet_id: the packet identifier that was used last.
     """
 
     subscriptions: dict[str, KeptSubscription] = field(default_factory=dict[str, KeptSubscription])
     received: set[int] = field(default_factory=set[int])
     remembered: dict[DeliveryKey, Remembered] = field(default_factory=dict[DeliveryKey, Remembered])
+    completed: dict[DeliveryKey, None] = field(default_factory=dict[DeliveryKey, None])
     last_packet_id: int = 0
 
     def remember(self, key: DeliveryKey, delivery: Remembered) -> None:
@@ -84,10 +94,20 @@ class SessionState:
     def size(self) -> int:
         """The bytes of memory that it takes, about."""
         characters = sum([len(text) for text in self.subscriptions])
-        return SESSION_BYTES + ENTRY_BYTES * (len(self.subscriptions) + len(self.remembered)) + 4 * characters
+        entries = ENTRY_BYTES * (len(self.subscriptions) + len(self.remembered) + len(self.completed))
+        return SESSION_BYTES + entries + RECEIVED_BYTES * len(self.received) + 4 * characters
 
     def forget(self, text: str) -> None:
         """Forget the subscription to a topic filter, and its deliveries."""
         self.subscriptions.pop(text, None)
         for key in [each for each in self.remembered if each.filter == text]:
             del self.remembered[key]
+        for key in [each for each in self.completed if each.filter == text]:
+            del self.completed[key]
+
+    def complete(self, key: DeliveryKey) -> None:
+        """Note that the client has completed a remembered delivery, which is not to be sent to it again."""
+        del self.remembered[key]
+        self.completed[key] = None
+        if len(self.completed) > REMEMBERED_MAX:  # messages that have expired do not come again
+            del self.completed[next(iter(self.completed))]

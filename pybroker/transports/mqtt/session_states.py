@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pybroker.broker.domain.errors import RequestError, SubscriptionInUse
 from pybroker.broker.domain.ports import Clock
+from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.mqtt import names
 from pybroker.transports.mqtt.session_state import SessionState
@@ -78,7 +79,7 @@ class DelayedWill(NamedTuple):
 class _Left:
     """A session without a connection; without its state if that was forgotten, and only its end is known."""
 
-    __slots__ = ("ends_at", "number", "size", "state", "will", "will_at")
+    __slots__ = ("ends_at", "number", "size", "state", "user", "will", "will_at")
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class _Left:
         will_at: int | None,
     ) -> None:
         self.state = state
+        self.user: User | None = None
         self.number = number
         self.ends_at = ends_at
         self.will = will
@@ -155,13 +157,20 @@ class SessionStates:
         return len(self._timers)
 
     def keep(
-        self, client_id: str, state: SessionState, *, expiry_seconds: int | None, will: DelayedWill | None = None
+        self,
+        client_id: str,
+        state: SessionState,
+        *,
+        user: User,
+        expiry_seconds: int | None,
+        will: DelayedWill | None = None,
     ) -> None:
         """Keep the session of a connection that has ended until the client comes back, or it ends.
 
         Args:
             client_id: its client.
             state: its state.
+            user: its user.
             expiry_seconds: its session expiry interval, not 0; None: it does not end.
             will: its will, if that waits.
         """
@@ -177,15 +186,17 @@ class SessionStates:
         self._pop(client_id)
         self._last_number += 1
         left = self._left[client_id] = _Left(state, self._last_number, ends_at, will, will_at)
+        left.user = user
         self._size += left.size
         self._arm(client_id, left)
         while len(self._left) > SESSIONS_MAX or (self._size > BYTES_MAX and len(self._left) > 1):
             self._forget_oldest()
 
-    def resume(self, client_id: str) -> SessionState | None:
+    def resume(self, client_id: str, user: User) -> SessionState | None:
         """Remove and return the state of a session that continues; None if there is none, or it has ended.
 
-        Its will is not published.
+        Its will is not published. Another user begins another session. The core has refused the user already if the
+        session has durable subscriptions.
         """
         left = self._pop(client_id)
         if left is None:
@@ -193,6 +204,9 @@ class SessionStates:
         if left.ends_at is not None and left.ends_at <= self._clock():
             left.publish_will()
             self._delete(client_id)
+            return None
+        if left.user is not None and left.user.is_verified and left.user.name != user.name:
+            left.publish_will()
             return None
         return left.state
 

@@ -1,7 +1,11 @@
 """The receive maximum of MQTT 5: of the broker, which clients must respect, and of a client."""
 
+import gc
+
 import pytest
 
+from pybroker.broker.core.connection import BrokerConnection
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.packets import MqttLimits
 from tests import mqtt_packets as packets
 from tests.unit.transports.mqtt.conversation import Peer, World
@@ -107,3 +111,61 @@ def test_core_keeps_what_is_beyond_the_window(world: World) -> None:
     assert len(receiver.published()) == 2
     outstanding = sum(len(durable.in_flight()) for durable in world.broker.durables.values())
     assert outstanding == 2, "bodies of others may leave memory, and could not be sent"
+
+
+def test_client_of_3_1_1_that_sends_on_is_not_answered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the core does not withhold the answers while there is no space, but reads no more."""
+    found: list[bool] = []
+    send = BrokerConnection.send
+
+    def spy(self: BrokerConnection, message: Message, *, answered: bool) -> bool:
+        found.append(answered)
+        return send(self, message, answered=answered)
+
+    world.connect("keeper", clean=False).subscribe(("t", 1))
+    peer = world.connect()
+    monkeypatch.setattr(BrokerConnection, "send", spy)
+    world.store.is_slow = True
+    for packet_id in range(1, 4):
+        peer.publish("t", b"x", 1, packet_id)
+    world.store.sync()
+    peer.publish("t", b"x", 1, 4)
+    assert found == [True, True, False, True]
+
+
+def test_unacknowledged_deliveries_keep_no_messages(world: World) -> None:
+    receiver = world.connect(level=5)
+    receiver.subscribe(("t", 1))
+    world.connect("sender").publish("t", b"x" * 1_200_000, 1)
+    assert len(receiver.published()) == 1
+    gc.collect()
+    assert [each for each in gc.get_objects() if isinstance(each, Message) and len(each.data) > 1_000_000] == []
+
+
+def test_pubcomp_before_redelivery_outlives_the_connection(world: World) -> None:
+    def connect(window: int) -> Peer:
+        pieces = (RECEIVE_MAXIMUM + packets.short(window), b"\x11\0\0\0\x09")
+        return world.connect("dev1", 5, clean=False, pieces=pieces)
+
+    receiver = connect(2)
+    receiver.subscribe(("t", 2))
+    sender = world.connect("sender")
+    for packet_id in (1, 2):
+        sender.publish("t", b"%d" % packet_id, 2, packet_id)
+    first, second = receiver.published()
+    for each in (first, second):
+        receiver.acknowledge(packets.PUBREC, each.packet_id)
+    receiver.drop()
+    receiver = connect(1)  # the core delivers the first again, and the second only when there is space
+    assert [each.name for each in receiver.greeting] == ["PUBREL", "PUBREL"]
+    assert receiver.acknowledge(packets.PUBCOMP, second.packet_id) == []
+    receiver.drop()
+    for _ in range(2):  # the connection may end before the broker has acknowledged it in the core
+        receiver = connect(2)
+        assert [(each.name, each.body) for each in receiver.greeting] == [("PUBREL", packets.short(first.packet_id))]
+        receiver.drop()
+    receiver = connect(2)
+    receiver.session.on_timer()
+    receiver.acknowledge(packets.PUBCOMP, first.packet_id)
+    assert [durable.pending.count for durable in world.broker.durables.values()] == [0]
+    assert [durable.in_flight() for durable in world.broker.durables.values()] == [[]]

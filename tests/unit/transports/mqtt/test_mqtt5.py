@@ -179,3 +179,63 @@ def test_server_keep_alive(asked: int, answered: bool, closes_at: float) -> None
 def test_keep_alive_of_earlier_versions_is_accepted() -> None:
     peer = World(limits=MqttLimits(keep_alive_max=60)).connect(keep_alive=120)
     assert peer.link.wakes_at == 180
+
+
+# ---------------------------------------------------------------- publishing
+
+
+def test_repeated_publish_may_define_an_alias(world: World) -> None:
+    receiver = world.connect("receiver")
+    receiver.subscribe(("t", 0))
+    expiry = b"\x11\0\0\0\x09"
+    peer = world.connect(level=5, pieces=(expiry,))
+    first = packets.publish("t", b"1", qos=2, packet_id=1, pieces=(alias(4),))
+    assert peer.names(first) == ["PUBREC"]
+    peer.drop()
+    peer = world.connect(level=5, clean=False, pieces=(expiry,))
+    assert peer.names(first, packets.publish("", b"2", pieces=(alias(4),))) == ["PUBREC"]
+    assert receiver.payloads() == [b"1", b"2"]
+
+
+def test_refusals_keep_the_order_of_answers(world: World) -> None:
+    world.connect("keeper", clean=False).subscribe(("t", 1))
+    peer = world.connect(level=5)
+    world.store.is_slow = True
+    assert peer.publish("t", b"x", 1, 1) == peer.publish("a/+", b"x", 1, 2) == []
+    world.store.sync()
+    assert [each.body for each in peer.receive()] == [b"\0\1", b"\0\2\x90"]
+
+
+@pytest.mark.parametrize(("limit", "is_there"), [(None, True), (30, False)])
+def test_reason_string_respects_the_packet_size_of_the_client(world: World, limit: int | None, is_there: bool) -> None:
+    peer = world.connect(level=5, pieces=() if limit is None else (b"\x27" + limit.to_bytes(4, "big"),))
+    [answer] = peer.send(packets.connect("again", level=5))
+    assert (answer.name, answer.body[0]) == ("DISCONNECT", 0x82)
+    assert (len(answer.body) > 2) is is_there
+
+
+def test_connack_comes_before_any_disconnect(world: World) -> None:
+    world.store.is_slow = True
+    first = world.open(5)
+    assert first.send(packets.connect("dev1", level=5)) == []
+    world.open(5).send(packets.connect("dev1", level=5))
+    [answer] = first.receive()
+    assert (answer.name, answer.body[1]) == ("CONNACK", 0x89)
+    assert first.link.closed
+
+
+def test_changed_quality_of_a_plain_subscription_loses_nothing_that_waits(world: World) -> None:
+    peer = world.connect(level=5, pieces=(b"\x21\0\1",))
+    subscribe(peer, "t", 1)
+    sender = world.connect("sender")
+    for number in range(3):
+        sender.publish("t", b"%d" % number, 1, number + 1)
+    [first] = peer.published()
+    assert subscribe(peer, "t", 2) == []
+    sender.publish("t", b"3", 2, 4)
+    found = [first]
+    for number in range(3):
+        peer.session.receive(packets.packet(packets.PUBACK, packets.short(found[-1].packet_id)))
+        found += peer.published()
+        assert len(found) == number + 2
+    assert [(each.payload, each.qos) for each in found] == [(b"0", 1), (b"1", 1), (b"2", 1), (b"3", 2)]

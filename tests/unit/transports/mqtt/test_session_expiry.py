@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from pybroker.broker.domain.destination import topic
+from pybroker.broker.domain.security import Authenticator, Credentials, Decided, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.mqtt import session_states
 from pybroker.transports.mqtt.session import MqttSession
@@ -285,3 +286,22 @@ def test_takeovers_leak_nothing(world: World) -> None:
     assert after[1] == before[1] == 1
     assert after[0] - before[0] < 300
     assert world.states.timer_count < 200
+
+
+class _EachUser(Authenticator):
+    """Believes everyone."""
+
+    def authenticate(self, credentials: Credentials, decided: Decided) -> None:
+        decided(User(credentials.user or ""))
+
+
+@pytest.mark.parametrize("user", ["ann", "bob"])
+def test_session_is_not_continued_by_another_user(user: str) -> None:
+    world = World(_EachUser())
+    peer = world.connect("dev1", 5, user="ann", password="x", pieces=(expiry(60),))
+    peer.subscribe(("t", 0))
+    peer.drop()
+    peer = world.connect("dev1", 5, clean=False, user=user, password="x")
+    assert peer.is_session_present is (user == "ann")
+    world.connect("sender", user="ann", password="x").publish("t", b"x")
+    assert peer.payloads() == ([b"x"] if user == "ann" else [])
