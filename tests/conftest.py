@@ -73,6 +73,9 @@ ACTIVEMQ_JARS = (
 )
 """Jars of an embedded BrokerService with KahaDB, OpenWire and STOMP connectors; its log goes to stderr."""
 
+MQTT_JARS = ("mqtt-client.jar", "hawtbuf.jar", "hawtdispatch.jar", "hawtdispatch-transport.jar")
+"""Jars that the MQTT connector of a stock ActiveMQ needs besides."""
+
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)
@@ -99,6 +102,10 @@ def _missing_activemq_jdbc() -> str:
 
 def _missing_activemq_spring() -> str:
     return _missing_jar(SPRING_JARS, "activemq and libactivemq-java") or _missing_activemq()
+
+
+def _missing_activemq_mqtt() -> str:
+    return _missing_jar(MQTT_JARS, "libmqtt-client-java") or _missing_activemq()
 
 
 def _missing_chromium() -> str:
@@ -146,6 +153,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "java": cache(_missing_java),
     "activemq": cache(_missing_activemq),
     "activemq-jdbc": cache(_missing_activemq_jdbc),
+    "activemq-mqtt": cache(_missing_activemq_mqtt),
     "activemq-spring": cache(_missing_activemq_spring),
     "chromium": cache(_missing_chromium),
     "haproxy": cache(_missing_haproxy),

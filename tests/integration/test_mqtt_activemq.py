@@ -1,0 +1,89 @@
+"""The session of an MQTT client goes from pybroker to a stock ActiveMQ and back, with its backlog, on one store."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import JAR_DIRECTORY, MQTT_JARS
+from tests.integration.cluster import BrokerProcess, free_port
+from tests.integration.test_mqtt import Device
+
+pytestmark = [pytest.mark.component("activemq-mqtt"), pytest.mark.timeout(120)]
+
+HOME = Path("/usr/share/activemq")
+CONFIGURATION = """<beans xmlns="http://www.springframework.org/schema/beans"
+  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+  xsi:schemaLocation="http://www.springframework.org/schema/beans
+  http://www.springframework.org/schema/beans/spring-beans.xsd
+  http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
+  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="m" useJmx="false" dataDirectory="DATA">
+    <persistenceAdapter><kahaDB directory="DATA/kahadb"/></persistenceAdapter>
+    <transportConnectors><transportConnector name="mqtt" uri="mqtt://127.0.0.1:PORT"/></transportConnectors>
+  </broker>
+</beans>
+"""
+
+
+class StockMqtt:
+    """An ActiveMQ with an MQTT connector, whose codec Debian has in another package and not on its class path."""
+
+    def __init__(self, directory: Path, store: Path) -> None:
+        directory.mkdir()
+        self.port = free_port()
+        extra = directory / "lib"
+        extra.mkdir()
+        for name in MQTT_JARS:
+            (extra / name).symlink_to(JAR_DIRECTORY / name)
+        file = directory / "activemq.xml"
+        file.write_text(CONFIGURATION.replace("DATA", str(store)).replace("PORT", str(self.port)))
+        properties = [f"-Dactivemq.{name}={directory}" for name in ("base", "conf", "data")]
+        command = ["java", "-XX:TieredStopAtLevel=1", f"-Dactivemq.home={HOME}", *properties]
+        command += ["-jar", str(HOME / "bin" / "activemq.jar"), "start", "--extdir", str(extra), f"xbean:file:{file}"]
+        with (directory / "activemq.log").open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=subprocess.STDOUT)
+
+    def close(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def running() -> Iterator[ExitStack]:
+    """Ends what a test has started."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def backlog(device: Device, count: int) -> list[tuple[str, bytes]]:
+    """Return the messages that come before the client subscribes, in a fixed order."""
+    return sorted((topic, payload) for topic, payload, _ in (device.message() for _ in range(count)))
+
+
+def test_session_goes_there_and_back(start: Callable[..., BrokerProcess], running: ExitStack, tmp_path: Path) -> None:
+    store, port = tmp_path / "store", free_port()
+    first = start("--mqtt", str(port), store=store)
+    first.wait_for("listening on")
+    with Device([port], "dev/1:x") as device:
+        device.subscribe(("t/+/x", 1), ("t/two", 2))
+    with Device([port], "sender", clean=True) as sender:
+        for number in range(3):
+            sender.publish("t/a/x", b"m%d" % number, number + 1)
+        sender.publish("t/two", b"two", 4)
+    first.kill()
+
+    stock = running.enter_context(closing(StockMqtt(tmp_path / "activemq", store)))
+    with Device([stock.port], "dev/1:x") as device:
+        assert backlog(device, 4) == [("t/a/x", b"m0"), ("t/a/x", b"m1"), ("t/a/x", b"m2"), ("t/two", b"two")]
+    with Device([stock.port], "sender", clean=True) as sender:
+        sender.publish("t/b/x", b"from ActiveMQ", 1)
+    stock.close()
+
+    second = start("--mqtt", str(port), store=store)
+    second.wait_for("listening on")
+    with Device([port], "dev/1:x") as device:
+        assert device.is_session_present
+        assert ("t/b/x", b"from ActiveMQ") in backlog(device, 1)
