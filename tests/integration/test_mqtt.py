@@ -5,7 +5,7 @@ import socket
 import tarfile
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,22 +27,30 @@ class Device:
 
     def __init__(self, ports: list[int], client_id: str, *, clean: bool = False) -> None:
         """Connect to whichever member serves."""
-        self._packets: list[tuple[int, bytes]] = []
         self._data = b""
         deadline = time.monotonic() + SECONDS
         while True:
             for port in ports:
-                try:
-                    self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
-                    self.socket.sendall(packets.connect(client_id, clean=clean))
-                    head, body = self.receive()
-                except OSError:
-                    continue
-                assert (head, body[1]) == (0x20, 0)
-                self.is_session_present, self.port = body[0] == 1, port
-                return
+                if self._is_accepted(port, client_id, clean=clean):
+                    self.port = port
+                    return
             assert time.monotonic() < deadline, "no member serves"
             time.sleep(0.01)
+
+    def _is_accepted(self, port: int, client_id: str, *, clean: bool) -> bool:
+        """Connect to a member; return False if it does not serve."""
+        self._data = b""
+        with ExitStack() as unused:
+            try:
+                self.socket = unused.enter_context(socket.create_connection(("127.0.0.1", port), timeout=SECONDS))
+                self.socket.sendall(packets.connect(client_id, clean=clean))
+                head, body = self.receive()
+            except OSError:
+                return False
+            assert (head, body[1]) == (0x20, 0)
+            self.is_session_present = body[0] == 1
+            unused.pop_all()
+        return True
 
     def __enter__(self) -> "Device":
         return self
