@@ -103,32 +103,27 @@ class PublishReader:
         self._sequence += 1
         now = self._clock()
         properties = packet.properties
+        expiration, correlation_id, reply_to = 0, None, None
         if properties is NO_PROPERTIES:
-            return template.build(
-                type=MessageType.BYTES,
-                sequence=self._sequence,
-                broker_sequence=self._next_sequence(),
-                content=packet.payload,
-                properties=_NONE,
-                marshalled_properties=_MARSHALLED[packet.qos, packet.retain],
-                persistent=packet.qos > 0,
-                timestamp=now,
-                broker_in_time=now,
-            )
-        text, others = _read_properties(packet, properties)
-        expiry = properties.message_expiry
+            marshalled = _MARSHALLED[packet.qos, packet.retain]
+        else:
+            correlation_id, others = _read_properties(packet, properties)
+            marshalled = encode_map(others)
+            reply_to = _reply_to(properties.response_topic)
+            if properties.message_expiry is not None:
+                expiration = now + properties.message_expiry * 1000
         return template.build(
             type=MessageType.BYTES,
             sequence=self._sequence,
             broker_sequence=self._next_sequence(),
             content=packet.payload,
             properties=_NONE,
-            marshalled_properties=encode_map(others),
+            marshalled_properties=marshalled,
             persistent=packet.qos > 0,
             timestamp=now,
-            expiration=0 if expiry is None else now + expiry * 1000,
-            correlation_id=text,
-            reply_to=_reply_to(properties.response_topic),
+            expiration=expiration,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
             broker_in_time=now,
         )
 
