@@ -49,9 +49,9 @@ class SubjectExpression:
         if tree.size > STATES_MAX:
             raise ValueError(f"it has {tree.size} characters with repetitions, at most {STATES_MAX} are allowed")
         self._follow: list[int] = []
-        """For each state the states that may come next, as bits."""
+        """The transitions: for each state of the automaton the bit set of its successors."""
         self._states_of: dict[_Ranges, int] = {}
-        """For each set of characters the states that take one of them."""
+        """For each character class the bit set of the states whose transition it labels."""
         self._by_ascii: dict[str, int] = {}
         self._is_nullable, self._first, self._last = self._build(tree)
 

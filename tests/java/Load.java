@@ -108,7 +108,7 @@ public final class Load {
         Runtime.getRuntime().halt(0);
     }
 
-    private static Thread started(Area.Action work) {
+    static Thread started(Area.Action work) {
         Thread thread = new Thread(() -> {
             try {
                 work.run();
@@ -121,7 +121,7 @@ public final class Load {
         return thread;
     }
 
-    private static void report(String line) {
+    static void report(String line) {
         synchronized (System.out) {
             System.out.println(System.nanoTime() + " " + line);
             System.out.flush();

@@ -96,41 +96,21 @@ public final class Migration {
     public static void main(String[] arguments) throws Exception {
         Migration clients = new Migration(arguments[0], arguments[1], arguments[2]);
         for (Map.Entry<String, Integer> lane : LANES.entrySet()) {
-            clients.producers.add(started(() -> clients.produce(lane.getKey(), lane.getValue())));
-            clients.consumers.add(started(() -> clients.consume(lane.getKey(), lane.getValue())));
+            clients.producers.add(Load.started(() -> clients.produce(lane.getKey(), lane.getValue())));
+            clients.consumers.add(Load.started(() -> clients.consume(lane.getKey(), lane.getValue())));
         }
-        clients.consumers.add(started(clients::doJobs));
+        clients.consumers.add(Load.started(clients::doJobs));
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = commands.readLine()) != null; ) {
             try {
                 clients.carryOut(line.split(" "));
             } catch (Exception broken) {
                 broken.printStackTrace();
-                report("broken " + line + ": " + broken);
+                Load.report("broken " + line + ": " + broken);
             }
-            report("done");
+            Load.report("done");
         }
         Runtime.getRuntime().halt(0);
-    }
-
-    private static Thread started(Area.Action work) {
-        Thread thread = new Thread(() -> {
-            try {
-                work.run();
-            } catch (Throwable broken) {
-                broken.printStackTrace();
-                report("broken " + broken);
-            }
-        });
-        thread.start();
-        return thread;
-    }
-
-    private static void report(String line) {
-        synchronized (System.out) {
-            System.out.println(System.nanoTime() + " " + line);
-            System.out.flush();
-        }
     }
 
     private Connection connection(String name) throws JMSException {
@@ -140,12 +120,12 @@ public final class Migration {
         connection.addTransportListener(new DefaultTransportListener() {
             @Override
             public void transportInterupted() {
-                report("interrupted " + name);
+                Load.report("interrupted " + name);
             }
 
             @Override
             public void transportResumed() {
-                report("resumed " + name);
+                Load.report("resumed " + name);
             }
         });
         if (name.equals("desk")) {
@@ -184,7 +164,7 @@ public final class Migration {
                     word = "doubt ";
                 }
             }
-            report(word + lane + " " + first + " " + last);
+            Load.report(word + lane + " " + first + " " + last);
             Thread.sleep(PAUSE_MILLIS * count);
         }
     }
@@ -197,7 +177,7 @@ public final class Migration {
             Message message = consumer.receive(100);
             if (message != null) {
                 held.add(message.getIntProperty("number"));
-                report("received " + lane + " " + held.get(held.size() - 1) + " " + message.getJMSRedelivered());
+                Load.report("received " + lane + " " + held.get(held.size() - 1) + " " + message.getJMSRedelivered());
                 if (mode == ActiveMQSession.INDIVIDUAL_ACKNOWLEDGE || held.size() == RECEIVES && !session.getTransacted()) {
                     message.acknowledge();
                 } else if (held.size() < RECEIVES) {
@@ -215,7 +195,7 @@ public final class Migration {
                 }
             }
             for (int number : held) {
-                report(word + " " + lane + " " + number);
+                Load.report(word + " " + lane + " " + number);
             }
             held.clear();
         }
@@ -226,7 +206,7 @@ public final class Migration {
         while (consuming) {
             Message message = jobs.receive(100);
             if (message != null) {
-                report("job " + described(message));
+                Load.report("job " + described(message));
             }
         }
     }
@@ -267,7 +247,7 @@ public final class Migration {
         for (Thread thread : threads) {
             thread.join(PATIENCE_MILLIS);
             if (thread.isAlive()) {
-                report("broken " + List.of(thread.getStackTrace()));
+                Load.report("broken " + List.of(thread.getStackTrace()));
             }
         }
     }
@@ -278,11 +258,11 @@ public final class Migration {
         MessageConsumer desk = session.createDurableSubscriber(NEWS, "java-news");
         for (int number = 0; number < count; number++) {
             Message message = desk.receive(PATIENCE_MILLIS);
-            report("news " + (message == null ? "nothing false" : described(message)));
+            Load.report("news " + (message == null ? "nothing false" : described(message)));
         }
         Message more = isLast ? desk.receive(SILENCE_MILLIS) : null;
         if (more != null) {
-            report("news " + described(more));
+            Load.report("news " + described(more));
         }
         connection.close();
     }
@@ -292,7 +272,7 @@ public final class Migration {
         for (Message message; (message = consumer.receive(SILENCE_MILLIS)) != null; ) {
             String number = message.getStringProperty("number");
             String text = number == null ? ((TextMessage) message).getText() : number;
-            report("left " + ((ActiveMQQueue) message.getJMSDestination()).getQueueName() + " " + text);
+            Load.report("left " + ((ActiveMQQueue) message.getJMSDestination()).getQueueName() + " " + text);
         }
         consumer.close();
     }
@@ -316,7 +296,7 @@ public final class Migration {
             Message taken = session.createConsumer(TAKEN, "branch = '" + name + "'").receive(PATIENCE_MILLIS);
             session.createProducer(SENT).send(session.createTextMessage(((TextMessage) taken).getText()));
             resource.end(branch, XAResource.TMSUCCESS);
-            report("prepared " + name + " " + resource.prepare(branch));
+            Load.report("prepared " + name + " " + resource.prepare(branch));
         }
     }
 
@@ -332,7 +312,7 @@ public final class Migration {
         XAResource resource = prepared == null ? connection.createXASession().getXAResource() : prepared.resource;
         if (prepared == null) {
             for (Object each : Xa.recovered(resource, "")) {
-                report("recovered " + each);
+                Load.report("recovered " + each);
             }
         }
         try {
@@ -341,9 +321,9 @@ public final class Migration {
             } else {
                 resource.rollback(new Xa.Branch(name));
             }
-            report("decided " + name);
+            Load.report("decided " + name);
         } catch (XAException refused) {
-            report("broken " + name + ": error " + refused.errorCode);
+            Load.report("broken " + name + ": error " + refused.errorCode);
         }
         connection.close();
     }

@@ -57,7 +57,7 @@ class FoundSettings(NamedTuple):
     unused: Sequence[str] = ()
 
     def log(self) -> None:
-        """Log the directory to which names are relative, the findings, and what was accepted in vain, once."""
+        """Log the base directory, the findings, and the `--accept` options without effect, once."""
         for sentence in self.unused:
             _log.warning("activemq.xml, %s", sentence)
         if self.base:

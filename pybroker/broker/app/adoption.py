@@ -103,7 +103,7 @@ class Adoption:
                 for kind in HEADINGS
                 for each in self.findings(kind)
             ],
-            "accepted_in_vain": list(self.unused),
+            "accept_without_effect": list(self.unused),
             "exit_code": int(self.exit),
         }
 
@@ -245,7 +245,7 @@ def report(adoption: Adoption) -> Iterator[str]:
             yield from (f"  {each}" for each in listed)
     if adoption.unused:
         yield ""
-        yield "Accepted in vain:"
+        yield "Without effect, of --accept:"
         yield from (f"  {each}" for each in adoption.unused)
     if adoption.files is not None and derived_files.USERS in adoption.files.texts:
         yield ""

@@ -27,8 +27,8 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from pybroker.transports.websocket.library import release
 from pybroker.transports.websocket.origins import OriginRule
+from pybroker.transports.websocket.release import release
 from pybroker.transports.websocket.subprotocols import ChosenSubprotocol, SubprotocolFamily, choose
 
 HEAD_BYTES_MAX: Final = 8 << 10
@@ -42,8 +42,8 @@ _LINE_END: Final = b"\r\n"
 _EMPTY_ANSWERS: Final = (b"HEAD", b"OPTIONS")
 _ALLOWED: Final = "GET, HEAD, OPTIONS"
 
-_library_log = logging.getLogger(f"{__name__}.library")
-_library_log.setLevel(logging.WARNING)  # below, the library logs frames, which have bodies and passwords
+_websockets_log = logging.getLogger(f"{__name__}.websockets")
+_websockets_log.setLevel(logging.WARNING)  # below, the library logs frames, which have bodies and passwords
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def refuse(status: HTTPStatus, reason: str, *, is_refused_origin: bool = False) 
         reason: the text for the client and the log; empty for none.
         is_refused_origin: see `HandshakeAnswer`.
     """
-    protocol = ServerProtocol(logger=_library_log)
+    protocol = ServerProtocol(logger=_websockets_log)
     data = _serialized(protocol.reject(status, f"{reason}\n" if reason else ""))
     release(protocol)
     return HandshakeAnswer(data=data, status=status, reason=reason, is_refused_origin=is_refused_origin)
@@ -128,7 +128,7 @@ class _ChoosingProtocol(ServerProtocol):
     def __init__(self, families: Collection[SubprotocolFamily]) -> None:
         self._families = families
         self.chosen: ChosenSubprotocol | None = None
-        super().__init__(max_size=None, logger=_library_log)
+        super().__init__(max_size=None, logger=_websockets_log)
 
     def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
         """Return the subprotocol for an offer; None if none was offered.

@@ -23,7 +23,7 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from pybroker.transports.websocket.frames import WebSocketClose
-from pybroker.transports.websocket.library import release
+from pybroker.transports.websocket.release import release
 
 PIECE_BYTES: Final = 16 << 10
 """The payload that is kept until it is complete: 16 MB in 1,000 connections."""

@@ -43,7 +43,7 @@ def test_data_of_the_start_script_is_the_store(tmp_path: Path) -> None:
         assert found.base == f"{tmp_path}/amq"
 
 
-def test_place_that_is_accepted_in_vain_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_accept_without_effect_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = replace(activemq(tmp_path / "conf/activemq.xml"), accepted=frozenset({"jmsBridge"}))
     with opened(given) as found:
         found.log()

@@ -93,7 +93,7 @@ def test_what_is_not_supported_is_not_written_unless_it_is_accepted(amq: Path, t
         assert adopt(amq, "--out", tmp_path / option, option).exit_code == 0
 
 
-def test_place_that_is_accepted_in_vain_is_a_warning(amq: Path) -> None:
+def test_accept_without_effect_is_a_warning(amq: Path) -> None:
     """A misspelt place, and one of what is not refused anyway."""
     file = amq / "conf" / "activemq.xml"
     network = '<networkConnectors><networkConnector uri="static:(tcp://h:1)"/></networkConnectors>'
@@ -101,9 +101,9 @@ def test_place_that_is_accepted_in_vain_is_a_warning(amq: Path) -> None:
     near = "--accept networkconnectors: nothing is refused there; did you mean networkConnector?"
     far = "--accept kahaDB: nothing is refused there"
     options = ("--accept=networkconnectors", "--accept=kahaDB")
-    assert f"\nAccepted in vain:\n  {far}\n  {near}\n" in adopt(amq, *options).output
-    assert json.loads(adopt(amq, "--json", *options).output)["accepted_in_vain"] == [far, near]
-    assert "in vain:" not in adopt(amq, "--accept=networkConnector").output
+    assert f"\nWithout effect, of --accept:\n  {far}\n  {near}\n" in adopt(amq, *options).output
+    assert json.loads(adopt(amq, "--json", *options).output)["accept_without_effect"] == [far, near]
+    assert "Without effect" not in adopt(amq, "--accept=networkConnector").output
 
 
 VIRTUAL = """<destinationInterceptors>
