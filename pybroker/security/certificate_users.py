@@ -18,10 +18,10 @@ from typing import Final
 
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.linear_expression import LinearExpression
 from pybroker.broker.domain.security import Authenticator, Credentials, Decided, NotAuthenticated, User
 from pybroker.security.files import Content
 from pybroker.security.java_properties import MalformedProperties, parse
-from pybroker.security.subject_expression import SubjectExpression
 
 NO_CERTIFICATE: Final = "Unable to authenticate transport without SSL certificate."
 
@@ -48,10 +48,10 @@ class CertificateUsers:
         self.by_name: Final = by_name
         self.warnings: Final = warnings
         self._by_subject: dict[str, User] = {}
-        self._expressions: list[tuple[SubjectExpression, User]] = []
+        self._expressions: list[tuple[LinearExpression, User]] = []
         for text, user in by_name.values():
             if _is_expression(text):
-                self._expressions.append((SubjectExpression(text[1:-1]), user))
+                self._expressions.append((LinearExpression(text[1:-1]), user))
             else:
                 self._by_subject.setdefault(text, user)
 
@@ -165,7 +165,7 @@ def _check(where: str, text: str) -> None:
         )
     if _is_expression(text):
         try:
-            SubjectExpression(text[1:-1])
+            LinearExpression(text[1:-1])
         except ValueError as error:
             raise ConfigError(
                 f"{where}: the regular expression is not valid: {error}", setting="certificate_users_file"

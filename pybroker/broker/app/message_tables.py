@@ -29,11 +29,11 @@ from pybroker.broker.app.setting import (
 )
 from pybroker.broker.core.arrival_rules import TimeStamping
 from pybroker.broker.core.deadletter import DiscardedLetters
-from pybroker.broker.core.name_pattern import NamePattern
 from pybroker.broker.core.policy import EntryMap
 from pybroker.broker.core.redelivery import RedeliveryPolicy, RedeliveryRules
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.linear_expression import LinearExpression
 
 _DELAY_MS_MIN = 1000
 _DELAY_MS_MAX = 2**31 - 1
@@ -109,11 +109,15 @@ REDELIVERY = Table(
 _PATTERNS_MAX = 50
 
 
-def _pattern(value: object) -> NamePattern:
-    return NamePattern(text(value))
+def _pattern(value: object) -> LinearExpression:
+    given = text(value)
+    try:
+        return LinearExpression(given)
+    except ValueError as error:
+        raise ValueError(f"{given!r} is no valid regular expression: {error}") from error
 
 
-def _patterns(value: object) -> tuple[NamePattern, ...]:
+def _patterns(value: object) -> tuple[LinearExpression, ...]:
     """Return expressions: a list, or a text with blanks between them, as in ActiveMQ."""
     found = listed(_pattern, "expression", "write a list of expressions")(
         value.split() if isinstance(value, str) else value

@@ -32,7 +32,6 @@ from typing import Protocol
 
 from pybroker.broker.core.containment import FATAL, attempt
 from pybroker.broker.core.log_aggregator import LogAggregator
-from pybroker.broker.core.name_pattern import NamePattern
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
     DiscardingDeadLetterStrategy,
@@ -42,6 +41,7 @@ from pybroker.broker.core.policy import (
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.domain.admin import DeadLetterCause
 from pybroker.broker.domain.destination import Destination, queue
+from pybroker.broker.domain.linear_expression import LinearExpression
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import outline, to_message
@@ -355,7 +355,7 @@ class DiscardedLetters:
     drop_all: bool = True
     drop_temporary_topics: bool = True
     drop_temporary_queues: bool = True
-    drop_only: tuple[NamePattern, ...] = ()
+    drop_only: tuple[LinearExpression, ...] = ()
 
     def drops(self, destination: Destination) -> bool:
         """Return True if a destination has no dead letters."""

@@ -507,7 +507,7 @@ def test_settings_change_messages(text: str, expected: ArrivalRules | None) -> N
         ("[discarding_dead_letters]\ndrop_only = 'A'", "drop_only goes with drop_all = false"),
         (
             "[discarding_dead_letters]\ndrop_all = false\ndrop_only = ['A', '(B']",
-            "discarding_dead_letters: drop_only: expression 2: '(B' is no expression",
+            "discarding_dead_letters: drop_only: expression 2: '(B' is no valid regular expression",
         ),
         ("[discarding_dead_letters]\ndropOnly = 5", "did you mean drop_only?"),
         (

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pybroker.broker.core.deadletter import AUDITS_MAX, Audit, DeadLetters, DiscardedLetters
-from pybroker.broker.core.name_pattern import NamePattern
 from pybroker.broker.core.policy import (
     AnyDeadLetterStrategy,
     DestinationPolicy,
@@ -16,6 +15,7 @@ from pybroker.broker.core.policy import (
 )
 from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
 from pybroker.broker.domain.errors import ResourceLimit, StoreUnavailable
+from pybroker.broker.domain.linear_expression import LinearExpression
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.message import decode, view
 from pybroker.broker.domain.openwire.values import Long
@@ -361,7 +361,7 @@ def test_letters_of_a_temporary_queue_go_where_all_go(world: World) -> None:
 
 def test_destinations_without_dead_letters_have_none() -> None:
     rig = DeadLetterRig()
-    rig.dead_letters.discarded = DiscardedLetters(drop_all=False, drop_only=(NamePattern(r"A\..*"),))
+    rig.dead_letters.discarded = DiscardedLetters(drop_all=False, drop_only=(LinearExpression(r"A\..*"),))
     assert rig.dead_letter(make_message("1", "queue://A.x")) is None
     assert rig.dead_letter(make_message("2", "queue://A")) is not None
     rig.dead_letters.expire(make_message("3", "topic://A.y", expiration=NOW - 1))

@@ -1,9 +1,11 @@
-r"""Regular expressions for the subjects of certificates, matched in time that grows with the length of the subject.
+r"""Regular expressions for texts that clients choose, matched in time that grows with the length of the text.
 
-The module `re` backtracks: `([a-z]+ ?)+, O=x` takes seconds for a subject of 26 letters that does not match, twice as
+The texts are the subjects of certificates, and names of destinations.
+
+The module `re` backtracks: `([a-z]+ ?)+, O=x` takes seconds for a text of 26 letters that does not match, twice as
 long with each further letter, and holds the interpreter's lock (GIL) meanwhile, so that no thread could help. Here an
 expression becomes an automaton whose states are its characters (Glushkov's construction); a match follows all of its
-states at once, one step for each character of the subject.
+states at once, one step for each character of the text.
 
 ```text
 x  .  \.  [a-z_]  [^,]  \d \D \w \W \s \S               one character
@@ -22,11 +24,11 @@ import re
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-SUBJECT_MAX: Final = 1000
-"""The limit to the characters of a subject. Those of certificates have some hundred at most."""
+TEXT_MAX: Final = 1024
+"""The limit to the characters of a text. Subjects of certificates have some hundred at most."""
 
 STATES_MAX: Final = 500
-"""The limit to the states of an expression: with a subject of `SUBJECT_MAX`, a match takes 0.05 s at the worst."""
+"""The limit to the states of an expression: with a text of `TEXT_MAX`, a match takes 0.05 s at the worst."""
 
 _DEPTH_MAX: Final = 20
 """The limit to groups inside one another."""
@@ -36,8 +38,8 @@ _Ranges = tuple[tuple[int, int], ...]
 """A set of characters, as ranges of code points, both ends included."""
 
 
-class SubjectExpression:
-    """One expression, ready to match whole subjects."""
+class LinearExpression:
+    """One expression, ready to match whole texts."""
 
     def __init__(self, text: str) -> None:
         """Build the automaton.
@@ -45,7 +47,7 @@ class SubjectExpression:
         Raises:
             ValueError: the text is not valid; the message has the place in it.
         """
-        tree = _SubjectParser(text).parse()
+        tree = _ExpressionParser(text).parse()
         if tree.size > STATES_MAX:
             raise ValueError(f"it has {tree.size} characters with repetitions, at most {STATES_MAX} are allowed")
         self._follow: list[int] = []
@@ -55,14 +57,14 @@ class SubjectExpression:
         self._by_ascii: dict[str, int] = {}
         self._is_nullable, self._first, self._last = self._build(tree)
 
-    def matches(self, subject: str) -> bool:
-        """Return True if the expression matches the whole subject, and that is not longer than `SUBJECT_MAX`."""
-        if len(subject) > SUBJECT_MAX:
+    def matches(self, text: str) -> bool:
+        """Return True if the expression matches the whole text, and that is not longer than `TEXT_MAX`."""
+        if len(text) > TEXT_MAX:
             return False
-        if not subject:
+        if not text:
             return self._is_nullable
         reachable, current = self._first, 0
-        for character in subject:
+        for character in text:
             current = reachable & self._taking(character)
             if not current:
                 return False
@@ -196,7 +198,7 @@ _COUNTS: Final = re.compile(r"\{([0-9]{1,4})(,([0-9]{1,4})?)?\}")
 _GROUP: Final = re.compile(r"\?(?::|<[A-Za-z][A-Za-z0-9]*>)")
 
 
-class _SubjectParser:
+class _ExpressionParser:
     """Reads the text of an expression from left to right."""
 
     def __init__(self, text: str) -> None:
@@ -208,7 +210,7 @@ class _SubjectParser:
         """Return the whole expression.
 
         Raises:
-            ValueError: see `SubjectExpression`.
+            ValueError: see `LinearExpression`.
         """
         self._ignores_case = self._skip("(?i)")
         tree = self._choice(0)
