@@ -5,12 +5,10 @@ client, and `states` has the states. Source: MQTT 3.1.1 and 5.0; ActiveMQ 5.17 f
 """
 
 import logging
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 from pybroker.broker.domain import audit
-from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, RequestError, SessionTakenOver
 from pybroker.broker.domain.mqtt.codec import PING_RESPONSE, PacketDecoder, encode_connack, encode_disconnect
 from pybroker.broker.domain.mqtt.errors import MqttProtocolError
@@ -42,8 +40,6 @@ from pybroker.broker.domain.security import (
     User,
 )
 from pybroker.transports.client_log import ClientLog
-from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
-from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.login import PeerLogin
 from pybroker.transports.mqtt.client import MqttClient, reason_of
 from pybroker.transports.mqtt.delayed_will import delayed_will
@@ -53,6 +49,7 @@ from pybroker.transports.mqtt.session_state import SessionState
 from pybroker.transports.mqtt.session_states import SessionStates
 from pybroker.transports.mqtt.states import MqttState
 from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
+from pybroker.transports.packet_loop import PacketLoop
 from pybroker.transports.session import INPUT_WAIT_SECONDS, Link
 
 _log = logging.getLogger(__name__)
@@ -104,9 +101,7 @@ class MqttSession:
         self._states = states
         self._login = PeerLogin(link, authenticator)
         self._decoder = PacketDecoder(limits)
-        self._packets: Iterator[Packet] = iter(())
-        """The packets of the last chunk that are left."""
-        self._has_reserved = False
+        self._loop = PacketLoop(link, self._decoder, self._obey, self._fail)
         self._state = MqttState.OPENED
         self._is_held = False
         self._connection: ConnectionPort | None = None
@@ -138,38 +133,13 @@ class MqttSession:
 
     def receive(self, chunk: bytes) -> bool:
         """Carry out the packets that the chunk completes."""
-        if self._is_deaf():
-            return False
-        self._received_at = self._link.time()
-        self._packets = self._decoder.feed(chunk)
-        return self.proceed()
+        if not self._loop.is_deaf:
+            self._received_at = self._link.time()
+        return self._loop.receive(chunk)
 
     def proceed(self) -> bool:
         """Carry out complete packets until the slice is over; return True if any may be left."""
-        if self._is_deaf():
-            return False
-        decoder = self._decoder
-        left = FRAMES_PER_CLOCK
-        try:
-            for packet in self._packets:
-                if self._has_reserved:  # for this packet, which is complete
-                    self._has_reserved = False
-                    self._link.release_frame()
-                self._obey(packet)
-                if self._is_deaf():
-                    return False
-                left -= 1
-                if not left or EFFORT.is_large:
-                    if self._link.is_slice_over():
-                        return True
-                    left = FRAMES_PER_CLOCK
-        except BrokerError as error:
-            self._fail(error)
-        else:
-            if decoder.received > UNRESERVED_BYTES:
-                self._has_reserved = True
-                self._link.reserve_frame(decoder.unfinished, decoder.received)
-        return False
+        return self._loop.proceed()
 
     def written(self) -> None:
         """Acknowledge messages with QoS 0, and resume delivery if the peer was slow."""
@@ -197,11 +167,12 @@ class MqttSession:
 
     def hold(self) -> None:
         """Carry out no packet behind the present one."""
-        self._is_held = True
+        self._is_held = self._loop.is_deaf = True
 
     def release(self) -> None:
         """Carry out packets again."""
         self._is_held = False
+        self._loop.is_deaf = self._state is MqttState.CLOSED
 
     def on_timer(self) -> None:
         """Close if the peer is silent for too long."""
@@ -230,14 +201,14 @@ class MqttSession:
         """Remove the connection from the broker, and publish the will."""
         self._end(with_will=True)
         self._client_log.ended(self._link.ending)
-        self._state = MqttState.CLOSED
+        self._enter(MqttState.CLOSED)
         self._client = None
 
     # ------------------------------------------------------------ packets
 
-    def _is_deaf(self) -> bool:
-        """Return True while no packet is carried out."""
-        return self._is_held or self._state is MqttState.CLOSED
+    def _enter(self, state: MqttState) -> None:
+        self._state = state
+        self._loop.is_deaf = self._is_held or state is MqttState.CLOSED
 
     def _obey(self, packet: Packet) -> None:
         """Carry out a packet.
@@ -313,7 +284,7 @@ class MqttSession:
             self._refuse(error, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID if is_invalid else ReasonCode.SERVER_BUSY)
             return
         self._connection = connection
-        self._state = MqttState.CONNECTING
+        self._enter(MqttState.CONNECTING)
         if self._is_slow:
             connection.pause()
         self._user = outcome
@@ -372,7 +343,7 @@ class MqttSession:
         """Answer CONNECT, and begin deliveries."""
         if self._state is not MqttState.CONNECTING:
             return
-        self._state = MqttState.CONNECTED
+        self._enter(MqttState.CONNECTED)
         self._will = packet.will
         self._decoder.packet_bytes_max = self._limits.packet_bytes
         answer = MqttProperties()
@@ -444,15 +415,14 @@ class MqttSession:
         if self._client is not None:
             self._client.finish_deferred()
         self._end(with_will=packet.reason is ReasonCode.DISCONNECT_WITH_WILL)
-        self._state = MqttState.CLOSED
+        self._enter(MqttState.CLOSED)
         self._link.wake_at(None)
         self._link.close()
 
     def _end(self, *, with_will: bool) -> None:
         """Close the connection in the broker. Harmless when repeated."""
         self._login.cancel()
-        self._decoder.clear()
-        self._packets = iter(())  # the garbage collection that finds this session may come late
+        self._loop.end()
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -526,7 +496,7 @@ class MqttSession:
         self._client_log.ended(reason)
         self._link.wake_at(None)
         self._end(with_will=True)
-        self._state = MqttState.CLOSED
+        self._enter(MqttState.CLOSED)
         self._link.close()
 
     def _write(self, data: bytes) -> None:

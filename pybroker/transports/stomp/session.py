@@ -6,14 +6,11 @@ tolerance. Where ActiveMQ closes without a frame, an ERROR gives the cause.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain
-from typing import Final
 
 from pybroker import __version__
 from pybroker.broker.domain import audit
-from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, RequestError
 from pybroker.broker.domain.ports import BrokerPort, Clock, ConnectionPort
 from pybroker.broker.domain.security import WITHOUT_LOGINS, AccessDenied, Authenticator, NotAuthenticated, User
@@ -21,9 +18,8 @@ from pybroker.broker.domain.stomp.codec import HEART_BEAT, FrameDecoder, encode_
 from pybroker.broker.domain.stomp.errors import StompProtocolError, StompRequestError, describe
 from pybroker.broker.domain.stomp.frames import Command, Frame, StompLimits, Version, shortened
 from pybroker.transports.client_log import ClientLog
-from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
-from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.login import PeerLogin
+from pybroker.transports.packet_loop import PacketLoop
 from pybroker.transports.session import INPUT_WAIT_SECONDS, Link, Session
 from pybroker.transports.stomp.client import StompClient
 from pybroker.transports.stomp.flow import BackpressureReason, Flow
@@ -36,9 +32,6 @@ _log = logging.getLogger(__name__)
 SERVER = f"ActiveMQ/5.17.2 pybroker/{__version__}"
 """The `server` header of CONNECTED: by the specification a name with a version, a blank, and a comment. Clients choose
 a dialect by the name (stomp-php by `activemq` anywhere in it), and this broker speaks ActiveMQ's."""
-
-_NO_HANDLERS: Final[Mapping[str, Callable[[Frame], None]]] = {}
-"""The handlers while input is held."""
 
 
 class StompSession(Session):
@@ -74,13 +67,11 @@ class StompSession(Session):
         self._server = server
         self._login = PeerLogin(link, authenticator)
         self._decoder = FrameDecoder(limits)
-        self._frames: Iterator[Frame] = iter(())
-        """The frames of the last chunk that are left."""
+        self._loop = PacketLoop(link, self._decoder, self._obey, self._close_with_error)
         self._large: LargeMessage | None = None
-        """The message of the first of these frames, while a thread builds it."""
+        """The message of the present frame, while a thread builds it."""
         self._decoder.body_bytes_max = min(limits.body_bytes, limits.unconnected_body_bytes)
         self._decoder.head_bytes_max = min(limits.head_bytes, limits.unconnected_head_bytes)
-        self._has_reserved = False
         self._version = Version.V1_0
         self._connection: ConnectionPort | None = None
         self._client: StompClient | None = None
@@ -105,43 +96,13 @@ class StompSession(Session):
 
     def receive(self, chunk: bytes) -> bool:
         """Carry out the frames that the chunk completes."""
-        if not self._handlers:
-            return False
         if self._heart_beat is not None:
             self._heart_beat.received(self._link.time())
-        self._frames = self._decoder.feed(chunk)
-        return self.proceed()
+        return self._loop.receive(chunk)
 
     def proceed(self) -> bool:
         """Carry out complete frames until the slice is over; return True if any may be left."""
-        if not self._handlers:
-            return False
-        decoder = self._decoder
-        left = FRAMES_PER_CLOCK
-        if self._large is not None and not self._large.is_done:
-            return True
-        try:
-            for frame in self._frames:
-                if len(frame.body) > INLINE_BYTES_MAX and self._starts_building(frame):
-                    return True  # the body is in memory until its message is
-                if self._has_reserved:  # for this frame, which is complete
-                    self._has_reserved = False
-                    self._link.release_frame()
-                self._obey(frame)
-                if not self._handlers:
-                    return False
-                left -= 1
-                if not left or EFFORT.is_large:
-                    if self._link.is_slice_over():
-                        return True
-                    left = FRAMES_PER_CLOCK
-        except StompProtocolError as error:
-            self._close_with_error(error)
-        else:
-            if decoder.received > UNRESERVED_BYTES:
-                self._has_reserved = True
-                self._link.reserve_frame(decoder.unfinished, decoder.received)
-        return False
+        return self._loop.proceed()
 
     def written(self) -> None:
         """Acknowledge messages in mode auto, and resume delivery if the peer was slow."""
@@ -164,13 +125,12 @@ class StompSession(Session):
 
     def hold(self) -> None:
         """Carry out no frame behind the present one."""
-        self._is_held = True
-        self._handlers = _NO_HANDLERS
+        self._is_held = self._loop.is_deaf = True
 
     def release(self) -> None:
         """Carry out frames again."""
         self._is_held = False
-        self._enter(self._state)
+        self._loop.is_deaf = not self._handlers
 
     def on_timer(self) -> None:
         """Send a heart-beat, or close if the peer is silent for too long."""
@@ -217,16 +177,16 @@ class StompSession(Session):
                 return False
             self._link.pause_reading()
             self._link.in_thread(large.build, self._link.resume_reading)
-            if not large.is_done:
-                self._frames = chain((frame,), self._frames)
-                return True
+        if not large.is_done:
+            return True
         self._large = None
         client.use(large)  # it is for this frame
         return False
 
     def _enter(self, state: StompState) -> None:
         self._state = state
-        self._handlers = _NO_HANDLERS if self._is_held else self._handlers_of(state)
+        self._handlers = self._handlers_of(state)
+        self._loop.is_deaf = self._is_held or not self._handlers
 
     def _handlers_of(self, state: StompState) -> Mapping[str, Callable[[Frame], None]]:
         """Return the handlers of commands in a state; empty where every command is ignored."""
@@ -245,7 +205,10 @@ class StompSession(Session):
                 handlers[command] = reactions[reaction]
         return handlers
 
-    def _obey(self, frame: Frame) -> None:
+    def _obey(self, frame: Frame) -> bool:
+        """Carry out a frame; return True if it must come again, as a thread builds its message."""
+        if len(frame.body) > INLINE_BYTES_MAX and self._starts_building(frame):
+            return True
         try:
             handler = self._handlers.get(frame.command)
             if handler is None:
@@ -257,6 +220,7 @@ class StompSession(Session):
             self._write_error(error, frame.headers.get("receipt"))
         except BrokerError as error:
             self._close_with_error(error, frame.headers.get("receipt"))
+        return False
 
     def _refuse_send(self, error: RequestError, receipt: str | None) -> None:
         _log.info("%s: SEND refused: %s", self._connection_id, error)
@@ -345,8 +309,7 @@ class StompSession(Session):
 
     def _disconnect(self) -> None:
         self._login.cancel()
-        self._decoder.clear()
-        self._frames = iter(())  # the garbage collection that finds this session may come late
+        self._loop.end()
         if self._large is not None:
             self._large.drop()
             self._large = None
