@@ -126,7 +126,7 @@ class PacketLoop(Generic[Packet]):
         return False
 
     def end(self) -> None:
-        """Drop what was received and is not carried out, and the session, so that no garbage collection has to find it."""
+        """Drop what was received and is not carried out, and the session, so that no garbage collection has to."""
         self.is_deaf = True
         self._decoder.clear()
         self._packets = iter(())
