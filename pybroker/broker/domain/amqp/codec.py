@@ -392,7 +392,7 @@ def append_compound(out: bytearray, small: int, count: int, content: bytes | byt
 
 
 def _append(out: bytearray, value: Any, levels: int) -> None:
-    kind: type[Any] = type(value)
+    kind: type = type(value)
     encode = _ENCODERS.get(kind)
     if encode is not None:
         try:
@@ -438,7 +438,7 @@ def _append_array(out: bytearray, array: AmqpArray, levels: int) -> None:
             ):
                 raise UnencodableAmqp("the elements of an array are described differently")
             elements = [each.value for each in elements]
-        kind: type[Any] = type(elements[0])
+        kind: type = type(elements[0])
         if any(type(each) is not kind for each in elements):
             raise UnencodableAmqp("the elements of an array are of several types")
         _append_bodies(content, elements, levels)
@@ -454,7 +454,7 @@ def _append_array(out: bytearray, array: AmqpArray, levels: int) -> None:
 
 def _append_bodies(content: bytearray, elements: list[Any], levels: int) -> None:
     """Append the constructor of an array's elements, in the widest form of their type, and their bodies."""
-    kind: type[Any] = type(elements[0])
+    kind: type = type(elements[0])
     code = _array_code(elements[0])
     if code == _INT and any(not -0x80000000 <= each <= 0x7FFFFFFF for each in elements):
         code = _LONG
@@ -471,7 +471,7 @@ def _append_bodies(content: bytearray, elements: list[Any], levels: int) -> None
 
 def _array_code(element: Any) -> int:
     """Return the constructor for the type of an array's elements."""
-    kind: type[Any] = type(element)
+    kind: type = type(element)
     code = _ARRAY_CODES.get(kind)
     if code is not None:
         return code

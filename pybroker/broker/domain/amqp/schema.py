@@ -121,7 +121,7 @@ def symbols(*, mandatory: bool = False) -> Any:
     return _declare(FieldSpec(types=types, is_mandatory=mandatory, is_multiple=True))
 
 
-def message_id() -> Any:
+def identifier() -> Any:
     """Declare an id of a message, which keeps its type."""
     return _declare(FieldSpec(types=FieldType.ULONG | FieldType.UUID | FieldType.BINARY | FieldType.STRING))
 
