@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pybroker.broker.domain.amqp.errors import MalformedAmqp, TooManyAmqpValues, UnencodableAmqp
 from pybroker.broker.domain.amqp.values import (
@@ -391,8 +391,8 @@ def append_compound(out: bytearray, small: int, count: int, content: bytes | byt
     out += content
 
 
-def _append(out: bytearray, value: Any, levels: int) -> None:
-    kind: type = type(value)
+def _append(out: bytearray, value: object, levels: int) -> None:
+    kind = type(value)
     encode = _ENCODERS.get(kind)
     if encode is not None:
         try:
@@ -402,28 +402,35 @@ def _append(out: bytearray, value: Any, levels: int) -> None:
         return
     if levels == 0:
         raise UnencodableAmqp(f"values nested more than {NESTING_MAX} deep")
-    if issubclass(kind, dict):
-        content = bytearray()
-        for key, item in value.items():
-            _append(content, key, levels - 1)
-            _append(content, item, levels - 1)
-        append_compound(out, 0xC1, 2 * len(value), content)
-    elif issubclass(kind, AmqpArray):
+    if isinstance(value, AmqpArray):
         _append_array(out, value, levels)
-    elif issubclass(kind, (list, tuple)):
-        if not value:
+    elif isinstance(value, (dict, list, tuple)):
+        items = _items(value)
+        if not items and not isinstance(value, dict):
             out.append(0x45)
             return
         content = bytearray()
-        for item in value:
+        for item in items:
             _append(content, item, levels - 1)
-        append_compound(out, 0xC0, len(value), content)
+        append_compound(out, 0xC1 if isinstance(value, dict) else 0xC0, len(items), content)
     elif isinstance(value, AmqpDescribed):
         out.append(_DESCRIBED)
         _append(out, value.descriptor, levels - 1)
         _append(out, value.value, levels - 1)
     else:
         raise UnencodableAmqp(f"AMQP has no type for {kind.__name__}")
+
+
+def _items(value: Any) -> list[object]:
+    """Return the values of a list, or the keys and values of a map in turn."""
+    if not isinstance(value, dict):
+        return list(value)
+    entries = cast("dict[object, object]", value)
+    items: list[object] = []
+    for key, item in entries.items():
+        items.append(key)
+        items.append(item)
+    return items
 
 
 def _append_array(out: bytearray, array: AmqpArray, levels: int) -> None:
@@ -438,8 +445,7 @@ def _append_array(out: bytearray, array: AmqpArray, levels: int) -> None:
             ):
                 raise UnencodableAmqp("the elements of an array are described differently")
             elements = [each.value for each in elements]
-        kind: type = type(elements[0])
-        if any(type(each) is not kind for each in elements):
+        if len({type(each) for each in elements}) > 1:
             raise UnencodableAmqp("the elements of an array are of several types")
         _append_bodies(content, elements, levels)
     else:
@@ -454,11 +460,10 @@ def _append_array(out: bytearray, array: AmqpArray, levels: int) -> None:
 
 def _append_bodies(content: bytearray, elements: list[Any], levels: int) -> None:
     """Append the constructor of an array's elements, in the widest form of their type, and their bodies."""
-    kind: type = type(elements[0])
     code = _array_code(elements[0])
     if code == _INT and any(not -0x80000000 <= each <= 0x7FFFFFFF for each in elements):
         code = _LONG
-    if kind is AmqpDecimal and any(each.width != elements[0].width for each in elements):
+    if isinstance(elements[0], AmqpDecimal) and len({each.width for each in elements}) > 1:
         raise UnencodableAmqp("an array has decimals of several widths")
     content.append(code)
     body = _WIDE_BODIES[code]
@@ -466,22 +471,22 @@ def _append_bodies(content: bytearray, elements: list[Any], levels: int) -> None
         for each in elements:
             content += body(each, levels - 1)
     except (StructError, OverflowError, ValueError) as error:
-        raise UnencodableAmqp(f"an array has a {kind.__name__} that does not fit its type") from error
+        raise UnencodableAmqp(f"an array has a value that does not fit {type(elements[0]).__name__}") from error
 
 
-def _array_code(element: Any) -> int:
+def _array_code(element: object) -> int:
     """Return the constructor for the type of an array's elements."""
-    kind: type = type(element)
+    kind = type(element)
     code = _ARRAY_CODES.get(kind)
     if code is not None:
         return code
-    if kind is AmqpDecimal:
+    if isinstance(element, AmqpDecimal):
         return _decimal_code(element)
-    if issubclass(kind, dict):
+    if isinstance(element, dict):
         return 0xD1
-    if issubclass(kind, AmqpArray):
+    if isinstance(element, AmqpArray):
         return 0xF0
-    if issubclass(kind, (list, tuple)):
+    if isinstance(element, (list, tuple)):
         return 0xD0
     raise UnencodableAmqp(f"AMQP has no type for {kind.__name__}")
 
@@ -501,14 +506,9 @@ def _wide_body(value: Any, levels: int) -> bytes:
     if isinstance(value, AmqpArray):
         _append_array(content, value, levels)
         return bytes(content[1:] if content[0] == 0xF0 else _pack_two_sizes(content[1] + 3, content[2]) + content[3:])
-    items: list[Any] = []
-    if issubclass(type(value), dict):
-        for key, item in value.items():
-            items += (key, item)
-    else:
-        items += value
-    for each in items:
-        _append(content, each, levels - 1)
+    items = _items(value)
+    for item in items:
+        _append(content, item, levels - 1)
     return _pack_two_sizes(len(content) + 4, len(items)) + content
 
 
@@ -556,6 +556,12 @@ def _append_decimal(out: bytearray, value: AmqpDecimal) -> None:
     out += value.data
 
 
+def _code_point(value: Char) -> int:
+    if len(value) != 1:
+        raise ValueError(f"{len(value)} characters")
+    return ord(value)
+
+
 def _append_uuid(out: bytearray, value: uuid.UUID) -> None:
     out.append(0x98)
     out += value.bytes
@@ -601,7 +607,7 @@ _ENCODERS: Final[dict[type, Callable[[bytearray, Any], None]]] = {
     Float: _fixed(">Bf", 0x72),
     float: _fixed(">Bd", 0x82),
     AmqpDecimal: _append_decimal,
-    Char: lambda out, value: out.extend(_pack_unsigned_int(0x73, ord(value))),
+    Char: lambda out, value: out.extend(_pack_unsigned_int(0x73, _code_point(value))),
     Timestamp: _fixed(">Bq", 0x83),
     uuid.UUID: _append_uuid,
     UuidKey: _append_uuid,
@@ -642,7 +648,7 @@ _WIDE_BODIES: Final[dict[int, Callable[[Any, int], bytes]]] = {
     0x70: _packed(UNSIGNED_INT),
     _INT: _packed(INT),
     0x72: _packed(FLOAT),
-    0x73: lambda value, _: _pack_size(ord(value)),
+    0x73: lambda value, _: _pack_size(_code_point(value)),
     0x74: lambda value, _: value.data,
     0x80: _packed(UNSIGNED_LONG),
     _LONG: _packed(LONG),
