@@ -13,6 +13,7 @@ e. u8 size, u8 count, constructor, bodies    f. u32 size, u32 count, constructor
 
 import uuid
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, cast
@@ -55,7 +56,15 @@ VALUES_MAX: Final = 100_000
 """Values that are decoded of one frame or message, those in lists, maps and arrays included. An empty list takes one
 byte and becomes an object of 56. To decode so many takes some 30 ms."""
 
+_REMEMBERED: Final = 1024
+"""Symbols that are kept, because the same ones come with message after message."""
+_REMEMBERED_BYTES: Final = 64
+"""Longer ones are not kept."""
+
+_SHORT_TEXTS: Final = (0xA1, 0xA3)
 _DESCRIBED: Final = 0x00
+_WIDTHS: Final = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)
+"""Bytes behind a constructor, by its upper four bits."""
 _NULL: Final = 0x40
 
 
@@ -88,20 +97,23 @@ class AmqpReader:
         if offset >= self.end:
             raise _cut_short(offset)
         self.offset = offset + 1
-        return self.body(self.data[offset])
+        value: AmqpValue = _BODIES[self.data[offset]](self)
+        return value
 
     def body(self, code: int) -> AmqpValue:
         """Read what follows a constructor, which is an element of an array, or a value."""
-        read = _BODIES[code]
-        if read is None:
-            raise MalformedAmqp(f"{code:#04x} at offset {self.offset - 1} is no constructor of a value")
-        value: AmqpValue = read(self)
+        value: AmqpValue = _BODIES[code](self)
         return value
 
     def skip(self) -> None:
         """Go over a value, decoding nothing of it but its size."""
+        data, end = self.data, self.end
         while True:
-            code = self.unsigned(1)
+            offset = self.offset
+            if offset >= end:
+                raise _cut_short(offset)
+            code = data[offset]
+            self.offset = offset + 1
             if code != _DESCRIBED:
                 break
             self._enter()
@@ -109,11 +121,24 @@ class AmqpReader:
             self._levels += 1
         width = code >> 4
         if width < 4:
-            raise MalformedAmqp(f"{code:#04x} at offset {self.offset - 1} is no constructor of a value")
+            raise MalformedAmqp(f"{code:#04x} at offset {offset} is no constructor of a value")
         if width >= 0xA:
-            self.take(self.unsigned(4 if width & 1 else 1))
-        elif width > 4:
-            self.take(1 << width - 5)
+            size_bytes = 4 if width & 1 else 1
+            start = offset + 1 + size_bytes
+            stop = start + int.from_bytes(data[offset + 1 : start], "big")
+        else:
+            stop = offset + 1 + _WIDTHS[width]
+        if stop > end:
+            raise _cut_short(offset)
+        self.offset = stop
+
+    def byte(self) -> int:
+        """Read one byte, 0 to 255."""
+        offset = self.offset
+        if offset >= self.end:
+            raise _cut_short(offset)
+        self.offset = offset + 1
+        return self.data[offset]
 
     def unsigned(self, size: int) -> int:
         """Read an integer of that many bytes."""
@@ -155,9 +180,23 @@ class AmqpReader:
         outer = self.end
         self.end = stop
         self._enter()
+        data = self.data
         found: dict[AmqpValue, AmqpValue] = {}
         for _ in range(count >> 1):
-            key = self.value()
+            offset = self.offset
+            code = data[offset] if offset + 1 < stop else _NULL
+            key: AmqpValue
+            if code in _SHORT_TEXTS:
+                start = offset + 2
+                at = start + data[offset + 1]
+                if at >= stop:
+                    raise _cut_short(offset)
+                self.offset = at
+                key = _symbol(data[start:at], at) if code == 0xA3 else _text(data[start:at], at)
+            else:
+                key = self.value()
+                if type(key) is uuid.UUID:
+                    key = UuidKey(int=key.int)
             try:
                 found[key] = self.value()
             except TypeError as error:
@@ -165,8 +204,6 @@ class AmqpReader:
         if len(found) != count >> 1:
             raise MalformedAmqp(f"a map that ends at offset {stop} has two equal keys")
         self._leave(stop, outer)
-        if any(type(key) is uuid.UUID for key in found):
-            return {UuidKey(int=key.int) if type(key) is uuid.UUID else key: value for key, value in found.items()}
         return found
 
     def array(self, size_bytes: int) -> AmqpArray:
@@ -174,7 +211,7 @@ class AmqpReader:
         start = self.offset
         stop = start + size_bytes + self.unsigned(size_bytes)
         count = self.unsigned(size_bytes)
-        if stop > self.end:
+        if not self.offset < stop <= self.end:
             raise _cut_short(start)
         outer = self.end
         self.end = stop
@@ -205,12 +242,19 @@ class AmqpReader:
 
     def _compound(self, size_bytes: int) -> tuple[int, int]:
         """Read size and count of a list or map; return where it ends, and the count."""
-        start = self.offset
-        size = self.unsigned(size_bytes)
-        stop = start + size_bytes + size
-        count = self.unsigned(size_bytes)
+        data, start = self.data, self.offset
+        offset = start + size_bytes
+        at = offset + size_bytes
+        if at > self.end:
+            raise _cut_short(start)
+        if size_bytes == 1:
+            size, count = data[start], data[offset]
+        else:
+            size, count = int.from_bytes(data[start:offset], "big"), int.from_bytes(data[offset:at], "big")
+        stop = offset + size
         if stop > self.end or count > size - size_bytes:
             raise _cut_short(start)
+        self.offset = at
         self._count(count)
         return stop, count
 
@@ -270,7 +314,7 @@ def _too_deep() -> TooManyAmqpValues:
 
 
 def _boolean(reader: AmqpReader) -> bool:
-    byte = reader.unsigned(1)
+    byte = reader.byte()
     if byte > 1:
         raise MalformedAmqp(f"a boolean at offset {reader.offset - 1} is {byte:#04x}")
     return byte == 1
@@ -291,26 +335,46 @@ def _text(data: bytes, offset: int) -> str:
 
 
 def _symbol(data: bytes, offset: int) -> Symbol:
+    if len(data) <= _REMEMBERED_BYTES:
+        return _repeating_symbol(data)
+    return Symbol(_ascii(data, offset))
+
+
+def _ascii(data: bytes, offset: int) -> str:
     try:
-        return Symbol(data.decode("ascii"))
+        return data.decode("ascii")
     except UnicodeDecodeError as error:
         raise MalformedAmqp(f"a symbol that ends at offset {offset} is no ASCII") from error
 
 
-def _small_text(reader: AmqpReader) -> str:
-    return _text(reader.take(reader.unsigned(1)), reader.offset)
+@lru_cache(_REMEMBERED)
+def _repeating_symbol(data: bytes) -> Symbol:
+    return Symbol(_ascii(data, len(data)))
 
 
-def _large_text(reader: AmqpReader) -> str:
-    return _text(reader.take(reader.unsigned(4)), reader.offset)
+def _small(reader: AmqpReader) -> bytes:
+    """Read bytes whose size is a byte."""
+    data, end = reader.data, reader.end
+    start = reader.offset + 1
+    stop = start + data[start - 1] if start <= end else start
+    if stop > end:
+        raise _cut_short(start - 1)
+    reader.offset = stop
+    return data[start:stop]
 
 
-def _small_symbol(reader: AmqpReader) -> Symbol:
-    return _symbol(reader.take(reader.unsigned(1)), reader.offset)
+def _large(reader: AmqpReader) -> bytes:
+    """Read bytes whose size has four bytes."""
+    return reader.take(reader.unsigned(4))
 
 
-def _large_symbol(reader: AmqpReader) -> Symbol:
-    return _symbol(reader.take(reader.unsigned(4)), reader.offset)
+def _signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte
+
+
+def _unknown(reader: AmqpReader) -> AmqpValue:
+    at = reader.offset - 1
+    raise MalformedAmqp(f"{reader.data[at]:#04x} at offset {at} is no constructor of a value")
 
 
 _BodyReader = Callable[[AmqpReader], Any]
@@ -322,12 +386,12 @@ _BODY_READERS: Final[dict[int, _BodyReader]] = {
     0x43: lambda _: UnsignedInt(0),
     0x44: lambda _: UnsignedLong(0),
     0x45: lambda _: [],
-    0x50: lambda reader: UnsignedByte(reader.unsigned(1)),
-    0x51: lambda reader: Byte(reader.unpack(BYTE)),
-    0x52: lambda reader: UnsignedInt(reader.unsigned(1)),
-    0x53: lambda reader: UnsignedLong(reader.unsigned(1)),
-    0x54: lambda reader: reader.unpack(BYTE),
-    0x55: lambda reader: Long(reader.unpack(BYTE)),
+    0x50: lambda reader: UnsignedByte(reader.byte()),
+    0x51: lambda reader: Byte(_signed(reader.byte())),
+    0x52: lambda reader: UnsignedInt(reader.byte()),
+    0x53: lambda reader: UnsignedLong(reader.byte()),
+    0x54: lambda reader: _signed(reader.byte()),
+    0x55: lambda reader: Long(_signed(reader.byte())),
     0x56: _boolean,
     0x60: lambda reader: UnsignedShort(reader.unpack(UNSIGNED_SHORT)),
     0x61: lambda reader: Short(reader.unpack(SHORT)),
@@ -343,12 +407,12 @@ _BODY_READERS: Final[dict[int, _BodyReader]] = {
     0x84: lambda reader: AmqpDecimal(reader.take(8)),
     0x94: lambda reader: AmqpDecimal(reader.take(16)),
     0x98: lambda reader: uuid.UUID(bytes=reader.take(16)),
-    0xA0: lambda reader: reader.take(reader.unsigned(1)),
-    0xA1: _small_text,
-    0xA3: _small_symbol,
-    0xB0: lambda reader: reader.take(reader.unsigned(4)),
-    0xB1: _large_text,
-    0xB3: _large_symbol,
+    0xA0: _small,
+    0xA1: lambda reader: _text(_small(reader), reader.offset),
+    0xA3: lambda reader: _symbol(_small(reader), reader.offset),
+    0xB0: _large,
+    0xB1: lambda reader: _text(_large(reader), reader.offset),
+    0xB3: lambda reader: _symbol(_large(reader), reader.offset),
     0xC0: lambda reader: reader.listed(1),
     0xC1: lambda reader: reader.mapped(1),
     0xD0: lambda reader: reader.listed(4),
@@ -356,7 +420,7 @@ _BODY_READERS: Final[dict[int, _BodyReader]] = {
     0xE0: lambda reader: reader.array(1),
     0xF0: lambda reader: reader.array(4),
 }
-_BODIES: Final[list[_BodyReader | None]] = [_BODY_READERS.get(code) for code in range(256)]
+_BODIES: Final[list[_BodyReader]] = [_BODY_READERS.get(code, _unknown) for code in range(256)]
 
 
 # ---------------------------------------------------------------- writing
@@ -376,6 +440,18 @@ def append_sized(out: bytearray, small: int, data: bytes) -> None:
         out.append(size)
     else:
         out += _pack_byte_and_size(small + 0x10, size)
+    out += data
+
+
+def append_string(out: bytearray, value: str) -> None:
+    """Append a string. A surrogate, which UTF-8 has not, becomes a question mark."""
+    data = value.encode(errors="replace")
+    size = len(data)
+    if size < 256:
+        out.append(0xA1)
+        out.append(size)
+    else:
+        out += _pack_byte_and_size(0xB1, size)
     out += data
 
 
@@ -445,7 +521,7 @@ def _append_array(out: bytearray, array: AmqpArray, levels: int) -> None:
             ):
                 raise UnencodableAmqp("the elements of an array are described differently")
             elements = [each.value for each in elements]
-        if len({type(each) for each in elements}) > 1:
+        if any(type(each) is not type(elements[0]) for each in elements):
             raise UnencodableAmqp("the elements of an array are of several types")
         _append_bodies(content, elements, levels)
     else:
@@ -614,7 +690,7 @@ _ENCODERS: Final[dict[type, Callable[[bytearray, Any], None]]] = {
     bytes: lambda out, value: append_sized(out, 0xA0, value),
     bytearray: lambda out, value: append_sized(out, 0xA0, value),
     memoryview: lambda out, value: append_sized(out, 0xA0, value),
-    str: lambda out, value: append_sized(out, 0xA1, value.encode(errors="replace")),
+    str: append_string,
     Symbol: lambda out, value: append_sized(out, 0xA3, value.encode("ascii")),
 }
 _ARRAY_CODES: Final[dict[type, int]] = {

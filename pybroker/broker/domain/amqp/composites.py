@@ -8,7 +8,8 @@ Source: AMQP 1.0, part 1 "Types", 1.4 "Composite Type Representation".
 """
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, make_dataclass
+from operator import attrgetter
 from struct import error as StructError
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from pybroker.broker.domain.amqp.codec import (
     AmqpReader,
     append_compound,
     append_sized,
+    append_string,
     append_unsigned_int,
     append_unsigned_long,
     encode_value,
@@ -31,6 +33,7 @@ from pybroker.broker.domain.amqp.values import (
     UnsignedByte,
     UnsignedShort,
 )
+from pybroker.broker.domain.big_endian import UNSIGNED_INT
 
 _SMALL_ULONG: Final = 0x53
 _ULONG: Final = 0x80
@@ -62,10 +65,41 @@ _TYPES: Final[dict[int, FieldType]] = {
     0xE0: FieldType.ARRAY,
     0xF0: FieldType.ARRAY,
 }
-_TYPE_BITS: Final[list[int]] = [int(_TYPES.get(code, FieldType.OTHER)) for code in range(256)]
+"""The type that a constructor is of."""
 
-_INTEGERS: Final = int(FieldType.UBYTE | FieldType.USHORT | FieldType.UINT | FieldType.ULONG | FieldType.TIMESTAMP)
+_INTEGERS: Final = FieldType.UBYTE | FieldType.USHORT | FieldType.UINT | FieldType.ULONG | FieldType.TIMESTAMP
+
+# How the value behind a constructor is read in a field, or that it cannot be there.
+_CONSTANTS: Final = (None, True, False, 0)
+_ZERO: Final = 3
+_BYTE: Final = 4
+_FOUR_BYTES: Final = 5
+_SHORT_TEXT: Final = 6
+_SHORT_BYTES: Final = 7
+_SHORT_SYMBOL: Final = 8
+_OTHERWISE: Final = 9
+_WRONG: Final = 10
+_WAYS: Final = {
+    0x41: 1, 0x42: 2, 0x43: _ZERO, 0x44: _ZERO, 0x50: _BYTE, 0x52: _BYTE, 0x53: _BYTE, 0x70: _FOUR_BYTES,
+    0xA0: _SHORT_BYTES, 0xA1: _SHORT_TEXT, 0xA3: _SHORT_SYMBOL,
+}  # fmt: skip
+
+
+def _ways(spec: FieldSpec) -> bytes:
+    """Return how a field's value is read, by its constructor."""
+    is_plain = not spec.is_multiple and spec.types.bit_count() == 1
+    ways = bytearray([_WRONG] * 256)
+    ways[_NULL] = 0
+    for code, kind in _TYPES.items():
+        if kind in spec.types:
+            way = _WAYS.get(code, _OTHERWISE)
+            # Where several types are allowed, integers keep theirs.
+            ways[code] = way if is_plain or (way >= _SHORT_TEXT and not spec.is_multiple) else _OTHERWISE
+    return bytes(ways)
+
+
 _new: Final[Callable[[Any], Any]] = object.__new__
+_uint_at: Final = UNSIGNED_INT.unpack_from
 
 Append = Callable[[bytearray, Any], None]
 """Appends an encoded value that is not null."""
@@ -79,27 +113,27 @@ class CompositeLayout:
         name: the name of the class, for errors.
         code: its descriptor.
         group: the type of the frames that it is a performative of, 0 or 1; 2 if it is none.
-        types: the bits of `FieldType` for each field.
+        ways: how each field's value is read, by its constructor.
+        head: the constructor and the descriptor, encoded.
         specs: how each field is declared.
         names: the name of each field.
         mandatory: the positions of fields that are not null.
-        needed: the number of fields up to the last of those.
-        setters: what sets each field of a new value.
         appends: what encodes each field.
     """
 
     __slots__ = (
+        "_assign",
+        "_get",
         "appends",
         "code",
         "declared",
         "group",
+        "head",
         "mandatory",
         "name",
         "names",
-        "needed",
-        "setters",
         "specs",
-        "types",
+        "ways",
     )
 
     def __init__(self, declared: type[Any]) -> None:
@@ -110,27 +144,27 @@ class CompositeLayout:
         found = fields(declared)
         self.names: list[str] = [each.name for each in found]
         self.specs: list[FieldSpec] = [each.metadata[SPEC] for each in found]
-        self.types: list[int] = [_plain_types(spec) for spec in self.specs]
+        self.ways: list[bytes] = [_ways(spec) for spec in self.specs]
         self.mandatory: list[int] = [at for at, each in enumerate(found) if each.default is MISSING]
-        self.needed: int = self.mandatory[-1] + 1 if self.mandatory else 0
-        self.setters: list[Callable[[Any, Any], None]] = [getattr(declared, name).__set__ for name in self.names]
+        # The constructor of a class with the same fields, all of them positional: it only assigns them, in the
+        # fastest way there is, to whatever object it gets.
+        self._assign: Callable[..., None] = vars(make_dataclass(self.name, self.names))["__init__"]
+        self.head: bytes = bytes((0, _SMALL_ULONG, self.code))
+        self._get: Callable[[Any], Any] = attrgetter(*self.names) if self.names else bool
         self.appends: list[Append] = [_append_for(spec) for spec in self.specs]
+
+    def parts(self, value: Any) -> tuple[Any, ...]:
+        """Return the fields of a value."""
+        if len(self.names) > 1:
+            found: tuple[Any, ...] = self._get(value)
+            return found
+        return (getattr(value, self.names[0]),) if self.names else ()
 
     def build(self, values: list[Any]) -> Any:
         """Return a new value of the type with these fields."""
         value = _new(self.declared)
-        for setter, field in zip(self.setters, values, strict=True):
-            setter(value, field)
+        self._assign(value, *values)
         return value
-
-
-_WIDE: Final = 1 << 20
-"""Bit of a field that several types may have, whose integers keep their type."""
-
-
-def _plain_types(spec: FieldSpec) -> int:
-    bits = int(spec.types)
-    return bits | _WIDE if spec.is_multiple or bits & (bits - 1) else bits
 
 
 def _append_for(spec: FieldSpec) -> Append:
@@ -162,7 +196,7 @@ _APPENDS: Final[dict[FieldType, Append]] = {
     FieldType.ULONG: append_unsigned_long,
     FieldType.TIMESTAMP: lambda out, value: encode_value(out, Timestamp(value)),
     FieldType.BINARY: lambda out, value: append_sized(out, 0xA0, value),
-    FieldType.STRING: lambda out, value: append_sized(out, 0xA1, value.encode(errors="replace")),
+    FieldType.STRING: append_string,
     FieldType.SYMBOL: lambda out, value: append_sized(out, 0xA3, value.encode("ascii")),
     FieldType.DESCRIBED: append_state,
 }
@@ -217,14 +251,9 @@ def read_fields(reader: AmqpReader, layout: CompositeLayout) -> Any:
     Raises:
         MalformedAmqp: there is no list, a field is of another type, or a mandatory one is missing.
     """
-    return layout.build(_field_values(reader, layout))
-
-
-def _field_values(reader: AmqpReader, layout: CompositeLayout) -> list[Any]:
-    data = reader.data
-    offset = reader.offset
-    end = reader.end
+    data, offset, end = reader.data, reader.offset, reader.end
     values: list[Any] = []
+    stop = count = 0
     try:
         code = data[offset]
         if code == 0xC0:
@@ -233,7 +262,6 @@ def _field_values(reader: AmqpReader, layout: CompositeLayout) -> list[Any]:
             offset += 3
         elif code == 0x45:
             stop = offset = offset + 1
-            count = 0
         elif code == 0xD0:
             stop = offset + 5 + int.from_bytes(data[offset + 1 : offset + 5], "big")
             count = int.from_bytes(data[offset + 5 : offset + 9], "big")
@@ -242,72 +270,64 @@ def _field_values(reader: AmqpReader, layout: CompositeLayout) -> list[Any]:
             raise MalformedAmqp(f"{layout.name} at offset {offset} is no list")
         if stop > end or offset > stop:
             raise MalformedAmqp(f"the bytes end within {layout.name}")
-        types = layout.types
-        if count > len(types):
-            raise MalformedAmqp(f"{layout.name} has {count} fields: there are {len(types)}")
+        ways = layout.ways
+        if count > len(ways):
+            raise MalformedAmqp(f"{layout.name} has {count} fields: there are {len(ways)}")
         # Whether a value ends within the list is checked once, at the end: what follows is there, but not used.
-        for at in range(count):
+        for table in ways[:count]:
             code = data[offset]
             offset += 1
-            if code == _NULL:
-                values.append(None)
-                continue
-            allowed = types[at]
-            if not _TYPE_BITS[code] & allowed:
-                raise _wrong_type(layout, at, code)
-            high = code >> 4
-            if high == 4 and allowed < _WIDE:
-                values.append(code == 0x41 if code < 0x43 else 0)
-            elif high == 5 and allowed < _WIDE:
-                byte = data[offset]
+            way = table[code]
+            if way <= _ZERO:
+                values.append(_CONSTANTS[way])
+            elif way == _BYTE:
+                values.append(data[offset])
                 offset += 1
-                values.append(byte == 1 if code == 0x56 else byte)
-            elif high == 0xA and allowed < _WIDE:
+            elif way == _FOUR_BYTES:
+                values.append(_uint_at(data, offset)[0])
+                offset += 4
+            elif way <= _SHORT_SYMBOL:
                 start = offset + 1
                 offset = start + data[offset]
                 part = data[start:offset]
-                if code == 0xA0:
+                if way == _SHORT_BYTES:
                     values.append(part)
                 else:
-                    values.append(part.decode() if code == 0xA1 else Symbol(part.decode("ascii")))
-            elif code == 0x70 and allowed < _WIDE:
-                values.append(data[offset] << 24 | data[offset + 1] << 16 | data[offset + 2] << 8 | data[offset + 3])
-                offset += 4
+                    values.append(part.decode() if way == _SHORT_TEXT else Symbol(part.decode("ascii")))
             else:
                 reader.offset = offset - 1
                 reader.end = stop
-                values.append(_read_special(reader, layout.specs[at], code))
+                values.append(_read_other(reader, layout, len(values), code))
                 reader.end = end
                 offset = reader.offset
-    except (IndexError, UnicodeDecodeError) as error:
+    except (IndexError, StructError, UnicodeDecodeError) as error:
         raise MalformedAmqp(f"{layout.name} is cut short, or has a text that is none") from error
     if offset != stop:
         raise MalformedAmqp(f"{layout.name} ends at offset {offset}, not at {stop} as its size says")
-    if count < layout.needed or layout.mandatory:
-        for at in layout.mandatory:
-            if at >= count or values[at] is None:
-                raise MalformedAmqp(f"{layout.name} has no {layout.names[at]}")
-    missing = len(types) - count
-    if missing:
-        values += [None] * missing
     reader.offset = offset
-    return values
+    if count < len(ways):
+        values += [None] * (len(ways) - count)
+    for at in layout.mandatory:
+        if values[at] is None:
+            raise MalformedAmqp(f"{layout.name} has no {layout.names[at]}")
+    return layout.build(values)
 
 
-def _read_special(reader: AmqpReader, spec: FieldSpec, code: int) -> Any:
-    """Read a value that is no plain one of one byte's size or less."""
+def _read_other(reader: AmqpReader, layout: CompositeLayout, at: int, code: int) -> Any:
+    """Read the value of a field that takes more than a step."""
+    spec = layout.specs[at]
+    if layout.ways[at][code] == _WRONG:
+        raise MalformedAmqp(f"{layout.name}.{layout.names[at]} cannot have a value with the constructor {code:#04x}")
     if code:
-        value = reader.value()
+        value: Any = reader.value()
         if spec.is_multiple:
             return _symbols(value)
-        if int(spec.types) & _INTEGERS and int(spec.types) & (int(spec.types) - 1) == 0:
-            return int(value)  # type: ignore[arg-type] # its constructor is one of an integer
-        return value
+        return int(value) if spec.types in _INTEGERS else value
     start = reader.offset
-    layout = read_descriptor(reader)
-    if layout is not None and layout.name in spec.classes:
-        return read_fields(reader, layout)
-    if (layout is not None and spec.classes) or not spec.is_open:
+    known = read_descriptor(reader)
+    if known is not None and known.name in spec.classes:
+        return read_fields(reader, known)
+    if (known is not None and spec.classes) or not spec.is_open:
         raise MalformedAmqp(f"the value at offset {start} is none of {', '.join(spec.classes)}")
     reader.offset = start
     return reader.value()
@@ -321,10 +341,6 @@ def _symbols(value: Any) -> tuple[Symbol, ...]:
     if len(found) < len(value):
         raise MalformedAmqp("an array of symbols has other values")
     return found
-
-
-def _wrong_type(layout: CompositeLayout, at: int, code: int) -> MalformedAmqp:
-    return MalformedAmqp(f"{layout.name}.{layout.names[at]} cannot have a value with the constructor {code:#04x}")
 
 
 # ---------------------------------------------------------------- writing
@@ -345,26 +361,25 @@ def append_composite(out: bytearray, value: object) -> None:
 def append_fields(out: bytearray, layout: CompositeLayout, value: Any) -> None:
     """Append a value of a composite type whose layout is known. Raises `UnencodableAmqp` as `append_composite` does."""
     content = bytearray()
-    count = ended = 0
-    stop = 0
-    name, field = "", None
+    count = ended = stop = 0
+    parts = layout.parts(value)
     try:
-        for name, append in zip(layout.names, layout.appends, strict=True):
-            field = getattr(value, name)
+        for append, part in zip(layout.appends, parts, strict=True):
             count += 1
-            if field is None:
+            if part is None:
                 content.append(_NULL)
             else:
-                append(content, field)
+                append(content, part)
                 ended = count
                 stop = len(content)
     except (StructError, OverflowError, ValueError, AttributeError, TypeError) as error:
-        raise UnencodableAmqp(f"{layout.name}.{name} cannot be {field!r}") from error
+        raise UnencodableAmqp(f"{layout.name}.{layout.names[count - 1]} cannot be encoded: {error}") from error
     for at in layout.mandatory:
-        if getattr(value, layout.names[at]) is None:
+        if parts[at] is None:
             raise UnencodableAmqp(f"{layout.name} has no {layout.names[at]}")
-    out += bytes((0, _SMALL_ULONG, layout.code))
+    out += layout.head
     if ended:
-        append_compound(out, 0xC0, ended, content[:stop])
+        del content[stop:]
+        append_compound(out, 0xC0, ended, content)
     else:
         out.append(0x45)

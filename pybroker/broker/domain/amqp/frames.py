@@ -9,7 +9,7 @@ frame             u32 size, u8 data offset in 4 bytes (2 at least), u8 type (0 A
 Source: AMQP 1.0, parts 2 "Transport", 2.2 and 2.3, and 5 "Security", 5.3.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from struct import Struct
@@ -40,7 +40,9 @@ _HEADER_BYTES: Final = 8
 _SASL_TYPE: Final = 1
 _DATA_OFFSET: Final = 2
 _TRANSFER: Final = 0x14
-_pack_head: Final = Struct(">IBBH").pack
+_HEAD: Final = Struct(">IBBH")
+_head_at: Final = _HEAD.unpack_from
+_pack_head: Final = _HEAD.pack
 _pack_uint: Final = Struct(">BI").pack
 _SMALL: Final = [b"\x43", *[bytes((0x52, number)) for number in range(1, 256)]]
 """Encoded uints below 256."""
@@ -107,6 +109,10 @@ class AmqpLimits:
     producer_credit: int = 1000
 
 
+_new_frame: Final[Callable[[type[AmqpFrame], tuple[object, ...]], AmqpFrame]] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+"""In half the time that the constructor takes."""
+
+
 class FrameDecoder:
     """Turns chunks into protocol headers and frames.
 
@@ -147,7 +153,8 @@ class FrameDecoder:
             unfinished.write(memoryview(chunk)[:start])
             whole = unfinished.getvalue()
             self._unfinished = unfinished = None
-            frame = self._decode(whole, 0, len(whole))
+            _, data_offset, kind, channel = _head_at(whole)
+            frame = self._decode(whole, 4 * data_offset, len(whole), kind, channel)
             del whole  # the payload is a copy
             yield frame
         elif self._started:
@@ -155,7 +162,7 @@ class FrameDecoder:
             self._started = b""
         end = len(chunk)
         while end - start >= _HEADER_BYTES:
-            size = chunk[start] << 24 | chunk[start + 1] << 16 | chunk[start + 2] << 8 | chunk[start + 3]
+            size, data_offset, kind, channel = _head_at(chunk, start)
             if not self._has_begun or size > self.frame_bytes_max:
                 yield self._header(chunk, start, size)
                 start += _HEADER_BYTES
@@ -163,13 +170,16 @@ class FrameDecoder:
             stop = start + size
             if size < _HEADER_BYTES:
                 raise AmqpFramingError(f"A frame of {size} bytes: it has 8 at least")
+            if kind > _SASL_TYPE or not 2 <= data_offset <= size >> 2:
+                raise AmqpFramingError(f"A frame of type {kind} and {size} bytes with the data offset {data_offset}")
             if stop > end:
                 self._unfinished = BytesIO()
                 self._unfinished.write(memoryview(chunk)[start:])
                 self._needed = size
                 return
-            yield self._decode(chunk, start, stop)
+            yield self._decode(chunk, start + 4 * data_offset, stop, kind, channel)
             start = stop
+        self._reader.data = b""  # a silent connection must not hold the last chunk
         self._started = chunk[start:]
         if not self._has_begun and not MAGIC.startswith(self._started[:4]):
             raise _no_header(self._started)
@@ -197,14 +207,9 @@ class FrameDecoder:
         self._has_begun = True
         return AmqpHeaderSeen(chunk[start + 4], chunk[start + 5], chunk[start + 6], chunk[start + 7])
 
-    def _decode(self, data: bytes, start: int, stop: int) -> AmqpFrame:
-        kind = data[start + 5]
-        body = start + 4 * data[start + 4]
-        if kind > _SASL_TYPE or not start + _HEADER_BYTES <= body <= stop:
-            raise AmqpFramingError(f"A frame of type {kind} with the data offset {data[start + 4]}")
-        channel = data[start + 6] << 8 | data[start + 7]
+    def _decode(self, data: bytes, body: int, stop: int, kind: int, channel: int) -> AmqpFrame:
         if body == stop:
-            return AmqpFrame(channel, None, b"")
+            return _new_frame(AmqpFrame, (channel, None, b""))
         reader = self._reader
         reader.restart(data, body, stop)
         layout = read_descriptor(reader)
@@ -212,12 +217,11 @@ class FrameDecoder:
             raise MalformedAmqp(f"A frame of type {kind} begins with no performative of it")
         performative = read_fields(reader, layout)
         at = reader.offset
-        reader.data = b""  # a silent connection must not hold the last chunk
-        if layout.code == _TRANSFER:
-            return AmqpFrame(channel, performative, data[at:stop])
-        if at < stop:
+        if at == stop:
+            return _new_frame(AmqpFrame, (channel, performative, b""))
+        if layout.code != _TRANSFER:
             raise MalformedAmqp(f"{layout.name} has {stop - at} bytes too many")
-        return AmqpFrame(channel, performative, b"")
+        return _new_frame(AmqpFrame, (channel, performative, data[at:stop]))
 
 
 def _no_header(data: bytes) -> AmqpFramingError:

@@ -162,16 +162,26 @@ def decode_message(payload: bytes, *, with_body: bool = True) -> AmqpMessage:
         MalformedAmqp: it is no message, or has more values or levels than the limit.
     """
     message = AmqpMessage()
-    reader = AmqpReader(payload, 0, len(payload))
+    end = len(payload)
+    reader = AmqpReader(payload, 0, end)
     last = 0
     sections: list[Any] = []
-    while reader.offset < reader.end:
+    while reader.offset < end:
         code = _section(reader, last)
-        if code < DATA or code == FOOTER:
-            _read_annotation(reader, code, message)
+        if code == HEADER:
+            message.header = read_fields(reader, _HEADER_LAYOUT)
+        elif code == PROPERTIES:
+            message.properties = read_fields(reader, _PROPERTIES_LAYOUT)
+        elif code == APPLICATION_PROPERTIES:
+            message.application_properties = _read_map(reader)
+        elif code == MESSAGE_ANNOTATIONS:
+            message.message_annotations = _read_map(reader)
+        elif code == DELIVERY_ANNOTATIONS:
+            message.delivery_annotations = _read_map(reader)
+        elif code == FOOTER:
+            message.footer = _read_map(reader)
         else:
-            if last not in _BODY_KINDS:
-                message.body_kind = _BODY_KINDS[code]
+            message.body_kind = _BODY_KINDS[code]
             if not with_body:
                 reader.skip()
             elif code == VALUE:
@@ -259,53 +269,34 @@ def _section(reader: AmqpReader, last: int) -> int:
     data, start = reader.data, reader.offset
     if start + 3 > reader.end or data[start]:
         raise MalformedAmqp(f"no section of a message at offset {start}")
-    if data[start + 1] == _SMALL_ULONG:
-        code = data[start + 2]
-        reader.offset = start + 3
-    else:
+    code = data[start + 2]
+    reader.offset = start + 3
+    if data[start + 1] != _SMALL_ULONG:
         reader.offset = start + 1
         descriptor = reader.value()
         code = 0
         if isinstance(descriptor, Symbol):
             code = _NAMES.get(descriptor, 0)
         elif isinstance(descriptor, UnsignedLong):
-            code = descriptor
+            code = int(descriptor)
     if not HEADER <= code <= FOOTER:
         raise MalformedAmqp(f"no section of a message at offset {start}, but another described value")
-    if code != last or code not in _REPEATABLE:
-        is_second_body = code != FOOTER and last >= DATA
-        if code <= last or is_second_body:
-            raise MalformedAmqp(f"the section {code:#x} cannot follow the section {last:#x}")
+    if (code <= last or (last >= DATA and code != FOOTER)) and (code != last or code not in _REPEATABLE):
+        raise MalformedAmqp(f"the section {code:#x} cannot follow the section {last:#x}")
     return code
-
-
-def _read_annotation(reader: AmqpReader, code: int, message: AmqpMessage) -> None:
-    """Read the value of a section other than a body."""
-    if code == HEADER:
-        message.header = read_fields(reader, _HEADER_LAYOUT)
-    elif code == PROPERTIES:
-        message.properties = read_fields(reader, _PROPERTIES_LAYOUT)
-    elif code == APPLICATION_PROPERTIES:
-        message.application_properties = _read_map(reader)
-    elif code == MESSAGE_ANNOTATIONS:
-        message.message_annotations = _read_map(reader)
-    elif code == DELIVERY_ANNOTATIONS:
-        message.delivery_annotations = _read_map(reader)
-    else:
-        message.footer = _read_map(reader)
 
 
 def _read_map(reader: AmqpReader) -> AmqpFields:
     start = reader.offset
-    value = reader.value()
-    if not isinstance(value, dict):
+    code = reader.byte()
+    if code not in (0xC1, 0xD1):
         raise MalformedAmqp(f"the section with the value at offset {start} is no map")
-    return value
+    return reader.mapped(1 if code == 0xC1 else 4)
 
 
 def _read_list(reader: AmqpReader) -> list[AmqpValue]:
     start = reader.offset
-    code = reader.unsigned(1)
+    code = reader.byte()
     if code not in (0x45, 0xC0, 0xD0):
         raise MalformedAmqp(f"the section with the value at offset {start} is no list")
     found: Any = reader.body(code)
@@ -314,7 +305,7 @@ def _read_list(reader: AmqpReader) -> list[AmqpValue]:
 
 def _read_data(reader: AmqpReader) -> bytes:
     start = reader.offset
-    code = reader.unsigned(1)
+    code = reader.byte()
     if code not in (0xA0, 0xB0):
         raise MalformedAmqp(f"the section with the value at offset {start} is no binary")
     return reader.take(reader.unsigned(1 if code == 0xA0 else 4))
