@@ -301,7 +301,7 @@ def test_routing_agrees_with_decoding(message: OpenWireMessage) -> None:
     parts=st.fixed_dictionaries(
         {
             "type": st.sampled_from([kind for kind in MessageType if kind is not MessageType.BLOB]),
-            "content": st.binary(max_size=40),
+            "content": st.none() | st.binary(max_size=40),
             "persistent": st.booleans(),
             "timestamp": longs,
             "expiration": longs,
@@ -313,21 +313,31 @@ def test_routing_agrees_with_decoding(message: OpenWireMessage) -> None:
             "group_sequence": ints,
             "transaction_id": st.none() | transaction_ids,
             "broker_in_time": longs,
+            "user_id": maybe_text,
+            "redelivery_counter": ints,
         }
     ),
+    text_view=maybe_text,
 )
 def test_a_template_agrees_with_encoding(
-    producer: ProducerId, destination: Destination, sequence: int, properties: dict[str, str], parts: dict[str, Any]
+    producer: ProducerId,
+    destination: Destination,
+    sequence: int,
+    properties: dict[str, str],
+    parts: dict[str, Any],
+    text_view: str | None,
 ) -> None:
     whole = OpenWireMessage(
         producer_id=producer,
-        message_id=OpenWireMessageId(None, producer, sequence),
+        message_id=OpenWireMessageId(text_view, producer, sequence),
         destination=destination,
         marshalled_properties=encode_map(properties) if properties else None,
         **parts,
     )
 
-    built = MessageTemplate(producer, destination).build(sequence=sequence, properties=properties, **parts)
+    built = MessageTemplate(producer, destination).build(
+        sequence=sequence, properties=properties, text_view=text_view, **parts
+    )
 
     assert comparable(built) == comparable(to_message(whole))
 

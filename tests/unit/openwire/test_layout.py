@@ -210,7 +210,9 @@ def test_properties_are_found_where_the_table_places_them(message: ActiveMQMessa
 TEMPLATES = ("content", "expiration", "correlation_id", "reply_to", "jms_type", "group_id", "transaction_id")
 
 
-@pytest.mark.parametrize("name", [*TEMPLATES, "marshalled_properties", "broker_in_time"])
+@pytest.mark.parametrize(
+    "name", [*TEMPLATES, "marshalled_properties", "broker_in_time", "user_id", "redelivery_counter"]
+)
 def test_a_template_keeps_to_it(name: str) -> None:
     template = MessageTemplate(PRODUCER, Destination(*NEEDED["destination"]))
     has_properties = name == "marshalled_properties"

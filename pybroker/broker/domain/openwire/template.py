@@ -17,7 +17,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.decoded_cache import keep
-from pybroker.broker.domain.openwire.layout import BROKER_FIELDS, DELIVERY, HEAD, MIDDLE, SEQUENCES
+from pybroker.broker.domain.openwire.layout import BROKER_FIELDS, DELIVERY, HEAD, MESSAGE, MIDDLE, SEQUENCES, packed
 from pybroker.broker.domain.openwire.loose import NULL, PRESENT, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.routing import clamped_priority
@@ -26,6 +26,9 @@ from pybroker.broker.domain.transaction import TransactionId
 _pack_middle: Final = MIDDLE.pack
 _pack_broker_fields: Final = BROKER_FIELDS.pack
 _NONE_OF_FOUR = (None, None, None, None)
+_LENGTH_BYTES: Final = BYTE_AND_INT.size
+_USER_AT: Final = packed(MESSAGE.run("data_structure", "arrival")).size
+"""The offset of the user's null flag in the broker fields."""
 
 
 class MessageTemplate:
@@ -41,6 +44,7 @@ class MessageTemplate:
         "_id_prefix",
         "_message_id_head",
         "_prefix",
+        "_producer",
         "_producer_id",
     )
 
@@ -54,7 +58,7 @@ class MessageTemplate:
         self._producer_id = producer_id
         self._connection_id = producer_id.connection_id or ""
         self._id_prefix = f"{producer_id}:"
-        producer = ids.producer_id(producer_id)
+        self._producer = producer = ids.producer_id(producer_id)
         # Command id 0, no response required: both belonged to a connection that is not there any more.
         self._prefix = HEAD.pack(0, 0, False)[1:] + producer + ids.destination(destination)
         self._message_id_head = NULL + PRESENT + ids.MESSAGE_ID.to_bytes() + NULL + producer
@@ -68,7 +72,7 @@ class MessageTemplate:
         *,
         type: MessageType,
         sequence: int,
-        content: bytes,
+        content: bytes | None,
         properties: Mapping[str, str],
         persistent: bool,
         timestamp: int,
@@ -84,13 +88,16 @@ class MessageTemplate:
         broker_sequence: int = 0,
         pieces: Sequence[bytes] = (),
         marshalled_properties: bytes | None = None,
+        text_view: str | None = None,
+        user_id: str | None = None,
+        redelivery_counter: int = 0,
     ) -> Message:
         """Return a message.
 
         Args:
             type: what `content` is.
             sequence: the producer's number of the message, from 1.
-            content: the body as OpenWire has it; see `body.encode_text_utf8`.
+            content: the body as OpenWire has it, see `body.encode_text_utf8`; None is the body of a null text.
             properties: strings by name; no properties are encoded as null.
             persistent: delivery mode.
             timestamp: when it was sent, in milliseconds since the epoch.
@@ -106,6 +113,9 @@ class MessageTemplate:
             broker_sequence: the broker's number of the message.
             pieces: the body, which is long, in pieces; `content` is empty then.
             marshalled_properties: the properties as `values.encode_map` writes them; `properties` is empty then.
+            text_view: the message id that a client of another protocol has given it.
+            user_id: the user who sent it, as the client says.
+            redelivery_counter: number of earlier deliveries, as the client says.
 
         Raises:
             UnencodableOpenWire: a header or property name is too long, or a number out of its range.
@@ -115,7 +125,7 @@ class MessageTemplate:
             producer_id=self._producer_id,
             destination=self._destination,
             transaction_id=transaction_id,
-            message_id=ids.OpenWireMessageId(None, self._producer_id, sequence, broker_sequence),
+            message_id=ids.OpenWireMessageId(text_view, self._producer_id, sequence, broker_sequence),
             group_id=group_id,
             group_sequence=group_sequence,
             correlation_id=correlation_id,
@@ -126,20 +136,20 @@ class MessageTemplate:
             timestamp=timestamp,
             jms_type=jms_type,
             content=content,
+            redelivery_counter=redelivery_counter,
+            user_id=user_id,
             broker_in_time=broker_in_time,
         )
         if marshalled_properties is None:
             fields.set_properties(properties)
         else:
             fields.marshalled_properties = marshalled_properties
-        return self._message(fields, (sequence, broker_sequence), content, pieces)
+        return self._message(fields, (sequence, broker_sequence), pieces)
 
-    def _message(
-        self, fields: OpenWireMessage, sequences: tuple[int, int], content: bytes, pieces: Sequence[bytes]
-    ) -> Message:
+    def _message(self, fields: OpenWireMessage, sequences: tuple[int, int], pieces: Sequence[bytes]) -> Message:
         """Encode the fields. They are kept with the message: a waiting consumer or a selector does not decode them."""
         try:
-            data = self._encode(fields, sequences, content, pieces)
+            data = self._encode(fields, sequences, pieces)
         except StructError as error:
             raise UnencodableOpenWire(f"a number out of its range: {error}") from error
         message = Message(
@@ -157,23 +167,38 @@ class MessageTemplate:
         keep(message, fields, len(fields.marshalled_properties or b""))
         return message
 
-    def _encode(
-        self, fields: OpenWireMessage, sequences: tuple[int, int], content: bytes, pieces: Sequence[bytes]
-    ) -> bytes:
-        head = self._heads.get(fields.type) if fields.transaction_id is None else None
+    def _encode(self, fields: OpenWireMessage, sequences: tuple[int, int], pieces: Sequence[bytes]) -> bytes:
+        message_id = fields.message_id
+        assert message_id is not None, "build gives it one"
+        is_usual = fields.transaction_id is None and message_id.text_view is None
+        head = self._heads.get(fields.type) if is_usual else None
         if head is None:
-            transaction = ids.transaction_id(fields.transaction_id)
-            head = fields.type.to_bytes() + self._prefix + transaction + self._message_id_head
+            head = self._head(fields, message_id.text_view)
         marshalled = fields.marshalled_properties
-        tail = _pack_broker_fields(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, fields.broker_in_time, 0, 0)
+        content = fields.content
+        counter, in_time = fields.redelivery_counter, fields.broker_in_time
+        tail = _pack_broker_fields(0, 0, 0, counter, 0, 0, 0, 0, 0, 0, in_time, 0, 0)
+        if fields.user_id is not None:
+            tail = b"".join((tail[:_USER_AT], string(fields.user_id), tail[_USER_AT + 1 :]))
         if pieces:
             middle = _middle(fields, sequences, sum(map(len, pieces)))
             rest = (NULL,) if marshalled is None else (BYTE_AND_INT.pack(1, len(marshalled)), marshalled)
             return b"".join((head, middle, *pieces, *rest, tail))
-        middle = _middle(fields, sequences, len(content))
+        if content is None:
+            middle, content = _middle(fields, sequences, 0)[:-_LENGTH_BYTES] + NULL, b""
+        else:
+            middle = _middle(fields, sequences, len(content))
         if marshalled is None:
             return b"".join((head, middle, content, NULL, tail))
         return b"".join((head, middle, content, BYTE_AND_INT.pack(1, len(marshalled)), marshalled, tail))
+
+    def _head(self, fields: OpenWireMessage, text_view: str | None) -> bytes:
+        """Return what stands before the sequence numbers of the message id."""
+        parts = (fields.type.to_bytes(), self._prefix, ids.transaction_id(fields.transaction_id))
+        if text_view is None:
+            return b"".join((*parts, self._message_id_head))
+        message_id = ids.MESSAGE_ID.to_bytes() + string(text_view) + self._producer
+        return b"".join((*parts, NULL, PRESENT, message_id))
 
 
 def _middle(fields: OpenWireMessage, sequences: tuple[int, int], length: int) -> bytes:
