@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Final
 
 from pybroker.broker.domain.amqp.values import AmqpDecimal, Float
+from pybroker.broker.domain.big_endian import FLOAT
 
 _EXPONENTS: Final = {32: (8, 101), 64: (10, 398), 128: (14, 6176)}
 """The bits of the exponent, and its bias, by width."""
@@ -37,7 +38,7 @@ def number_of(decimal: AmqpDecimal) -> float:
         if is_large:
             coefficient |= 0b100 << coefficient_bits
         found = float(Decimal(coefficient).scaleb(exponent))
-    if width == 32 and found > _FLOAT_MAX:
-        found = float("inf")
     found = -found if is_negative else found
-    return Float(found) if width == 32 else found
+    if width > 32:
+        return found
+    return Float(FLOAT.unpack(FLOAT.pack(found))[0] if abs(found) <= _FLOAT_MAX else found * float("inf"))

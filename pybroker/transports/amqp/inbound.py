@@ -28,7 +28,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.openwire.template import MessageTemplate
-from pybroker.broker.domain.openwire.values import Long, encode_map
+from pybroker.broker.domain.openwire.values import Long
 from pybroker.broker.domain.ports import Clock
 from pybroker.broker.domain.transaction import TransactionId
 from pybroker.transports.amqp import names
@@ -64,12 +64,13 @@ class TransferReader:
 
     __slots__ = (
         "_clock",
+        "_decodes_bodies",
+        "_forms",
         "_next_sequence",
         "_producer_id",
         "_removes_user",
         "_sequence",
         "_templates",
-        "_transformer",
     )
 
     def __init__(
@@ -97,7 +98,8 @@ class TransferReader:
         self._producer_id = ProducerId(connection_id, session_id, producer_value)
         self._clock = clock
         self._next_sequence = next_sequence
-        self._transformer = transformer
+        self._forms = _FORMS[transformer]
+        self._decodes_bodies = transformer is AmqpTransformer.JMS
         self._removes_user = removes_user
         self._sequence = 0
         self._templates: dict[Destination, MessageTemplate] = {}
@@ -120,11 +122,11 @@ class TransferReader:
         Raises:
             AmqpError: the message has to say where it goes to, and does not.
         """
-        forms = _FORMS[self._transformer]
+        forms = self._forms
         message: AmqpMessage | None = None
         if destination is None or forms is not _RAW:
             try:
-                message = decode_message(payload, with_body=self._transformer is AmqpTransformer.JMS)
+                message = decode_message(payload, with_body=self._decodes_bodies)
             except AmqpError:
                 forms = _RAW
             if destination is None:
@@ -159,8 +161,7 @@ class TransferReader:
             sequence=self._sequence,
             broker_sequence=broker_sequence,
             content=fields.content,
-            properties=_NO_PROPERTIES,
-            marshalled_properties=encode_map(fields.properties),
+            properties=fields.properties,
             persistent=fields.persistent,
             timestamp=fields.timestamp,
             expiration=fields.expiration,
@@ -182,9 +183,6 @@ class TransferReader:
             self._templates.clear()
         made = self._templates[destination] = MessageTemplate(self._producer_id, destination)
         return made
-
-
-_NO_PROPERTIES: Final[dict[str, str]] = {}
 
 
 def _fields(form: AmqpTransformer, payload: bytes, message: AmqpMessage | None, now: int) -> TransferFields:

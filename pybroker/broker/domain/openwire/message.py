@@ -173,6 +173,11 @@ class OpenWireMessage:
         self.marshalled_properties = encode_map(properties) if properties else None
         self._properties = properties
 
+    def set_marshalled_properties(self, marshalled: bytes, properties: Mapping[str, Value] | None) -> None:
+        """Set encoded properties, and the properties themselves if they are known: the mapping is kept."""
+        self.marshalled_properties = marshalled
+        self._properties = properties
+
 
 # ---------------------------------------------------------------- the codec
 

@@ -21,6 +21,7 @@ from pybroker.broker.domain.openwire.layout import BROKER_FIELDS, DELIVERY, HEAD
 from pybroker.broker.domain.openwire.loose import NULL, PRESENT, UnencodableOpenWire, string
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage
 from pybroker.broker.domain.openwire.routing import clamped_priority
+from pybroker.broker.domain.openwire.values import Value
 from pybroker.broker.domain.transaction import TransactionId
 
 _pack_middle: Final = MIDDLE.pack
@@ -41,6 +42,7 @@ class MessageTemplate:
         "_connection_id",
         "_destination",
         "_heads",
+        "_id_heads",
         "_id_prefix",
         "_message_id_head",
         "_prefix",
@@ -66,6 +68,7 @@ class MessageTemplate:
             kind: kind.to_bytes() + self._prefix + NULL + self._message_id_head
             for kind in (MessageType.TEXT, MessageType.BYTES)
         }  # fmt: skip
+        self._id_heads: dict[MessageType, bytes] = {}
 
     def build(
         self,
@@ -73,7 +76,7 @@ class MessageTemplate:
         type: MessageType,
         sequence: int,
         content: bytes | None,
-        properties: Mapping[str, str],
+        properties: Mapping[str, Value],
         persistent: bool,
         timestamp: int,
         expiration: int = 0,
@@ -98,7 +101,7 @@ class MessageTemplate:
             type: what `content` is.
             sequence: the producer's number of the message, from 1.
             content: the body as OpenWire has it, see `body.encode_text_utf8`; None is the body of a null text.
-            properties: strings by name; no properties are encoded as null.
+            properties: values by name; no properties are encoded as null.
             persistent: delivery mode.
             timestamp: when it was sent, in milliseconds since the epoch.
             expiration: when it is dead, in milliseconds since the epoch; 0 for never.
@@ -112,7 +115,8 @@ class MessageTemplate:
             broker_in_time: when the broker got it, in milliseconds since the epoch.
             broker_sequence: the broker's number of the message.
             pieces: the body, which is long, in pieces; `content` is empty then.
-            marshalled_properties: the properties as `values.encode_map` writes them; `properties` is empty then.
+            marshalled_properties: the properties as `values.encode_map` writes them; `properties` may be empty then,
+                and they are decoded when they are needed.
             text_view: the message id that a client of another protocol has given it.
             user_id: the user who sent it, as the client says.
             redelivery_counter: number of earlier deliveries, as the client says.
@@ -143,7 +147,7 @@ class MessageTemplate:
         if marshalled_properties is None:
             fields.set_properties(properties)
         else:
-            fields.marshalled_properties = marshalled_properties
+            fields.set_marshalled_properties(marshalled_properties, properties or None)
         return self._message(fields, (sequence, broker_sequence), pieces)
 
     def _message(self, fields: OpenWireMessage, sequences: tuple[int, int], pieces: Sequence[bytes]) -> Message:
@@ -170,10 +174,13 @@ class MessageTemplate:
     def _encode(self, fields: OpenWireMessage, sequences: tuple[int, int], pieces: Sequence[bytes]) -> bytes:
         message_id = fields.message_id
         assert message_id is not None, "build gives it one"
-        is_usual = fields.transaction_id is None and message_id.text_view is None
-        head = self._heads.get(fields.type) if is_usual else None
-        if head is None:
-            head = self._head(fields, message_id.text_view)
+        text_view = message_id.text_view
+        if fields.transaction_id is not None:
+            head = self._head_in_transaction(fields, text_view)
+        elif text_view is None:
+            head = self._heads.get(fields.type) or self._id_head(fields.type) + NULL + self._producer
+        else:
+            head = self._id_head(fields.type) + string(text_view) + self._producer
         marshalled = fields.marshalled_properties
         content = fields.content
         counter, in_time = fields.redelivery_counter, fields.broker_in_time
@@ -192,13 +199,20 @@ class MessageTemplate:
             return b"".join((head, middle, content, NULL, tail))
         return b"".join((head, middle, content, BYTE_AND_INT.pack(1, len(marshalled)), marshalled, tail))
 
-    def _head(self, fields: OpenWireMessage, text_view: str | None) -> bytes:
+    def _id_head(self, kind: MessageType) -> bytes:
+        """Return what stands before the text view of the message id, outside a transaction."""
+        head = self._id_heads.get(kind)
+        if head is None:
+            head = b"".join((kind.to_bytes(), self._prefix, NULL, NULL, PRESENT, ids.MESSAGE_ID.to_bytes()))
+            self._id_heads[kind] = head
+        return head
+
+    def _head_in_transaction(self, fields: OpenWireMessage, text_view: str | None) -> bytes:
         """Return what stands before the sequence numbers of the message id."""
-        parts = (fields.type.to_bytes(), self._prefix, ids.transaction_id(fields.transaction_id))
+        head = fields.type.to_bytes() + self._prefix + ids.transaction_id(fields.transaction_id)
         if text_view is None:
-            return b"".join((*parts, self._message_id_head))
-        message_id = ids.MESSAGE_ID.to_bytes() + string(text_view) + self._producer
-        return b"".join((*parts, NULL, PRESENT, message_id))
+            return head + self._message_id_head
+        return b"".join((head, NULL, PRESENT, ids.MESSAGE_ID.to_bytes(), string(text_view), self._producer))
 
 
 def _middle(fields: OpenWireMessage, sequences: tuple[int, int], length: int) -> bytes:

@@ -82,6 +82,9 @@ _NULL, _BOOLEAN, _BYTE, _CHAR, _SHORT, _INT, _LONG, _DOUBLE, _FLOAT, _STRING, _B
     14
 )
 
+_TRUE: Final = bytes((_BOOLEAN, 1))
+_FALSE: Final = bytes((_BOOLEAN, 0))
+
 _pack_tag_and_int = BYTE_AND_INT.pack
 _pack_tag_and_length = BYTE_AND_UNSIGNED_SHORT.pack
 _MAP_ENTRY_BYTES_MIN = 3
@@ -114,6 +117,8 @@ def encode_map(entries: Mapping[str, Value]) -> bytes:
                 out += encoded
             else:
                 out += _encode_string(value, encoded)
+        elif type(value) is bool:
+            out += _TRUE if value else _FALSE
         else:
             _append(out, value, NESTING_MAX)
     return bytes(out)
