@@ -528,6 +528,8 @@ class MqttClient:
         for info in self._connection.durable_subscriptions():
             name = names.parse_subscription_name(info.name)
             if name is not None and name.filter not in kept:
+                if name.qos == 2 and not self._state.last_packet_id:  # this broker has sent it nothing
+                    self._state.packet_id_max = 0
                 kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos, no_local=info.no_local))
         for text, (options, identifier) in kept.items():
             try:

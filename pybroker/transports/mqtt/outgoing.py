@@ -35,6 +35,9 @@ _FAILURE: Final = 0x80
 _WINDOW_MAX: Final = PACKET_ID_MAX - REMEMBERED_MAX
 """So many packets may be unanswered that a packet identifier is left, whatever the session remembers."""
 
+RELEASED_AT_ONCE: Final = 256
+"""Packet identifiers of a former master that are released together: the windows of two durable subscriptions."""
+
 _NO_TOPIC: Final = b"\0\0"
 
 
@@ -182,6 +185,8 @@ class OutgoingDeliveries:
         """Called when there is space in the window again: they deliver what waits for this or another client."""
         self.is_paused = False
         """True while the client reads too slowly."""
+        self._releasing: set[int] = set()
+        """The packet identifiers of a former master whose PUBCOMP is awaited."""
         self._unsent: list[tuple[MqttRecipient, Delivery, str]] = []
         """Deliveries that are not sent: each with the cause to reject it for; empty: it is acknowledged."""
 
@@ -192,12 +197,13 @@ class OutgoingDeliveries:
         for each in self._state.remembered.values():
             if each.is_released:
                 self._write(encode_acknowledgement(self._level, PacketType.PUBREL, each.packet_id))
+        self._release_packet_ids()
 
     def deliver(self, recipient: MqttRecipient, delivery: Delivery) -> None:
         """Send a delivery, or have it wait for space in the window."""
         if recipient.leaves_out_reserved and is_reserved(delivery.message.destination):
             self._settle_later(recipient, delivery, "")
-        elif self._waiting or len(self._in_flight) >= self._window:
+        elif self._waiting or self._is_full():
             self._waiting.append((recipient, delivery))
             self._hold(True)
         else:
@@ -252,8 +258,9 @@ class OutgoingDeliveries:
         packet = self._packet(recipient, delivery.message, made, qos, packet_id, dup=dup)
         self._in_flight[packet_id] = _InFlight(recipient, delivery, qos)
         self._write(packet)
-        if len(self._in_flight) >= self._window:
+        if self._is_full():
             self._hold(True)
+            self._release_packet_ids()
 
     def _packet(
         self, recipient: MqttRecipient, message: Message, made: RenderedPublish, qos: int, packet_id: int, *, dup: bool
@@ -301,16 +308,56 @@ class OutgoingDeliveries:
         """Return a packet identifier that is not in use; there is one, as the window is smaller than their number."""
         state = self._state
         while True:
-            state.last_packet_id = state.last_packet_id % PACKET_ID_MAX + 1
+            state.last_packet_id = state.last_packet_id % state.packet_id_max + 1
             if state.last_packet_id not in self._in_flight and state.last_packet_id not in self._reserved:
                 return state.last_packet_id
+
+    def _is_full(self) -> bool:
+        """Return True if no packet may be sent that needs an answer."""
+        return len(self._in_flight) >= self._window or not self._has_packet_id()
+
+    def _has_packet_id(self) -> bool:
+        usable = self._state.packet_id_max
+        return usable == PACKET_ID_MAX or len(self._in_flight) + len(self._reserved) < usable
+
+    # ------------------------------------------------------------ packet identifiers of a former master
+
+    def _release_packet_ids(self) -> None:
+        """Have the client release some, if no other is left; no message is sent until it has."""
+        if self._releasing or self._has_packet_id():
+            return
+        first = self._state.packet_id_max + 1
+        self._releasing = set(range(first, min(first + RELEASED_AT_ONCE, PACKET_ID_MAX + 1)))
+        self._write(
+            b"".join([encode_acknowledgement(self._level, PacketType.PUBREL, each) for each in sorted(self._releasing)])
+        )
+
+    def end_release(self) -> None:
+        """Use the packet identifiers that are being released, though not all PUBCOMPs have come.
+
+        Some clients do not answer a PUBREL that they do not expect: not to wait for long, PINGREQ is an answer, too.
+        """
+        if self._releasing:
+            self._releasing = set()
+            self._state.packet_id_max = min(self._state.packet_id_max + RELEASED_AT_ONCE, PACKET_ID_MAX)
+            self._send_waiting()
+
+    def _released(self, packet_id: int) -> bool:
+        """Note a PUBCOMP; return False if it is for no packet identifier of a former master."""
+        if packet_id not in self._releasing:
+            return False
+        if len(self._releasing) == 1:
+            self.end_release()
+        else:
+            self._releasing.remove(packet_id)
+        return True
 
     # ------------------------------------------------------------ shared subscriptions
 
     @property
     def has_space(self) -> bool:
         """True if a delivery would be sent at once."""
-        return not self.is_paused and not self._waiting and len(self._in_flight) < self._window
+        return not self.is_paused and not self._waiting and not self._is_full()
 
     def add_drain(self, drain: Callable[[], None]) -> None:
         """Have `drain` called when there is space again."""
@@ -378,7 +425,8 @@ class OutgoingDeliveries:
     def _finish(self, packet: AcknowledgementPacket, qos: int) -> None:
         found = self._in_flight.get(packet.packet_id)
         if found is None:
-            self._complete_remembered(packet.packet_id)
+            if not self._released(packet.packet_id):
+                self._complete_remembered(packet.packet_id)
             return
         if found.qos != qos or (packet.type is PacketType.PUBCOMP and not found.is_released):
             return
@@ -399,11 +447,11 @@ class OutgoingDeliveries:
 
     def _send_waiting(self) -> None:
         waiting = self._waiting
-        while waiting and len(self._in_flight) < self._window:
+        while waiting and not self._is_full():
             recipient, delivery = waiting.popleft()
             if not recipient.is_closed:
                 self._send(recipient, delivery)
-        if not waiting and len(self._in_flight) < self._window:
+        if not waiting and not self._is_full():
             self._hold(False)
             self._drain()
 

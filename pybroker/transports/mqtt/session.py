@@ -231,6 +231,7 @@ class MqttSession:
                 client.release(packet)
             case PingPacket():
                 self._write(PING_RESPONSE)
+                client.outgoing.end_release()
             case SubscribePacket():
                 client.subscribe(packet)
             case DisconnectPacket():

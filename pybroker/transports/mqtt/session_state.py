@@ -8,6 +8,10 @@ client repeats a PUBLISH without PUBREC, or whose PUBREL was not answered, to a 
 identifier; and what a client has not completed comes again with another one. To avoid that, each packet identifier
 would have to be on disk before its PUBREC, and with it a second write for each message.
 
+A client that waits for the PUBREL of a former master takes no other message with that packet identifier: it would be
+lost. So if a session with QoS 2 is continued whose state is not known, packet identifiers are released before they are
+used: PUBREL is sent for a number of them, and its answer awaited.
+
 Source: MQTT 5.0, 4.1 "Storing State".
 """
 
@@ -77,6 +81,7 @@ class SessionState:
         remembered: the unacknowledged deliveries of former connections.
         completed: those whose PUBCOMP came before the core delivered them again; the values are None.
         last_packet_id: the packet identifier that was used last.
+        packet_id_max: the highest one that may be used; the client may wait for a former master's PUBREL of others.
     """
 
     subscriptions: dict[str, KeptSubscription] = field(default_factory=dict[str, KeptSubscription])
@@ -84,6 +89,7 @@ class SessionState:
     remembered: dict[DeliveryKey, Remembered] = field(default_factory=dict[DeliveryKey, Remembered])
     completed: dict[DeliveryKey, None] = field(default_factory=dict[DeliveryKey, None])
     last_packet_id: int = 0
+    packet_id_max: int = PACKET_ID_MAX
 
     def remember(self, key: DeliveryKey, delivery: Remembered) -> None:
         """Remember a delivery for the next connection, unless there are too many."""

@@ -131,6 +131,10 @@ class World:
             self.states.fire()
         self.now_ms = end
 
+    def forget_sessions(self) -> None:
+        """Know no session but by its durable subscriptions, as a new master."""
+        self.states = SessionStates(self.broker, self.shared, lambda: self.now_ms, self._wake_at)
+
     def open(self, level: int = 4) -> "Peer":
         """Return a client that has not sent CONNECT."""
         link = Link()

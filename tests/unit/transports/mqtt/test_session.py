@@ -215,6 +215,69 @@ def test_pubrel_comes_again_instead_of_the_message(world: World) -> None:
     assert keeper(world).greeting == []
 
 
+def taken_over(world: World, level: int = 4) -> tuple[Peer, Peer]:
+    """A client with a session of QoS 2 that a new master continues, which has a message for it; and the sender."""
+    never_ends = (b"\x11\xff\xff\xff\xff",) if level == 5 else ()
+    peer = world.connect(level=level, clean=False, pieces=never_ends)
+    peer.subscribe(("t", 2))
+    peer.drop()
+    world.forget_sessions()
+    sender = world.connect("sender")
+    sender.publish("t", b"m1", 2, 1)
+    return world.connect(level=level, clean=False, pieces=never_ends), sender
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_new_master_releases_packet_ids_before_it_uses_them(world: World, level: int) -> None:
+    """Or a client that waits for the PUBREL of the former one would take no message with that packet identifier."""
+    peer, sender = taken_over(world, level)
+    assert {each.name for each in peer.greeting} == {"PUBREL"}
+    numbers = [int.from_bytes(each.body, "big") for each in peer.greeting]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert [peer.acknowledge(PUBCOMP, number) for number in numbers[:-1]] == [[]] * (len(numbers) - 1)
+    (found,) = peer.published(peer.acknowledge(PUBCOMP, numbers[-1]))
+    assert (found.payload, found.packet_id) == (b"m1", 1)
+    peer.drop()  # what is released stays so
+    peer = world.connect(clean=False)
+    assert [(each.packet_id, each.dup) for each in peer.published(peer.greeting)] == [(1, True)]
+    sender.publish("t", b"m2", 2, 2)
+    assert [each.packet_id for each in peer.published()] == [2]
+
+
+def test_more_packet_ids_are_released_when_all_are_used(world: World) -> None:
+    peer, sender = taken_over(world)
+    first = len(peer.greeting)
+    for filter in ("t/1", "t/2", "t/3"):
+        peer.subscribe((filter, 2))
+    for number in range(1, first + 1):
+        peer.acknowledge(PUBCOMP, number)
+    for number in range(300):
+        sender.publish(f"t/{number % 3 + 1}", b"m", 1, 7)
+    answers = peer.receive()
+    assert len(peer.published(answers)) == first - 1
+    assert [int.from_bytes(each.body, "big") for each in answers if each.name == "PUBREL"] == [
+        *range(first + 1, 2 * first + 1)
+    ]
+    found = [each for number in range(first + 1, 2 * first + 1) for each in peer.acknowledge(PUBCOMP, number)]
+    assert len(peer.published(found)) == 301 - first
+
+
+def test_pingreq_ends_the_wait_for_packet_ids(world: World) -> None:
+    """There are clients that do not answer a PUBREL that they do not expect."""
+    peer, _ = taken_over(world)
+    answers = peer.send(packets.PINGREQ)
+    assert [each.payload for each in peer.published(answers)] == [b"m1"]
+
+
+def test_session_that_ends_in_the_wait_for_packet_ids_waits_again(world: World) -> None:
+    peer, _ = taken_over(world)
+    peer.acknowledge(PUBCOMP, 1)
+    peer.drop()
+    peer = world.connect(clean=False)
+    assert len(peer.greeting) > 1
+    assert {each.name for each in peer.greeting} == {"PUBREL"}
+
+
 def test_clean_session_deletes_what_mqtt_clients_made(world: World) -> None:
     keeper(world, ("t", 1)).drop()
     world.connect("sender").publish("t", b"x", 1)
