@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.integration.forked import ForkedBroker, run_forked
 
@@ -137,7 +137,7 @@ class Pair:
         self._ports = {"a": free_port(), "b": free_port()}
         self.nodes = {name: self._start(name) for name in self._ports}
 
-    def __enter__(self) -> "Pair":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
