@@ -69,6 +69,7 @@ FIGURES = {
     "topic filters of an MQTT session": MQTT.subscriptions,
     "unacknowledged messages of an MQTT subscription that is not durable": mqtt_client.COUNTED_WINDOW,
     "user properties of a packet of MQTT 5": MQTT.user_properties,
+    "PUBLISH packets of an MQTT 5 client with QoS 1 and 2 that are not answered yet": Config().mqtt_receive_maximum,
     "topic aliases of an MQTT 5 client": topic_aliases.ALIASES_MAX,
     "memory of a connection's consumers, producers, sessions, temporary destinations": object_memory.GUARANTEED_BYTES,
     "the name of a subscription, and in STOMP the id of one and the name of a transaction": stomp_client.NAME_MAX,

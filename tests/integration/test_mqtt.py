@@ -286,3 +286,14 @@ def test_nothing_that_was_answered_is_lost_when_masters_are_killed(
         while len(set(received)) < len(answered):
             received.append(receiver.message()[1])
     assert sorted(set(received)) == sorted(answered)
+
+
+def test_connack_has_the_limits_of_the_settings(start: Start) -> None:
+    port = free_port()
+    settings = ("--mqtt-keep-alive-max", "1m", "--mqtt-receive-maximum", "7")
+    start("--mqtt", str(port), *settings, store="memory:").wait_for("listening on")
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as client:
+        client.sendall(packets.connect("dev1", level=5, keep_alive=0))
+        answer = client.recv(1 << 12)
+    assert b"\x13" + packets.short(60) in answer  # Server Keep Alive
+    assert b"\x21" + packets.short(7) in answer  # Receive Maximum

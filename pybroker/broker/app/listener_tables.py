@@ -33,8 +33,16 @@ _TLS: Final = (
     "tls_ciphers",
 )
 _OPENWIRE: Final = ("openwire_max_inactivity", "openwire_initial_delay")
+_MQTT: Final = ("mqtt_keep_alive_max", "mqtt_receive_maximum")
+_WITHOUT_MQTT: Final = (ListenerKind.STOMP.value, ListenerKind.OPENWIRE.value)
 _WITHOUT_OPENWIRE: Final = (ListenerKind.STOMP.value, ListenerKind.MQTT.value, ListenerKind.WS.value)
-_LIKE_SETTINGS: Final = ("connections_max", "frame_max", *_OPENWIRE, *(name for name in _TLS if "auth" not in name))
+_LIKE_SETTINGS: Final = (
+    "connections_max",
+    "frame_max",
+    *_OPENWIRE,
+    *_MQTT,
+    *(name for name in _TLS if "auth" not in name),
+)
 """The attributes with the bounds of the plain settings of the same names."""
 
 _SCHEME: Final = "tcp"
@@ -62,6 +70,8 @@ class ListenerTable:
     frame_max: int | None = None
     openwire_max_inactivity: float | None = None
     openwire_initial_delay: float | None = None
+    mqtt_keep_alive_max: int | None = None
+    mqtt_receive_maximum: int | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_key_password_file: Path | None = None
@@ -78,6 +88,8 @@ class ListenerTable:
             raise ValueError(f"{given} goes with TLS: write tls = true")
         if self.protocol in _WITHOUT_OPENWIRE and (given := self._given(_OPENWIRE)):
             raise ValueError(f"{given} goes with protocol = 'openwire' or 'auto'")
+        if self.protocol in _WITHOUT_MQTT and (given := self._given(_MQTT)):
+            raise ValueError(f"{given} goes with protocol = 'mqtt', 'ws' or 'auto'")
         if self.tls_certificate is None and (given := self._given(("tls_key", "tls_key_password_file"))):
             raise ValueError(f"{given} goes with a tls_certificate in the same table")
         if self.tls_client_auth == "none" and self.tls_client_ca is not None:

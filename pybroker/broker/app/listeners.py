@@ -45,6 +45,19 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MqttSettings:
+    """The settings of MQTT, of one listener or of several.
+
+    Attributes:
+        keep_alive_max: seconds of the longest keep-alive of a client of MQTT 5; 0: each is accepted.
+        receive_maximum: PUBLISH packets with QoS 1 and 2 that a client of MQTT 5 may have unanswered.
+    """
+
+    keep_alive_max: int
+    receive_maximum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
     """The settings of one listener.
 
@@ -58,6 +71,7 @@ class ListenerSettings:
         frame_max: most bytes of a frame or a body.
         max_inactivity: seconds of silence that an OpenWire client is offered.
         initial_delay: seconds before an OpenWire client's silence is measured.
+        mqtt: what concerns MQTT clients alone.
         connections_max: most connections of its own at a time; None: as many as the broker's.
         networks: the networks from which its clients may connect; None: those of the broker.
         is_for_proxies: it serves proxies only, whose connections begin with a header of the PROXY protocol.
@@ -72,6 +86,7 @@ class ListenerSettings:
     frame_max: int
     max_inactivity: float
     initial_delay: float
+    mqtt: MqttSettings
     connections_max: int | None
     networks: Networks | None
     is_for_proxies: bool

@@ -6,7 +6,15 @@ With tables the defaults of the ports do not count: the tables list what is open
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pybroker.broker.app.listeners import PORTS, ListenerKind, ListenerSettings, TlsSettings, networks_of, proxied_of
+from pybroker.broker.app.listeners import (
+    PORTS,
+    ListenerKind,
+    ListenerSettings,
+    MqttSettings,
+    TlsSettings,
+    networks_of,
+    proxied_of,
+)
 from pybroker.broker.app.network_settings import NetworkSettings
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.security.networks import Networks
@@ -74,6 +82,7 @@ def _of_ports(config: NetworkSettings, ports: dict[str, int], proxied: frozenset
             frame_max=config.frame_max,
             max_inactivity=config.openwire_max_inactivity,
             initial_delay=config.openwire_initial_delay,
+            mqtt=config.mqtt_settings,
             connections_max=None,
             networks=None,
             is_for_proxies=name in proxied,
@@ -115,9 +124,18 @@ def _opened(table: "ListenerTable", name: str, config: NetworkSettings, *, is_fo
         frame_max=config.frame_max if table.frame_max is None else table.frame_max,
         max_inactivity=config.openwire_max_inactivity if inactivity is None else inactivity,
         initial_delay=config.openwire_initial_delay if delay is None else delay,
+        mqtt=_mqtt_of_table(table, config),
         connections_max=own_max,
         networks=networks,
         is_for_proxies=is_for_proxies if table.proxy_protocol is None else table.proxy_protocol,
+    )
+
+
+def _mqtt_of_table(table: "ListenerTable", config: NetworkSettings) -> MqttSettings:
+    keep_alive, receive_maximum = table.mqtt_keep_alive_max, table.mqtt_receive_maximum
+    return MqttSettings(
+        keep_alive_max=config.mqtt_keep_alive_max if keep_alive is None else keep_alive,
+        receive_maximum=config.mqtt_receive_maximum if receive_maximum is None else receive_maximum,
     )
 
 

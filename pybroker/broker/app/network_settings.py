@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pybroker.broker.app.listeners import ListenerSettings, TlsSettings, networks_of
+from pybroker.broker.app.listeners import ListenerSettings, MqttSettings, TlsSettings, networks_of
 from pybroker.broker.app.setting import Setting, choice, declared, header_value, path, port, text, whole
 from pybroker.security.networks import Networks
 from pybroker.transports.websocket.origins import SAME_HOST, OriginRule
@@ -26,6 +26,13 @@ def _listeners(value: object) -> Any:
 def _origins(value: object) -> str:
     OriginRule(text(value))
     return text(value)
+
+
+def _whole_seconds(value: object) -> int:
+    seconds = duration(value)
+    if not seconds.is_integer():
+        raise ValueError(f"it must be a number of whole seconds; given was {value!r}")
+    return int(seconds)
 
 
 class NetworkSettings:
@@ -192,6 +199,22 @@ class NetworkSettings:
         duration, 10.0, least=0, most=86400, description="Time an OpenWire client has before that silence counts."
     )
 
+    mqtt_keep_alive_max: int = declared(
+        _whole_seconds,
+        0,
+        least=0,
+        most=65_535,
+        description="The longest keep-alive of an MQTT 5 client, which also replaces none at all; `0`: clients choose. "
+        "A client of an earlier version cannot be given another one than its own.",
+    )
+    mqtt_receive_maximum: int = declared(
+        whole,
+        1000,
+        least=1,
+        most=65_535,
+        description="Most PUBLISH packets with QoS 1 and 2 of an MQTT 5 client that are not answered yet.",
+    )
+
     @property
     def networks(self) -> Networks | None:
         """The networks from which clients may connect; None: all."""
@@ -203,6 +226,11 @@ class NetworkSettings:
     def hosts(self) -> set[str]:
         """The addresses that clients connect to; that of `bind` if there is no listener."""
         return {each.host for each in self.listeners} or {self.bind}
+
+    @property
+    def mqtt_settings(self) -> MqttSettings:
+        """The settings of MQTT, which a listener's own may differ from."""
+        return MqttSettings(keep_alive_max=self.mqtt_keep_alive_max, receive_maximum=self.mqtt_receive_maximum)
 
     @property
     def tls(self) -> TlsSettings | None:

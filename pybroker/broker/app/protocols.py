@@ -221,7 +221,10 @@ class _SessionMakers:
 
     def _mqtt(self, listener: ListenerSettings) -> Callable[[Link], Session]:
         limits = MqttLimits(
-            packet_bytes=min(listener.frame_max, VARIABLE_MAX), connect_seconds=self._config.connect_timeout
+            packet_bytes=min(listener.frame_max, VARIABLE_MAX),
+            connect_seconds=self._config.connect_timeout,
+            receive_maximum=listener.mqtt.receive_maximum,
+            keep_alive_max=listener.mqtt.keep_alive_max,
         )
 
         def session(link: Link) -> Session:

@@ -87,6 +87,17 @@ def test_values_that_are_set_are_its_own():
     assert [listener.networks.allows(each) for each in addresses] == [True, False, False]
 
 
+def test_settings_of_mqtt_are_those_of_the_table_or_the_plain_ones():
+    tables = [{"protocol": "mqtt", "port": 1, "mqtt_keep_alive_max": "1m"}]
+    tables.append({"protocol": "auto", "port": 2, "mqtt_receive_maximum": 7})
+    found = opened(*tables, mqtt=3, mqtt_keep_alive_max=20, mqtt_receive_maximum=9)
+    assert [(each.mqtt.keep_alive_max, each.mqtt.receive_maximum) for each in found.values()] == [
+        (20, 9),
+        (60, 9),
+        (20, 7),
+    ]
+
+
 def test_tls_of_a_table():
     plain = {"tls_certificate": "c.pem", "tls_key": "k.pem", "tls_client_ca": "ca.pem", "tls_ciphers": "ECDHE+AESGCM"}
     inherited = TLS | {"tls_certificate": "c.pem", "tls_key": "k.pem"}
@@ -138,6 +149,7 @@ def test_plain_authority_goes_with_certificates_of_tables():
         ([OPENWIRE | {"tls_client_ca": "a"}], {}, "tls_client_ca goes with TLS: write tls = true"),
         ([{"protocol": "stomp", "port": 1, "openwire_initial_delay": 1}], {}, "openwire_initial_delay goes with proto"),
         ([{"protocol": "ws", "port": 1, "openwire_max_inactivity": 1}], {}, "openwire_max_inactivity goes with proto"),
+        ([OPENWIRE | {"mqtt_keep_alive_max": 1}], {}, "mqtt_keep_alive_max goes with protocol = 'mqtt', 'ws' or"),
         ([OPENWIRE | {"tls": True, "tls_key": "k"}], {}, "tls_key goes with a tls_certificate in the same table"),
         ([TLS | {"tls_client_auth": "none", "tls_client_ca": "a"}], {}, "tls_client_ca goes with tls_client_auth ="),
         ([TLS | {"tls_client_auth": "want"}], {}, "openwire_ssl: tls_client_auth = want goes with a tls_client_ca"),
