@@ -34,8 +34,10 @@ _SCHEME: Final = "tcp"
 _CLUSTER: Final = "clients get the list of openwire_brokers: name the members there"
 _WEBSOCKET: Final = "ws"
 _MQTT: Final = "mqtt"
+_WITH_MQTT: Final = (_MQTT, _WEBSOCKET, "auto")
 _WITHOUT_OPENWIRE: Final = ("stomp", _MQTT, _WEBSOCKET)
 _BY_CLIENTS: Final = ("STOMP clients ask for heart-beats themselves", "MQTT clients choose their keep-alive themselves")
+_STRATEGIES: Final = ("mqtt-default-subscriptions", "mqtt-virtual-topic-subscriptions")
 _NO_URI: Final = "it has no uri, and ActiveMQ does not start without: write it, such as tcp://0.0.0.0:61616"
 _TUNING: Final = "how ActiveMQ handles sockets and threads"
 
@@ -155,7 +157,7 @@ def _mqtt(read: _Option) -> _Option:
     """Return the reader of an option that MQTT alone has."""
 
     def read_of_mqtt(reading: Reading, connector: _Connector, name: str, value: str) -> None:
-        if connector.scheme.protocol in (_MQTT, "auto", _WEBSOCKET):
+        if connector.scheme.protocol in _WITH_MQTT:
             read(reading, connector, name, value)
         else:
             reading.findings.ignore(connector.element, "it concerns MQTT alone", at=name)
@@ -163,10 +165,10 @@ def _mqtt(read: _Option) -> _Option:
     return read_of_mqtt
 
 
-def _strategy(reading: Reading, connector: _Connector, name: str, value: str) -> None:
-    if value != "mqtt-default-subscriptions":
-        why = "subscriptions of MQTT clients are durable subscriptions, and no queues of virtual topics"
-        reading.findings.refuse(connector.element, why, at=name)
+def _strategy(_reading: Reading, connector: _Connector, _name: str, value: str) -> None:
+    if value not in _STRATEGIES:
+        raise ValueError(f"ActiveMQ has {' and '.join(_STRATEGIES)}")
+    connector.settings["mqtt_subscription_strategy"] = value
 
 
 _LOGGING: Final = ("startLogging", "logWriterName", "dynamicManagement", "jmxPort")
@@ -347,10 +349,12 @@ def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:
     if len({(each.client_auth, each.settings.get("tls_version_min")) for each in tls}) > 1:
         return False
     openwire = [each for each in connectors if each.scheme.protocol not in _WITHOUT_OPENWIRE]
+    devices = [each for each in connectors if each.scheme.protocol in _WITH_MQTT]
     framed = [each for each in connectors if each.scheme.protocol != _WEBSOCKET]
     return (
         _agree("frame_max", framed)
         and _agree("connections_max", connectors)
+        and _agree("mqtt_subscription_strategy", devices)
         and all(map(partial(_agree, connectors=openwire), ("openwire_max_inactivity", "openwire_initial_delay")))
     )
 

@@ -297,3 +297,30 @@ def test_connack_has_the_limits_of_the_settings(start: Start) -> None:
         answer = client.recv(1 << 12)
     assert b"\x13" + packets.short(60) in answer  # Server Keep Alive
     assert b"\x21" + packets.short(7) in answer  # Receive Maximum
+
+
+def test_queues_of_virtual_topics_survive_kills(start: Start) -> None:
+    port = free_port()
+    settings = ("--mqtt", str(port), "--mqtt-subscription-strategy", "mqtt-virtual-topic-subscriptions")
+    broker = start(*settings)
+    broker.wait_for("listening on")
+    with Device([port], "dev1") as device:
+        device.subscribe(("t/+", 1), ("new/+", 2))  # no topic exists yet
+    broker.kill()
+    broker = start(*settings)
+    broker.wait_for("listening on")
+    with Device([port], "sender", clean=True) as sender:
+        sender.publish("t/a", b"1", 1)
+        sender.publish("new/a", b"2", 2)
+    broker.kill()
+    broker = start(*settings)
+    broker.wait_for("listening on")
+    with Device([port], "dev1") as device:
+        assert device.is_session_present
+        assert [device.message()[:2] for _ in range(2)] == [("t/a", b"1"), ("new/a", b"2")]
+    with closing(StompClient(broker.port)) as stomp:
+        stomp.request("SUBSCRIBE", id="1", destination="/queue/Consumer.dev1:AT_LEAST_ONCE.VirtualTopic.t.*")
+        with Device([port], "sender", clean=True) as sender:
+            sender.publish("t/b", b"3", 1)
+        frame = stomp.read_until("MESSAGE", **{"original-destination": "/topic/VirtualTopic.t.b"})
+        assert frame.body == b"3"

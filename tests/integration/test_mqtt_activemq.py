@@ -1,5 +1,9 @@
-"""The session of an MQTT client goes from pybroker to a stock ActiveMQ and back, with its backlog, on one store."""
+"""The session of an MQTT client goes from pybroker to a stock ActiveMQ and back, with its backlog, on one store.
 
+It does so with each subscription strategy: as durable subscriptions, and as queues of virtual topics.
+"""
+
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -7,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.store.journal.appender import JournalSettings
+from pybroker.store.journal.store import JournalStore
 from tests.conftest import JAR_DIRECTORY, MQTT_JARS
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.test_mqtt import Device
+from tests.runtimes import runtime
 
 pytestmark = [pytest.mark.component("activemq-mqtt"), pytest.mark.timeout(120)]
 
@@ -21,7 +28,7 @@ CONFIGURATION = """<beans xmlns="http://www.springframework.org/schema/beans"
   http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="m" useJmx="false" dataDirectory="DATA">
     <persistenceAdapter><kahaDB directory="DATA/kahadb"/></persistenceAdapter>
-    <transportConnectors><transportConnector name="mqtt" uri="mqtt://127.0.0.1:PORT"/></transportConnectors>
+    <transportConnectors><transportConnector name="mqtt" uri="mqtt://127.0.0.1:PORTOPTIONS"/></transportConnectors>
   </broker>
 </beans>
 """
@@ -30,7 +37,7 @@ CONFIGURATION = """<beans xmlns="http://www.springframework.org/schema/beans"
 class StockMqtt:
     """An ActiveMQ with an MQTT connector, whose codec Debian has in another package and not on its class path."""
 
-    def __init__(self, directory: Path, store: Path) -> None:
+    def __init__(self, directory: Path, store: Path, *, options: str = "") -> None:
         directory.mkdir()
         self.port = free_port()
         extra = directory / "lib"
@@ -38,7 +45,8 @@ class StockMqtt:
         for name in MQTT_JARS:
             (extra / name).symlink_to(JAR_DIRECTORY / name)
         file = directory / "activemq.xml"
-        file.write_text(CONFIGURATION.replace("DATA", str(store)).replace("PORT", str(self.port)))
+        values = {"DATA": str(store), "PORT": str(self.port), "OPTIONS": options}
+        file.write_text(re.sub("DATA|PORT|OPTIONS", lambda found: values[found[0]], CONFIGURATION))
         properties = [f"-Dactivemq.{name}={directory}" for name in ("base", "conf", "data")]
         command = ["java", "-XX:TieredStopAtLevel=1", f"-Dactivemq.home={HOME}", *properties]
         command += ["-jar", str(HOME / "bin" / "activemq.jar"), "start", "--extdir", str(extra), f"xbean:file:{file}"]
@@ -61,6 +69,15 @@ def running() -> Iterator[ExitStack]:
 def backlog(device: Device, count: int) -> list[tuple[str, bytes]]:
     """Return the messages that come before the client subscribes, in a fixed order."""
     return sorted((topic, payload) for topic, payload, _ in (device.message() for _ in range(count)))
+
+
+def queue_names(directory: Path) -> list[str]:
+    """Return the names of the queues of a store that no broker has open."""
+    store = JournalStore(directory / "kahadb", settings=JournalSettings(), runtime=runtime())
+    try:
+        return [each.name for each in store.recover().queues]
+    finally:
+        store.abandon()
 
 
 def test_session_goes_there_and_back(start: Callable[..., BrokerProcess], running: ExitStack, tmp_path: Path) -> None:
@@ -87,3 +104,52 @@ def test_session_goes_there_and_back(start: Callable[..., BrokerProcess], runnin
     with Device([port], "dev/1:x") as device:
         assert device.is_session_present
         assert ("t/b/x", b"from ActiveMQ") in backlog(device, 1)
+
+
+def test_queues_of_virtual_topics_go_there_and_back(
+    start: Callable[..., BrokerProcess], running: ExitStack, tmp_path: Path
+) -> None:
+    store, port = tmp_path / "store", free_port()
+    settings = ("--mqtt", str(port), "--mqtt-subscription-strategy", "mqtt-virtual-topic-subscriptions")
+    first = start(*settings, store=store)
+    first.wait_for("listening on")
+    with Device([port], "dev.1") as device:
+        device.subscribe(("t/+/x", 1), ("t/two", 2))
+    with Device([port], "dev2") as device:
+        device.subscribe(("s/+", 1), ("s/#", 2))
+    with Device([port], "sender", clean=True) as sender:
+        for number in range(3):
+            sender.publish("t/a/x", b"m%d" % number, number + 1)
+        sender.publish("t/two", b"two", 4)
+        sender.publish("s/3", b"three", 5)
+    first.kill()
+
+    options = "?transport.subscriptionStrategy=mqtt-virtual-topic-subscriptions"
+    stock = running.enter_context(closing(StockMqtt(tmp_path / "activemq", store, options=options)))
+    with Device([stock.port], "dev2") as device:
+        assert backlog(device, 2) == [("s/3", b"three")] * 2
+    with Device([stock.port], "dev1") as device:
+        device.subscribe(("u/#", 1))
+    with Device([stock.port], "sender", clean=True) as sender:
+        sender.publish("t/b/x", b"from ActiveMQ", 1)
+        sender.publish("u/v", b"own", 2)
+    stock.close()
+
+    second = start(*settings, store=store)
+    second.wait_for("listening on")
+    with Device([port], "dev1") as device:
+        assert device.is_session_present
+        assert backlog(device, 1) == [("u/v", b"own")]
+    with Device([port], "dev.1") as device:
+        assert device.is_session_present
+        assert backlog(device, 5) == [
+            ("t/a/x", b"m0"), ("t/a/x", b"m1"), ("t/a/x", b"m2"), ("t/b/x", b"from ActiveMQ"), ("t/two", b"two"),
+        ]  # fmt: skip
+    second.kill()
+    assert {each for each in queue_names(store) if each.startswith("Consumer.")} == {
+        "Consumer.dev/1:AT_LEAST_ONCE.VirtualTopic.t.*.x",
+        "Consumer.dev/1:EXACTLY_ONCE.VirtualTopic.t.two",
+        "Consumer.dev1:AT_LEAST_ONCE.VirtualTopic.u.>",
+        "Consumer.dev2:AT_LEAST_ONCE.VirtualTopic.s.*",
+        "Consumer.dev2:EXACTLY_ONCE.VirtualTopic.s.>",
+    }

@@ -33,7 +33,7 @@ _TLS: Final = (
     "tls_ciphers",
 )
 _OPENWIRE: Final = ("openwire_max_inactivity", "openwire_initial_delay")
-_MQTT: Final = ("mqtt_keep_alive_max", "mqtt_receive_maximum")
+_MQTT: Final = ("mqtt_keep_alive_max", "mqtt_receive_maximum", "mqtt_subscription_strategy")
 _WITHOUT_MQTT: Final = (ListenerKind.STOMP.value, ListenerKind.OPENWIRE.value)
 _WITHOUT_OPENWIRE: Final = (ListenerKind.STOMP.value, ListenerKind.MQTT.value, ListenerKind.WS.value)
 _LIKE_SETTINGS: Final = (
@@ -72,6 +72,7 @@ class ListenerTable:
     openwire_initial_delay: float | None = None
     mqtt_keep_alive_max: int | None = None
     mqtt_receive_maximum: int | None = None
+    mqtt_subscription_strategy: str | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_key_password_file: Path | None = None

@@ -51,10 +51,12 @@ class MqttSettings:
     Attributes:
         keep_alive_max: seconds of the longest keep-alive of a client of MQTT 5; 0: each is accepted.
         receive_maximum: PUBLISH packets with QoS 1 and 2 that a client of MQTT 5 may have unanswered.
+        subscription_strategy: what subscriptions of sessions are, by ActiveMQ's names.
     """
 
     keep_alive_max: int
     receive_maximum: int
+    subscription_strategy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,6 +136,7 @@ def _mqtt_of_table(table: "ListenerTable", config: NetworkSettings) -> MqttSetti
     return MqttSettings(
         keep_alive_max=config.mqtt_keep_alive_max if keep_alive is None else keep_alive,
         receive_maximum=config.mqtt_receive_maximum if receive_maximum is None else receive_maximum,
+        subscription_strategy=table.mqtt_subscription_strategy or config.mqtt_subscription_strategy,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from pybroker.broker.app.mqtt_queues import LastingSubscriptions
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.ports import Clock
 from pybroker.transports.mqtt.session_states import SessionStates
@@ -49,7 +50,7 @@ def make_session_states(broker: BrokerCore, after: After | None, clock: Clock) -
     """
     timer = _Timer(after or _never, clock)
     shared = SharedSubscriptions(broker, lambda: [each.info for each in broker.durables.values()])
-    states = SessionStates(broker, shared, clock, timer.wake_at)
+    states = SessionStates(LastingSubscriptions(broker), shared, clock, timer.wake_at)
     timer.fire = states.fire
     return states
 

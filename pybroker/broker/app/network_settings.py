@@ -10,6 +10,7 @@ from typing import Any
 from pybroker.broker.app.listeners import ListenerSettings, MqttSettings, TlsSettings, networks_of
 from pybroker.broker.app.setting import Setting, choice, declared, header_value, path, port, text, whole
 from pybroker.security.networks import Networks
+from pybroker.transports.mqtt.subscription_strategy import DEFAULT_SUBSCRIPTIONS, VIRTUAL_TOPIC_SUBSCRIPTIONS
 from pybroker.transports.websocket.origins import SAME_HOST, OriginRule
 from pybroker.units import parse_duration as duration
 from pybroker.units import parse_size as size
@@ -215,6 +216,13 @@ class NetworkSettings:
         description="Most PUBLISH packets with QoS 1 and 2 of an MQTT 5 client that are not answered yet.",
     )
 
+    mqtt_subscription_strategy: str = declared(
+        choice(DEFAULT_SUBSCRIPTIONS, VIRTUAL_TOPIC_SUBSCRIPTIONS),
+        DEFAULT_SUBSCRIPTIONS,
+        description="What subscriptions of MQTT sessions are: durable subscriptions (`mqtt-default-subscriptions`), or "
+        "queues of virtual topics (`mqtt-virtual-topic-subscriptions`); see [MQTT](mqtt.md#virtual-topics).",
+    )
+
     @property
     def networks(self) -> Networks | None:
         """The networks from which clients may connect; None: all."""
@@ -230,7 +238,11 @@ class NetworkSettings:
     @property
     def mqtt_settings(self) -> MqttSettings:
         """The settings of MQTT, which a listener's own may differ from."""
-        return MqttSettings(keep_alive_max=self.mqtt_keep_alive_max, receive_maximum=self.mqtt_receive_maximum)
+        return MqttSettings(
+            keep_alive_max=self.mqtt_keep_alive_max,
+            receive_maximum=self.mqtt_receive_maximum,
+            subscription_strategy=self.mqtt_subscription_strategy,
+        )
 
     @property
     def tls(self) -> TlsSettings | None:

@@ -9,6 +9,7 @@ from pybroker import __version__
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.listeners import ListenerKind, ListenerSettings, is_every_interface, networks_of
 from pybroker.broker.app.machine import MACHINE, Machine
+from pybroker.broker.app.mqtt_queues import VirtualTopicQueues
 from pybroker.broker.app.mqtt_sessions import make_session_states
 from pybroker.broker.app.tls_files import ListenerCertificates, make_certificates
 from pybroker.broker.core.broker import BrokerCore
@@ -23,6 +24,11 @@ from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.mqtt.session import MqttSession
 from pybroker.transports.mqtt.session_states import SessionStates
+from pybroker.transports.mqtt.subscription_strategy import (
+    DURABLE_SUBSCRIPTIONS,
+    VIRTUAL_TOPIC_SUBSCRIPTIONS,
+    VirtualTopicStrategy,
+)
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
@@ -226,6 +232,9 @@ class _SessionMakers:
             receive_maximum=listener.mqtt.receive_maximum,
             keep_alive_max=listener.mqtt.keep_alive_max,
         )
+        strategy = DURABLE_SUBSCRIPTIONS
+        if listener.mqtt.subscription_strategy == VIRTUAL_TOPIC_SUBSCRIPTIONS:
+            strategy = VirtualTopicStrategy(VirtualTopicQueues(self._broker))
 
         def session(link: Link) -> Session:
             return MqttSession(
@@ -236,6 +245,7 @@ class _SessionMakers:
                 clock=self._machine.clock,
                 states=self._mqtt_states,
                 authenticator=self._authenticator,
+                strategy=strategy,
             )
 
         return session

@@ -120,6 +120,15 @@ class Owner(PiecewiseWorker):
         if rights is not None and not rights.may_read_some(destination, advisories=False):
             self._deny(Right.READ, (destination,))
 
+    def require_literal(self, destination: Destination) -> None:
+        """Check that the user may consume from one destination, even if its name has wildcards.
+
+        Raises:
+            AccessDenied: the user may not.
+        """
+        if not self.may_read(destination):
+            self._deny(Right.READ, (destination,))
+
     def may_read(self, destination: Destination) -> bool:
         """Return True if the user may consume from a destination."""
         return self.rights is None or self.rights.may_read(destination)

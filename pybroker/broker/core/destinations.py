@@ -402,7 +402,7 @@ def _readable(found: list[_Kind], reader: Owner) -> list[_Kind]:
 
 def _matching(request: ConsumerRequest, existing: Mapping[Destination, _Kind], names: NameMap[_Kind]) -> list[_Kind]:
     """Return the existing destinations that match a consumer's request."""
-    if not request.composite and not request.destination.is_pattern:
+    if not request.composite and (request.is_literal or not request.destination.is_pattern):
         return [existing[request.destination]] if request.destination in existing else []
     found = {kind: None for destination in request.destinations for kind in names.covered_by(destination)}
     return list(found)

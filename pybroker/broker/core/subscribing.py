@@ -179,6 +179,10 @@ class Subscribing:
 
         The queue of a pattern (`Router.creates_queue`) is created if the user may; the pattern is good without it.
         """
+        if request.is_literal:
+            owner.require_literal(request.destination)
+            self._destinations.target(request.destination)
+            return False
         patterns = False
         for destination in request.destinations:
             if destination.is_pattern and not (

@@ -57,6 +57,8 @@ class ConsumerRequest:
         window_max: a limit to the prefetch, whichever it is; None: no limit.
         leaves_out_reserved: a pattern does not match topics whose names are reserved: advisories, and those that begin
             with `$` (MQTT 5.0, 4.7.2).
+        is_literal: the destination is the one queue of that name, even if the name has wildcards, as that of a queue of
+            virtual topics may have.
     """
 
     destination: Destination
@@ -74,6 +76,7 @@ class ConsumerRequest:
     tracked_bytes: int = 0
     window_max: int | None = None
     leaves_out_reserved: bool = False
+    is_literal: bool = False
 
     @property
     def is_counted(self) -> bool:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import topic
+from pybroker.broker.domain.destination import Destination, topic
 from pybroker.broker.domain.errors import BrokerError, InvalidDestination, RequestError, ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_suback, encode_unsuback
@@ -41,6 +41,7 @@ from pybroker.transports.mqtt.mapping import PublishReader
 from pybroker.transports.mqtt.outgoing import MqttRecipient, OutgoingDeliveries
 from pybroker.transports.mqtt.session_state import KeptSubscription, SessionState
 from pybroker.transports.mqtt.shared_subscriptions import QOS_MAX, GroupMember, SharedSubscriptions
+from pybroker.transports.mqtt.subscription_strategy import SubscriptionStrategy
 from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
 
 _log = logging.getLogger(__name__)
@@ -97,6 +98,79 @@ class MqttSubscription(MqttRecipient):
     def detach(self) -> None:
         """Get no more messages, as the connection ends; the core closes its consumers."""
         self.is_closed = True
+
+
+class RetainedRecipient(MqttRecipient):
+    """Sends the retained messages for the subscriber of a queue: the core does not wait for their acknowledgement."""
+
+    def acknowledge(self, delivery: Delivery | None) -> None:
+        """Do nothing."""
+
+    def reject(self, delivery: Delivery | None, cause: str) -> None:
+        """Do nothing."""
+
+    def acknowledge_sent(self) -> None:
+        """Forget how many were sent."""
+        self.sent_count = 0
+
+
+class QueueSubscription(MqttSubscription):
+    """A subscription whose messages come from a queue of a virtual topic.
+
+    Attributes:
+        queue: the queue.
+    """
+
+    __slots__ = ("_history", "_is_retroactive", "_outgoing", "_retained", "queue")
+
+    def __init__(
+        self,
+        options: FilterSubscription,
+        identifier: int | None,
+        request: ConsumerRequest,
+        outgoing: OutgoingDeliveries,
+        history: Callable[[str], Sequence[Message]],
+    ) -> None:
+        super().__init__(options, identifier, request)
+        self.queue = request.destination
+        self._outgoing = outgoing
+        self._history = history
+        self._is_retroactive = request.retroactive
+        self._retained: RetainedRecipient | None = None
+
+    def start(self) -> None:
+        """Begin delivery, with the retained messages first if they are wanted."""
+        if self._is_retroactive:
+            self._is_retroactive = False
+            self.recall()
+        super().start()
+
+    def recall(self) -> None:
+        """Send the retained messages, unless the client has unsubscribed already."""
+        if self.is_closed:
+            return
+        self._forget_retained()
+        self._retained = RetainedRecipient(
+            self.filter,
+            self.qos,
+            identifier=self.identifier,
+            retain_as_published=self.retain_as_published,
+            is_counted=True,
+            leaves_out_reserved=self.leaves_out_reserved,
+        )
+        for message in self._history(self.filter):
+            self._outgoing.deliver(self._retained, Delivery(message))
+
+    def close(self) -> None:
+        """Close it; unacknowledged messages go back to the queue."""
+        super().close()
+        self._forget_retained()
+
+    def _forget_retained(self) -> None:
+        if self._retained is not None:
+            self._retained.is_closed = True
+            self._outgoing.forget(self._retained)
+            self._retained = None
 
 
 class SharedMembership(MqttSubscription):
@@ -167,6 +241,7 @@ class MqttClient:
         is_durable: bool,
         limits: MqttLimits,
         groups: SharedSubscriptions,
+        strategy: SubscriptionStrategy,
         user: User,
         give_up: Callable[[BrokerError], None],
         reader: PublishReader,
@@ -182,6 +257,7 @@ class MqttClient:
             is_durable: the session outlives the connection.
             limits: to what the peer may have.
             groups: the groups of shared subscriptions.
+            strategy: as what the core has topics and subscriptions.
             user: who the client is.
             give_up: closes the connection with an error.
             reader: converts PUBLISH packets.
@@ -196,6 +272,7 @@ class MqttClient:
         self._is_durable = is_durable
         self._limits = limits
         self._groups = groups
+        self._strategy = strategy
         self._user = user
         self._give_up = give_up
         self._reader = reader
@@ -437,8 +514,11 @@ class MqttClient:
         """Add a subscription, whose deliveries do not begin yet."""
         if self._is_shared(options.filter):
             return self._join(options, identifier, is_durable=is_durable)
+        queue = self._strategy.queue_of(self._connection.client_id, options) if is_durable else None
+        if queue is not None:
+            return self._consume(queue, options, identifier, retroactive=retroactive)
         request = ConsumerRequest(
-            destination=topic(jms_name(options.filter)),
+            destination=self._strategy.topic_of(options.filter),
             subscription_name=names.subscription_name(options.qos, options.filter) if is_durable else None,
             no_local=options.no_local,
             retroactive=retroactive,
@@ -451,11 +531,27 @@ class MqttClient:
         self._subscriptions[options.filter] = made
         return made
 
+    def _consume(
+        self, queue: Destination, options: FilterSubscription, identifier: int | None, *, retroactive: bool
+    ) -> MqttSubscription:
+        """Add a subscription whose messages come from a queue."""
+        request = ConsumerRequest(
+            destination=queue,
+            is_literal=True,
+            retroactive=retroactive,
+            leaves_out_reserved=matches_every_first_level(options.filter),
+        )
+        made = QueueSubscription(options, identifier, request, self.outgoing, self._strategy.history)
+        made.consumer = self._connection.subscribe(request, partial(_deliver, self.outgoing, made))
+        self._subscriptions[options.filter] = made
+        return made
+
     def _join(self, options: FilterSubscription, identifier: int | None, *, is_durable: bool) -> MqttSubscription:
         """Become a member of a group, whose deliveries to this client begin later."""
         text, connection = options.filter, self._connection
         made = SharedMembership(options, identifier, self._groups, self.outgoing, self._give_up)
-        self._groups.join(text, made.member, connection.client_id, connection.connection_id, self._user)
+        source = self._strategy.topic_of(shared(text).filter)
+        self._groups.join(text, source, made.member, connection.client_id, connection.connection_id, self._user)
         if is_durable:
             try:
                 made.marker = self._marker(options)
@@ -487,6 +583,8 @@ class MqttClient:
         self._state.forget(options.filter)
         if subscription.durable_name is not None:
             self._delete(subscription.durable_name)
+        if isinstance(subscription, QueueSubscription):
+            self._delete_queue(subscription.queue)
         if isinstance(subscription, SharedMembership):
             self._groups.leave(options.filter, self._connection.client_id)
 
@@ -499,6 +597,26 @@ class MqttClient:
             self._connection.unsubscribe(self._connection.client_id, name)
         except RequestError as error:
             _log.warning("%s: its subscription %s remains: %s", self._connection.client_id, name, error)
+
+    def _delete_queue(self, queue: Destination) -> None:
+        """Delete the queue of a subscription, once its consumer has closed."""
+        self._connection.when_carried_out(partial(self._delete_queue_now, queue))
+
+    def _delete_queue_now(self, queue: Destination) -> None:
+        try:
+            self._strategy.delete(queue)
+        except RequestError as error:
+            _log.warning("%s: its %s remains: %s", self._connection.client_id, queue, error)
+
+    def _discard(self, queue: Destination) -> None:
+        """Delete the queue of a former session, if this user may read it: another one may have had the client id."""
+        try:
+            consumer = self._connection.subscribe(ConsumerRequest(destination=queue, is_literal=True), _refuse)
+        except RequestError as error:
+            _log.warning("%s: its %s remains: %s", self._connection.client_id, queue, error)
+            return
+        consumer.close()
+        self._delete_queue(queue)
 
     def unsubscribe(self, packet: UnsubscribePacket) -> None:
         """End subscriptions, and answer once that is durable."""
@@ -520,17 +638,20 @@ class MqttClient:
     def restore(self) -> bool:
         """Continue the session's subscriptions; return True if there are any.
 
-        Those with QoS 1 and 2 are durable subscriptions, maybe made by ActiveMQ or at a former master; names that no
-        MQTT client has made are left alone. This is so for a session that ends with this connection, too: its backlog
-        is delivered before.
+        Those with QoS 1 and 2 are durable subscriptions, or queues, maybe made by ActiveMQ or at a former master; names
+        that no MQTT client has made are left alone. This is so for a session that ends with this connection, too: its
+        backlog is delivered before.
         """
         kept = dict(self._state.subscriptions)
         for info in self._connection.durable_subscriptions():
             name = names.parse_subscription_name(info.name)
-            if name is not None and name.filter not in kept:
-                if name.qos == 2 and not self._state.last_packet_id:  # this broker has sent it nothing
-                    self._state.packet_id_max = 0
+            if name is not None and name.filter not in kept and self._strategy.continues(info, name.filter):
+                self._expect_former_packet_ids(name.qos)
                 kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos, no_local=info.no_local))
+        for _, name in self._strategy.queues_of(self._connection.client_id):
+            if name.filter not in kept:
+                self._expect_former_packet_ids(name.qos)
+                kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos))
         for text, (options, identifier) in kept.items():
             try:
                 is_durable = options.qos > 0 or self._is_shared(text)
@@ -542,14 +663,21 @@ class MqttClient:
                 self._state.subscriptions[text] = KeptSubscription(options, identifier)
         return bool(kept)
 
+    def _expect_former_packet_ids(self, qos: int) -> None:
+        """Have identifiers released before use, if a former master may have used them for this subscription."""
+        if qos == 2 and not self._state.last_packet_id:  # this broker has sent it nothing
+            self._state.packet_id_max = 0
+
     def delete_session(self) -> None:
-        """Delete the durable subscriptions that MQTT clients have made with this client id."""
+        """Delete the lasting subscriptions that MQTT clients have made with this client id."""
         for subscription in self._subscriptions.values():
             subscription.close()
         self._subscriptions = {}
         for info in self._connection.durable_subscriptions():
             if names.parse_subscription_name(info.name) is not None:
                 self._delete(info.name)
+        for queue, _ in list(self._strategy.queues_of(self._connection.client_id)):
+            self._discard(queue)
         self._groups.end_session(self._connection.client_id)
 
     def start(self) -> None:
@@ -572,6 +700,10 @@ def _deliver(outgoing: OutgoingDeliveries, subscription: MqttSubscription, deliv
     outgoing.deliver(subscription, delivery)
 
 
+def _refuse(_: Delivery, /) -> None:
+    raise AssertionError("a consumer that is not started gets no delivery")
+
+
 def _check(text: str) -> None:
     """Check a topic filter of MQTT 3.1.1, in which one that is not valid ends the connection."""
     try:
@@ -587,8 +719,10 @@ def _has_same_consumer(former: MqttSubscription, options: FilterSubscription) ->
     had, wants = former.options, options
     if had.no_local != wants.no_local:
         return False
-    # The name of a durable subscription has its QoS. A plain one is the same for 1 and 2, and loses nothing that waits.
-    return had.qos == wants.qos or (former.durable_name is None and had.qos > 0 and wants.qos > 0)
+    # The names of durable subscriptions and queues have their QoS. A plain one is the same for 1 and 2, and loses
+    # nothing that waits.
+    is_lasting = former.durable_name is not None or isinstance(former, QueueSubscription)
+    return had.qos == wants.qos or (not is_lasting and had.qos > 0 and wants.qos > 0)
 
 
 def reason_of(error: RequestError) -> ReasonCode:

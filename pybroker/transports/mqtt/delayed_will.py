@@ -14,6 +14,7 @@ from pybroker.broker.domain.ports import BrokerPort, Clock
 from pybroker.broker.domain.security import User
 from pybroker.transports.mqtt.mapping import PublishReader
 from pybroker.transports.mqtt.session_states import DelayedWill
+from pybroker.transports.mqtt.subscription_strategy import SubscriptionStrategy
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,14 @@ class _EndedLink:
 
 
 def delayed_will(
-    will: Will, *, broker: BrokerPort, connection_id: str, peer: str, user: User, clock: Clock
+    will: Will,
+    *,
+    broker: BrokerPort,
+    connection_id: str,
+    peer: str,
+    user: User,
+    clock: Clock,
+    strategy: SubscriptionStrategy,
 ) -> DelayedWill:
     """Return a will that waits.
 
@@ -55,16 +63,17 @@ def delayed_will(
         peer: its other end, for logs.
         user: its user.
         clock: milliseconds since the epoch.
+        strategy: has the topic of its topic name.
     """
+    reader = PublishReader(connection_id, clock, broker.next_sequence, _PRODUCER_VALUE, strategy)
     return DelayedWill(
         delay_seconds=will.properties.will_delay,
-        publish=partial(_publish, will, broker, connection_id, peer, user, clock),
+        publish=partial(_publish, will, broker, connection_id, peer, user, reader),
         size=len(will.payload) + 4 * len(will.topic),
     )
 
 
-def _publish(will: Will, broker: BrokerPort, connection_id: str, peer: str, user: User, clock: Clock) -> None:
-    reader = PublishReader(connection_id, clock, broker.next_sequence, _PRODUCER_VALUE)
+def _publish(will: Will, broker: BrokerPort, connection_id: str, peer: str, user: User, reader: PublishReader) -> None:
     try:
         connection = broker.connect(connection_id, connection_id, _EndedLink(peer), user)
         try:

@@ -25,12 +25,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
-from pybroker.broker.domain.destination import Destination, topic
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.codec import encode_topic
 from pybroker.broker.domain.mqtt.packets import LEVEL_5, PublishPacket, Will
 from pybroker.broker.domain.mqtt.properties import NO_PROPERTIES, MqttProperties, encode_properties
-from pybroker.broker.domain.mqtt.topics import check_name, jms_name, mqtt_name
+from pybroker.broker.domain.mqtt.topics import check_name
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, view
@@ -38,6 +38,7 @@ from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.broker.domain.openwire.values import Value, encode_map
 from pybroker.broker.domain.ports import Clock
 from pybroker.transports.mqtt import names
+from pybroker.transports.mqtt.subscription_strategy import DURABLE_SUBSCRIPTIONS, SubscriptionStrategy
 
 _SESSION_ID: Final = -1
 _PRODUCER_VALUE: Final = 1
@@ -66,7 +67,7 @@ _MARSHALLED: Final = {(qos, retain): _marshalled(qos, retain=retain) for qos in 
 class PublishReader:
     """Converts the PUBLISH packets of one connection, and its will, to messages of one producer."""
 
-    __slots__ = ("_clock", "_next_sequence", "_producer_id", "_sequence", "_templates")
+    __slots__ = ("_clock", "_next_sequence", "_producer_id", "_sequence", "_strategy", "_templates")
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class PublishReader:
         clock: Clock,
         next_sequence: Callable[[], int],
         producer_value: int = _PRODUCER_VALUE,
+        strategy: SubscriptionStrategy = DURABLE_SUBSCRIPTIONS,
     ) -> None:
         """Number messages from 1.
 
@@ -82,7 +84,9 @@ class PublishReader:
             clock: milliseconds since the epoch.
             next_sequence: numbers messages in the broker.
             producer_value: the number of the producer.
+            strategy: has the topics of topic names.
         """
+        self._strategy = strategy
         self._producer_id = ProducerId(connection_id, _SESSION_ID, producer_value)
         self._clock = clock
         self._next_sequence = next_sequence
@@ -109,7 +113,7 @@ class PublishReader:
         else:
             correlation_id, others = _read_properties(packet, properties)
             marshalled = encode_map(others)
-            reply_to = _reply_to(properties.response_topic)
+            reply_to = self._reply_to(properties.response_topic)
             if properties.message_expiry is not None:
                 expiration = now + properties.message_expiry * 1000
         return template.build(
@@ -131,18 +135,17 @@ class PublishReader:
         check_name(topic_name)
         if len(self._templates) >= _TEMPLATES_MAX:
             self._templates.clear()
-        made = self._templates[topic_name] = MessageTemplate(self._producer_id, topic(jms_name(topic_name)))
+        made = self._templates[topic_name] = MessageTemplate(self._producer_id, self._strategy.topic_of(topic_name))
         return made
+
+    def _reply_to(self, response_topic: str | None) -> Destination | None:
+        if response_topic is None:
+            return None
+        check_name(response_topic)
+        return self._strategy.topic_of(response_topic)
 
 
 _NONE: Final[Mapping[str, str]] = {}
-
-
-def _reply_to(response_topic: str | None) -> Destination | None:
-    if response_topic is None:
-        return None
-    check_name(response_topic)
-    return topic(jms_name(response_topic))
 
 
 def _read_properties(packet: PublishPacket | Will, properties: MqttProperties) -> tuple[str | None, dict[str, Value]]:
@@ -199,18 +202,31 @@ class RenderedPublish(NamedTuple):
 
 
 class PublishWriter:
-    """Renders messages for the subscriptions of one connection."""
+    """Renders messages for the subscriptions of one connection.
 
-    __slots__ = ("_body_bytes_max", "_clock", "_level", "_topics")
+    Attributes:
+        strategy: has the topic names of topics.
+    """
 
-    def __init__(self, level: int, clock: Clock, *, body_bytes_max: int) -> None:
+    __slots__ = ("_body_bytes_max", "_clock", "_level", "_topics", "strategy")
+
+    def __init__(
+        self,
+        level: int,
+        clock: Clock,
+        *,
+        body_bytes_max: int,
+        strategy: SubscriptionStrategy = DURABLE_SUBSCRIPTIONS,
+    ) -> None:
         """Create a writer.
 
         Args:
             level: the protocol level.
             clock: milliseconds since the epoch.
             body_bytes_max: the limit to an inflated body.
+            strategy: has the topic names of topics.
         """
+        self.strategy = strategy
         self._level = level
         self._clock = clock
         self._body_bytes_max = body_bytes_max
@@ -222,17 +238,19 @@ class PublishWriter:
         Raises:
             MalformedOpenWire: the message's bytes do not decode.
             OverflowError: its topic name is too long for MQTT.
+            InvalidTopic: it was not sent to a topic.
         """
         fields = view(message)
         properties = fields.properties
         qos = properties.get(names.QOS)
+        source = self.strategy.source_of(message)
         return RenderedPublish(
-            topic=self._topics.get(message.destination) or self._topic(message.destination),
+            topic=self._topics.get(source) or self._topic(source),
             payload=self._payload(fields),
             qos=qos if type(qos) is int and 0 <= qos <= 2 else int(message.persistent),
             retained=properties.get(names.RETAINED) is True,
             retain_flag=properties.get(names.RETAIN_FLAG) is True,
-            properties=NO_PROPERTIES if self._level < LEVEL_5 else _written_properties(fields, properties),
+            properties=NO_PROPERTIES if self._level < LEVEL_5 else self._written_properties(fields, properties),
         )
 
     def encoded_properties(
@@ -256,10 +274,10 @@ class PublishWriter:
             copy.subscription_ids = (subscription_id,)
         return encode_properties(copy)
 
-    def _topic(self, destination: Destination) -> bytes:
+    def _topic(self, source: Destination) -> bytes:
         if len(self._topics) >= _NAMES_MAX:
             self._topics.clear()
-        encoded = self._topics[destination] = encode_topic(mqtt_name(destination.name))
+        encoded = self._topics[source] = encode_topic(self.strategy.topic_name(source))
         return encoded
 
     def _payload(self, fields: OpenWireMessage) -> bytes:
@@ -270,27 +288,26 @@ class PublishWriter:
             return _java_map(fields.map()).encode(errors="replace") if fields.content else b"{}"
         return fields.body_bytes(self._body_bytes_max)
 
+    def _written_properties(self, fields: OpenWireMessage, properties: Mapping[str, Value]) -> MqttProperties:
+        """Return the properties of MQTT 5 for a message of any protocol."""
+        made = MqttProperties()
+        if properties.get(names.PAYLOAD_FORMAT) == 1 or fields.type is MessageType.TEXT:
+            made.payload_format = 1
+        content_type = properties.get(names.CONTENT_TYPE)
+        if isinstance(content_type, str):
+            made.content_type = content_type
+        if fields.reply_to is not None and fields.reply_to.is_topic:
+            made.response_topic = self.strategy.topic_name(fields.reply_to)
+        made.correlation_data = _correlation_data(fields, properties)
+        pairs = tuple(_user_properties(properties))
+        if pairs:
+            made.user_properties = pairs
+        return made if vars(made) != _UNSET else NO_PROPERTIES
+
 
 def _java_map(values: Mapping[str, Value]) -> str:
     """Return the form of Java's `Map.toString`, which ActiveMQ sends."""
     return "{" + ", ".join([f"{name}={java_text(value)}" for name, value in values.items()]) + "}"
-
-
-def _written_properties(fields: OpenWireMessage, properties: Mapping[str, Value]) -> MqttProperties:
-    """Return the properties of MQTT 5 for a message of any protocol."""
-    made = MqttProperties()
-    if properties.get(names.PAYLOAD_FORMAT) == 1 or fields.type is MessageType.TEXT:
-        made.payload_format = 1
-    content_type = properties.get(names.CONTENT_TYPE)
-    if isinstance(content_type, str):
-        made.content_type = content_type
-    if fields.reply_to is not None and fields.reply_to.is_topic:
-        made.response_topic = mqtt_name(fields.reply_to.name)
-    made.correlation_data = _correlation_data(fields, properties)
-    pairs = tuple(_user_properties(properties))
-    if pairs:
-        made.user_properties = pairs
-    return made if vars(made) != _UNSET else NO_PROPERTIES
 
 
 _UNSET: Final = {"correlation_data": None}

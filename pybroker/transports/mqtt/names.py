@@ -51,9 +51,14 @@ class SubscriptionName(NamedTuple):
     filter: str
 
 
+def qos_name(qos: int) -> str:
+    """Return ActiveMQ's name of a QoS."""
+    return _QOS_NAMES[qos]
+
+
 def subscription_name(qos: int, text: str) -> str:
     """Return the name of the durable subscription with this QoS to a topic filter."""
-    return f"{_QOS_NAMES[qos]}:{text}"
+    return f"{qos_name(qos)}:{text}"
 
 
 def parse_subscription_name(name: str) -> SubscriptionName | None:

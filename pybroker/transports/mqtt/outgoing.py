@@ -18,12 +18,13 @@ from collections.abc import Callable
 from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import is_reserved
 from pybroker.broker.domain.errors import BrokerError, unexpected
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_publish
 from pybroker.broker.domain.mqtt.packets import LEVEL_5, AcknowledgementPacket, PacketType
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
+from pybroker.broker.domain.mqtt.topics import InvalidTopic
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.ports import ConsumerPort
 from pybroker.transports.mqtt.mapping import PublishWriter, RenderedPublish
 from pybroker.transports.mqtt.session_state import PACKET_ID_MAX, REMEMBERED_MAX, DeliveryKey, Remembered, SessionState
@@ -201,13 +202,19 @@ class OutgoingDeliveries:
 
     def deliver(self, recipient: MqttRecipient, delivery: Delivery) -> None:
         """Send a delivery, or have it wait for space in the window."""
-        if recipient.leaves_out_reserved and is_reserved(delivery.message.destination):
+        if recipient.leaves_out_reserved and self._is_reserved(delivery.message):
             self._settle_later(recipient, delivery, "")
         elif self._waiting or self._is_full():
             self._waiting.append((recipient, delivery))
             self._hold(True)
         else:
             self._send(recipient, delivery)
+
+    def _is_reserved(self, message: Message) -> bool:
+        try:
+            return self._writer.strategy.is_reserved(message)
+        except MalformedOpenWire:
+            return False  # it is not sent, and its sending says why
 
     def _send(self, recipient: MqttRecipient, delivery: Delivery) -> None:
         message = delivery.message
@@ -220,7 +227,7 @@ class OutgoingDeliveries:
                 self._write(self._packet(recipient, message, made, 0, 0, dup=False))
                 self._note_sent(recipient, delivery)
         except Exception as error:  # of any kind, it concerns this message: only that is used here
-            is_expected = isinstance(error, _PacketTooLarge)
+            is_expected = isinstance(error, _PacketTooLarge | InvalidTopic)
             _log.log(
                 logging.INFO if is_expected else logging.ERROR, "message %s of %s cannot be sent to an MQTT client: %s",
                 message.message_id, message.destination, error, exc_info=unexpected(error),

@@ -48,6 +48,7 @@ from pybroker.transports.mqtt.outgoing import OutgoingDeliveries
 from pybroker.transports.mqtt.session_state import SessionState
 from pybroker.transports.mqtt.session_states import SessionStates
 from pybroker.transports.mqtt.states import MqttState
+from pybroker.transports.mqtt.subscription_strategy import DURABLE_SUBSCRIPTIONS, SubscriptionStrategy
 from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
 from pybroker.transports.packet_loop import PacketLoop
 from pybroker.transports.session import INPUT_WAIT_SECONDS, Link
@@ -81,6 +82,7 @@ class MqttSession:
         clock: Clock,
         states: SessionStates,
         authenticator: Authenticator = WITHOUT_LOGINS,
+        strategy: SubscriptionStrategy = DURABLE_SUBSCRIPTIONS,
     ) -> None:
         """Wait for CONNECT.
 
@@ -92,7 +94,9 @@ class MqttSession:
             clock: milliseconds since the epoch.
             states: the sessions without a connection.
             authenticator: decides who the client is.
+            strategy: as what the core has topics and subscriptions.
         """
+        self._strategy = strategy
         self._broker = broker
         self._link = link
         self._connection_id = connection_id
@@ -317,13 +321,16 @@ class MqttSession:
             is_durable=self._expiry_seconds != 0,
             limits=self._limits,
             groups=self._states.shared,
+            strategy=self._strategy,
             user=self._user,
             give_up=self.give_up,
-            reader=PublishReader(self._connection_id, self._clock, self._broker.next_sequence),
+            reader=PublishReader(self._connection_id, self._clock, self._broker.next_sequence, strategy=self._strategy),
             outgoing=OutgoingDeliveries(
                 level=packet.level,
                 state=self._session,
-                writer=PublishWriter(packet.level, self._clock, body_bytes_max=self._limits.packet_bytes),
+                writer=PublishWriter(
+                    packet.level, self._clock, body_bytes_max=self._limits.packet_bytes, strategy=self._strategy
+                ),
                 write=self._write,
                 window=properties.receive_maximum,
                 packet_bytes_max=properties.maximum_packet_size,
@@ -442,6 +449,7 @@ class MqttSession:
                     peer=self._link.peer,
                     user=self._user,
                     clock=self._clock,
+                    strategy=self._strategy,
                 )
             else:
                 client.publish_will(will)

@@ -29,9 +29,9 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import topic
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, RequestError
-from pybroker.broker.domain.mqtt.topics import SHARE, jms_name, matches_every_first_level, shared
+from pybroker.broker.domain.mqtt.topics import SHARE, matches_every_first_level, shared
 from pybroker.broker.domain.ports import BrokerPort, ConnectionPort, ConsumerPort
 from pybroker.broker.domain.security import AccessDenied, User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -74,14 +74,16 @@ class SharedGroup:
 
     Attributes:
         filter: the topic filter without the share name.
+        source: the pattern of topics that it consumes.
         user: with whose rights it consumes.
         connection: its connection in the core.
         consumer: the consumer of its durable subscription.
         members: the connected members.
     """
 
-    def __init__(self, filter_: str, user: User) -> None:
+    def __init__(self, filter_: str, source: Destination, user: User) -> None:
         self.filter = filter_
+        self.source = source
         self.user = user
         self.connection: ConnectionPort
         self.consumer: ConsumerPort
@@ -185,24 +187,30 @@ class SharedSubscriptions:
         """The number of members of all groups, with those without a connection."""
         return sum([len(sessions) for sessions in self._sessions.values()])
 
-    def join(self, text: str, member: GroupMember, client_id: str, connection_id: str, user: User) -> None:
+    def join(
+        self, text: str, source: Destination, member: GroupMember, client_id: str, connection_id: str, user: User
+    ) -> None:
         """Add a member to a group, which is created if it has none.
 
         Args:
             text: the topic filter with the share name.
+            source: the pattern of topics for that without it.
             member: the member, which gets its consumer.
             client_id: its client.
             connection_id: its connection's id, with which that of the group begins.
             user: its user.
 
         Raises:
-            RequestError: the group belongs to another user, or this one may not read its topics.
+            RequestError: the group belongs to another user or to listeners with another subscription strategy, or this
+                user may not read its topics.
         """
         group = self._groups.get(text)
         if group is None:
-            group = self._open(text, connection_id, user)
+            group = self._open(text, source, connection_id, user)
         elif user.is_verified and user.name != group.user.name:
             raise AccessDenied(f"The shared subscription {text} belongs to another user")
+        elif source != group.source:
+            raise RequestError(f"The members of {text} use a listener with another subscription strategy")
         group.add(member)
         self._recover()
         self._enter(text, client_id)
@@ -272,12 +280,12 @@ class SharedSubscriptions:
         self._sessions.setdefault(text, set()).add(client_id)
         self._texts.setdefault(client_id, set()).add(text)
 
-    def _open(self, text: str, connection_id: str, user: User) -> SharedGroup:
-        made = SharedGroup(shared(text).filter, user)
+    def _open(self, text: str, source: Destination, connection_id: str, user: User) -> SharedGroup:
+        made = SharedGroup(shared(text).filter, source, user)
         link = _GroupLink(text, partial(self._close, text, made))
         connection = self._broker.connect(f"{connection_id}:shared:{next(self._numbers)}", text, link, user)
         request = ConsumerRequest(
-            destination=topic(jms_name(made.filter)),
+            destination=source,
             subscription_name=names.subscription_name(QOS_MAX, made.filter),
             leaves_out_reserved=matches_every_first_level(made.filter),
         )

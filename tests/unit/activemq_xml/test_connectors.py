@@ -228,13 +228,24 @@ def test_options_of_mqtt() -> None:
     )
     assert listening(reading) == {"bind": "h", "mqtt": 1, "openwire": "off", "stomp": "off"}
     assert reading.settings["frame_max"] == "1mb"
+    assert reading.settings["mqtt_subscription_strategy"] == "mqtt-default-subscriptions"
     assert sorted(places(reading, FindingKind.WARNING)) == [
         "transport.activeMQSubscriptionPrefetch", "transport.defaultKeepAlive", "transport.publishDollarTopics",
     ]  # fmt: skip
-    reading = connectors("mqtt://h:1?transport.subscriptionStrategy=mqtt-virtual-topic-subscriptions")
+    reading = connectors("mqtt://h:1?transport.subscriptionStrategy=mqtt-virtual-topics")
     assert places(reading, FindingKind.REFUSED) == ["transport.subscriptionStrategy"]
     reading = connectors("stomp://h:1?transport.defaultKeepAlive=1000")
     assert places(reading, FindingKind.IGNORED) == ["transport.defaultKeepAlive"]
+
+
+def test_each_connector_has_its_subscription_strategy() -> None:
+    virtual = "transport.subscriptionStrategy=mqtt-virtual-topic-subscriptions"
+    reading = connectors(f"mqtt://h:1?{virtual}", "tcp://h:2")
+    assert reading.settings["mqtt_subscription_strategy"] == "mqtt-virtual-topic-subscriptions"
+    reading = connectors("mqtt://h:1", f"auto://h:2?{virtual}")
+    assert [each.get("mqtt_subscription_strategy") for each in reading.settings["listeners"]] == [
+        None, "mqtt-virtual-topic-subscriptions",
+    ]  # fmt: skip
 
 
 def test_options_of_openwire_are_ignored_where_only_stomp_is_detected() -> None:

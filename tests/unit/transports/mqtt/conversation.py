@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from pybroker.broker.app.mqtt_queues import LastingSubscriptions, VirtualTopicQueues
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.domain.errors import BrokerError
@@ -13,6 +14,7 @@ from pybroker.store.memory import MemoryStore
 from pybroker.transports.mqtt.session import MqttSession
 from pybroker.transports.mqtt.session_states import SessionStates
 from pybroker.transports.mqtt.shared_subscriptions import SharedSubscriptions
+from pybroker.transports.mqtt.subscription_strategy import DURABLE_SUBSCRIPTIONS, VirtualTopicStrategy
 from tests import mqtt_packets as packets
 from tests.timers import ManualTimers
 from tests.unit.transports.openwire.conversation import FakeLink
@@ -104,6 +106,8 @@ class World:
         authenticator: Authenticator = WITHOUT_LOGINS,
         limits: MqttLimits | None = None,
         policy: DestinationPolicy | None = None,
+        *,
+        has_virtual_topics: bool = False,
     ) -> None:
         self.now_ms = NOW_MS
         self.store = SlowStore()
@@ -115,9 +119,12 @@ class World:
         self.shared = SharedSubscriptions(
             self.broker, lambda: [durable.info for durable in self.broker.durables.values()]
         )
-        self.states = SessionStates(self.broker, self.shared, lambda: self.now_ms, self._wake_at)
+        self.states = SessionStates(LastingSubscriptions(self.broker), self.shared, lambda: self.now_ms, self._wake_at)
         self._authenticator = authenticator
         self._limits = limits or MqttLimits()
+        self._strategy = DURABLE_SUBSCRIPTIONS
+        if has_virtual_topics:
+            self._strategy = VirtualTopicStrategy(VirtualTopicQueues(self.broker))
         self._numbers = itertools.count(1)
 
     def _wake_at(self, when: int | None) -> None:
@@ -146,6 +153,7 @@ class World:
             clock=lambda: self.now_ms,
             states=self.states,
             authenticator=self._authenticator,
+            strategy=self._strategy,
         )
         link.session = session
         return Peer(session, link, level)
