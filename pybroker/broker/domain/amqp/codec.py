@@ -223,6 +223,8 @@ class AmqpReader:
                 raise _too_deep()
             descriptors.append(self.value())
         constructor = self.data[at : self.offset]
+        if _BODIES[code] is _unknown:
+            _unknown(self)
         if code >> 4 != 4 and count > stop - self.offset:
             raise _cut_short(start)
         self._count(count)

@@ -17,7 +17,7 @@ from struct import error as StructError
 from typing import Final, NamedTuple, TypeAlias
 
 from pybroker.broker.domain.amqp.codec import AmqpReader, append_compound
-from pybroker.broker.domain.amqp.composites import BY_CODE, append_composite, append_state, read_descriptor, read_fields
+from pybroker.broker.domain.amqp.composites import BY_TYPE, append_composite, append_state, read_descriptor, read_fields
 from pybroker.broker.domain.amqp.errors import AmqpFramingError, MalformedAmqp, UnencodableAmqp
 from pybroker.broker.domain.amqp.performatives import (
     AmqpAccepted,
@@ -237,12 +237,17 @@ def encode_frame(channel: int, performative: AmqpPerformative | SaslPerformative
         payload: the payload, of a transfer only.
 
     Raises:
-        UnencodableAmqp: a field does not fit its type.
+        UnencodableAmqp: a field or the channel does not fit its type.
     """
     out = bytearray(_HEADER_BYTES)
     append_composite(out, performative)
-    kind = BY_CODE[performative.DESCRIPTOR].group
-    out[:_HEADER_BYTES] = _pack_head(len(out) + len(payload), _DATA_OFFSET, kind, channel)
+    kind = BY_TYPE[type(performative)].group
+    if kind > _SASL_TYPE:
+        raise UnencodableAmqp(f"{type(performative).__name__} is no performative")
+    try:
+        out[:_HEADER_BYTES] = _pack_head(len(out) + len(payload), _DATA_OFFSET, kind, channel)
+    except StructError as error:
+        raise UnencodableAmqp(f"a frame of channel {channel} cannot be encoded: {error}") from error
     out += payload
     return bytes(out)
 
@@ -271,12 +276,12 @@ def encode_transfer(
         more: the message has more frames.
 
     Raises:
-        UnencodableAmqp: a number does not fit, or the tag has more than 32 bytes.
+        UnencodableAmqp: a number does not fit, or the tag is too long.
     """
     try:
         fields = b"".join(
             (
-                _SMALL[handle] if handle < 256 else _pack_uint(0x70, handle),
+                _uint(handle),
                 b"\x40" if delivery_id is None else _uint(delivery_id),
                 b"\x40" if delivery_tag is None else b"\xa0%c%b" % (len(delivery_tag), delivery_tag),
                 b"\x40" if message_format is None else _uint(message_format),
@@ -292,7 +297,7 @@ def encode_transfer(
             fields,
             payload,
         )
-    except (StructError, OverflowError, IndexError) as error:
+    except (StructError, OverflowError) as error:
         raise UnencodableAmqp(f"a transfer of delivery {delivery_id} cannot be encoded: {error}") from error
 
 
