@@ -5,6 +5,7 @@ Real brokers get conversations that are nearly right, over sockets; and the deco
 ```text
 corpus          valid frames: of golden files, captured conversations, and by the schema
 values          values of OpenWire's fields, in the roles that a conversation gives them
+amqp_values     values and messages of AMQP, which its decoders get
 bytes_mutations, stomp_frames, websocket_frames    frames that are wrong
 conversations   a case: what one connection sends; a seed and a number make it again
 sender          a process that plays cases, and counts the frames that the broker has carried out

@@ -1,6 +1,7 @@
 """Valid frames to begin from: the files of `tests/golden`, which a real ActiveMQ has written."""
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,33 @@ def stomp_captures() -> tuple[tuple[bytes, ...], ...]:
                 pieces.setdefault(event["conn"], []).append(event["text"].encode())
         found += [tuple(each for each in sent if len(each) < _LONG) for sent in pieces.values()]
     return tuple(each for each in found if each)
+
+
+@cache
+def mqtt_packets() -> tuple[bytes, ...]:
+    """Return the packets that MQTT clients have sent."""
+    return tuple(_clients_bytes("mqtt"))
+
+
+@cache
+def amqp_frames() -> tuple[bytes, ...]:
+    """Return the frames that AMQP clients, and ActiveMQ to them, have sent."""
+    found: list[bytes] = []
+    for data in _clients_bytes("amqp", sides="CS"):
+        rest = data[8:] if data.startswith(b"AMQP") else data
+        while rest:
+            size = int.from_bytes(rest[:4], "big")
+            found.append(rest[:size])
+            rest = rest[size:]
+    return tuple(found)
+
+
+def _clients_bytes(name: str, sides: str = "C") -> Iterator[bytes]:
+    """Yield what was sent in conversations whose files have it in hexadecimal, in the pieces in which it came."""
+    for path in sorted((_GOLDEN / name).glob("*.json")):
+        for event in json.loads(path.read_text())["events"]:
+            if event.get("dir", "-") in sides and "hex" in event and len(event["hex"]) < 2 * _LONG:
+                yield bytes.fromhex(event["hex"])
 
 
 @cache

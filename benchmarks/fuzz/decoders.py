@@ -15,12 +15,18 @@ from functools import cache, partial
 from random import Random
 from typing import Final
 
-from benchmarks.fuzz import bytes_mutations, corpus, stomp_frames, websocket_frames
+from benchmarks.fuzz import amqp_values, bytes_mutations, corpus, stomp_frames, websocket_frames
 from benchmarks.fuzz.values import Values
 from pybroker.broker.core.cron import Cron
 from pybroker.broker.core.selector.selector import compile_selector
+from pybroker.broker.domain.amqp import frames as amqp_frames
+from pybroker.broker.domain.amqp import sections as amqp_sections
+from pybroker.broker.domain.amqp.codec import decode_value, encode_value
 from pybroker.broker.domain.destination import parse, parts
 from pybroker.broker.domain.errors import BrokerError
+from pybroker.broker.domain.mqtt.codec import PacketDecoder
+from pybroker.broker.domain.mqtt.packets import LEVEL_3_1_1, LEVEL_5, MqttLimits
+from pybroker.broker.domain.mqtt.wire import encode_variable
 from pybroker.broker.domain.openwire import message as openwire
 from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
@@ -301,6 +307,102 @@ _WEBSOCKET_GROWN: Final[Sequence[Callable[[int], bytes]]] = (
 )
 
 
+def _mqtt_decoder(level: int) -> _Decoder:
+    packets = _MQTT_5 if level == LEVEL_5 else corpus.mqtt_packets()
+
+    def decode(data: bytes) -> object:
+        decoder = PacketDecoder(MqttLimits())
+        decoder.level = level
+        cut = len(data) // 2
+        return [list(decoder.feed(piece)) for piece in (data[:cut], data[cut:])]
+
+    def make(dice: Random) -> bytes:
+        packet = bytes_mutations.mutated(dice.choice(packets), dice, packets)
+        if len(packet) > 1 and dice.random() < 0.7:  # the length is right, for all of it to be read
+            packet = packet[:1] + encode_variable(len(packet) - 2) + packet[2:]
+        return dice.choice(packets) + packet
+
+    none = b"\0" if level == LEVEL_5 else b""
+    grown = (
+        lambda size: b"\xc0\0" * (size // 2),
+        lambda size: _mqtt_packet(0x30, b"\0\1t" + none + bytes(size)),
+        lambda size: _mqtt_packet(0x82, b"\0\1" + none + b"\0\1a\0" * min(990, size // 4)) * 4,
+        lambda size: _mqtt_packet(0x30, b"\0\1t" + encode_variable(size // 7 * 7) + b"\x26\0\1a\0\1b" * (size // 7)),
+    )
+    return _Decoder(decode, make, grown)
+
+
+def _mqtt_packet(head: int, content: bytes) -> bytes:
+    return bytes((head,)) + encode_variable(len(content)) + content
+
+
+_MQTT_5: Final = (
+    _mqtt_packet(
+        0x10,
+        b"\0\4MQTT\5\xc2\0\x3c\x0c\x11\0\0\0\x0a\x21\0\5\x17\0\x19\0\0\1c\0\1u\0\1p",
+    ),
+    _mqtt_packet(0x32, b"\0\3a/b\0\1\x0b\1\1\2\0\0\0\5\3\0\1tbody"),
+    b"\x82\x0b\0\1\2\x0b\1\0\3a/+\x2d",
+    b"\x40\x0b\0\1\x10\7\x26\0\1a\0\1b",
+    b"\xe0\7\4\5\x11\0\0\0\1",
+    b"\xf0\x07\x18\5\x15\0\2ab",
+)
+
+
+def _amqp(data: bytes) -> object:
+    """Decode frames and the messages in them, and encode what can be."""
+    decoder = amqp_frames.FrameDecoder(amqp_frames.AmqpLimits())
+    cut = len(data) // 2
+    found: list[object] = []
+    for piece in (amqp_frames.AMQP_HEADER, data[:cut], data[cut:]):
+        for each in decoder.feed(piece):
+            if isinstance(each, amqp_frames.AmqpFrame) and each.performative is not None:
+                found.append(amqp_frames.encode_frame(each.channel, each.performative, each.payload))
+                with contextlib.suppress(BrokerError):
+                    _amqp_message(each.payload)
+    return found
+
+
+def _amqp_message(data: bytes) -> object:
+    """Read a message in all ways in which the broker reads one."""
+    for read in (amqp_sections.bare_parts, partial(amqp_sections.with_delivery_count, count=1)):
+        with contextlib.suppress(BrokerError):
+            read(data)
+    amqp_sections.decode_message(data, with_body=False)
+    return amqp_sections.encode_message(amqp_sections.decode_message(data))
+
+
+def _amqp_value(data: bytes) -> object:
+    value, _ = decode_value(data, 0, len(data))
+    out = bytearray()
+    encode_value(out, value)
+    return decode_value(bytes(out), 0, len(out))
+
+
+def _amqp_data(dice: Random) -> bytes:
+    frames = corpus.amqp_frames()
+    if dice.random() < 0.2:
+        return amqp_values.frame(dice, amqp_values.performative(dice) + amqp_values.message(dice))
+    body = bytes_mutations.mutated(dice.choice(frames)[8:], dice, frames)
+    kind = 1 if body[2:3] >= b"\x40" else 0
+    whole = amqp_values.frame(dice, body, kind)
+    return bytes_mutations.mutated(whole, dice, frames) if dice.random() < 0.2 else dice.choice(frames) + whole
+
+
+def _amqp_wide(code: int, count: int, content: bytes) -> bytes:
+    return bytes((code,)) + (len(content) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + content
+
+
+_AMQP_GROWN: Final[Sequence[Callable[[int], bytes]]] = (
+    lambda size: _amqp_wide(0xD0, size, b"\x45" * size),
+    lambda size: _amqp_wide(0xD1, size // 7 * 2, b"".join(b"\xa1\4%04x\x40" % n for n in range(size // 7))),
+    lambda size: _amqp_wide(0xD1, size // 18 * 2, b"".join(b"\x98%016d\x40" % n for n in range(size // 18))),
+    lambda size: _amqp_wide(0xF0, size // 2, b"\xa3" + b"\1a" * (size // 2)),
+    lambda size: b"\0\x53\1" * (size // 3),
+    lambda size: b"\0" * size,
+)
+
+
 def _made_of(*texts: str) -> Make:
     """Return a maker of texts of pieces, some with mutated bytes."""
 
@@ -336,6 +438,18 @@ def _decoders() -> dict[str, _Decoder]:
     return {
         **{f"openwire-{wire.version}-{'tight' if wire.tight else 'loose'}": _wire_decoder(wire) for wire in _WIRES},
         **{f"stomp-{version.value}": _stomp_decoder(version) for version in Version},
+        "mqtt-3.1.1": _mqtt_decoder(LEVEL_3_1_1),
+        "mqtt-5": _mqtt_decoder(LEVEL_5),
+        "amqp": _Decoder(
+            _amqp,
+            _amqp_data,
+            (
+                lambda size: amqp_frames.EMPTY_FRAME * (size // 8),
+                lambda size: amqp_frames.encode_transfer(0, 0, 1, b"t", b"\0\x53\x75\xa0\0" * (size // 5)),
+            ),
+        ),
+        "amqp-message": _Decoder(_amqp_message, amqp_values.message, (lambda size: b"\0\x53\x76\x45" * (size // 4),)),
+        "amqp-value": _Decoder(_amqp_value, amqp_values.value, _AMQP_GROWN),
         "websocket": _Decoder(_websocket, _websocket_data, _WEBSOCKET_GROWN),
         "stored-message": _Decoder(_stored, _stored_frame, ()),
         "offer": _Decoder(_offer, _bytes_of(encode_offer(Offer(host="h", provider_name="p"))[4:]), ()),

@@ -61,6 +61,9 @@ _REMEMBERED: Final = 1024
 _REMEMBERED_BYTES: Final = 64
 """Longer ones are not kept."""
 
+_BYTELESS_COST: Final = 8
+"""The values that an element of an array counts as if it takes no byte."""
+
 _SHORT_TEXTS: Final = (0xA1, 0xA3)
 _DESCRIBED: Final = 0x00
 _WIDTHS: Final = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)
@@ -225,9 +228,12 @@ class AmqpReader:
         constructor = self.data[at : self.offset]
         if _BODIES[code] is _unknown:
             _unknown(self)
-        if code >> 4 != 4 and count > stop - self.offset:
-            raise _cut_short(start)
-        self._count(count)
+        if code >> 4 != 4:
+            if count > stop - self.offset:
+                raise _cut_short(start)
+            self._count(count)
+        else:  # elements without a byte: a few bytes make as many of them as they like
+            self._count(_BYTELESS_COST * count)
         found = AmqpArray([self.body(code) for _ in range(count)], constructor)
         for descriptor in reversed(descriptors):
             found[:] = [AmqpDescribed(descriptor, value) for value in found]
