@@ -77,12 +77,13 @@ _CAPABILITIES: Final = {
     "temporary-topic": DestinationType.TEMP_TOPIC,
 }
 
-_KINDS: Final = {
+KINDS: Final = {
     DestinationType.QUEUE: Byte(0),
     DestinationType.TOPIC: Byte(1),
     DestinationType.TEMP_QUEUE: Byte(2),
     DestinationType.TEMP_TOPIC: Byte(3),
 }
+"""The values of `x-opt-jms-dest` and `x-opt-jms-reply-to`."""
 
 
 def parse_address(text: str, capabilities: Collection[str] = ()) -> Destination:
@@ -108,8 +109,3 @@ def parse_address(text: str, capabilities: Collection[str] = ()) -> Destination:
 def address_of(destination: Destination) -> str:
     """Return the address of a destination, with its prefix: `queue://N`."""
     return str(destination)
-
-
-def kind_of(destination: Destination) -> Byte:
-    """Return the value of `x-opt-jms-dest` and `x-opt-jms-reply-to` for a destination."""
-    return _KINDS[destination.type]

@@ -16,8 +16,9 @@ footer                   JMS_AMQP_FT_<key>
 Unlike in ActiveMQ, a message that only claims to be native is sent as any other message.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Mapping
+from functools import cache
+from typing import Final, NamedTuple
 
 from pybroker.broker.domain.amqp.errors import AmqpError
 from pybroker.broker.domain.amqp.sections import (
@@ -29,15 +30,16 @@ from pybroker.broker.domain.amqp.sections import (
     with_delivery_count,
 )
 from pybroker.broker.domain.amqp.values import AmqpValue, Symbol
+from pybroker.broker.domain.destination import DestinationType
 from pybroker.broker.domain.errors import MalformedData
 from pybroker.broker.domain.message import PRIORITY_DEFAULT, Message
-from pybroker.broker.domain.openwire.java_text import java_text
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, view
 from pybroker.broker.domain.openwire.values import Value, encode_map
 from pybroker.broker.domain.ports import Clock
 from pybroker.transports.amqp import names
 from pybroker.transports.amqp.message_ids import id_of_text
 from pybroker.transports.amqp.outbound_bodies import advisory_type, amqp_body
+from pybroker.transports.amqp.restored_sections import RestoredSections, java_boolean, restored_sections
 
 _UINT_MAX: Final = 2**32 - 1
 
@@ -48,6 +50,10 @@ _COUNT_BYTES: Final = 4
 _NATIVE_ENTRY: Final = encode_map({names.NATIVE: True})[_COUNT_BYTES:]
 _NATIVE_NAME: Final = names.NATIVE.encode()
 _FORMAT_NAME: Final = names.MESSAGE_FORMAT.encode()
+
+
+_FORM: Final = object()
+"""The form of a rendered message that its fields keep."""
 
 
 class RenderedTransfer(NamedTuple):
@@ -91,7 +97,11 @@ class MessageWriter:
         try:
             fields = view(message)
             native = self._native(fields, redelivery_count) if _claims_native(fields) else None
-            return self._made(message, fields, redelivery_count) if native is None else native
+            if native is not None:
+                return native
+            if message.destination.is_queue or message.expiration or redelivery_count:
+                return self._made(message, fields, redelivery_count)
+            return self._shared(message, fields)
         except MalformedData as error:
             raise AmqpError(f"{message.message_id} cannot be sent by AMQP: {error}") from error
 
@@ -107,45 +117,85 @@ class MessageWriter:
         has_format = _FORMAT_NAME in (fields.marshalled_properties or b"")
         return RenderedTransfer(payload, _message_format(fields.properties) if has_format else 0)
 
+    def _shared(self, message: Message, fields: OpenWireMessage) -> RenderedTransfer:
+        """Return what is the same for all consumers of a topic; the message keeps it for the next one."""
+        rendered = fields.rendered
+        if rendered is not None and rendered[0] is _FORM:
+            return RenderedTransfer(rendered[2], 0)
+        made = self._made(message, fields, 0)
+        if not made.message_format and len(made.payload) <= message.size:  # what the cache of fields counts
+            fields.rendered = (_FORM, "", made.payload)
+        return made
+
     def _made(self, message: Message, fields: OpenWireMessage, redelivery_count: int) -> RenderedTransfer:
         properties = fields.properties
-        made = AmqpMessage()
-        made.body_kind, made.body = amqp_body(fields, properties, self._body_bytes_max)
-        made.header = self._header(message, fields, redelivery_count)
-        made.properties = _properties(message, fields)
-        annotations: dict[AmqpValue, AmqpValue] = {}
-        application_properties: dict[AmqpValue, AmqpValue] = {}
-        for name, value in properties.items():
-            if name.startswith(names.PREFIX):
-                if not _restore(made, annotations, name, value):
-                    application_properties[name] = cast("AmqpValue", value)
-            elif not name.startswith(names.SCHEDULED):
-                application_properties[name] = cast("AmqpValue", value)
-        if fields.type is MessageType.OBJECT and made.properties.content_type is None:
-            made.properties.content_type = names.JAVA_OBJECT
-        annotations[_JMS_DESTINATION] = names.kind_of(message.destination)
-        if fields.reply_to is not None:
-            annotations[_JMS_REPLY_TO] = names.kind_of(fields.reply_to)
-        made.message_annotations = annotations
+        body = amqp_body(fields, properties, self._body_bytes_max)
+        sections = restored_sections(properties)
+        _set_properties(sections.properties, message, fields)
         if fields.data_structure is not None:
-            application_properties[names.DATA_STRUCTURE_TYPE] = advisory_type(fields)
-        made.application_properties = application_properties or None
-        return RenderedTransfer(encode_message(made), _message_format(properties))
+            sections.application_properties[names.DATA_STRUCTURE_TYPE] = advisory_type(fields)
+        made = AmqpMessage(properties=sections.properties)
+        made.application_properties = sections.application_properties or None
+        # Most messages have a header and annotations that others have, too.
+        shared = self._set_header(made, message, fields, sections, redelivery_count)
+        made.delivery_annotations = sections.delivery_annotations or None
+        kinds = message.destination.type, None if fields.reply_to is None else fields.reply_to.type
+        if sections.message_annotations or made.delivery_annotations or made.header:
+            made.message_annotations = sections.message_annotations | _annotations(*kinds)
+        else:
+            shared += _encoded_annotations(*kinds)
+        footer = encode_message(AmqpMessage(footer=sections.footer)) if sections.footer else b""
+        payload = b"".join((shared, encode_message(made), body.head, body.rest, footer))
+        return RenderedTransfer(payload, _message_format(properties))
 
-    def _header(self, message: Message, fields: OpenWireMessage, redelivery_count: int) -> AmqpMessageHeader | None:
+    def _set_header(
+        self,
+        made: AmqpMessage,
+        message: Message,
+        fields: OpenWireMessage,
+        sections: RestoredSections,
+        redelivery_count: int,
+    ) -> bytes:
+        """Set the header, or return it encoded if it is a usual one, or there is none."""
         count = _delivery_count(fields, redelivery_count)
-        if not (message.persistent or message.priority != PRIORITY_DEFAULT or message.expiration or count):
-            return None
-        header = AmqpMessageHeader()
-        if message.persistent:
-            header.durable = True
-        if message.priority != PRIORITY_DEFAULT:
-            header.priority = message.priority
+        if not (message.expiration or count or sections.first_acquirer is not None):
+            return _encoded_header(message.persistent, message.priority, sections.has_header)
+        made.header = header = _header(message.persistent, message.priority)
+        header.first_acquirer = sections.first_acquirer
         if message.expiration:
             header.ttl = min(max(message.expiration - self._clock(), 1), _UINT_MAX)
         if count:
             header.delivery_count = count
-        return header
+        return b""
+
+
+def _header(persistent: bool, priority: int) -> AmqpMessageHeader:
+    header = AmqpMessageHeader()
+    if persistent:
+        header.durable = True
+    if priority != PRIORITY_DEFAULT:
+        header.priority = priority
+    return header
+
+
+@cache
+def _encoded_header(persistent: bool, priority: int, is_there: bool) -> bytes:
+    """Return one of the forty usual headers, encoded; nothing if there is nothing to say and it need not be there."""
+    if not (persistent or priority != PRIORITY_DEFAULT or is_there):
+        return b""
+    return encode_message(AmqpMessage(header=_header(persistent, priority)))
+
+
+def _annotations(destination: DestinationType, reply_to: DestinationType | None) -> dict[AmqpValue, AmqpValue]:
+    made: dict[AmqpValue, AmqpValue] = {_JMS_DESTINATION: names.KINDS[destination]}
+    if reply_to is not None:
+        made[_JMS_REPLY_TO] = names.KINDS[reply_to]
+    return made
+
+
+@cache
+def _encoded_annotations(destination: DestinationType, reply_to: DestinationType | None) -> bytes:
+    return encode_message(AmqpMessage(message_annotations=_annotations(destination, reply_to)))
 
 
 _JMS_DESTINATION: Final = Symbol(names.JMS_DESTINATION)
@@ -161,14 +211,7 @@ def _claims_native(fields: OpenWireMessage) -> bool:
     marshalled = fields.marshalled_properties
     if fields.type is not MessageType.BYTES or marshalled is None or _NATIVE_NAME not in marshalled:
         return False
-    return _NATIVE_ENTRY in marshalled or _is_true(fields.properties.get(names.NATIVE)) is True
-
-
-def _is_true(value: Value) -> bool | None:
-    """Return the boolean that Java makes of a property; None if it makes none."""
-    if isinstance(value, bool):
-        return value
-    return value.lower() == "true" if isinstance(value, str) else None
+    return _NATIVE_ENTRY in marshalled or java_boolean(fields.properties.get(names.NATIVE)) is True
 
 
 def _delivery_count(fields: OpenWireMessage, redelivery_count: int) -> int:
@@ -184,13 +227,10 @@ def _message_format(properties: Mapping[str, Value]) -> int:
     return value if isinstance(value, int) and 0 <= value <= _UINT_MAX else 0
 
 
-def _properties(message: Message, fields: OpenWireMessage) -> AmqpMessageProperties:
-    """Return the section with the fields of JMS."""
-    made = AmqpMessageProperties()
-    message_id = fields.message_id
-    if message_id is not None:
-        text = message_id.text_view
-        made.message_id = str(message_id) if text is None else id_of_text(text)
+def _set_properties(made: AmqpMessageProperties, message: Message, fields: OpenWireMessage) -> None:
+    """Set the fields of JMS in their section."""
+    text = None if fields.message_id is None else fields.message_id.text_view
+    made.message_id = message.message_id if text is None else id_of_text(text)
     if fields.user_id is not None:
         made.user_id = fields.user_id.encode(errors="replace")
     made.to = names.address_of(message.destination)
@@ -206,73 +246,5 @@ def _properties(message: Message, fields: OpenWireMessage) -> AmqpMessagePropert
     made.group_id = fields.group_id
     if fields.group_sequence > 0:
         made.group_sequence = fields.group_sequence
-    return made
-
-
-# ---------------------------------------------------------------- properties that keep parts of an AMQP message
-
-
-def _restore(message: AmqpMessage, annotations: dict[AmqpValue, AmqpValue], name: str, value: Value) -> bool:
-    """Put a property back where it came from; return False for one that came from nowhere else."""
-    restore = _RESTORERS.get(name)
-    if restore is not None:
-        restore(message, value)
-    elif name.startswith(names.MESSAGE_ANNOTATION):
-        annotations[_symbol(name[len(names.MESSAGE_ANNOTATION) :])] = cast("AmqpValue", value)
-    elif name.startswith(names.DELIVERY_ANNOTATION):
-        message.delivery_annotations = message.delivery_annotations or {}
-        message.delivery_annotations[_symbol(name[len(names.DELIVERY_ANNOTATION) :])] = cast("AmqpValue", value)
-    elif name.startswith(names.FOOTER):
-        message.footer = message.footer or {}
-        message.footer[_symbol(name[len(names.FOOTER) :])] = cast("AmqpValue", value)
-    else:
-        return False
-    return True
-
-
-def _leave_out(_: AmqpMessage, __: Value) -> None:
-    """Ignore a property that describes the conversion."""
-
-
-def _restore_header(message: AmqpMessage, _: Value) -> None:
-    message.header = message.header or AmqpMessageHeader()
-
-
-def _restore_first_acquirer(message: AmqpMessage, value: Value) -> None:
-    found = _is_true(value)
-    if found is not None:
-        message.header = message.header or AmqpMessageHeader()
-        message.header.first_acquirer = found
-
-
-def _restore_content_type(message: AmqpMessage, value: Value) -> None:
-    assert message.properties is not None, "each message has some"
-    message.properties.content_type = _symbol(java_text(value))
-
-
-def _restore_content_encoding(message: AmqpMessage, value: Value) -> None:
-    assert message.properties is not None, "each message has some"
-    message.properties.content_encoding = _symbol(java_text(value))
-
-
-def _restore_reply_to_group_id(message: AmqpMessage, value: Value) -> None:
-    assert message.properties is not None, "each message has some"
-    message.properties.reply_to_group_id = java_text(value)
-
-
-_RESTORERS: Final[Mapping[str, Callable[[AmqpMessage, Any], None]]] = {
-    names.NATIVE: _leave_out,
-    names.ORIGINAL_ENCODING: _leave_out,
-    names.MESSAGE_FORMAT: _leave_out,
-    names.PROPERTIES: _leave_out,
-    names.HEADER: _restore_header,
-    names.FIRST_ACQUIRER: _restore_first_acquirer,
-    names.CONTENT_TYPE: _restore_content_type,
-    names.CONTENT_ENCODING: _restore_content_encoding,
-    names.REPLY_TO_GROUP_ID: _restore_reply_to_group_id,
-}
-
-
-def _symbol(text: str) -> Symbol:
-    """Return a symbol, which is ASCII: other characters become `?`, as in Java."""
-    return Symbol(text if text.isascii() else text.encode("ascii", "replace").decode())
+    if fields.type is MessageType.OBJECT and made.content_type is None:
+        made.content_type = names.JAVA_OBJECT

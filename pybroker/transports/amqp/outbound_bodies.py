@@ -17,7 +17,8 @@ Unlike in ActiveMQ, a Stream may hold byte arrays, and a text that is no UTF-8 i
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
-from pybroker.broker.domain.amqp.sections import AmqpBodyKind
+from pybroker.broker.domain.amqp.body_heads import NULL_VALUE, binary_value_head, data_head, string_value_head
+from pybroker.broker.domain.amqp.sections import AmqpBodyKind, AmqpMessage, encode_message
 from pybroker.broker.domain.amqp.values import AmqpValue, Long
 from pybroker.broker.domain.openwire import commands
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
@@ -30,17 +31,23 @@ from pybroker.transports.amqp.names import OriginalEncoding
 _TEXT_LENGTH_BYTES: Final = 4
 
 
-class AmqpBody(NamedTuple):
-    """The body of an AMQP message, as `AmqpMessage` has it."""
+class EncodedBody(NamedTuple):
+    """The sections of a body.
 
-    kind: AmqpBodyKind
-    value: AmqpValue
+    Attributes:
+        head: their first bytes, or all.
+        rest: the rest, which is long if the body is.
+    """
+
+    head: bytes
+    rest: bytes
 
 
-_NO_BODY: Final = AmqpBody(AmqpBodyKind.NONE, None)
+_NO_BODY: Final = EncodedBody(b"", b"")
+_NULL: Final = EncodedBody(NULL_VALUE, b"")
 
 
-def amqp_body(fields: OpenWireMessage, properties: Mapping[str, Value], bytes_max: int) -> AmqpBody:
+def amqp_body(fields: OpenWireMessage, properties: Mapping[str, Value], bytes_max: int) -> EncodedBody:
     """Return the body of a message.
 
     Args:
@@ -50,6 +57,7 @@ def amqp_body(fields: OpenWireMessage, properties: Mapping[str, Value], bytes_ma
 
     Raises:
         MalformedOpenWire: it does not decode.
+        UnencodableAmqp: it has a value that AMQP has no form for.
     """
     encoding = properties.get(names.ORIGINAL_ENCODING)
     match fields.type:
@@ -62,33 +70,40 @@ def amqp_body(fields: OpenWireMessage, properties: Mapping[str, Value], bytes_ma
         case MessageType.OBJECT:
             return _binary(fields.body_bytes(bytes_max), encoding)
         case MessageType.MAP:
-            return AmqpBody(AmqpBodyKind.VALUE, cast("AmqpValue", fields.map()))
+            return _value(fields.map())
         case MessageType.STREAM:
             values = cast("list[AmqpValue]", fields.stream())
             if encoding == OriginalEncoding.SEQUENCE:
-                return AmqpBody(AmqpBodyKind.SEQUENCE, [values])
-            return AmqpBody(AmqpBodyKind.VALUE, values)
+                sequence = AmqpMessage(body_kind=AmqpBodyKind.SEQUENCE, body=[values])
+                return EncodedBody(b"", encode_message(sequence))
+            return _value(values)
         case _:
             return _advisory(fields)
 
 
-def _binary(data: bytes, encoding: Value) -> AmqpBody:
+def _value(value: object) -> EncodedBody:
+    message = AmqpMessage(body_kind=AmqpBodyKind.VALUE, body=cast("AmqpValue", value))
+    return EncodedBody(b"", encode_message(message))
+
+
+def _binary(data: bytes, encoding: Value) -> EncodedBody:
     if encoding == OriginalEncoding.VALUE_BINARY:
-        return AmqpBody(AmqpBodyKind.VALUE, data)
-    return AmqpBody(AmqpBodyKind.DATA, [data])
+        return EncodedBody(binary_value_head(len(data)), data)
+    return EncodedBody(data_head(len(data)), data)
 
 
-def _text(fields: OpenWireMessage, encoding: Value, bytes_max: int) -> AmqpBody:
+def _text(fields: OpenWireMessage, encoding: Value, bytes_max: int) -> EncodedBody:
     if encoding == OriginalEncoding.NONE and not fields.content:
         return _NO_BODY
     try:
         text = fields.text_utf8(bytes_max)
     except MalformedOpenWire:
         # ActiveMQ stores a STOMP client's text without decoding it.
-        return AmqpBody(AmqpBodyKind.DATA, [fields.body_bytes(bytes_max)[_TEXT_LENGTH_BYTES:]])
+        data = fields.body_bytes(bytes_max)[_TEXT_LENGTH_BYTES:]
+        return EncodedBody(data_head(len(data)), data)
     if encoding == OriginalEncoding.DATA:
-        return AmqpBody(AmqpBodyKind.DATA, [text or b""])
-    return AmqpBody(AmqpBodyKind.VALUE, None if text is None else text.decode())
+        return EncodedBody(data_head(len(text or b"")), text or b"")
+    return _NULL if text is None else EncodedBody(string_value_head(len(text)), text)
 
 
 # ---------------------------------------------------------------- advisories
@@ -99,14 +114,14 @@ def advisory_type(fields: OpenWireMessage) -> str | None:
     return None if fields.data_structure is None else type(STORE.decode(fields.data_structure)).__name__
 
 
-def _advisory(fields: OpenWireMessage) -> AmqpBody:
+def _advisory(fields: OpenWireMessage) -> EncodedBody:
     if fields.data_structure is None:
         return _NO_BODY
     command: object = STORE.decode(fields.data_structure)
     if isinstance(command, commands.ConnectionInfo):
-        return AmqpBody(AmqpBodyKind.VALUE, _connection(command))
+        return _value(_connection(command))
     if isinstance(command, commands.RemoveInfo):
-        return AmqpBody(AmqpBodyKind.VALUE, _removal(command.object_id))
+        return _value(_removal(command.object_id))
     return _NO_BODY
 
 

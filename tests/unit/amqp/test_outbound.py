@@ -438,6 +438,44 @@ def test_message_that_is_not_native_is_made(held: Value) -> None:
     assert render(message).body == [RECORDED]
 
 
+# ---------------------------------------------------------------- consumers of topics
+
+
+def test_topic_message_is_rendered_once() -> None:
+    message = text(destination=topic("t"))
+
+    first, second = writer().render(message, 0), writer().render(message, 0)
+
+    assert first == second
+    assert first.payload is second.payload
+
+
+@pytest.mark.parametrize(
+    "changes", [{"expiration": NOW + 9}, {"destination": Q}, {"properties": {"JMS_AMQP_MESSAGE_FORMAT": 3}}]
+)
+def test_what_differs_between_consumers_is_rendered_again(changes: dict[str, Any]) -> None:
+    message = text({"destination": topic("t"), **changes})
+
+    first, second = writer().render(message, 0), writer().render(message, 0)
+
+    assert first == second
+    assert first.payload is not second.payload
+
+
+def test_redelivered_topic_message_has_its_count() -> None:
+    message = text(destination=topic("t"))
+    writer().render(message, 0)
+
+    assert render(message, 1).header == AmqpMessageHeader(delivery_count=1)
+
+
+def test_topic_message_that_stomp_has_rendered_is_rendered_again() -> None:
+    message = text(destination=topic("t"))
+    view(message).rendered = (object(), "head", b"body")
+
+    assert render(message).body == "x"
+
+
 # ---------------------------------------------------------------- errors
 
 UNRENDERABLE = [
