@@ -68,7 +68,7 @@ class RenderedTransfer(NamedTuple):
     message_format: int
 
 
-class MessageWriter:
+class TransferWriter:
     """Renders messages for the links of one connection."""
 
     __slots__ = ("_body_bytes_max", "_clock")

@@ -25,7 +25,7 @@ from pybroker.broker.domain.openwire.marshal.transcode import STORE
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short, Value, encode_map, encode_stream
 from pybroker.transports.amqp.inbound import AmqpTransformer, TransferReader
-from pybroker.transports.amqp.outbound import MessageWriter
+from pybroker.transports.amqp.outbound import TransferWriter
 
 NOW = 1_700_000_000_000
 Q = queue("q")
@@ -49,8 +49,8 @@ def render(message: Message, redelivery_count: int = 0) -> AmqpMessage:
     return decode_message(writer().render(message, redelivery_count).payload)
 
 
-def writer() -> MessageWriter:
-    return MessageWriter(lambda: NOW, body_bytes_max=LIMIT)
+def writer() -> TransferWriter:
+    return TransferWriter(lambda: NOW, body_bytes_max=LIMIT)
 
 
 def reader(transformer: AmqpTransformer) -> TransferReader:
@@ -591,6 +591,6 @@ def test_recorded_map_message_is_rendered_as_by_activemq() -> None:
     )
 
     now = properties.absolute_expiry_time - recorded.header.ttl
-    made = MessageWriter(lambda: now, body_bytes_max=LIMIT).render(message, 0)
+    made = TransferWriter(lambda: now, body_bytes_max=LIMIT).render(message, 0)
 
     assert decode_message(made.payload) == recorded

@@ -125,25 +125,13 @@ class MessageTemplate:
             UnencodableOpenWire: a header or property name is too long, or a number out of its range.
         """
         fields = OpenWireMessage(
-            type=type,
-            producer_id=self._producer_id,
-            destination=self._destination,
-            transaction_id=transaction_id,
+            type=type, producer_id=self._producer_id, destination=self._destination, transaction_id=transaction_id,
             message_id=ids.OpenWireMessageId(text_view, self._producer_id, sequence, broker_sequence),
-            group_id=group_id,
-            group_sequence=group_sequence,
-            correlation_id=correlation_id,
-            persistent=persistent,
-            expiration=expiration,
-            priority=clamped_priority(priority),
-            reply_to=reply_to,
-            timestamp=timestamp,
-            jms_type=jms_type,
-            content=content,
-            redelivery_counter=redelivery_counter,
-            user_id=user_id,
+            group_id=group_id, group_sequence=group_sequence, correlation_id=correlation_id, persistent=persistent,
+            expiration=expiration, priority=clamped_priority(priority), reply_to=reply_to, timestamp=timestamp,
+            jms_type=jms_type, content=content, redelivery_counter=redelivery_counter, user_id=user_id,
             broker_in_time=broker_in_time,
-        )
+        )  # fmt: skip
         if marshalled_properties is None:
             fields.set_properties(properties)
         else:
