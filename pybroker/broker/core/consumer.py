@@ -550,6 +550,38 @@ class BrokerConsumer:
         else:
             self.connection.work_off(self._one_by_one(deliveries, partial(self.reject, cause=cause)))
 
+    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False) -> None:
+        """Return deliveries to their backlogs, in pieces if they are many."""
+        if len(deliveries) <= _RETURNED_COUNT:
+            self._release(deliveries, has_failed=has_failed)
+        else:
+            self.connection.work_off(self._releasing(deliveries, has_failed=has_failed))
+
+    def _releasing(self, deliveries: Sequence[Delivery], *, has_failed: bool) -> Steps:
+        """Return many deliveries; those that are left when the consumer closes go back by that."""
+        for start in range(0, len(deliveries), _RETURNED_COUNT):
+            if self.closed or self.connection.closed:
+                return
+            self._release(deliveries[start : start + _RETURNED_COUNT], has_failed=has_failed)
+            yield _RETURNED_COUNT
+
+    def _release(self, deliveries: Sequence[Delivery], *, has_failed: bool) -> None:
+        references = [held for each in deliveries if (held := self._held(each)) is not None]
+        if not references:
+            return
+        for reference in references:
+            del self.outstanding[reference]
+            self._unindex(reference)
+            reference.strikes += has_failed
+        self.resize()  # before the backlogs deliver again
+        references.sort(key=_sequence)
+        if has_failed:
+            _restore(references, [])
+        else:
+            _restore([], references)
+        if not self.closed:
+            self._settled(len(references))
+
     def expire_all(self, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries that the client found expired, in pieces if they are many."""
         if len(deliveries) <= _STEP_COUNT:

@@ -175,6 +175,10 @@ class CountingConsumer(BrokerConsumer):
         """Settle as many deliveries as these."""
         self.acknowledge_oldest(len(deliveries))
 
+    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False) -> None:
+        """Settle as many deliveries as these: what was delivered does not return."""
+        self.acknowledge_oldest(len(deliveries))
+
     def expire(self, delivery: Delivery) -> None:
         """Settle one delivery."""
         self.acknowledge_oldest(1)

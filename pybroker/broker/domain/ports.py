@@ -453,6 +453,15 @@ class ConsumerPort(Protocol):
         """Reject deliveries, in pieces if they are many: later commands of the connection wait until that is done."""
         ...
 
+    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False) -> None:
+        """Return outstanding deliveries to the backlog, each to its position, for this consumer or another one.
+
+        Args:
+            deliveries: the deliveries, in pieces if they are many.
+            has_failed: the client has tried to process them: they count as redelivered, and each has a delivery strike.
+        """
+        ...
+
     def expire(self, delivery: Delivery) -> None:
         """Settle a delivery that the client found expired."""
         ...
