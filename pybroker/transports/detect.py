@@ -4,6 +4,7 @@
 OpenWire   00 00 00 nn  01 'ActiveMQ'      size and type of a WireFormatInfo, its magic
 STOMP      gap 'CONNECT' | 'STOMP'         gap: line ends and blanks, which a STOMP decoder skips too
 MQTT       10 nn 00 04 'MQTT'              type, remaining length and protocol name of a CONNECT
+AMQP       'AMQP'                          the first bytes of its protocol header
 WebSocket  'GET '                          the method of its request
 ```
 
@@ -27,6 +28,7 @@ class DetectedProtocol(enum.Enum):
     OPENWIRE = "OpenWire"
     STOMP = "STOMP"
     MQTT = "MQTT"
+    AMQP = "AMQP"
     WEBSOCKET = "HTTP"
     UNKNOWN = "none of the protocols of this port"
     UNDECIDED = "too few bytes to tell"
@@ -37,6 +39,7 @@ _MAGIC = b"\x01ActiveMQ"
 _COMMANDS = (b"CONNECT", b"STOMP")
 _REQUEST = b"GET "
 _MQTT_CONNECT = b"\x10"
+_AMQP = b"AMQP"
 _GAP = b"\r\n\t "
 _TLS_HANDSHAKE = b"\x16\x03"
 _SHOWN_BYTES = 16
@@ -51,6 +54,8 @@ def detect(head: bytes) -> DetectedProtocol:
         return DetectedProtocol.MQTT
     if head[:1] == _REQUEST[:1]:
         return _compare(head[: len(_REQUEST)], (_REQUEST,), DetectedProtocol.WEBSOCKET)
+    if head[:1] == _AMQP[:1]:
+        return _compare(head[: len(_AMQP)], (_AMQP,), DetectedProtocol.AMQP)
     return _compare(head.lstrip(_GAP)[: max(map(len, _COMMANDS))], _COMMANDS, DetectedProtocol.STOMP)
 
 

@@ -140,7 +140,7 @@ def shared() -> Iterator[tuple[int, str]]:
         (("Sec-WebSocket-Protocol: v11.stomp, mqtt",), 101, "mqtt"),
         (("Sec-WebSocket-Protocol: mqtt, mqttv3.1",), 101, "mqttv3.1"),
         (("Sec-WebSocket-Protocol: xstomp",), 400, None),
-        (("Sec-WebSocket-Protocol: amqp",), 400, None),
+        (("Sec-WebSocket-Protocol: amqp",), 101, "amqp"),
         (("Origin: http://b.example",), 101, None),
         (("Origin: http://evil.example",), 403, None),
         (("Sec-WebSocket-Extensions: permessage-deflate",), 101, None),

@@ -34,8 +34,13 @@ _TLS: Final = (
 )
 _OPENWIRE: Final = ("openwire_max_inactivity", "openwire_initial_delay")
 _MQTT: Final = ("mqtt_keep_alive_max", "mqtt_receive_maximum", "mqtt_subscription_strategy")
-_WITHOUT_MQTT: Final = (ListenerKind.STOMP.value, ListenerKind.OPENWIRE.value)
-_WITHOUT_OPENWIRE: Final = (ListenerKind.STOMP.value, ListenerKind.MQTT.value, ListenerKind.WS.value)
+_WITHOUT_MQTT: Final = (ListenerKind.STOMP.value, ListenerKind.OPENWIRE.value, ListenerKind.AMQP.value)
+_WITHOUT_OPENWIRE: Final = (
+    ListenerKind.STOMP.value,
+    ListenerKind.MQTT.value,
+    ListenerKind.AMQP.value,
+    ListenerKind.WS.value,
+)
 _LIKE_SETTINGS: Final = (
     "connections_max",
     "frame_max",

@@ -15,6 +15,8 @@ class ListenerKind(enum.Enum):
     STOMP = "stomp"
     OPENWIRE = "openwire"
     MQTT = "mqtt"
+    AMQP = "amqp"
+    """AMQP 1.0."""
     WS = "ws"
     """WebSocket, with one of the other protocols in it."""
     AUTO = "auto"
@@ -103,11 +105,13 @@ PORTS: Final = {
     "stomp": (ListenerKind.STOMP, False),
     "openwire": (ListenerKind.OPENWIRE, False),
     "mqtt": (ListenerKind.MQTT, False),
+    "amqp": (ListenerKind.AMQP, False),
     "auto": (ListenerKind.AUTO, False),
     "ws": (ListenerKind.WS, False),
     "stomp_ssl": (ListenerKind.STOMP, True),
     "openwire_ssl": (ListenerKind.OPENWIRE, True),
     "mqtt_ssl": (ListenerKind.MQTT, True),
+    "amqp_ssl": (ListenerKind.AMQP, True),
     "auto_ssl": (ListenerKind.AUTO, True),
     "ws_ssl": (ListenerKind.WS, True),
 }

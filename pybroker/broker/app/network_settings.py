@@ -53,17 +53,19 @@ class NetworkSettings:
         port, 61616, description="Port of the OpenWire listener; `0` for any free one, `off` for none."
     )
     mqtt: int | None = declared(port, None, "Port of the MQTT listener; `off` for none. The usual one is 1883.")
+    amqp: int | None = declared(port, None, "Port of the AMQP 1.0 listener; `off` for none. The usual one is 5672.")
     auto: int | None = declared(
         port, None, "Port of a listener for every protocol, detected by a client's first bytes."
     )
     ws: int | None = declared(
         port,
         None,
-        "Port of the WebSocket listener, for web pages: STOMP and MQTT; `off` for none. ActiveMQ's is 61614.",
+        "Port of the WebSocket listener, for web pages: STOMP, MQTT and AMQP; `off` for none. ActiveMQ's is 61614.",
     )
     stomp_ssl: int | None = declared(port, None, "Port of the STOMP listener with TLS.")
     openwire_ssl: int | None = declared(port, None, "Port of the OpenWire listener with TLS.")
     mqtt_ssl: int | None = declared(port, None, "Port of the MQTT listener with TLS; the usual one is 8883.")
+    amqp_ssl: int | None = declared(port, None, "Port of the AMQP 1.0 listener with TLS; the usual one is 5671.")
     auto_ssl: int | None = declared(port, None, "Port of a listener as `auto` with TLS.")
     ws_ssl: int | None = declared(port, None, "Port of the WebSocket listener with TLS, `wss://`.")
     websocket_origins: str = declared(
@@ -188,6 +190,20 @@ class NetworkSettings:
         least=1 << 10,
         most=1 << 30,
         description="Largest frame, and so largest message, that a client may send.",
+    )
+    amqp_transformer: str = declared(
+        choice("native", "jms", "raw"),
+        "native",
+        description="The form in which messages of AMQP clients are kept: as they came (`native`, as in ActiveMQ), or "
+        "as text, bytes, map, stream and object messages, which clients of all protocols can read (`jms`).",
+    )
+    amqp_max_inactivity: float = declared(
+        duration,
+        30.0,
+        least=0,
+        most=86400,
+        description="Silence after which an AMQP client is disconnected; half of it is announced as the idle time-out. "
+        "0: never.",
     )
     openwire_max_inactivity: float = declared(
         duration,

@@ -13,6 +13,7 @@ from pybroker.broker.app.mqtt_queues import VirtualTopicQueues
 from pybroker.broker.app.mqtt_sessions import make_session_states
 from pybroker.broker.app.tls_files import ListenerCertificates, make_certificates
 from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.domain.amqp.frames import AmqpLimits
 from pybroker.broker.domain.mqtt.packets import MqttLimits
 from pybroker.broker.domain.mqtt.wire import VARIABLE_MAX
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
@@ -20,6 +21,8 @@ from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.broker.domain.stomp.codec import encode_frame
 from pybroker.broker.domain.stomp.frames import StompLimits, Version
 from pybroker.security.networks import Networks
+from pybroker.transports.amqp.inbound import AmqpTransformer
+from pybroker.transports.amqp.session import AmqpSession, self_description
 from pybroker.transports.connection import MakeSession, ReplaceableLink
 from pybroker.transports.detect import DetectedProtocol, Detector
 from pybroker.transports.mqtt.session import MqttSession
@@ -35,12 +38,13 @@ from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session
 from pybroker.transports.stomp.session import SERVER, StompSession
 from pybroker.transports.websocket.origins import OriginRule
-from pybroker.transports.websocket.subprotocols import MQTT, STOMP
+from pybroker.transports.websocket.subprotocols import AMQP, MQTT, STOMP
 
 _SCHEMES: Final = {
     ListenerKind.STOMP: ("stomp", "stomp+ssl"),
     ListenerKind.OPENWIRE: ("tcp", "ssl"),
     ListenerKind.MQTT: ("mqtt", "mqtts"),
+    ListenerKind.AMQP: ("amqp", "amqp+ssl"),
     ListenerKind.WS: ("ws", "wss"),
     ListenerKind.AUTO: ("auto", "auto+ssl"),
 }
@@ -143,7 +147,7 @@ def _refusal(config: Config, listener: ListenerSettings) -> bytes:
             from pybroker.transports.websocket.handshake import refuse  # only some brokers need the library
 
             return refuse(HTTPStatus.SERVICE_UNAVAILABLE, text).data
-        case ListenerKind.OPENWIRE | ListenerKind.MQTT | ListenerKind.AUTO:
+        case ListenerKind.OPENWIRE | ListenerKind.MQTT | ListenerKind.AMQP | ListenerKind.AUTO:
             return b""
         case _:
             assert_never(listener.kind)
@@ -177,6 +181,8 @@ class _SessionMakers:
                 return self._openwire(listener)
             case ListenerKind.MQTT:
                 return self._mqtt(listener)
+            case ListenerKind.AMQP:
+                return self._amqp(listener)
             case ListenerKind.WS:
                 return self._websocket(listener)
             case ListenerKind.AUTO:
@@ -250,12 +256,35 @@ class _SessionMakers:
 
         return session
 
+    def _amqp(self, listener: ListenerSettings) -> Callable[[Link], Session]:
+        limits = AmqpLimits(
+            message_bytes_max=listener.frame_max,
+            connect_seconds=self._config.connect_timeout,
+            idle_seconds=self._config.amqp_max_inactivity,
+        )
+        transformer = AmqpTransformer(self._config.amqp_transformer)
+        properties = self_description(__version__)
+
+        def session(link: Link) -> Session:
+            return AmqpSession(
+                broker=self._broker,
+                link=link,
+                connection_id=self._machine.new_id(),
+                limits=limits,
+                clock=self._machine.clock,
+                transformer=transformer,
+                properties=properties,
+                authenticator=self._authenticator,
+            )
+
+        return session
+
     def _websocket(self, listener: ListenerSettings) -> MakeSession:
         from pybroker.transports.websocket.session import WebSocketSession, WebSocketSettings  # as above
 
         settings = WebSocketSettings(
             # In the order in which clients that offer no subprotocol are served: the first one.
-            families={STOMP: self._stomp(listener), MQTT: self._mqtt(listener)},
+            families={STOMP: self._stomp(listener), MQTT: self._mqtt(listener), AMQP: self._amqp(listener)},
             origins=OriginRule(self._config.websocket_origins),
             message_bytes_max=listener.frame_max + StompLimits().head_bytes,
             handshake_seconds=self._config.connect_timeout,
@@ -272,6 +301,7 @@ class _SessionMakers:
             DetectedProtocol.STOMP: self._stomp(listener),
             DetectedProtocol.OPENWIRE: self._openwire(listener),
             DetectedProtocol.MQTT: self._mqtt(listener),
+            DetectedProtocol.AMQP: self._amqp(listener),
             DetectedProtocol.WEBSOCKET: self._websocket(listener),
         }
 

@@ -34,6 +34,9 @@ class WebSocketLink:
         self._ending = ""
         self._has_sent_error = False
 
+    def _is_error(self, frame: bytes) -> bool:
+        return self._error_prefix is not None and frame.startswith(self._error_prefix)
+
     # ------------------------------------------------------------ what becomes frames
 
     def write(self, data: bytes | memoryview) -> None:
@@ -43,7 +46,7 @@ class WebSocketLink:
         if size > _JOINED_BYTES_MAX or self.is_closed:
             self.write_pieces((frame,))
             return
-        self._has_sent_error = frame.startswith(self._error_prefix)
+        self._has_sent_error = self._is_error(frame)
         is_binary = self.is_binary or not (frame.isascii() or is_text((frame,)))
         self._link.write(encode_header(_BINARY if is_binary else _TEXT, size) + frame)
 
@@ -51,7 +54,7 @@ class WebSocketLink:
         """Send a frame that is in pieces as one message."""
         if self.is_closed:
             return
-        self._has_sent_error = pieces[0].startswith(self._error_prefix)
+        self._has_sent_error = self._is_error(pieces[0])
         is_binary = self.is_binary or not is_text(pieces)
         size = sum(map(len, pieces))
         header = encode_header(_BINARY if is_binary else _TEXT, size)

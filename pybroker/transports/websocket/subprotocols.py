@@ -17,13 +17,14 @@ class SubprotocolFamily:
         name: the protocol, for logs.
         subprotocols: their names, the preferred one first.
         sends_text: its messages are text, unless they are no UTF-8 or the client sends binary ones; False: all binary.
-        error_prefix: the beginning of a frame behind which the session closes for a violation of the protocol.
+        error_prefix: the beginning of a frame behind which the session closes for a violation of the protocol; None:
+            the frames do not show that by their beginning.
     """
 
     name: str
     subprotocols: tuple[str, ...]
     sends_text: bool
-    error_prefix: bytes
+    error_prefix: bytes | None
 
 
 STOMP: Final = SubprotocolFamily(
@@ -41,6 +42,9 @@ MQTT: Final = SubprotocolFamily(
     error_prefix=b"\xe0",
 )
 """MQTT; CONNECT decides the version. The broker sends DISCONNECT for violations alone, and in MQTT 5."""
+
+AMQP: Final = SubprotocolFamily(name="AMQP", subprotocols=("amqp",), sends_text=False, error_prefix=None)
+"""AMQP 1.0."""
 
 
 class ChosenSubprotocol(NamedTuple):

@@ -134,9 +134,9 @@ def test_plain_authority_goes_with_certificates_of_tables():
         ([{"port": 1}], {}, "listeners: table 1: protocol: it must be set"),
         ([OPENWIRE, {"protocol": "openwire"}], {}, "listeners: table 2: port: it must be set"),
         (
-            [OPENWIRE | {"protocol": "amqp"}],
+            [OPENWIRE | {"protocol": "http"}],
             {},
-            "protocol: it must be 'stomp', 'openwire', 'mqtt', 'ws' or 'auto'; given was 'amqp'",
+            "protocol: it must be 'stomp', 'openwire', 'mqtt', 'amqp', 'ws' or 'auto'; given was 'http'",
         ),
         ([OPENWIRE | {"port": "off"}], {}, "port: write a number; without its table a listener is not open"),
         ([OPENWIRE | {"conections_max": 5}], {}, "no such attribute; did you mean connections_max?"),

@@ -18,6 +18,7 @@ KNOWN = [
     (b"STOMP\r\n\r\n\0", DetectedProtocol.STOMP),
     (b"\n\r\n \tCONNECT\n\n\0", DetectedProtocol.STOMP),
     (b"\n" * 5000 + b"STOMP\n\n\0", DetectedProtocol.STOMP),
+    (b"AMQP\3\1\0\0", DetectedProtocol.AMQP),
     (bytes.fromhex("100d00044d5154540402003c000170"), DetectedProtocol.MQTT),
     (b"GET / HTTP/1.1\r\n", DetectedProtocol.WEBSOCKET),
 ]

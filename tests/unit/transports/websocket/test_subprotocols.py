@@ -2,7 +2,7 @@
 
 import pytest
 
-from pybroker.transports.websocket.subprotocols import MQTT, STOMP, SubprotocolFamily, choose
+from pybroker.transports.websocket.subprotocols import AMQP, MQTT, STOMP, SubprotocolFamily, choose
 
 OTHER = SubprotocolFamily(name="other", subprotocols=("o2", "o1"), sends_text=False, error_prefix=b"")
 
@@ -36,6 +36,10 @@ def test_mqtt_is_chosen_by_its_names() -> None:
     assert choose(["mqtt", "v12.stomp"], served) == (STOMP, "v12.stomp")
     assert choose(["v12.stomp", "mqtt"], served) == (MQTT, "mqtt")
     assert choose([], served) == (STOMP, None)
+
+
+def test_amqp_is_chosen_by_its_name() -> None:
+    assert choose(["amqp"], [STOMP, MQTT, AMQP]) == (AMQP, "amqp")
 
 
 @pytest.mark.parametrize("offered", [["xstomp"], ["mqtt"], ["V12.STOMP"], ["v12.stomp2", "chat"]])

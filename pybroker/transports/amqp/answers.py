@@ -1,0 +1,92 @@
+"""The answers to transfers of clients, gathered over a chunk of input.
+
+They are sent once the broker has the messages for certain:
+
+```text
+ persistent message       confirmed: durable, or consumed and acknowledged
+ other message            at the end of the chunk
+ no space for it          once there is space, and then as above; so its link gets no new credit before
+```
+
+One disposition answers all successive deliveries of a chunk.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from pybroker.broker.domain.ports import ConnectionPort
+from pybroker.transports.amqp.serial_numbers import ranges
+
+
+class Answered(Protocol):
+    """A link on which clients send."""
+
+    def answered(self, count: int) -> None:
+        """React to answers: the client may get new credit."""
+        ...
+
+
+class ReceivedDelivery(NamedTuple):
+    """A delivery that the broker has taken.
+
+    Attributes:
+        link: its link.
+        delivery_id: its number in the session.
+        is_settled: the client waits for no answer.
+    """
+
+    link: Answered
+    delivery_id: int
+    is_settled: bool
+
+
+class TransferAnswers:
+    """The answers of one session."""
+
+    __slots__ = ("_connection", "_dispose", "_due", "_due_confirmed")
+
+    def __init__(self, connection: ConnectionPort, dispose: Callable[[int, int], None]) -> None:
+        """Gather none yet.
+
+        Args:
+            connection: the core's.
+            dispose: sends a disposition for deliveries that are accepted and settled, from a first to a last one.
+        """
+        self._connection = connection
+        self._dispose = dispose
+        self._due: list[ReceivedDelivery] = []
+        self._due_confirmed: list[ReceivedDelivery] = []
+
+    def add(self, delivery: ReceivedDelivery, *, is_persistent: bool) -> None:
+        """Answer a delivery whose message was sent just now."""
+        connection = self._connection
+        if connection.is_short_of_space:
+            answer = partial(self._answer, (delivery,))
+            if is_persistent:
+                answer = partial(connection.when_confirmed, answer)
+            connection.when_accepted(answer)
+        elif is_persistent:
+            self._due_confirmed.append(delivery)
+        else:
+            self._due.append(delivery)
+
+    def flush(self) -> None:
+        """Answer what was gathered."""
+        if self._due_confirmed:
+            due, self._due_confirmed = self._due_confirmed, []
+            self._connection.when_confirmed(partial(self._answer, due))
+        if self._due:
+            due, self._due = self._due, []
+            self._answer(due)
+
+    def _answer(self, deliveries: Sequence[ReceivedDelivery]) -> None:
+        unsettled = [each.delivery_id for each in deliveries if not each.is_settled]
+        if unsettled:
+            for first, last in ranges(unsettled):
+                self._dispose(first, last)
+        counts: dict[Answered, int] = {}
+        for each in deliveries:
+            counts[each.link] = counts.get(each.link, 0) + 1
+        for link, count in counts.items():
+            link.answered(count)

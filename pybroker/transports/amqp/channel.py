@@ -1,0 +1,500 @@
+"""An AMQP session: its windows, its links, and the transfers that wait for the client's window.
+
+Both sides count transfers. The client sends as many as the broker's window has room for, and the broker opens it again
+at half; the broker sends as many as the client's has room for. While that is closed, the core delivers nothing to the
+connection; what it has delivered before waits here: at most what it delivers in one call.
+
+Source: AMQP 1.0, 2.5 "Sessions", 2.6 "Links".
+"""
+
+import logging
+from collections import deque
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from pybroker.broker.domain.amqp.frames import encode_frame
+from pybroker.broker.domain.amqp.performatives import (
+    AmqpAccepted,
+    AmqpAttach,
+    AmqpBegin,
+    AmqpDeliveryState,
+    AmqpDetach,
+    AmqpDisposition,
+    AmqpEnd,
+    AmqpFlow,
+    AmqpModified,
+    AmqpRejected,
+    AmqpReleased,
+    AmqpTransactionalState,
+    AmqpTransfer,
+)
+from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.errors import BrokerError, RequestError
+from pybroker.transports.amqp.answers import TransferAnswers
+from pybroker.transports.amqp.attaching import attach_link
+from pybroker.transports.amqp.incoming import IncomingLink
+from pybroker.transports.amqp.links import AmqpLink, RefusedLink, detach
+from pybroker.transports.amqp.outgoing import OutgoingLink
+from pybroker.transports.amqp.peer import AmqpPeer
+from pybroker.transports.amqp.refusals import (
+    HANDLE_IN_USE,
+    UNATTACHED_HANDLE,
+    WINDOW_VIOLATION,
+    LinkRefused,
+    SessionRefused,
+    error_condition,
+)
+from pybroker.transports.amqp.serial_numbers import add, distance, within
+from pybroker.transports.amqp.transactions import (
+    AmqpTransactions,
+    OpenAmqpTransaction,
+    SentDelivery,
+    TransactedOutcome,
+)
+
+_log = logging.getLogger(__name__)
+
+INCOMING_WINDOW: Final = 16383
+OUTGOING_WINDOW: Final = (1 << 31) - 1
+"""The windows of ActiveMQ's sessions."""
+
+_HEAD_BYTES: Final = 64
+"""The bytes of a transfer frame without its payload, at most."""
+
+_ACCEPTED: Final = AmqpAccepted()
+_link: Final = attrgetter("link")
+_TERMINAL: Final = (AmqpAccepted, AmqpRejected, AmqpReleased, AmqpModified)
+
+
+class _PartialTransfer:
+    """A message of which a part was sent.
+
+    Attributes:
+        link: its link.
+        delivery: the core's.
+        payload: the message.
+        offset: the bytes that were sent.
+    """
+
+    __slots__ = ("delivery", "link", "offset", "payload")
+
+    def __init__(self, link: OutgoingLink, delivery: Delivery, payload: bytes, offset: int) -> None:
+        self.link = link
+        self.delivery = delivery
+        self.payload = payload
+        self.offset = offset
+
+
+class AmqpChannel:
+    """One session.
+
+    Attributes:
+        number: its channel, for both sides.
+        answers: those to the client's transfers.
+        is_open: False once it has ended for the broker: what the client sends has no effect until its `end`.
+    """
+
+    __slots__ = (
+        "_handle_max", "_incoming_window", "_links", "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id",
+        "_peer", "_remote_incoming_window", "_sent_links", "_transactions", "_unfinished", "_unsettled", "_waiting",
+        "answers", "is_open", "number",
+    )  # fmt: skip
+
+    def __init__(self, number: int, begin: AmqpBegin, peer: AmqpPeer, transactions: AmqpTransactions) -> None:
+        """Begin, and answer.
+
+        Args:
+            number: its channel.
+            begin: the client's.
+            peer: the client's end.
+            transactions: those of the connection.
+        """
+        self.number = number
+        self._peer = peer
+        self._transactions = transactions
+        self._links: dict[int, AmqpLink] = {}
+        self._next_incoming_id = begin.next_outgoing_id
+        self._incoming_window = INCOMING_WINDOW
+        self._next_outgoing_id = 0
+        self._remote_incoming_window = begin.incoming_window
+        self._next_delivery_id = 0
+        self._handle_max = peer.limits.handles - 1
+        if begin.handle_max is not None:
+            self._handle_max = min(self._handle_max, begin.handle_max)
+        self._unsettled: dict[int, SentDelivery] = {}
+        self._waiting: deque[tuple[OutgoingLink, Delivery]] = deque()
+        self._unfinished: _PartialTransfer | None = None
+        self._sent_links: dict[OutgoingLink, None] = {}
+        """The links with deliveries that are settled once their bytes have left the process."""
+        self.answers = TransferAnswers(peer.connection, self._dispose_accepted)
+        self.is_open = True
+        self.send(
+            AmqpBegin(
+                remote_channel=number,
+                next_outgoing_id=0,
+                incoming_window=INCOMING_WINDOW,
+                outgoing_window=OUTGOING_WINDOW,
+                handle_max=peer.limits.handles - 1,
+            )
+        )
+
+    # ------------------------------------------------------------ frames of the client
+
+    def transfer(self, transfer: AmqpTransfer, payload: bytes) -> None:
+        """Carry out a transfer. Raises `SessionRefused`; an error of a link ends only that."""
+        if not self.is_open:
+            return
+        self._next_incoming_id = add(self._next_incoming_id, 1)
+        self._incoming_window -= 1
+        if self._incoming_window < 0:
+            raise SessionRefused("A transfer beyond the session's window", WINDOW_VIOLATION)
+        link = self._find(transfer.handle)
+        try:
+            link.transfer(transfer, payload)
+        except LinkRefused as error:
+            self.refuse_link(link, error)
+        if self._incoming_window <= INCOMING_WINDOW // 2:
+            self._incoming_window = INCOMING_WINDOW
+            self.send_session_flow()
+
+    def flow(self, flow: AmqpFlow) -> None:
+        """Carry out a flow: of the session, and of a link if it names one. Raises as `transfer`."""
+        if not self.is_open:
+            return
+        next_incoming_id = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        self._remote_incoming_window = distance(self._next_outgoing_id, add(next_incoming_id, flow.incoming_window))
+        if flow.handle is not None:
+            link = self._find(flow.handle)
+            try:
+                link.flow(flow)
+            except LinkRefused as error:
+                self.refuse_link(link, error)
+        elif flow.echo:
+            self.send_session_flow()
+        self.pump()
+
+    def disposition(self, disposition: AmqpDisposition) -> None:
+        """Carry out the outcomes of deliveries to the client; what it says of its own has no effect.
+
+        Raises:
+            RequestError: its transaction is not open, or accepts nothing.
+        """
+        if not self.is_open or not disposition.role:
+            return
+        first = disposition.first
+        last = first if disposition.last is None else disposition.last
+        state, is_settled = disposition.state, bool(disposition.settled)
+        numbers = within(first, last, self._unsettled, self._unsettled, len(self._unsettled))
+        found = [self._unsettled[number] for number in numbers]
+        if isinstance(state, AmqpTransactionalState):
+            self._settle_in(self._transactions.find(state.txn_id), found, state, is_settled=is_settled)
+            return
+        if not is_settled and not isinstance(state, _TERMINAL):
+            return
+        for each in found:
+            self._forget(each)
+        for link, group in groupby([each for each in found if each.transaction is None], key=_link):
+            link.settle([each.delivery for each in group], state if isinstance(state, _TERMINAL) else None)
+        for each in found:
+            if each.transaction is not None:  # only settled by this: the transaction has its outcome
+                each.transaction.outcomes[each].is_settled = True
+        if not is_settled:
+            answer = AmqpDisposition(role=False, first=first, last=disposition.last, settled=True, state=state)
+            self._peer.connection.when_durable(partial(self.send, answer))
+
+    def attach(self, attach: AmqpAttach) -> None:
+        """Attach a link, and answer. Raises `SessionRefused`."""
+        if not self.is_open:
+            return
+        if attach.handle > self._handle_max:
+            raise SessionRefused(f"The handle {attach.handle}, where {self._handle_max} is the largest", HANDLE_IN_USE)
+        if attach.handle in self._links:
+            raise SessionRefused(f"The handle {attach.handle} is in use", HANDLE_IN_USE)
+        # Until the link is there: what fails leaves this one, for which the client's detach comes.
+        self._links[attach.handle] = RefusedLink(attach.handle, attach.name)
+        attach_link(self, self._peer, self._transactions, attach)
+
+    def detach(self, performative: AmqpDetach) -> None:
+        """End a link as the client asks, and answer once that is durable. Raises `SessionRefused`."""
+        if not self.is_open:
+            return
+        link = self._find(performative.handle)
+        del self._links[performative.handle]
+        if isinstance(link, RefusedLink):
+            return
+        is_closed = bool(performative.closed)
+        link.end(is_closed=is_closed)
+        self.pump()
+        answer = detach(link.handle, is_closed=is_closed)
+        connection = self._peer.connection
+        connection.when_carried_out(partial(connection.when_durable, partial(self.send, answer)))
+
+    def end(self) -> None:
+        """End as the client asks, and answer once that is carried out."""
+        if self.is_open:
+            self.close()
+            connection = self._peer.connection
+            connection.when_carried_out(partial(self._peer.send, self.number, AmqpEnd()))
+
+    # ------------------------------------------------------------ links
+
+    def put(self, link: AmqpLink) -> None:
+        """Add a link, in the place of the one that `attach` has put there."""
+        self._links[link.handle] = link
+
+    def refuse_link(self, link: AmqpLink, error: BrokerError) -> None:
+        """End a link with an error; do nothing if it has ended."""
+        if not self.is_open or self._links.get(link.handle) is not link:
+            return
+        _log.info("%s: the link %r ends: %s", self._peer.connection.connection_id, link.name[:100], error)
+        self._links[link.handle] = RefusedLink(link.handle, link.name)
+        link.end(is_closed=False)
+        self.pump()
+        self.send(detach(link.handle, is_closed=True, error=error))
+
+    def transaction_of(self, state: AmqpDeliveryState) -> OpenAmqpTransaction | None:
+        """Return the transaction of a transfer.
+
+        Raises:
+            UnknownTransaction: it is not open.
+        """
+        return self._transactions.find(state.txn_id) if isinstance(state, AmqpTransactionalState) else None
+
+    def _find(self, handle: int) -> AmqpLink:
+        link = self._links.get(handle)
+        if link is None:
+            raise SessionRefused(f"The handle {handle} is not attached", UNATTACHED_HANDLE)
+        return link
+
+    # ------------------------------------------------------------ deliveries to the client
+
+    def deliver(self, link: OutgoingLink, delivery: Delivery) -> None:
+        """Send a delivery of the core, or have it wait for the client's window."""
+        if self._waiting or self._unfinished is not None or self._remote_incoming_window <= 0:
+            link.waiting += 1
+            self._waiting.append((link, delivery))
+            self._peer.hold(self)
+        else:
+            self._transfer(link, delivery)
+
+    def pump(self) -> None:
+        """Send what waits, as far as the client's window allows, and have the core deliver again if all was sent."""
+        while not self._peer.is_slow and self._remote_incoming_window > 0:
+            if self._unfinished is not None:
+                self._continue(self._unfinished)
+            elif self._waiting:
+                link, delivery = self._waiting.popleft()
+                link.waiting -= 1
+                if not link.is_closed:
+                    self._transfer(link, delivery)
+            else:
+                self._peer.resume(self)
+                return
+
+    def _transfer(self, link: OutgoingLink, delivery: Delivery) -> None:
+        peer = self._peer
+        try:
+            payload, message_format = peer.writer.render(delivery.message, delivery.redelivery_count)
+            limit = link.message_bytes_max
+            if limit is not None and len(payload) > limit:
+                raise RequestError(f"it takes {len(payload)} bytes, and the client accepts {limit}")
+        except Exception as error:  # of any kind, it concerns this message: only that is used here
+            link.give_up(delivery, error)
+            return
+        delivery_id = self._next_delivery_id
+        self._next_delivery_id = add(delivery_id, 1)
+        link.delivery_count = add(link.delivery_count, 1)
+        if link.credit:
+            link.credit -= 1
+        is_settled = link.is_presettled
+        if not is_settled and not link.is_counted:
+            sent = SentDelivery(delivery_id, link, delivery)
+            self._unsettled[delivery_id] = link.unsettled[delivery_id] = sent
+        room = peer.frame_bytes_max - _HEAD_BYTES
+        transfer = AmqpTransfer(
+            handle=link.handle,
+            delivery_id=delivery_id,
+            delivery_tag=delivery_id.to_bytes(4, "big"),
+            message_format=message_format,
+            settled=is_settled,
+            more=len(payload) > room,
+        )
+        self._write(transfer, payload if len(payload) <= room else payload[:room])
+        if len(payload) > room:
+            self._continue(_PartialTransfer(link, delivery, payload, room))
+        else:
+            self._note_sent(link, delivery)
+
+    def _continue(self, partial_transfer: _PartialTransfer) -> None:
+        """Send the further transfers of a message, as far as the client's window allows."""
+        payload, room = partial_transfer.payload, self._peer.frame_bytes_max - _HEAD_BYTES
+        self._unfinished = partial_transfer
+        while partial_transfer.offset < len(payload):
+            if self._remote_incoming_window <= 0:
+                return
+            start = partial_transfer.offset
+            partial_transfer.offset = end = start + room
+            more = end < len(payload)
+            self._write(AmqpTransfer(handle=partial_transfer.link.handle, more=more), payload[start:end])
+        self._unfinished = None
+        self._note_sent(partial_transfer.link, partial_transfer.delivery)
+
+    def _write(self, transfer: AmqpTransfer, payload: bytes) -> None:
+        self._next_outgoing_id = add(self._next_outgoing_id, 1)
+        self._remote_incoming_window -= 1
+        if self._remote_incoming_window <= 0:
+            self._peer.hold(self)
+        self._peer.write(encode_frame(self.number, transfer, payload))
+
+    def _note_sent(self, link: OutgoingLink, delivery: Delivery) -> None:
+        if link.is_presettled or link.is_counted:
+            link.note_sent(delivery)
+            self._sent_links[link] = None
+
+    def forget(self, link: OutgoingLink) -> None:
+        """Drop the deliveries of a link that has ended: what it has not settled is the core's again."""
+        for delivery_id in link.unsettled:
+            self._unsettled.pop(delivery_id, None)
+        link.unsettled = {}
+        self._sent_links.pop(link, None)
+        if self._unfinished is not None and self._unfinished.link is link:
+            self._unfinished = None
+        if link.waiting:
+            self._waiting = deque(each for each in self._waiting if each[0] is not link)
+            link.waiting = 0
+
+    def _forget(self, sent: SentDelivery) -> None:
+        self._unsettled.pop(sent.delivery_id, None)
+        if isinstance(sent.link, OutgoingLink):
+            sent.link.unsettled.pop(sent.delivery_id, None)
+
+    def _settle_in(
+        self,
+        transaction: OpenAmqpTransaction,
+        found: list[SentDelivery],
+        state: AmqpTransactionalState,
+        *,
+        is_settled: bool,
+    ) -> None:
+        """Make the outcomes of deliveries part of a transaction.
+
+        Raises:
+            RequestError: it accepts nothing.
+        """
+        outcome = state.outcome if isinstance(state.outcome, _TERMINAL) else _ACCEPTED
+        for each in found:
+            if each.transaction is not None or not isinstance(each.link, OutgoingLink):
+                continue
+            each.transaction = transaction
+            if isinstance(outcome, AmqpAccepted):
+                try:
+                    each.link.acknowledge_in(each)
+                except RequestError:
+                    each.transaction = None
+                    raise
+            settle = partial(self._settle_sent, each, outcome)
+            transaction.outcomes[each] = TransactedOutcome(each, outcome, settle, is_settled=is_settled)
+            if is_settled:
+                self._forget(each)
+
+    def _settle_sent(self, sent: SentDelivery, outcome: AmqpDeliveryState) -> None:
+        """Settle a delivery whose transaction was committed."""
+        if sent.delivery_id in self._unsettled:
+            self._forget(sent)
+            self.send(AmqpDisposition(role=False, first=sent.delivery_id, settled=True, state=outcome))
+
+    # ------------------------------------------------------------ to the client
+
+    def send(self, performative: AmqpAttach | AmqpBegin | AmqpFlow | AmqpDisposition | AmqpDetach) -> None:
+        """Send a frame of this session; do nothing once it has ended."""
+        if self.is_open:
+            self._peer.send(self.number, performative)
+
+    def dispose(self, delivery_id: int, state: AmqpDeliveryState) -> None:
+        """Settle a delivery of the client."""
+        self.send(AmqpDisposition(role=True, first=delivery_id, settled=True, state=state))
+
+    def _dispose_accepted(self, first: int, last: int) -> None:
+        self.send(
+            AmqpDisposition(role=True, first=first, last=last if last != first else None, settled=True, state=_ACCEPTED)
+        )
+
+    def send_flow(self, handle: int, delivery_count: int, link_credit: int, *, drain: bool = False) -> None:
+        """Send the state of a link, and of the session."""
+        flow = self._flow()
+        flow.handle = handle
+        flow.delivery_count = delivery_count
+        flow.link_credit = link_credit
+        flow.drain = drain or None
+        self.send(flow)
+
+    def send_session_flow(self) -> None:
+        """Send the state of the session."""
+        self.send(self._flow())
+
+    def _flow(self) -> AmqpFlow:
+        return AmqpFlow(
+            next_incoming_id=self._next_incoming_id,
+            incoming_window=self._incoming_window,
+            next_outgoing_id=self._next_outgoing_id,
+            outgoing_window=OUTGOING_WINDOW,
+        )
+
+    # ------------------------------------------------------------ turns, and the end
+
+    def end_of_chunk(self) -> None:
+        """Answer what was gathered from a chunk of input."""
+        self.answers.flush()
+
+    def written(self) -> None:
+        """React to all output having left the process."""
+        if self._sent_links:
+            # A new dict, because acknowledging opens windows, and the core may deliver again before it returns.
+            links, self._sent_links = self._sent_links, {}
+            for link in links:
+                link.written()
+        if self._waiting or self._unfinished is not None:
+            self.pump()
+
+    def settle_unsent(self) -> None:
+        """Settle deliveries that could not be sent."""
+        for link in list(self._links.values()):
+            if isinstance(link, OutgoingLink):
+                link.settle_unsent()
+
+    def finish_deferred(self) -> None:
+        """Send or refuse the messages that wait for space."""
+        for link in list(self._links.values()):
+            if isinstance(link, IncomingLink):
+                link.finish_deferred()
+
+    def refuse(self, error: BrokerError) -> None:
+        """End the session with an error: the client's `end` follows."""
+        _log.info("%s: a session ends: %s", self._peer.connection.connection_id, error)
+        self.close()
+        self._peer.send(self.number, AmqpEnd(error=error_condition(error)))
+
+    def close(self) -> None:
+        """End all links in the core. Nothing more is sent."""
+        self.answers.flush()
+        self.is_open = False
+        for link in list(self._links.values()):
+            link.end(is_closed=False)
+        self._clear()
+
+    def abandon(self) -> None:
+        """Forget the links: the connection has ended, and the core closes what it has of them."""
+        self.is_open = False
+        for link in self._links.values():
+            link.abandon()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._links = {}
+        self._unsettled = {}
+        self._waiting.clear()
+        self._unfinished = None
+        self._sent_links = {}
+        self._peer.resume(self)

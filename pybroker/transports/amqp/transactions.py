@@ -1,0 +1,186 @@
+"""The transactions of an AMQP connection: what clients send in them, and the outcomes of deliveries.
+
+Sends and accepted deliveries are part of a transaction of the core. Other outcomes take effect right after its commit:
+the core has no operation for them. After a roll-back, deliveries that the client has not settled stay with it, and it
+may accept them again; those that it has settled go back to their backlogs, as redelivered.
+
+Source: AMQP 1.0, part 4; ActiveMQ 5.17 for transaction ids, and for what happens after a roll-back.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, Protocol
+
+from pybroker.broker.domain.amqp.performatives import AmqpAccepted, AmqpDeliveryState
+from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.errors import CommitFailed, UnknownTransaction
+from pybroker.broker.domain.ports import ConnectionPort
+from pybroker.broker.domain.transaction import TransactionId
+
+_TXN_ID_BYTES: Final = 8
+
+
+class Settles(Protocol):
+    """A link on which the client receives, as transactions see it."""
+
+    is_closed: bool
+
+    def settle(self, deliveries: Sequence[Delivery], outcome: AmqpDeliveryState | None) -> None:
+        """Settle deliveries with an outcome; None: the link's default outcome."""
+        ...
+
+    def return_failed(self, deliveries: Sequence[Delivery]) -> None:
+        """Return deliveries to their backlogs, as redelivered."""
+        ...
+
+
+class SentDelivery:
+    """A delivery that the client has not settled.
+
+    Attributes:
+        delivery_id: its number in the session.
+        link: its link.
+        delivery: the core's.
+        transaction: the open transaction that has an outcome of it; None for none.
+    """
+
+    __slots__ = ("delivery", "delivery_id", "link", "transaction")
+
+    def __init__(self, delivery_id: int, link: Settles, delivery: Delivery) -> None:
+        self.delivery_id = delivery_id
+        self.link = link
+        self.delivery = delivery
+        self.transaction: OpenAmqpTransaction | None = None
+
+
+class TransactedOutcome:
+    """The outcome of a delivery in a transaction.
+
+    Attributes:
+        sent: the delivery.
+        link: its link.
+        outcome: the outcome.
+        is_settled: the client has settled the delivery, and forgotten it.
+        settle: sends a disposition that settles it.
+    """
+
+    __slots__ = ("is_settled", "link", "outcome", "sent", "settle")
+
+    def __init__(
+        self, sent: SentDelivery, outcome: AmqpDeliveryState, settle: Callable[[], None], *, is_settled: bool
+    ) -> None:
+        self.sent = sent
+        self.link = sent.link
+        self.outcome = outcome
+        self.settle = settle
+        self.is_settled = is_settled
+
+
+class OpenAmqpTransaction:
+    """An open transaction.
+
+    Attributes:
+        txn_id: its id for the client.
+        transaction_id: the core's.
+        outcomes: those of deliveries, in the order in which they came.
+    """
+
+    __slots__ = ("outcomes", "transaction_id", "txn_id")
+
+    def __init__(self, txn_id: bytes, transaction_id: TransactionId) -> None:
+        self.txn_id = txn_id
+        self.transaction_id = transaction_id
+        self.outcomes: dict[SentDelivery, TransactedOutcome] = {}
+
+
+_link: Final = attrgetter("link")
+
+
+class AmqpTransactions:
+    """The open transactions of one connection."""
+
+    __slots__ = ("_connection", "_count", "_open")
+
+    def __init__(self, connection: ConnectionPort) -> None:
+        self._connection = connection
+        self._count = 0
+        self._open: dict[bytes, OpenAmqpTransaction] = {}
+
+    def declare(self) -> OpenAmqpTransaction:
+        """Begin a transaction.
+
+        Raises:
+            RequestError: the connection has too many.
+        """
+        core_id = self._connection.begin()
+        self._count += 1
+        made = OpenAmqpTransaction(self._count.to_bytes(_TXN_ID_BYTES, "big"), core_id)
+        self._open[made.txn_id] = made
+        return made
+
+    def find(self, txn_id: bytes) -> OpenAmqpTransaction:
+        """Return an open transaction.
+
+        Raises:
+            UnknownTransaction: it is not open.
+        """
+        found = self._open.get(txn_id)
+        if found is None:
+            raise UnknownTransaction(f"Transaction {txn_id[:32].hex()} is not open: declare it first")
+        return found
+
+    def discharge(self, txn_id: bytes, *, fail: bool) -> None:
+        """End a transaction: commit it, or roll it back. Durable only after `ConnectionPort.when_durable`.
+
+        Raises:
+            RequestError: it is not open, or was rolled back instead.
+        """
+        transaction = self.find(txn_id)
+        del self._open[txn_id]
+        if fail:
+            self._connection.rollback(transaction.transaction_id)
+            self._roll_back(transaction)
+            return
+        try:
+            self._connection.commit(transaction.transaction_id)
+        except CommitFailed:
+            self._roll_back(transaction)
+            raise
+        self._connection.when_carried_out(partial(self._settle_others, transaction))
+
+    def clear(self) -> None:
+        """Forget all of them: the connection has ended, and the core rolls them back."""
+        self._open.clear()
+
+    def _settle_others(self, transaction: OpenAmqpTransaction) -> None:
+        """Have the outcomes take effect that are not `accepted`, and settle what the client has not."""
+        others = [each for each in transaction.outcomes.values() if not isinstance(each.outcome, AmqpAccepted)]
+        for link, group in groupby(others, key=_link):
+            for each in group:
+                link.settle([each.sent.delivery], each.outcome)
+        unsettled = [each.settle for each in transaction.outcomes.values() if not each.is_settled]
+        if unsettled:
+            self._connection.when_durable(partial(_call_all, unsettled))
+
+    def _roll_back(self, transaction: OpenAmqpTransaction) -> None:
+        """Leave deliveries that the client has not settled with it; the others go back."""
+        settled = [each for each in transaction.outcomes.values() if each.is_settled]
+        for each in transaction.outcomes.values():
+            each.sent.transaction = None
+        for link, group in groupby(settled, key=_link):
+            deliveries = [each.sent.delivery for each in group]
+            if not link.is_closed:
+                # The roll-back may be carried out in pieces.
+                self._connection.when_carried_out(partial(_return, link, deliveries))
+
+
+def _return(link: Settles, deliveries: Sequence[Delivery]) -> None:
+    if not link.is_closed:
+        link.return_failed(deliveries)
+
+
+def _call_all(callbacks: Sequence[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        callback()
