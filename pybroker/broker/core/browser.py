@@ -82,6 +82,11 @@ class BrowserSnapshot(CountedSource):
             if (count <= 0 or space <= 0) and self._paging is not None and self._paging.defer(self.dispatch):
                 break
 
+    @property
+    def is_dispatching(self) -> bool:
+        """True until the browser has seen all messages."""
+        return self._found is not None
+
     def _end(self) -> None:
         self._found = None
         self._browsed()

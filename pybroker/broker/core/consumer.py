@@ -45,6 +45,8 @@ _sequence: Final = attrgetter("sequence")
 _STEP_COUNT: Final = 16
 """The acknowledgements of one step of many."""
 
+_EXCLUDED_MAX: Final = 1000  # messages of one consumer
+
 _RETURNED_COUNT: Final = 256
 """The outstanding messages that a consumer which closes gives back in one step."""
 
@@ -188,6 +190,19 @@ class DeliverySource(Origin):
     def dispatch(self, consumer: "BrokerConsumer | None" = None) -> None:
         """Deliver waiting messages to one consumer that got capacity, or to all consumers with capacity."""
 
+    @property
+    def is_dispatching(self) -> bool:
+        """True while messages that wait may be delivered in a later turn, without another event."""
+        return False
+
+    @property
+    def may_exclude(self) -> bool:
+        """True if a message that one consumer does not accept may wait for another one."""
+        return False
+
+    def exclude(self, consumer: "BrokerConsumer", *, was_selective: bool) -> None:
+        """React to a consumer that has excluded a message; `was_selective` if it did not accept all before."""
+
     def rest(self, consumer: "BrokerConsumer") -> bool:
         """Return True if no message waits for a consumer of many backlogs; `wake` is then called before one does."""
         return False
@@ -216,6 +231,7 @@ class BrokerConsumer:
 
     __slots__ = (
         "_busy",
+        "_excluded",
         "_granted",
         "_index",
         "_matches",
@@ -257,6 +273,8 @@ class BrokerConsumer:
         self._index: DeliveryIndex | None = None
         """The outstanding deliveries by message id, once an acknowledgement is not for one of the oldest; else None."""
         self._pulled: int = 0
+        self._excluded: set[str] = set()
+        """The ids of messages that its client cannot process."""
         self._matches = matcher(request.selector)
         self.is_selective = self._matches is not None or request.no_local
 
@@ -275,9 +293,16 @@ class BrokerConsumer:
         """True while messages may wait in backlogs that it visits in a later turn."""
         return self.connection.will_continue(self)
 
+    @property
+    def is_searching(self) -> bool:
+        """True while messages that wait may be delivered to it in a later turn, without another event."""
+        return self.is_in_round or any([source.is_dispatching for source in self.sources])
+
     def accepts(self, message: Message, redelivery_count: int = 0) -> bool:
-        """Return True if the message matches the selector, and `noLocal` does not exclude it."""
+        """Return True if the message matches the selector, and neither `noLocal` nor its client excludes it."""
         if self.request.no_local and message.connection_id == self.connection.connection_id:
+            return False
+        if self._excluded and message.message_id in self._excluded:
             return False
         return self._matches is None or self._matches(message, redelivery_count)
 
@@ -544,54 +569,59 @@ class BrokerConsumer:
 
     def reject_all(self, deliveries: Sequence[Delivery], cause: str) -> None:
         """Dead-letter deliveries, in pieces if they are many."""
-        if len(deliveries) <= _STEP_COUNT:
-            for delivery in deliveries:
-                self.reject(delivery, cause)
-        else:
-            self.connection.work_off(self._one_by_one(deliveries, partial(self.reject, cause=cause)))
+        self._settle_each(deliveries, partial(self.reject, cause=cause))
 
-    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False) -> None:
+    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False, is_excluded: bool = False) -> None:
         """Return deliveries to their backlogs, in pieces if they are many."""
+        if is_excluded:
+            deliveries = [each for each in deliveries if self._exclude(each)]
+        steps = self._releasing(deliveries, has_failed=has_failed)
         if len(deliveries) <= _RETURNED_COUNT:
-            self._release(deliveries, has_failed=has_failed)
+            for _ in steps:
+                pass
         else:
-            self.connection.work_off(self._releasing(deliveries, has_failed=has_failed))
+            self.connection.work_off(steps)
+
+    def _exclude(self, delivery: Delivery) -> bool:
+        """Have this consumer not get a message again; reject it and return False if that is not possible."""
+        if not all([source.may_exclude for source in self.sources]) or len(self._excluded) >= _EXCLUDED_MAX:
+            self.reject(delivery, "its consumer cannot process it, and there is no other one for it")
+            return False
+        self._excluded.add(delivery.message.message_id)
+        was_selective, self.is_selective = self.is_selective, True
+        for each in self.sources:
+            each.exclude(self, was_selective=was_selective)
+        return True
 
     def _releasing(self, deliveries: Sequence[Delivery], *, has_failed: bool) -> Steps:
-        """Return many deliveries; those that are left when the consumer closes go back by that."""
         for start in range(0, len(deliveries), _RETURNED_COUNT):
             if self.closed or self.connection.closed:
                 return
-            self._release(deliveries[start : start + _RETURNED_COUNT], has_failed=has_failed)
-            yield _RETURNED_COUNT
-
-    def _release(self, deliveries: Sequence[Delivery], *, has_failed: bool) -> None:
-        references = [held for each in deliveries if (held := self._held(each)) is not None]
-        if not references:
-            return
-        for reference in references:
-            del self.outstanding[reference]
-            self._unindex(reference)
-            reference.strikes += has_failed
-        self.resize()  # before the backlogs deliver again
-        references.sort(key=_sequence)
-        if has_failed:
-            _restore(references, [])
-        else:
-            _restore([], references)
-        if not self.closed:
+            step = deliveries[start : start + _RETURNED_COUNT]
+            references = sorted([held for each in step if (held := self._held(each)) is not None], key=_sequence)
+            for reference in references:
+                del self.outstanding[reference]
+                self._unindex(reference)
+                reference.strikes += has_failed
+            self.resize()  # before the backlogs deliver again
+            _restore(references if has_failed else [], [] if has_failed else references)
             self._settled(len(references))
+            yield len(step)
 
     def expire_all(self, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries that the client found expired, in pieces if they are many."""
+        self._settle_each(deliveries, self.expire)
+
+    def _settle_each(self, deliveries: Sequence[Delivery], operation: Callable[[Delivery], None]) -> None:
+        """Settle deliveries one by one, in pieces if they are many."""
         if len(deliveries) <= _STEP_COUNT:
             for delivery in deliveries:
-                self.expire(delivery)
+                operation(delivery)
         else:
-            self.connection.work_off(self._one_by_one(deliveries, self.expire))
+            self.connection.work_off(self._one_by_one(deliveries, operation))
 
     def _one_by_one(self, deliveries: Sequence[Delivery], operation: Callable[[Delivery], None]) -> Steps:
-        """Settle deliveries one by one; those that are left when the consumer closes go back to the backlog."""
+        """Settle deliveries; those that are left when the consumer closes go back to the backlog."""
         for delivery in deliveries:
             if self.closed or self.connection.closed:
                 return

@@ -219,6 +219,11 @@ class ConsumerSet:
         self._recompute()
         return frees
 
+    def becomes_selective(self) -> None:
+        """Record that one of the consumers does not accept all messages any more."""
+        self._selective_count += 1
+        self._recompute()
+
     def unpark(self, consumer: BrokerConsumer) -> None:
         """Return a consumer that has capacity again to its place in the order; do nothing if it is not parked."""
         if consumer in self.parked:

@@ -175,7 +175,7 @@ class CountingConsumer(BrokerConsumer):
         """Settle as many deliveries as these."""
         self.acknowledge_oldest(len(deliveries))
 
-    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False) -> None:
+    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False, is_excluded: bool = False) -> None:
         """Settle as many deliveries as these: what was delivered does not return."""
         self.acknowledge_oldest(len(deliveries))
 

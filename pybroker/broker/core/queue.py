@@ -216,6 +216,17 @@ class Queue(StoredSource):
             self._start.consumer_added()
         consumer.add_source(self)
 
+    @property
+    def may_exclude(self) -> bool:
+        """True: another consumer may come."""
+        return True
+
+    def exclude(self, consumer: BrokerConsumer, *, was_selective: bool) -> None:
+        """React to a consumer that has excluded a message."""
+        self._answers = None  # one of them may have changed
+        if not was_selective:
+            self.consumer_set.becomes_selective()
+
     def hold(self, consumer: BrokerConsumer) -> None:
         """Deliver to no consumer until one that closes is detached, as its outstanding messages come back in pieces."""
         self.consumer_set.hold(consumer)

@@ -218,6 +218,11 @@ class StoredSource(DeliverySource):
         """Count messages that are not in the backlog any more; see `Pager`."""
         self._lost_count += count
 
+    @property
+    def is_dispatching(self) -> bool:
+        """True while messages that wait may be delivered in a later turn, without another event."""
+        return self._progress is not Search.IDLE and bool(self.pending.count)
+
     def drop_if_expired(self, reference: Reference) -> bool:
         """Remove a waiting message if it has expired; return True if it had."""
         if not self.is_expired(reference.message):

@@ -482,6 +482,11 @@ class TopicSubscription(GroupedSubscription):
         return self._consumer
 
     @property
+    def is_dispatching(self) -> bool:
+        """True while delivery continues in a later turn of the event loop."""
+        return self._is_deferred
+
+    @property
     def is_selective(self) -> bool:
         """True if the consumer may refuse some messages."""
         return self._consumer.is_selective

@@ -453,13 +453,20 @@ class ConsumerPort(Protocol):
         """Reject deliveries, in pieces if they are many: later commands of the connection wait until that is done."""
         ...
 
-    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False) -> None:
-        """Return outstanding deliveries to the backlog, each to its position, for this consumer or another one.
+    def release(self, deliveries: Sequence[Delivery], *, has_failed: bool = False, is_excluded: bool = False) -> None:
+        """Return outstanding deliveries to the backlog, each to its position, in pieces if they are many.
 
         Args:
-            deliveries: the deliveries, in pieces if they are many.
+            deliveries: the deliveries.
             has_failed: the client has tried to process them: they count as redelivered, and each has a delivery strike.
+            is_excluded: this consumer does not get them again. Where there can be no other one, or it has excluded very
+                many, they are rejected.
         """
+        ...
+
+    @property
+    def is_searching(self) -> bool:
+        """True while messages that wait may be delivered to it in a later turn, without another event."""
         ...
 
     def expire(self, delivery: Delivery) -> None:

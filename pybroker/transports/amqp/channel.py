@@ -93,13 +93,14 @@ class AmqpChannel:
     Attributes:
         number: its channel, for both sides.
         answers: those to the client's transfers.
+        draining: the links that are to use up their credit, and for which messages may still come.
         is_open: False once it has ended for the broker: what the client sends has no effect until its `end`.
     """
 
     __slots__ = (
         "_handle_max", "_incoming_window", "_links", "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id",
         "_peer", "_remote_incoming_window", "_sent_links", "_transactions", "_unfinished", "_unsettled", "_waiting",
-        "answers", "is_open", "number",
+        "answers", "draining", "is_open", "number",
     )  # fmt: skip
 
     def __init__(self, number: int, begin: AmqpBegin, peer: AmqpPeer, transactions: AmqpTransactions) -> None:
@@ -129,6 +130,7 @@ class AmqpChannel:
         self._sent_links: dict[OutgoingLink, None] = {}
         """The links with deliveries that are settled once their bytes have left the process."""
         self.answers = TransferAnswers(peer.connection, self._dispose_accepted)
+        self.draining: dict[OutgoingLink, None] = {}
         self.is_open = True
         self.send(
             AmqpBegin(
@@ -291,6 +293,8 @@ class AmqpChannel:
                     self._transfer(link, delivery)
             else:
                 self._peer.resume(self)
+                for draining in list(self.draining):
+                    draining.finish_drain()
                 return
 
     def _transfer(self, link: OutgoingLink, delivery: Delivery) -> None:
@@ -359,6 +363,7 @@ class AmqpChannel:
             self._unsettled.pop(delivery_id, None)
         link.unsettled = {}
         self._sent_links.pop(link, None)
+        self.draining.pop(link, None)
         if self._unfinished is not None and self._unfinished.link is link:
             self._unfinished = None
         if link.waiting:
@@ -458,11 +463,12 @@ class AmqpChannel:
         if self._waiting or self._unfinished is not None:
             self.pump()
 
-    def settle_unsent(self) -> None:
-        """Settle deliveries that could not be sent."""
+    def on_timer(self) -> None:
+        """Settle deliveries that could not be sent, and finish drains."""
         for link in list(self._links.values()):
             if isinstance(link, OutgoingLink):
                 link.settle_unsent()
+                link.finish_drain()
 
     def finish_deferred(self) -> None:
         """Send or refuse the messages that wait for space."""
@@ -497,4 +503,5 @@ class AmqpChannel:
         self._waiting.clear()
         self._unfinished = None
         self._sent_links = {}
+        self.draining = {}
         self._peer.resume(self)

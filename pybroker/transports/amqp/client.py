@@ -108,10 +108,10 @@ class AmqpClient:
         self.peer.is_slow = True
         self.peer.hold(self.peer)
 
-    def settle_unsent(self) -> None:
-        """Settle deliveries that could not be sent."""
+    def on_timer(self) -> None:
+        """Settle deliveries that could not be sent, and finish drains."""
         for channel in list(self._channels.values()):
-            channel.settle_unsent()
+            channel.on_timer()
 
     def finish_deferred(self) -> None:
         """Send or refuse the messages that wait for space, as the client leaves."""

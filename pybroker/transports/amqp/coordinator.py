@@ -30,7 +30,7 @@ from pybroker.broker.domain.amqp.performatives import (
 )
 from pybroker.broker.domain.amqp.sections import VALUE, bare_parts
 from pybroker.broker.domain.errors import RequestError
-from pybroker.transports.amqp.incoming import CREDIT, CREDIT_LOW, TransferAssembly
+from pybroker.transports.amqp.incoming import TransferAssembly
 from pybroker.transports.amqp.links import AmqpLink
 from pybroker.transports.amqp.peer import AmqpPeer
 from pybroker.transports.amqp.refusals import NOT_ALLOWED, NOT_IMPLEMENTED, LinkRefused, error_condition
@@ -67,7 +67,7 @@ class CoordinatorLink(AmqpLink):
 
     def start(self) -> None:
         """Give the client its credit."""
-        self._assembly.credit = CREDIT
+        self._assembly.replenish(0)
         self._send_flow()
 
     def flow(self, flow: AmqpFlow) -> None:
@@ -78,8 +78,8 @@ class CoordinatorLink(AmqpLink):
     def transfer(self, transfer: AmqpTransfer, payload: bytes) -> None:
         """Begin or end a transaction."""
         found = self._assembly.add(transfer, payload)
-        if self._assembly.credit <= CREDIT_LOW:
-            self.start()
+        if self._assembly.replenish(0):
+            self._send_flow()
         if found is None:
             return
         first, is_settled, whole = found

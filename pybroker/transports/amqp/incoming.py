@@ -48,9 +48,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-CREDIT: Final = 1000
-CREDIT_LOW: Final = 300
-"""The client gets new credit once no more than this is left, counting what has no answer."""
+_LOW_TENTHS: Final = 3
+"""The client gets new credit once no more than so many tenths are left, counting what has no answer."""
 
 _ACCEPTED: Final = AmqpAccepted()
 
@@ -133,6 +132,14 @@ class TransferAssembly:
         self.clear()
         return first, is_settled, whole
 
+    def replenish(self, unanswered: int) -> bool:
+        """Give new credit if little is left, counting what has no answer; return True if so."""
+        credit = self._peer.limits.producer_credit
+        if self.credit + unanswered > credit * _LOW_TENTHS // 10:
+            return False
+        self.credit = credit - unanswered
+        return True
+
     def clear(self) -> None:
         """Drop the parts of a delivery."""
         self._peer.partial_bytes -= self._size
@@ -195,7 +202,7 @@ class IncomingLink(AmqpLink):
 
     def start(self) -> None:
         """Give the client its first credit."""
-        self._assembly.credit = CREDIT
+        self._assembly.credit = self._peer.limits.producer_credit
         self._send_flow()
 
     # ------------------------------------------------------------ AmqpLink
@@ -276,9 +283,7 @@ class IncomingLink(AmqpLink):
     def answered(self, count: int) -> None:
         """Give the client new credit if it has little."""
         self._unanswered -= count
-        assembly = self._assembly
-        if not self.is_closed and assembly.credit + self._unanswered <= CREDIT_LOW:
-            assembly.credit = CREDIT - self._unanswered
+        if not self.is_closed and self._assembly.replenish(self._unanswered):
             self._send_flow()
 
     def _send_flow(self) -> None:

@@ -15,7 +15,7 @@ client takes back, the consumer does not get.
 | rejected | rejected: a dead letter |
 | released, modified | back in the backlog, for any consumer |
 | modified with delivery-failed | the same, as redelivered, with a delivery strike |
-| modified with undeliverable-here | rejected: a dead letter, as in ActiveMQ |
+| modified with undeliverable-here | the same, and not for this link again |
 | settled without a state | the default outcome of the source; without one it is released |
 
 Source: AMQP 1.0, 2.6.7, 2.6.12, 3.4, 3.5.3.
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from pybroker.transports.amqp.channel import AmqpChannel
 
 _log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS: Final = 0.01
+"""The time after which a drain looks again whether messages may still come."""
 
 _CREDIT_MAX: Final = (1 << 31) - 1
 
@@ -133,7 +136,7 @@ class OutgoingLink(AmqpLink):
         if not self.is_closed:
             self._is_started = True
             self.consumer.start()
-            self._finish_drain()
+            self.finish_drain()
 
     # ------------------------------------------------------------ AmqpLink
 
@@ -147,10 +150,10 @@ class OutgoingLink(AmqpLink):
             base = 0 if flow.delivery_count is None else flow.delivery_count
             credit = distance(self.delivery_count, (base + flow.link_credit) & MASK)
             self.credit = min(max(0, credit), _CREDIT_MAX)
-            self._is_draining = bool(flow.drain)
+            self._is_draining = flow.drain is True
             self.consumer.pull(max(0, self.credit - self.waiting))
         if self._is_draining:
-            self._finish_drain()
+            self.finish_drain()
         elif flow.echo:
             self.send_flow()
 
@@ -213,7 +216,7 @@ class OutgoingLink(AmqpLink):
             message.message_id, message.destination, error, exc_info=unexpected(error),
         )  # fmt: skip
         self._unsent.append((delivery, f"the message cannot be sent to an AMQP client: {error}"))
-        self._peer.wake()
+        self._peer.wake(0.0)
 
     def settle_unsent(self) -> None:
         """Reject the deliveries that could not be sent; their credit is still the client's."""
@@ -231,10 +234,15 @@ class OutgoingLink(AmqpLink):
         """Send the state of the link."""
         self._channel.send_flow(self.handle, self.delivery_count, self.credit)
 
-    def _finish_drain(self) -> None:
-        """Give back the credit for which there are no messages."""
-        if not self._is_draining or not self._is_started or self.waiting:
+    def finish_drain(self) -> None:
+        """Give back the credit for which there are no messages; later, if some may still come."""
+        if not self._is_draining or not self._is_started:
             return
+        if self.credit and (self.waiting or self._unsent or self._peer.is_held or self.consumer.is_searching):
+            self._channel.draining[self] = None
+            self._peer.wake(_DRAIN_SECONDS)
+            return
+        self._channel.draining.pop(self, None)
         self._is_draining = False
         self.consumer.pull(0)
         self.delivery_count = add(self.delivery_count, self.credit)
@@ -258,10 +266,9 @@ class OutgoingLink(AmqpLink):
                 consumer.acknowledge_all(deliveries)
             case AmqpRejected() as rejected:
                 consumer.reject_all(deliveries, _cause(rejected))
-            case AmqpModified(undeliverable_here=True):
-                consumer.reject_all(deliveries, "the AMQP client says that it is undeliverable there")
-            case AmqpModified(delivery_failed=True):
-                consumer.release(deliveries, has_failed=True)
+            case AmqpModified() as modified:
+                has_failed, is_excluded = bool(modified.delivery_failed), bool(modified.undeliverable_here)
+                consumer.release(deliveries, has_failed=has_failed, is_excluded=is_excluded)
             case _:
                 consumer.release(deliveries)
 

@@ -21,7 +21,7 @@ class AmqpPeer:
         next_sequence: numbers messages in the broker.
         transformer: the form in which messages of the client are stored; see `inbound`.
         write: sends frames.
-        wake: has `AmqpClient.settle_unsent` called soon, outside of a delivery.
+        wake: has `AmqpClient.on_timer` called in so many seconds, or sooner, outside of a delivery.
         has_login: its user is certain, so that it may not name one in its messages.
         partial_bytes: the bytes of messages of which only a part has come.
         is_slow: True while the client reads too slowly.
@@ -44,7 +44,7 @@ class AmqpPeer:
         transformer: AmqpTransformer,
         has_login: bool,
         write: Callable[[bytes], None],
-        wake: Callable[[], None],
+        wake: Callable[[float], None],
     ) -> None:
         self.connection = connection
         self.limits = limits
@@ -69,6 +69,11 @@ class AmqpPeer:
         """Return the number of a new producer of this connection, from 1."""
         self.next_producer += 1
         return self.next_producer
+
+    @property
+    def is_held(self) -> bool:
+        """True while the core delivers nothing, for whatever reason."""
+        return bool(self._holds)
 
     def hold(self, reason: object) -> None:
         """Pause the core's deliveries until `resume` is called for this reason, too."""

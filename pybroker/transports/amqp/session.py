@@ -147,8 +147,8 @@ class AmqpSession:
         self._keep_alive_seconds: float | None = None
         self._keep_alive_at = 0.0
         self._received_at = link.time()
-        self._settles_at: float | None = None
-        """The time to settle what could not be sent; None: nothing was."""
+        self._calls_at: float | None = None
+        """The time of the next `AmqpClient.on_timer`; None: it has nothing to do."""
         self._connects_until = self._received_at + limits.connect_seconds
         self._client_log = ClientLog()
         self._link.wake_at(self._connects_until)
@@ -437,20 +437,22 @@ class AmqpSession:
             due.append(self._received_at + self._limits.idle_seconds)
         if self._keep_alive_seconds is not None:
             due.append(self._keep_alive_at)
-        if self._settles_at is not None:
-            due.append(self._settles_at)
+        if self._calls_at is not None:
+            due.append(self._calls_at)
         self._link.wake_at(max(now, min(due)) if due else None)
 
-    def _wake(self) -> None:
-        """Have `settle_unsent` called soon."""
-        now = self._settles_at = self._link.time()
-        self._arm(now)
+    def _wake(self, seconds: float) -> None:
+        """Have `AmqpClient.on_timer` called in so many seconds, or sooner."""
+        now = self._link.time()
+        if self._calls_at is None or now + seconds < self._calls_at:
+            self._calls_at = now + seconds
+            self._arm(now)
 
     def _check(self, now: float) -> None:
-        if self._settles_at is not None:
-            self._settles_at = None
+        if self._calls_at is not None and now >= self._calls_at:
+            self._calls_at = None
             if self._client is not None:
-                self._client.settle_unsent()
+                self._client.on_timer()
         if self._keep_alive_seconds is not None and now >= self._keep_alive_at:
             self._keep_alive_at = now + self._keep_alive_seconds
             if not self._has_written:

@@ -64,3 +64,32 @@ def test_counted_deliveries_are_only_settled(world):
     world.client().send("topic://T", "a", "b", "c", persistent=False)
     inbox.consumer.release(inbox.deliveries[:1], has_failed=True)
     assert inbox.ids == ["a", "b", "c"]
+
+
+def test_excluded_delivery_waits_for_another_consumer(world):
+    first = world.client().subscribe("queue://Q", prefetch=2)
+    world.client().send("queue://Q", "a", "b")
+    first.consumer.release(first.deliveries[:1], is_excluded=True)
+    assert first.ids == ["a", "b"]
+    world.client().send("queue://Q", "c")
+    assert first.ids == ["a", "b", "c"]
+    second = world.client().subscribe("queue://Q", prefetch=5)
+    assert second.ids == ["a"]
+    first.consumer.close()
+    assert second.ids == ["a", "b", "c"]
+
+
+def test_excluded_delivery_without_other_consumers_is_a_dead_letter(world):
+    inbox = world.client("c").subscribe("topic://T", subscription_name="s", prefetch=2)
+    world.client().send("topic://T", "a", "b")
+    inbox.consumer.release(inbox.deliveries[:1], is_excluded=True)
+    assert inbox.ids == ["a", "b"]
+    assert world.broker.queues[queue("ActiveMQ.DLQ")].counters().size == 1
+
+
+def test_consumer_searches_while_a_piece_is_left(world):
+    inbox = world.client().subscribe("queue://Q", prefetch=0)
+    assert not inbox.consumer.is_searching
+    world.client().send("queue://Q", "a")
+    inbox.consumer.pull(5)
+    assert not inbox.consumer.is_searching

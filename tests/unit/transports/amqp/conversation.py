@@ -127,6 +127,7 @@ class Peer:
     Attributes:
         opened: the broker's open.
         frames: the frames that came with the last answer.
+        channel: the channel of what it sends, unless another one is named.
     """
 
     opened: AmqpOpen
@@ -135,6 +136,7 @@ class Peer:
         self.session = session
         self.link = link
         self.frames: list[AmqpFrame] = []
+        self.channel = 0
         self._decoder = FrameDecoder(AmqpLimits(frame_bytes_max=1 << 30))
         self._delivery_ids = itertools.count()
 
@@ -158,8 +160,10 @@ class Peer:
         """Return the performatives of the frames that came since the last call."""
         return [each.performative for each in self.receive() if isinstance(each, AmqpFrame)]
 
-    def send(self, *performatives: Any, channel: int = 0, payload: bytes = b"") -> list[Any]:
+    def send(self, *performatives: Any, channel: int | None = None, payload: bytes = b"") -> list[Any]:
         """Send frames; return the performatives of the answers."""
+        if channel is None:
+            channel = self.channel
         data = [
             encode_frame(channel, each, payload if isinstance(each, AmqpTransfer) else b"") for each in performatives
         ]

@@ -1,0 +1,190 @@
+"""Credit of clients that receive: nothing comes beyond it; it can be taken back, or used up by a drain."""
+
+from typing import Any
+
+import pytest
+
+from pybroker.broker.domain.amqp.frames import AmqpLimits
+from pybroker.broker.domain.amqp.performatives import AmqpFlow, AmqpTransfer
+from tests.unit.transports.amqp.conversation import BIG, Peer, World, text
+
+
+@pytest.fixture
+def world() -> World:
+    """A broker."""
+    return World()
+
+
+def fill(world: World, *bodies: str, address: str = "q") -> None:
+    sender = world.open("filler")
+    sender.sender(address)
+    for body in bodies:
+        sender.transfer(text(body))
+    sender.drop()
+
+
+def receiving(world: World, **fields: Any) -> Peer:
+    peer = world.open("r")
+    peer.receiver("q", **fields)
+    return peer
+
+
+def test_no_message_comes_without_credit(world: World) -> None:
+    fill(world, "a", "b", "c")
+    peer = receiving(world)
+    assert peer.messages() == []
+    assert peer.take(2) == ["a", "b"]
+    assert peer.settle(0) == []
+    assert peer.messages() == []
+    assert peer.take(1, delivery_count=2) == ["c"]
+
+
+def test_credit_counts_from_what_the_client_has_seen(world: World) -> None:
+    fill(world, *"abcdef")
+    peer = receiving(world)
+    assert peer.take(3) == ["a", "b", "c"]
+    assert peer.take(3, delivery_count=1) == ["d"]
+
+
+def test_credit_that_is_taken_back_is_not_used(world: World) -> None:
+    peer = receiving(world)
+    peer.credit(5)
+    peer.credit(0)
+    fill(world, "a")
+    assert peer.messages() == []
+    assert peer.take(1) == ["a"]
+
+
+def test_message_that_comes_later_uses_the_credit(world: World) -> None:
+    peer = receiving(world)
+    peer.credit(1)
+    fill(world, "a", "b")
+    assert [each.body for each in peer.messages()] == ["a"]
+
+
+def test_echo_is_answered_with_the_state_of_the_link(world: World) -> None:
+    peer = receiving(world)
+    [flow] = peer.credit(5, echo=True)
+    assert (flow.handle, flow.delivery_count, flow.link_credit) == (1, 0, 5)
+
+
+def test_echo_without_link_is_answered_with_the_session(world: World) -> None:
+    peer = world.open()
+    [flow] = peer.send(
+        AmqpFlow(next_incoming_id=0, incoming_window=BIG, next_outgoing_id=0, outgoing_window=BIG, echo=True)
+    )
+    assert (flow.handle, flow.next_incoming_id, flow.next_outgoing_id) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("mode", [None, "copy"])
+def test_drain_uses_up_the_credit(world: World, mode: str | None) -> None:
+    fill(world, "a", "b", "c")
+    peer = receiving(world, distribution_mode=mode)
+    *transfers, flow = peer.credit(10, drain=True)
+    assert len(transfers) == 3
+    assert (flow.handle, flow.delivery_count, flow.link_credit, flow.drain) == (1, 10, 0, True)
+    fill(world, "d")
+    assert peer.messages() == []
+
+
+def test_drain_without_credit_is_answered(world: World) -> None:
+    peer = receiving(world)
+    [flow] = peer.credit(0, drain=True)
+    assert (flow.delivery_count, flow.link_credit) == (0, 0)
+
+
+def test_drain_waits_for_what_the_window_holds_up(world: World) -> None:
+    fill(world, "a", "b", "c")
+    peer = world.open("r")
+    peer.begin(1, window=2)
+    peer.channel = 1
+    peer.receiver("q")
+    peer.credit(10, drain=True, incoming_window=2)
+    assert [each.body for each in peer.messages(peer.frames)] == ["a", "b"]
+    *_, flow = peer.credit(10, drain=True, incoming_window=5, next_incoming_id=2)
+    assert [each.body for each in peer.messages(peer.frames)] == ["c"]
+    assert (flow.delivery_count, flow.link_credit) == (10, 0)
+
+
+def test_limited_window_holds_messages_up(world: World) -> None:
+    fill(world, *"abcdef")
+    peer = receiving(world)
+    assert peer.take(10, incoming_window=2) == ["a", "b"]
+    peer.settle(0)
+    assert peer.messages(peer.frames) == []
+    assert peer.take(8, delivery_count=2, incoming_window=3, next_incoming_id=2) == ["c", "d", "e"]
+    assert peer.take(5, delivery_count=5, incoming_window=3, next_incoming_id=5) == ["f"]
+
+
+def test_long_message_comes_in_frames_of_the_clients_size(world: World) -> None:
+    fill(world, "x" * 3000)
+    peer = world.open("r", max_frame_size=512)
+    peer.receiver("q")
+    peer.credit(1, incoming_window=3)
+    assert len(peer.frames) == 3
+    assert all(isinstance(each.performative, AmqpTransfer) and each.performative.more for each in peer.frames)
+    started = peer.frames
+    peer.credit(1, incoming_window=100, next_incoming_id=3)
+    [found] = peer.messages(started + peer.frames)
+    assert found.body == "x" * 3000
+    peer.settle(0)
+    assert not world.broker.queues[next(iter(world.broker.queues))].counters().size
+
+
+def test_message_above_the_clients_limit_is_a_dead_letter(world: World) -> None:
+    fill(world, "x" * 3000, "b")
+    peer = world.open("r")
+    peer.receiver("q", max_message_size=1000)
+    assert peer.take(1) == []
+    peer.link.now = peer.link.wakes_at or 0.0
+    peer.session.on_timer()
+    assert [each.body for each in peer.messages()] == ["b"]
+    names = {each.name: found.counters().size for each, found in world.broker.queues.items()}
+    assert names["ActiveMQ.DLQ"] == 1
+
+
+# ---------------------------------------------------------------- the client sends
+
+
+def test_transfer_without_credit_ends_the_link() -> None:
+    world = World(limits=AmqpLimits(producer_credit=3))
+    peer = world.open()
+    _, flow = peer.sender("q")
+    assert flow.link_credit == 3
+    world.store.is_slow = True
+    for _ in range(3):
+        assert peer.transfer(text("m")) == []
+    [detached] = peer.transfer(text("m"))
+    assert detached.closed
+    assert detached.error.condition == "amqp:link:transfer-limit-exceeded"
+    assert peer.transfer(text("m")) == []
+    world.store.sync()
+    peer.receive()
+    assert peer.detach(0) == []
+    assert len(peer.sender("q")) == 2
+
+
+def test_credit_comes_with_the_answers() -> None:
+    world = World(limits=AmqpLimits(producer_credit=10))
+    peer = world.open()
+    peer.sender("q")
+    world.store.is_slow = True
+    for _ in range(10):
+        assert peer.transfer(text("m")) == []
+    world.store.sync()
+    answers = peer.performatives()
+    flows = [each for each in answers if isinstance(each, AmqpFlow)]
+    assert flows[-1].link_credit == 7  # as little was left when three had no answer
+    assert flows[-1].delivery_count == 10
+
+
+def test_window_of_the_session_is_opened_again(world: World) -> None:
+    peer = world.open()
+    peer.sender("q")
+    flows = [
+        each
+        for number in range(9000)
+        for each in peer.transfer(text("m", durable=False), settled=True)
+        if isinstance(each, AmqpFlow) and each.handle is None
+    ]
+    assert [each.incoming_window for each in flows] == [16383]
