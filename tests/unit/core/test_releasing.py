@@ -85,11 +85,3 @@ def test_excluded_delivery_without_other_consumers_is_a_dead_letter(world):
     inbox.consumer.release(inbox.deliveries[:1], is_excluded=True)
     assert inbox.ids == ["a", "b"]
     assert world.broker.queues[queue("ActiveMQ.DLQ")].counters().size == 1
-
-
-def test_consumer_searches_while_a_piece_is_left(world):
-    inbox = world.client().subscribe("queue://Q", prefetch=0)
-    assert not inbox.consumer.is_searching
-    world.client().send("queue://Q", "a")
-    inbox.consumer.pull(5)
-    assert not inbox.consumer.is_searching
