@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.broker.domain.recovery import Recovery
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.store import JournalStore
+from tests import mqtt_packets as packets
 from tests.conftest import JAR_DIRECTORY, MQTT_JARS
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.test_mqtt import Device
@@ -73,9 +75,19 @@ def backlog(device: Device, count: int) -> list[tuple[str, bytes]]:
 
 def queue_names(directory: Path) -> list[str]:
     """Return the names of the queues of a store that no broker has open."""
+    return [each.name for each in contents(directory).queues]
+
+
+def subscription_names(directory: Path) -> set[str]:
+    """Return the keys of the durable subscriptions of a store that no broker has open."""
+    return {each.subscription.key for each in contents(directory).backlogs}
+
+
+def contents(directory: Path) -> Recovery:
+    """Return what a store has that no broker has open."""
     store = JournalStore(directory / "kahadb", settings=JournalSettings(), runtime=runtime())
     try:
-        return [each.name for each in store.recover().queues]
+        return store.recover()
     finally:
         store.abandon()
 
@@ -104,6 +116,39 @@ def test_session_goes_there_and_back(start: Callable[..., BrokerProcess], runnin
     with Device([port], "dev/1:x") as device:
         assert device.is_session_present
         assert ("t/b/x", b"from ActiveMQ") in backlog(device, 1)
+
+
+def test_backlog_stays_when_the_quality_is_changed(
+    start: Callable[..., BrokerProcess], running: ExitStack, tmp_path: Path
+) -> None:
+    store, port = tmp_path / "store", free_port()
+    first = start("--mqtt", str(port), store=store)
+    first.wait_for("listening on")
+    with Device([port], "dev1") as device, Device([port], "other") as other:
+        other.subscribe(("t", 1))
+        with Device([port], "sender", clean=True) as sender:
+            sender.publish("t", b"before", 1)
+        device.subscribe(("t", 1))
+    with Device([port], "sender", clean=True) as sender:
+        for number in range(3):
+            sender.publish("t", b"m%d" % number, number + 1)
+    with Device([port], "dev1") as device:
+        device.socket.sendall(packets.subscribe(1, ("t", 2)))
+        while device.receive()[0] != 0x90:  # the backlog, which it does not acknowledge
+            pass
+    first.kill()
+
+    stock = running.enter_context(closing(StockMqtt(tmp_path / "activemq", store)))
+    with Device([stock.port], "dev1") as device:
+        assert backlog(device, 3) == [("t", b"m0"), ("t", b"m1"), ("t", b"m2")]
+    stock.close()
+
+    second = start("--mqtt", str(port), store=store)
+    second.wait_for("listening on")
+    with Device([port], "other") as device:
+        assert [device.message()[1] for _ in range(4)] == [b"before", b"m0", b"m1", b"m2"]
+    second.kill()
+    assert subscription_names(store) == {"dev1:EXACTLY_ONCE:t", "other:AT_LEAST_ONCE:t"}
 
 
 def test_queues_of_virtual_topics_go_there_and_back(

@@ -6,7 +6,7 @@ topic that it covers, or one under the name of the wildcard while it covers none
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from pybroker.broker.core.stored import StoredSource
 from pybroker.broker.core.usage import REFERENCE_BYTES, SharedUsage, Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import TransactionId
@@ -194,6 +194,32 @@ class Durable(StoredSource):
         self.recover(topic, message_ids, frozenset())
         self._progress = TRANSITIONS.after(self._progress, SearchEvent.YIELD)
         self._store.when_durable(self._continue_dispatch)
+
+    def stored_ids(self, topic: Destination) -> set[str]:
+        """Return the ids of the messages of a topic that the store has for the subscription, which is not active."""
+        found = {
+            reference.message.message_id
+            for reference in self._in_memory()
+            if reference.message.destination == topic and reference.message.persistent
+        }
+        for part in self.pending.parts:
+            if part.paged_out is not None:
+                found.update(part.paged_out.stored_ids(topic))
+        return found
+
+    def unstored(self, topic: Destination) -> list[Message]:
+        """Return the messages of a topic that wait in memory, and that neither the store nor the spool has."""
+        waiting = [reference.message for reference in self._in_memory()]
+        return [
+            each
+            for each in waiting
+            if each.destination == topic and not each.persistent and not isinstance(each, BodilessMessage)
+        ]
+
+    def _in_memory(self) -> Iterator[Reference]:
+        yield from self._unread
+        for part in self.pending.parts:
+            yield from part.in_memory()
 
     def is_on(self, topic: Destination) -> bool:
         """Return True if the subscription covers a topic."""

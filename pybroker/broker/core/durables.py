@@ -3,6 +3,10 @@
 The store keeps one record per subscription and topic, appended when the subscription begins to cover the topic. A
 subscription to a wildcard that covers no topic yet has one record, under the name of the wildcard.
 
+A subscription can continue another one under a new name, since KahaDB's key has the name. The new one begins as a
+retroactive one does: the store gives it all that the topic still has, of which it acknowledges at once what was not in
+the backlog of the former one. That is deleted last. After a crash in between there may be both, each with the backlog.
+
 A new topic may have to be covered by very many subscriptions. They do so in pieces, and who sends to the topic waits
 for that (`covering`): so the store has no message of it before all records of those who are to get it. After a crash
 between two pieces the recovery has the others cover it. A subscription that ends leaves its topics in pieces too.
@@ -33,7 +37,7 @@ from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.domain.destination import Destination, is_advisory
 from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, SubscriptionInUse
-from pybroker.broker.domain.ports import Clock, MessageStore
+from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import DurableSubscription
 
@@ -135,6 +139,7 @@ class Durables(Mapping[str, Durable]):
         """
         creator, rights = consumer.connection.objects, consumer.connection.rights
         durable = self._find(info.client_id, info.name)
+        former = None if durable is not None else self._continued(info, consumer)
         if durable is not None:
             self.check_reader(durable, consumer.connection)
         if durable is not None and durable.is_same(info):
@@ -160,7 +165,27 @@ class Durables(Mapping[str, Durable]):
         durable.reader, durable.is_recovered = rights, False
         self._count(durable, matches)
         self._beginning.add(info.key)
-        consumer.connection.work_off(chain(leaving, self._begin(durable, consumer)))
+        if former is None:
+            steps = self._begin(durable, consumer)
+        else:
+            self._beginning.add(former.info.key)
+            steps = self._continue(former, durable, consumer)
+        consumer.connection.work_off(chain(leaving, steps))
+
+    def _continued(self, info: DurableSubscription, consumer: BrokerConsumer) -> Durable | None:
+        """Return the subscription whose backlog a new one takes over; None without one of the same terms.
+
+        Raises:
+            AccessDenied: it has messages of a topic that the consumer's user may not read.
+            SubscriptionInUse: it is active.
+        """
+        name = consumer.request.continues
+        former = None if name is None else self._find(info.client_id, name)
+        if former is None or not former.is_same(info):
+            return None
+        self.check_reader(former, consumer.connection)
+        self.check_inactive(former.info)
+        return former
 
     def _warn_of_selector(self, info: DurableSubscription) -> None:
         """Log the first new subscription with which an ActiveMQ, as this broker's standby say, would not start."""
@@ -347,16 +372,28 @@ class Durables(Mapping[str, Durable]):
         if not durable.topics:
             self._store.subscribe(durable.info)
 
-    def _begin(self, durable: Durable, consumer: BrokerConsumer) -> Steps:
+    def _continue(self, former: Durable, durable: Durable, consumer: BrokerConsumer) -> Steps:
+        """Begin a new subscription with the backlog of a former one, and delete that."""
+        try:
+            yield from self._begin(durable, consumer, former)
+        finally:
+            self._beginning.discard(former.info.key)
+        self._drop(former)
+        yield from self._ending[former.info.key]
+
+    def _begin(self, durable: Durable, consumer: BrokerConsumer, former: Durable | None = None) -> Steps:
         """Begin a new subscription: cover the existing topics, also if the consumer closes meanwhile, and attach it."""
         info = durable.info
         try:
-            retroactive = consumer.request.retroactive
+            retroactive = consumer.request.retroactive and not consumer.request.history_only
             for topic in self._topics.covered_by(info.subscribed_destination):
-                yield from self._settling(topic, retroactive=retroactive)
+                yield from self._settling(topic, retroactive=retroactive or former is not None)
                 if self._exists(topic):
-                    is_empty = self._cover(durable, topic, retroactive=retroactive)
-                    if is_empty and topic.is_retroactive_for(consumer):
+                    if former is None:
+                        recalls = self._cover(durable, topic, retroactive=retroactive)
+                    else:
+                        recalls = self._cover(durable, topic, retroactive=True, former=former)
+                    if recalls and topic.is_retroactive_for(consumer):
                         durable.recall(topic)
                 yield _COVER_COST
             if not durable.topics:
@@ -384,8 +421,14 @@ class Durables(Mapping[str, Durable]):
         """Return True unless a topic was deleted meanwhile."""
         return topic in self._topics.covered_by(topic.destination)
 
-    def _cover(self, durable: Durable, topic: Topic, *, retroactive: bool = False) -> bool:
-        """Have a subscription cover a topic; return True if it begins to, and gets no stored messages of it."""
+    def _cover(
+        self, durable: Durable, topic: Topic, *, retroactive: bool = False, former: Durable | None = None
+    ) -> bool:
+        """Have a subscription cover a topic, and get the backlog of a former one.
+
+        Returns:
+            True if it begins to, and gets no stored messages of it but those of the former one.
+        """
         destination = topic.destination
         if durable.is_on(destination) or is_advisory(destination):  # advisories are not kept for absent clients
             return False
@@ -395,9 +438,30 @@ class Durables(Mapping[str, Durable]):
             durable.unvouched.add(destination)
         stored = self._store.subscribe(on_topic(durable.info, destination), retroactive=retroactive)
         self.join(durable, topic)
+        if former is not None:
+            self._take_over(former, durable, topic, stored)
+            return True
         if stored:
             durable.recover_stored(destination, stored)
         return not stored
+
+    def _take_over(self, former: Durable, durable: Durable, topic: Topic, stored: Sequence[str]) -> None:
+        """Give a subscription the backlog that a former one has of a topic, out of all that the store has given it.
+
+        Retained messages that wait are left out: the topic has them for whoever asks for them.
+        """
+        destination = topic.destination
+        backlog = former.stored_ids(destination)
+        for message_id in stored:
+            if message_id not in backlog:
+                self._store.acknowledge(destination, durable.info.key, message_id, None, RemovalReason.UNMATCHED)
+        taken = [message_id for message_id in stored if message_id in backlog]
+        if taken:
+            durable.recover_stored(destination, taken)
+        retained = {message.message_id for message in topic.history}
+        for message in former.unstored(destination):
+            if message.message_id not in retained:
+                durable.append(message)
 
     def _drop(self, durable: Durable) -> None:
         """Delete a subscription, which has its topics to leave then, by the steps in `_ending`."""

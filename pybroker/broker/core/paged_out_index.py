@@ -331,6 +331,15 @@ class PagedOutIndex:
             if message_id is not None and (run.destination, message_id) in wanted
         ]
 
+    def stored_ids(self, destination: Destination) -> Iterator[str]:
+        """Yield the ids of messages of a destination that are in the store."""
+        for run in self._runs:
+            if run.destination == destination:
+                places = run.places
+                for index, message_id in enumerate(run.ids):
+                    if message_id is not None and (places is None or places[index] == IN_STORE):
+                        yield message_id
+
     def delivered(self) -> Iterator[str]:
         """Yield the ids of messages in the store that a consumer may have seen."""
         for run in self._runs:

@@ -59,6 +59,10 @@ class ConsumerRequest:
             with `$` (MQTT 5.0, 4.7.2).
         is_literal: the destination is the one queue of that name, even if the name has wildcards, as that of a queue of
             virtual topics may have.
+        history_only: a new durable subscription that is retroactive gets the history of its topics, and not what they
+            store for other subscriptions.
+        continues: a durable subscription of this client with the same terms and another name, which is not active. The
+            new one takes its backlog over, and it is deleted.
     """
 
     destination: Destination
@@ -77,6 +81,8 @@ class ConsumerRequest:
     window_max: int | None = None
     leaves_out_reserved: bool = False
     is_literal: bool = False
+    history_only: bool = False
+    continues: str | None = None
 
     @property
     def is_counted(self) -> bool:

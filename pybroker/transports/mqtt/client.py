@@ -474,20 +474,36 @@ class MqttClient:
                 if options.retain_handling is RetainHandling.ALWAYS:
                     begun.append(former.recall)
             else:
-                handling = options.retain_handling
-                is_new = options.filter not in self._state.subscriptions
-                if former is not None:
-                    self._end(former)
-                retroactive = handling is RetainHandling.ALWAYS or (handling is RetainHandling.IF_NEW and is_new)
-                is_durable = self._is_durable and (options.qos > 0 or self._is_shared(options.filter))
-                added = self._add(options, identifier, is_durable=is_durable, retroactive=retroactive)
-                begun.append(added.start)
+                begun.append(self._replace(former, options, identifier).start)
         except RequestError as error:
             if not isinstance(error, AccessDenied):
                 _log.info("%s: SUBSCRIBE refused: %s", self._connection.connection_id, error)
             return ReasonCode.TOPIC_FILTER_INVALID if isinstance(error, InvalidTopic) else reason_of(error)
         self._state.subscriptions[options.filter] = KeptSubscription(options, identifier)
         return _GRANTED[options.qos]
+
+    def _replace(
+        self, former: MqttSubscription | None, options: FilterSubscription, identifier: int | None
+    ) -> MqttSubscription:
+        """Add a subscription, in place of one to the same topic filter if there is one.
+
+        A durable one keeps its backlog when its QoS changes, which is in its name (MQTT 5.0, MQTT-3.8.4-4).
+        """
+        handling = options.retain_handling
+        is_new = options.filter not in self._state.subscriptions
+        retroactive = handling is RetainHandling.ALWAYS or (handling is RetainHandling.IF_NEW and is_new)
+        is_durable = self._is_durable and (options.qos > 0 or self._is_shared(options.filter))
+        continued = None
+        if former is not None:
+            if is_durable and former.options.no_local == options.no_local:
+                continued = former.durable_name
+            self._end(former, is_continued=continued is not None)
+        try:
+            return self._add(options, identifier, is_durable=is_durable, retroactive=retroactive, continued=continued)
+        except RequestError:
+            if continued is not None:
+                self._delete(continued)
+            raise
 
     def _is_shared(self, text: str) -> bool:
         return self._level >= LEVEL_5 and text.startswith(SHARE)
@@ -509,9 +525,15 @@ class MqttClient:
         subscription.retain_as_published = options.retain_as_published
 
     def _add(
-        self, options: FilterSubscription, identifier: int | None, *, is_durable: bool, retroactive: bool
+        self,
+        options: FilterSubscription,
+        identifier: int | None,
+        *,
+        is_durable: bool,
+        retroactive: bool,
+        continued: str | None = None,
     ) -> MqttSubscription:
-        """Add a subscription, whose deliveries do not begin yet."""
+        """Add a subscription, whose deliveries do not begin yet; it continues the durable one of that name."""
         if self._is_shared(options.filter):
             return self._join(options, identifier, is_durable=is_durable)
         queue = self._strategy.queue_of(self._connection.client_id, options) if is_durable else None
@@ -525,6 +547,8 @@ class MqttClient:
             leaves_out_reserved=matches_every_first_level(options.filter),
             tracked_bytes=0 if is_durable or not options.qos else TRACKED_BYTES,
             window_max=None if is_durable or not options.qos else COUNTED_WINDOW,
+            history_only=True,
+            continues=continued,
         )
         made = MqttSubscription(options, identifier, request)
         made.consumer = self._connection.subscribe(request, partial(_deliver, self.outgoing, made))
@@ -574,14 +598,14 @@ class MqttClient:
         made.consumer = self._connection.subscribe(request, partial(_deliver, self.outgoing, made))
         return made
 
-    def _end(self, subscription: MqttSubscription) -> None:
-        """End a subscription, and delete it if it is durable."""
+    def _end(self, subscription: MqttSubscription, *, is_continued: bool = False) -> None:
+        """End a subscription, and delete it if it is durable and another one does not continue it."""
         subscription.close()
         self.outgoing.forget(subscription)
         options = subscription.options
         del self._subscriptions[options.filter]
         self._state.forget(options.filter)
-        if subscription.durable_name is not None:
+        if subscription.durable_name is not None and not is_continued:
             self._delete(subscription.durable_name)
         if isinstance(subscription, QueueSubscription):
             self._delete_queue(subscription.queue)

@@ -477,3 +477,12 @@ def test_clients_of_mqtt_5_are_told_of_the_stop_and_no_will_is_published(world: 
         [], [("DISCONNECT", b"\x8b\0")],
     ]  # fmt: skip
     assert watcher.payloads() == []
+
+
+def test_new_subscription_gets_no_messages_of_before(world: World) -> None:
+    world.connect("other", clean=False).subscribe(("t", 1))
+    world.connect("sender").publish("t", b"before", 1)
+    peer = world.connect(clean=False)
+    assert not peer.published(peer.subscribe(("t", 1), ("+", 1)))
+    other = world.connect("other", clean=False)
+    assert [each.payload for each in other.published(other.greeting)] == [b"before"]
