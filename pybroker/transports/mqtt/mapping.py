@@ -25,7 +25,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.codec import encode_topic
 from pybroker.broker.domain.mqtt.packets import LEVEL_5, PublishPacket, Will
@@ -296,7 +296,7 @@ class PublishWriter:
         content_type = properties.get(names.CONTENT_TYPE)
         if isinstance(content_type, str):
             made.content_type = content_type
-        if fields.reply_to is not None and fields.reply_to.is_topic:
+        if fields.reply_to is not None and fields.reply_to.type is DestinationType.TOPIC:  # not a temporary one
             made.response_topic = self.strategy.topic_name(fields.reply_to)
         made.correlation_data = _correlation_data(fields, properties)
         pairs = tuple(_user_properties(properties))
