@@ -196,7 +196,7 @@ class Loop:
 class Peer:
     """One connection: bytes out as fast as the broker reads them, bytes in to `received`."""
 
-    def __init__(self, loop: Loop, port: int) -> None:
+    def __init__(self, loop: Loop, port: int, connect: Callable[[int], socket.socket] = connect) -> None:
         self.socket = connect(port)
         self.socket.setblocking(False)
         self._loop = loop

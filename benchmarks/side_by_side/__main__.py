@@ -1,5 +1,7 @@
 """pybroker beside a stock ActiveMQ 5.17: the same clients, machine and file system, turn about.
 
+Rows of MQTT have Debian's mosquitto as a third broker, if it is installed, whose figures are compared with nothing.
+
 Run from the root of the checkout: `python -m benchmarks.side_by_side [--quick] [--rows KEY,…] [--json FILE]`.
 
 For each row both brokers are started on empty stores and stay up; they are measured alternately (pybroker, ActiveMQ,
@@ -39,8 +41,17 @@ from benchmarks import compiled, report
 from benchmarks.accounts import security_arguments
 from benchmarks.driver import PASSWORD, USER
 from benchmarks.side_by_side import brokers, verdict
-from benchmarks.side_by_side.brokers import ACTIVEMQ, OBSERVED, PYBROKER, WITH_LOGINS, Broker
+from benchmarks.side_by_side.brokers import (
+    ACTIVEMQ,
+    MOSQUITTO,
+    MOSQUITTO_COMMAND,
+    OBSERVED,
+    PYBROKER,
+    WITH_LOGINS,
+    Broker,
+)
 from benchmarks.side_by_side.instructions import SCALE, Callgrind
+from benchmarks.side_by_side.mqtt import MqttClient
 from benchmarks.side_by_side.openwire import JAVA_OPTIONS, JavaClient
 from benchmarks.side_by_side.rows import QUICK_FACTOR, QUICK_ROWS, Protocol, Row, chosen
 from benchmarks.side_by_side.stomp import StompClient, ceiling
@@ -105,7 +116,7 @@ def main() -> None:
 def _command_line() -> argparse.ArgumentParser:
     made = report.parser(__doc__)
     made.add_argument("--rows", default="", metavar="KEY,…", help="measure these rows only; empty for all")
-    made.add_argument("--only", choices=(PYBROKER, ACTIVEMQ), help="measure one broker, for no ratios")
+    made.add_argument("--only", choices=(PYBROKER, ACTIVEMQ, MOSQUITTO), help="measure one broker, for no ratios")
     additions = made.add_mutually_exclusive_group()
     for name, text in ((WITH_LOGINS, "logins and rules"), (OBSERVED, "management, statistics and advisories")):
         additions.add_argument(
@@ -146,9 +157,9 @@ class Bench:
 
     def measure(self, row: Row) -> dict[str, list[Run]]:
         """Return the runs of a row by broker, made alternately."""
-        runs: dict[str, list[Run]] = {name: [] for name in self.names}
+        runs: dict[str, list[Run]] = {name: [] for name in self._names_of(row)}
         with ExitStack() as stack:
-            started = [stack.enter_context(self._broker(name, row)) for name in self.names]
+            started = [stack.enter_context(self._broker(name, row)) for name in self._names_of(row)]
             for broker in started:
                 broker.wait_until_listening()
             for repetition in range(self.repetitions):
@@ -156,6 +167,11 @@ class Bench:
                 for broker in started:
                     runs[broker.name].append(self._run(replace(row, warm=warm), broker))
         return runs
+
+    def _names_of(self, row: Row) -> Sequence[str]:
+        """Return the brokers that are measured with a row."""
+        is_third = row.protocol is Protocol.MQTT and ACTIVEMQ in self.names and Path(MOSQUITTO_COMMAND).exists()
+        return [*self.names, MOSQUITTO] if is_third and len(self.names) > 1 else self.names
 
     def profile(self, row: Row) -> None:
         """Print where the event loop of pybroker spends the measured part of a row."""
@@ -204,7 +220,9 @@ class Bench:
         with tempfile.TemporaryDirectory(dir=self._directory, prefix=f"{name}-") as folder:
             directory = Path(folder)
             if name == ACTIVEMQ:
-                broker = brokers.start_activemq(directory)
+                broker = brokers.start_activemq(directory, protocol=row.protocol)
+            elif name == MOSQUITTO:
+                broker = brokers.start_mosquitto(directory)
             else:
                 addition = ADDITIONS[name](directory) if name in ADDITIONS else []
                 broker = brokers.start_pybroker(
@@ -220,10 +238,12 @@ class Bench:
             with broker:
                 yield broker
 
-    def _client(self, row: Row) -> JavaClient | StompClient:
+    def _client(self, row: Row) -> JavaClient | StompClient | MqttClient:
         """The client that speaks the row's protocol; the Java one is started when it is needed first."""
         if row.protocol is Protocol.STOMP:
             return StompClient()
+        if row.protocol is Protocol.MQTT:
+            return MqttClient()
         if self._java is None:
             directory = self._directory / "client"
             directory.mkdir()

@@ -1,8 +1,11 @@
-"""The two brokers to compare, each a process with an empty store, an OpenWire and a STOMP port.
+"""The brokers to compare, each a process with an empty store, and a port for each protocol that is measured.
 
 ActiveMQ runs as Debian's launcher runs it (`/usr/bin/activemq`, `/usr/share/activemq/activemq-options`): same jar, same
 memory, same opened packages, and Debian's instance file with a STOMP connector added (`../java/activemq.xml`). pybroker
 runs as `pybroker start` with its defaults. Both sync to disk before they answer a persistent send.
+
+Where MQTT is measured, ActiveMQ has a connector for it, with the codec of Debian's libmqtt-client-java, and Debian's
+mosquitto is measured, too. That one keeps messages in memory, and answers a publish before it is on disk.
 """
 
 import os
@@ -15,6 +18,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.side_by_side.rows import Protocol
@@ -25,6 +29,13 @@ WITH_LOGINS = "with logins"
 OBSERVED = "observed"
 """pybroker with management, statistics and every advisory of the policies."""
 ACTIVEMQ = "activemq"
+MOSQUITTO = "mosquitto"
+"""Debian's; it speaks MQTT only, and is compared with nothing."""
+
+MOSQUITTO_COMMAND = "/usr/sbin/mosquitto"
+
+MQTT_JARS = ("mqtt-client.jar", "hawtbuf.jar", "hawtdispatch.jar", "hawtdispatch-transport.jar")
+"""What ActiveMQ's MQTT connector needs besides, in Debian's libmqtt-client-java and its dependencies."""
 
 _ADVISORIES = (
     "send_advisory_if_no_consumers", "advisory_for_slow_consumers", "advisory_for_discarding_messages",
@@ -45,6 +56,8 @@ _OPENED = (
 )  # fmt: skip
 """Packages the launcher opens to ActiveMQ on Java 9 and later."""
 
+_CONNECTORS_END = "</transportConnectors>"
+
 _START_SECONDS = 60.0
 _LOG_TAIL = 3_000
 """Characters of a broker's log that are shown when a run fails."""
@@ -58,7 +71,7 @@ class Broker:
     """A running broker.
 
     Attributes:
-        name: `pybroker`, `activemq`, `with logins` or `observed`.
+        name: `pybroker`, `activemq`, `mosquitto`, `with logins` or `observed`.
         ports: by protocol.
     """
 
@@ -147,6 +160,7 @@ def start_activemq(
     file: Path = CONFIGURATION,
     options: Sequence[str] = ACTIVEMQ_OPTIONS,
     ports: Mapping[Protocol, int] | None = None,
+    protocol: Protocol = Protocol.OPENWIRE,
 ) -> Broker:
     """Start a stock ActiveMQ with its data in a directory: an empty one, or where one has run before.
 
@@ -155,12 +169,19 @@ def start_activemq(
         file: its activemq.xml, whose properties `openwire.port` and `stomp.port` are the ports.
         options: of the JVM.
         ports: by protocol; by default any that are free.
+        protocol: what is measured; MQTT has a connector only then.
     """
-    ports = ports or _free_ports()
+    ports = ports or _free_ports(Protocol.OPENWIRE, Protocol.STOMP, protocol)
     configuration, data = directory / "conf", directory / "data"
     configuration.mkdir(parents=True, exist_ok=True)
     data.mkdir(exist_ok=True)
-    shutil.copyfile(file, configuration / "activemq.xml")
+    settings, jars = file.read_text(), configuration / "jars"
+    if protocol is Protocol.MQTT:
+        settings = settings.replace(_CONNECTORS_END, f"{_mqtt_connector(ports[protocol])}{_CONNECTORS_END}")
+        jars.mkdir(exist_ok=True)
+        for name in MQTT_JARS:
+            shutil.copyfile(Path("/usr/share/java") / name, jars / name)
+    (configuration / "activemq.xml").write_text(settings)
     properties = {
         "activemq.classpath": f"{configuration}:",
         "activemq.home": ACTIVEMQ_HOME,
@@ -174,7 +195,8 @@ def start_activemq(
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += [f"-D{name}={value}" for name, value in properties.items()]
     command += ["-jar", str(ACTIVEMQ_HOME / "bin" / "activemq.jar")]
-    command += ["start", f"xbean:file:{configuration / 'activemq.xml'}"]
+    command += ["start", *(["--extdir", str(jars)] if protocol is Protocol.MQTT else [])]
+    command += [f"xbean:file:{configuration / 'activemq.xml'}"]
     return Broker(ACTIVEMQ, command, ports, log=directory / "log", environment=dict(os.environ))
 
 
@@ -189,7 +211,7 @@ def start_pybroker(
     extra: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
 ) -> Broker:
-    """Start pybroker on an empty store; OpenWire is on if that is what is measured.
+    """Start pybroker on an empty store, with the protocol that is measured; with OpenWire there is STOMP, too.
 
     Args:
         directory: for store and log; must exist.
@@ -201,15 +223,29 @@ def start_pybroker(
         extra: further arguments of `pybroker start`.
         variables: what its environment has besides.
     """
-    ports = _free_ports()
-    if protocol is Protocol.STOMP:
-        del ports[Protocol.OPENWIRE]
+    ports = _free_ports(protocol, *((Protocol.STOMP,) if protocol is Protocol.OPENWIRE else ()))
     command = [*prefix, python, "-m", *module, "start", "--store", str(directory / "store"), "--name", "bench"]
     for each in Protocol:
         command += [f"--{each.value}", str(ports.get(each, "off"))]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
     environment |= variables or {}
     return Broker(name, [*command, *extra], ports, log=directory / "log", environment=environment)
+
+
+def start_mosquitto(directory: Path) -> Broker:
+    """Start Debian's mosquitto with its data in a directory, which must exist.
+
+    It persists as Debian configures it: it writes everything to a file every half an hour. By default it would drop
+    what is more than 1,000 messages ahead of a subscriber, and send 20 that are not acknowledged, ActiveMQ 100.
+    """
+    ports = _free_ports(Protocol.MQTT)
+    file = directory / "mosquitto.conf"
+    file.write_text(
+        f"listener {ports[Protocol.MQTT]} 127.0.0.1\nallow_anonymous true\npersistence true\n"
+        f"persistence_location {directory}/\nmax_queued_messages 0\nmax_inflight_messages 100\n"
+    )
+    command = [MOSQUITTO_COMMAND, "-c", str(file)]
+    return Broker(MOSQUITTO, command, ports, log=directory / "log", environment=dict(os.environ))
 
 
 def observed_arguments(directory: Path) -> list[str]:
@@ -221,12 +257,17 @@ def observed_arguments(directory: Path) -> list[str]:
     return ["--config", str(settings)]
 
 
-def _free_ports() -> dict[Protocol, int]:
+def _mqtt_connector(port: int) -> str:
+    return f'<transportConnector name="mqtt" uri="mqtt://127.0.0.1:{port}"/>'
+
+
+def _free_ports(*protocols: Protocol) -> dict[Protocol, int]:
     """Return ports no one listens on at the moment."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return {Protocol.OPENWIRE: one.getsockname()[1], Protocol.STOMP: other.getsockname()[1]}
+    with ExitStack() as stack:
+        sockets = {protocol: stack.enter_context(socket.socket()) for protocol in protocols}
+        for each in sockets.values():
+            each.bind(("127.0.0.1", 0))
+        return {protocol: each.getsockname()[1] for protocol, each in sockets.items()}
 
 
 def _is_open(port: int) -> bool:

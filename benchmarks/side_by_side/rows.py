@@ -1,7 +1,8 @@
 """Measurements: one row for each way to load a broker, with the ratio it has to reach.
 
 All messages have three string properties. OpenWire rows run in the stock Java client with its defaults except
-`useAsyncSend`, and send BytesMessages; STOMP rows send text from raw sockets. Where there are consumers, they run while
+`useAsyncSend`, and send BytesMessages; STOMP rows send text from raw sockets, MQTT rows publish with QoS 1, without
+properties, to a subscriber whose session lasts. Where there are consumers, they run while
 the producers send, and the time ends with the last message received. Counts are about five seconds of ActiveMQ's time
 on two cores, warming up takes about three times that: its Java machine goes on compiling for so long. The counts of a
 quick run only show that it works.
@@ -26,6 +27,7 @@ class Protocol(Enum):
 
     OPENWIRE = "openwire"
     STOMP = "stomp"
+    MQTT = "mqtt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Row:
         least_ratio: the messages per second pybroker has to reach, over ActiveMQ's; None: more than ActiveMQ's.
         producers: connections that send.
         consumers: connections that receive at the same time; they share a queue, and each gets all of a topic.
-        window: STOMP: receipts that may be outstanding.
+        window: STOMP and MQTT: receipts, or PUBACKs, that may be outstanding.
         asynchronous: the client does not wait for the broker's answer to a persistent send.
         ahead: how many messages the producers may be ahead of the consumers, 0 for any number. It keeps an asynchronous
             row from measuring how long a backlog gets.
@@ -120,6 +122,10 @@ ROWS = (
         protocol=Protocol.STOMP, consumers=0, window=1),
     Row(key="stomp-100-backlog", title="the same with window 100, nobody consumes", count=15_000, warm=30_000,
         protocol=Protocol.STOMP, consumers=0, window=100),
+    Row(key="mqtt-1", title="MQTT: QoS 1, window 1", count=6_000, warm=18_000, protocol=Protocol.MQTT, window=1,
+        least_ratio=1.5),
+    Row(key="mqtt-100", title="MQTT: QoS 1, window 100", count=30_000, warm=60_000, protocol=Protocol.MQTT, window=100,
+        least_ratio=1.5),
 )  # fmt: skip
 
 QUICK_ROWS = ("sync-1", "topic-10", "stomp-100")

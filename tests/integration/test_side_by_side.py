@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.side_by_side import verdict
-from benchmarks.side_by_side.brokers import ACTIVEMQ, OBSERVED, PYBROKER, WITH_LOGINS
+from benchmarks.side_by_side.brokers import ACTIVEMQ, MOSQUITTO, MOSQUITTO_COMMAND, OBSERVED, PYBROKER, WITH_LOGINS
 from benchmarks.side_by_side.rows import ROWS, Row, chosen
 from benchmarks.side_by_side.verdict import Run
 
@@ -51,6 +51,16 @@ def test_both_brokers_take_the_same_load_and_are_compared(tmp_path: Path) -> Non
     assert {"cpu", "cores", "kernel", "file system"} <= written["machine"].keys()
     assert all(written[fact] for fact in ("commit", "command", "date", "java", "python", "compiled with"))
     assert written["activemq"].startswith("5.")
+
+
+@pytest.mark.component("activemq-mqtt")
+def test_mqtt_is_compared_with_activemq_and_shown_for_mosquitto(tmp_path: Path) -> None:
+    _, written = figures(tmp_path, "--rows", "mqtt-1,mqtt-100")
+    names = {PYBROKER, ACTIVEMQ} | ({MOSQUITTO} if Path(MOSQUITTO_COMMAND).exists() else set())
+    assert all(row["runs"].keys() == names for row in written["rows"].values())
+    medians = written["tables"]["Medians of each broker"]
+    assert all(line["messages/s"] > 0 and line["send p99 ms"] > 0 for line in medians)
+    assert [line["row"] for line in written["tables"]["Ratios pybroker / ActiveMQ"]] == ["mqtt-1", "mqtt-100"]
 
 
 @pytest.mark.component("activemq")
