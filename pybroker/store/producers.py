@@ -23,6 +23,8 @@ Source: ActiveMQ 5.17, `KahaDBStore.getLastProducerSequenceId`, `ActiveMQMessage
 
 from collections.abc import Collection, Iterator, Mapping
 
+from pybroker.broker.domain.reserved_queues import RECORD_PREFIXES
+
 PRODUCERS_MAX = 16_384
 """Least number of producers kept, the latest ones; at most twice as many: some 5 MB. ActiveMQ has 64."""
 PRODUCER_ID_LENGTH_MAX = 512
@@ -139,4 +141,4 @@ def is_sent_again(producer_id: str, sequence: int) -> bool:
 
 def _is_usual(producer_id: str, sequence: int) -> bool:
     """Return True if a producer is to be remembered for a message."""
-    return sequence >= 0 and len(producer_id) <= PRODUCER_ID_LENGTH_MAX
+    return sequence >= 0 and len(producer_id) <= PRODUCER_ID_LENGTH_MAX and not producer_id.startswith(RECORD_PREFIXES)

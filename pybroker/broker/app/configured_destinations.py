@@ -12,6 +12,7 @@ from pybroker.broker.core.destinations import check_name
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE
 from pybroker.broker.domain.destination import Destination, is_advisory, parse
 from pybroker.broker.domain.errors import InvalidDestination
+from pybroker.broker.domain.reserved_queues import RESERVED_QUEUES
 
 _SCHEMES: Final = ("queue://", "topic://")
 
@@ -22,7 +23,7 @@ def _destination(value: object) -> Destination:
         raise ValueError(f"{given!r} has no kind: write queue://{given} or topic://{given}")
     destination = single(parse(given))
     check_name(destination)
-    if is_advisory(destination) or destination == SCHEDULING_QUEUE:
+    if is_advisory(destination) or destination == SCHEDULING_QUEUE or destination in RESERVED_QUEUES:
         raise InvalidDestination(f"{destination} is the broker's own")
     return destination
 

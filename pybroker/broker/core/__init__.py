@@ -11,12 +11,12 @@ broker                                                the parts put together; co
           consumer_set  durable_fan_out  scheduling_queue  transaction
             durable
             flow_control_log  groups  overflow  runtime  scheduler  stored  subscription_groups  uncommitted
-              counting_consumer
+              counting_consumer  recalls
                 consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
-                  piecewise  usage
+                  piecewise  retained_messages  usage
                     delivered
-                      cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
-                      search  selector  transaction_states
+                      cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  record_queue
+                      reference  search  selector  transaction_states
                         containment  destination_map  object_memory  user_connections
 ```
 

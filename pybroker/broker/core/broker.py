@@ -18,7 +18,7 @@ from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.destinations import Destinations, check_name
+from pybroker.broker.core.destinations import BrokerSender, Destinations, check_name
 from pybroker.broker.core.host import Host, is_long
 from pybroker.broker.core.inactive import InactiveDestinations
 from pybroker.broker.core.limits import Limits as Limits
@@ -37,6 +37,9 @@ from pybroker.broker.core.piecewise import (
 )
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.record_queue import RecordQueue
+from pybroker.broker.core.retained_history import RETAIN_BYTES
+from pybroker.broker.core.retained_messages import RetainedMessages
 from pybroker.broker.core.rights import Authorization, Right
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.scheduled import is_scheduled
@@ -62,8 +65,10 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.message import outline
+from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Throttle
 from pybroker.broker.domain.recovery import Recovery
+from pybroker.broker.domain.reserved_queues import RETAINED_RECORDS, SESSION_RECORDS, ReservedQueue
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -96,6 +101,7 @@ class BrokerCore(Host):
         """Prefix of the ids of messages and transactions of the broker itself; unique to this run."""
         self.url = ""
         """The URL at which clients connect, for advisory messages."""
+        self._transaction_count = 0
         # Unique as long as there are fewer than a million messages a second: else the next master repeats numbers.
         self.next_sequence = count(clock() * 1000).__next__
         self.scheduler: Scheduler | None = None
@@ -114,8 +120,10 @@ class BrokerCore(Host):
             on_dead_lettered=self._dead_lettered,
             on_expired=self._expired,
         )
-        self._as_broker = _AsBroker(self)
         self._observers = Observers()
+        self.retained = RetainedMessages(self._records(RETAINED_RECORDS), self.usage.paging)
+        self.sessions = self._records(SESSION_RECORDS)
+        """The sessions of MQTT clients, which their transport reads and writes."""
         self._runtime = CoreRuntime(
             store=store,
             clock=clock,
@@ -124,13 +132,15 @@ class BrokerCore(Host):
             dead_letters=self.dead_letters,
             observers=self._observers,
             objects=self._object_memory(),
+            retained=self.retained,
         )
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
         work = WorkQueue(self.begin_work)
         self.destinations = there = Destinations(self._runtime, definitions, limits.destinations_max, work)
+        self._as_broker: BrokerSender = BrokerSender(there, self.send)
         self.queues, self.topics, self.durables, self._plain = there.queues, there.topics, there.durables, there.plain
         self._authorization = Authorization(rules)
-        self._transaction_count, self._first_source = 0, 0
+        self._first_source = 0
         self._ids, self.per_user = ClientIds(self.name), UserConnections(self.limits.connections_per_user)
         self._clients = self._ids.connections
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way
@@ -158,8 +168,8 @@ class BrokerCore(Host):
         """Take over the contents of the store, after the caller has called `MessageStore.recover` in a thread."""
         self.id = recovery.broker_id or self.id
         self.destinations.ensure_configured()
-        loader = RecoveryLoader(self.store, self.destinations, self.scheduling_queue, self.branches, self._counted)
-        loader.perform(recovery)
+        queues = self.scheduling_queue, self.retained, self.sessions
+        RecoveryLoader(self.store, self.destinations, *queues, self.branches, self._counted).perform(recovery)
         self.objects.begin_grace()
 
     def open_scheduler(
@@ -398,7 +408,8 @@ class BrokerCore(Host):
             EFFORT.is_large = True  # a pattern may have created destinations, and copies may be many
             is_covering = self.durables.is_covering
             if len(routed) > 1 or is_covering:
-                is_together = message.persistent and len(routed) > 1
+                # A commit's messages are sent behind it: a retained one is to be stored before its producer's answer.
+                is_together = message.persistent and len(routed) > 1 and not may_have(message, RETAIN_BYTES)
                 if worker is not None and (is_covering or is_long(len(routed), message)):
                     routed.check()
                     worker.work_off(self._sending(routed.in_steps(), is_together=is_together))
@@ -591,7 +602,9 @@ class BrokerCore(Host):
     def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once every message accepted so far is durable, or consumed and acknowledged."""
         jobs = self._jobs
-        if jobs is None:
+        if self.retained.is_removing:
+            self.when_durable(callback)
+        elif jobs is None:
             self.store.when_confirmed(callback)
         else:
             self.store.when_confirmed(lambda: jobs.when_durable(callback))
@@ -621,9 +634,7 @@ class BrokerCore(Host):
 
     def begin_transaction(self) -> BrokerTransaction:
         """Begin a transaction of the broker itself, which ends soon."""
-        self._transaction_count += 1
-        transaction_id = LocalTransactionId(self.run_id, self._transaction_count)
-        return BrokerTransaction(transaction_id, self.store, commits=self.destinations.commits)
+        return BrokerTransaction(self._next_transaction(), self.store, commits=self.destinations.commits)
 
     def begin(self, transaction_id: TransactionId, owner: Owner) -> BrokerTransaction:
         """Begin a transaction of one connection."""
@@ -735,6 +746,13 @@ class BrokerCore(Host):
 
     # ------------------------------------------------------------ private
 
+    def _next_transaction(self) -> LocalTransactionId:
+        self._transaction_count += 1
+        return LocalTransactionId(self.run_id, self._transaction_count)
+
+    def _records(self, queue: ReservedQueue) -> RecordQueue:
+        return RecordQueue(queue, self.store, self._next_transaction, self.clock)
+
     def _prepare_paging(
         self,
         defer: Callable[[Callable[[], None]], object] | None,
@@ -780,19 +798,3 @@ class BrokerCore(Host):
 
     def _expired(self, message: Message) -> None:
         self._observers.announce(lambda observer: observer.message_expired(message))
-
-
-class _AsBroker:
-    """Sends dead letters, whose destinations the broker itself creates, maybe while it creates others for a client."""
-
-    def __init__(self, broker: BrokerCore) -> None:
-        self._broker = broker
-
-    def send(self, message: Message) -> None:
-        """Send a dead letter."""
-        destinations = self._broker.destinations
-        creator, destinations.creator = destinations.creator, None
-        try:
-            self._broker.send(message)
-        finally:
-            destinations.creator = creator

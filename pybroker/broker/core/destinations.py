@@ -25,8 +25,9 @@ from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.core.watched import WatchedQueue, WatchedTopic, is_watched
 from pybroker.broker.domain.destination import NAME_MAX, Destination, is_advisory, is_reserved
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
-from pybroker.broker.domain.message import BodilessMessage
+from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.openwire.message import outline
+from pybroker.broker.domain.reserved_queues import RESERVED_QUEUES
 from pybroker.broker.domain.subscription import ConsumerRequest
 
 _Kind = TypeVar("_Kind", Queue, Topic)
@@ -327,7 +328,15 @@ class Destinations:
         runtime, index = self._runtime, self.subscription_index
         store, clock, usage = runtime.store, runtime.clock, Usage(policy.memory_limit, runtime.usage)
         if not is_watched(policy) or is_advisory(destination):
-            return Topic(destination, store=store, clock=clock, policy=policy, usage=usage, index=index)
+            return Topic(
+                destination,
+                store=store,
+                clock=clock,
+                policy=policy,
+                usage=usage,
+                index=index,
+                retained=runtime.retained,
+            )
         return WatchedTopic(
             destination,
             store=store,
@@ -336,6 +345,7 @@ class Destinations:
             usage=usage,
             index=index,
             observers=runtime.observers,
+            retained=runtime.retained,
         )
 
     @property
@@ -366,7 +376,7 @@ class Destinations:
         """Check that a client may create a destination. The limits do not apply to the dead letter queue."""
         if destination.is_temporary and destination not in self._owners:
             raise DestinationDoesNotExist(f"The destination {destination} does not exist.")
-        if destination == SCHEDULING_QUEUE:
+        if destination == SCHEDULING_QUEUE or destination in RESERVED_QUEUES:
             raise InvalidDestination(f"{destination} is the broker's own")
         if destination == DEAD_LETTER_QUEUE:
             return
@@ -388,6 +398,28 @@ class Destinations:
         except ResourceLimit:
             self.free_space(100)
             raise
+
+
+class BrokerSender:
+    """Sends dead letters, whose destinations the broker itself creates, maybe while it creates others for a client.
+
+    Args:
+        destinations: the destinations of the broker.
+        send: sends a message.
+    """
+
+    def __init__(self, destinations: Destinations, send: Callable[[Message], object]) -> None:
+        self._destinations = destinations
+        self._send = send
+
+    def send(self, message: Message) -> None:
+        """Send a dead letter."""
+        destinations = self._destinations
+        creator, destinations.creator = destinations.creator, None
+        try:
+            self._send(message)
+        finally:
+            destinations.creator = creator
 
 
 def _is_lasting(destination: Destination) -> bool:

@@ -18,6 +18,7 @@ from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PIECE_MAX, P
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.reference import Reference, ReferenceState
 from pybroker.broker.core.retained_history import RetainedHistory
+from pybroker.broker.core.retained_messages import RetainedMessages
 from pybroker.broker.core.rights import Rights
 from pybroker.broker.core.search import TRANSITIONS, Search, SearchEvent
 from pybroker.broker.core.stored import StoredSource
@@ -69,7 +70,15 @@ class CoveredTopic:
         "policy",
     )
 
-    def __init__(self, destination: Destination, *, clock: Clock, policy: DestinationPolicy, usage: Usage) -> None:
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        clock: Clock,
+        policy: DestinationPolicy,
+        usage: Usage,
+        retained: RetainedMessages | None = None,
+    ) -> None:
         self.destination = destination
         self.policy = policy
         self.durables: dict[Durable, None] = {}
@@ -80,7 +89,7 @@ class CoveredTopic:
         self.in_flight = 0
         self.expired = 0
         self.held = SharedUsage(usage)
-        self.history = RetainedHistory(policy.subscription_recovery_policy, clock, usage)
+        self.history = RetainedHistory(destination, policy.subscription_recovery_policy, clock, usage, retained)
 
     @property
     def usage(self) -> Usage:
@@ -180,9 +189,11 @@ class Durable(StoredSource):
 
     def recall(self, topic: CoveredTopic) -> None:
         """Append the history of a topic. Its messages are in memory only, since the store may have deleted them."""
-        for message in topic.history:
-            if self._wants(message):
-                self.append(replace(message, persistent=False))
+        topic.history.recall(self._append_recalled, self._append_recalled)
+
+    def _append_recalled(self, message: Message | None) -> None:
+        if message is not None and not self.is_closed and self._wants(message):
+            self.append(replace(message, persistent=False))
 
     def detach(self, consumer: BrokerConsumer) -> None:
         """Detach the consumer, whose outstanding messages are back."""

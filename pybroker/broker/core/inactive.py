@@ -175,4 +175,4 @@ def _is_inactive(found: Queue | Topic) -> bool:
         return False
     if isinstance(found, Queue):
         return not found.pending.count and not found.consumer_set.is_paused
-    return not any(found.history)
+    return found.history.is_empty

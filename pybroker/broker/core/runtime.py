@@ -6,6 +6,7 @@ from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.policy import DestinationPolicy, PolicyMap
+from pybroker.broker.core.retained_messages import RetainedMessages
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.ports import Clock, MessageStore
@@ -23,6 +24,7 @@ class CoreRuntime:
         dead_letters: gets messages that expire, or cannot be delivered.
         observers: are notified of events.
         objects: the memory of what clients create.
+        retained: the stored retained messages of all topics.
     """
 
     store: MessageStore
@@ -32,6 +34,7 @@ class CoreRuntime:
     dead_letters: DeadLetters
     observers: Observers
     objects: ObjectMemory
+    retained: RetainedMessages
 
     def policy(self, destination: Destination) -> DestinationPolicy:
         """Return the policy of a destination."""

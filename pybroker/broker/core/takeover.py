@@ -15,7 +15,9 @@ from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.gate import PagedOutMessage
 from pybroker.broker.core.queue import Queue
+from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.retained_messages import RetainedMessages
 from pybroker.broker.core.scheduling_queue import SCHEDULING_QUEUE, SchedulingQueue
 from pybroker.broker.core.transaction import BrokerTransaction
 from pybroker.broker.core.uncommitted import SendTarget
@@ -24,6 +26,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.broker.domain.recovery import PreparedAck, PreparedTransaction, Recovery, SubscriptionBacklog
+from pybroker.broker.domain.reserved_queues import RETAINED_RECORDS, SESSION_RECORDS
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 
@@ -37,6 +40,8 @@ class RecoveryLoader:
         store: the store that was recovered.
         destinations: the broker's destinations, still empty.
         scheduling_queue: gets the messages that former masters committed and did not schedule.
+        retained: gets the ids of the retained messages of topics.
+        sessions: gets the ids of the sessions of MQTT clients.
         branches: the broker's XA transactions, still empty.
         usage: the broker's memory, which counts recovered branches, and refuses none; None: they are not counted.
     """
@@ -46,12 +51,16 @@ class RecoveryLoader:
         store: MessageStore,
         destinations: Destinations,
         scheduling_queue: SchedulingQueue,
+        retained: RetainedMessages,
+        sessions: RecordQueue,
         branches: MutableMapping[XATransactionId, BrokerTransaction],
         usage: Usage | None,
     ) -> None:
         self._store = store
         self._destinations = destinations
         self._scheduling_queue = scheduling_queue
+        self._retained = retained
+        self._sessions = sessions
         self._branches = branches
         self._usage = usage
 
@@ -63,6 +72,11 @@ class RecoveryLoader:
                 self._store.remove_destination(destination)
             elif destination == SCHEDULING_QUEUE:
                 self._scheduling_queue.recover(message_ids)
+            elif destination == RETAINED_RECORDS.destination:
+                for topic in self._retained.recover(message_ids):
+                    self._destinations.topic(topic)
+            elif destination == SESSION_RECORDS.destination:
+                self._sessions.recover(message_ids)
             else:
                 self._destinations.queue(destination).recover(destination, message_ids, recovery.delivered)
         self._take_over_durables(recovery)

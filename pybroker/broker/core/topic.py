@@ -23,7 +23,9 @@ from pybroker.broker.core.message_sizes import MessageSizes
 from pybroker.broker.core.overflow import overflow
 from pybroker.broker.core.paging import CLOCK_MASK, PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.recalls import RECALLED_MAX, Recalls
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.retained_messages import RetainedMessages
 from pybroker.broker.core.subscription_groups import (
     GroupedSubscription,
     SubscriptionGroup,
@@ -105,8 +107,9 @@ class Topic(CoveredTopic):
         policy: DestinationPolicy,
         usage: Usage,
         index: SubscriptionIndex,
+        retained: RetainedMessages | None = None,
     ) -> None:
-        super().__init__(destination, clock=clock, policy=policy, usage=usage)
+        super().__init__(destination, clock=clock, policy=policy, usage=usage, retained=retained)
         self._index = index
         self._named = SubscriptionGroup()
         """The subscriptions that name the topic."""
@@ -161,6 +164,8 @@ class Topic(CoveredTopic):
         elif message.persistent and not self._store.add(message):
             _log.info("%s is on %s already", message.message_id, self.destination)
             return False
+        if not self.gate.is_open:  # else it is published at once
+            self.history.store_ahead(message)
         self.gate.admit(message)
         return True
 
@@ -433,6 +438,7 @@ class TopicSubscription(GroupedSubscription):
         "_is_slow",
         "_limit",
         "_paging",
+        "_recalls",
         "_slow",
         "_topics",
         "_waiting",
@@ -474,6 +480,8 @@ class TopicSubscription(GroupedSubscription):
         self._deliveries: TopicDeliveries | None = None
         """Counts what is delivered of several topics; None if it is of one."""
         self._is_of_wildcard = False
+        self._recalls: Recalls | None = None
+        """The histories that it is still to get; None if it never got one."""
         consumer.add_source(self)
 
     @property
@@ -519,15 +527,33 @@ class TopicSubscription(GroupedSubscription):
         self._limit_bytes(memory)
 
     def recall(self, topic: Topic) -> None:
-        """Publish a topic's history to the consumer."""
-        for message in topic.history:
-            self.publish(message)
+        """Publish a topic's history to the consumer, as fast as the consumer takes it: it loses nothing of it."""
+        if topic.history.is_empty:
+            return
+        if self._recalls is None:
+            self._recalls = Recalls(self._publish_recalled, self._has_room, self._paging)
+        self._recalls.add(topic.history)
+
+    def _has_room(self) -> bool:
+        return not self.is_closed and len(self._waiting) < RECALLED_MAX and self._waiting_bytes < WAITING_BYTES_MIN
+
+    def _publish_recalled(self, message: Message) -> None:
+        """Deliver a message, or append it without regard to the limits of what is published: it is one of few."""
+        consumer = self._consumer
+        if self.is_closed or (consumer.is_selective and not consumer.accepts(message)):
+            return
+        if not self._waiting and consumer.in_flight < consumer.window:
+            self._offer(message)
+        else:
+            self._append(message)
 
     def detach(self, consumer: BrokerConsumer) -> None:
         """Leave the topics that it names, and drop the waiting messages; see `SubscriptionIndex.discard`."""
         self.is_closed = True
         self.when_drained = None
         self._waiting_bytes = 0
+        if self._recalls is not None:
+            self._recalls.close()
         self._drop_waiting()
         if self._deliveries is not None:
             self._deliveries.end()
@@ -559,9 +585,7 @@ class TopicSubscription(GroupedSubscription):
         if self._slow is not None and not self._is_slow and len(waiting) > consumer.prefetch > 1:
             self._is_slow = True
             self._slow(self, message.destination)
-        waiting.append(message)
-        self._waiting_bytes += message.size
-        self._hold(message)
+        self._append(message)
         # The unused window counts too: while a client is paused, its limit is not lower than while it is not.
         if self._limit >= 0 and len(waiting) > self._limit + max(0, consumer.prefetch - consumer.in_flight):
             self._discard(f"{self._limit} messages")
@@ -586,6 +610,8 @@ class TopicSubscription(GroupedSubscription):
             self._drop(message)
         if not waiting:
             self._is_slow = False
+            if self._recalls:
+                self._recalls.proceed()
             if self.when_drained is not None:
                 drained, self.when_drained = self.when_drained, None
                 drained()
@@ -643,6 +669,11 @@ class TopicSubscription(GroupedSubscription):
         if self._discarded is not None:
             self._discarded(self, message)
         self._drop(message)
+
+    def _append(self, message: Message) -> None:
+        self._waiting.append(message)
+        self._waiting_bytes += message.size
+        self._hold(message)
 
     def _hold(self, message: Message) -> None:
         if (topic := self._topics.get(message.destination)) is not None:  # None for advisories sent to a new listener

@@ -16,6 +16,7 @@ from pybroker.broker.core.observers import MessageEvents, Observers
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.reference import Reference
+from pybroker.broker.core.retained_messages import RetainedMessages
 from pybroker.broker.core.subscription_groups import SubscriptionIndex
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.usage import Usage
@@ -123,8 +124,11 @@ class WatchedTopic(Topic):
         usage: Usage,
         index: SubscriptionIndex,
         observers: Observers,
+        retained: RetainedMessages | None = None,
     ) -> None:
-        super().__init__(destination, store=store, clock=clock, policy=policy, usage=usage, index=index)
+        super().__init__(
+            destination, store=store, clock=clock, policy=policy, usage=usage, index=index, retained=retained
+        )
         self._events = MessageEvents(destination, observers)
 
     def publish(self, message: Message) -> None:

@@ -15,7 +15,9 @@ from pybroker.broker.core.policy import (
     LastImageRecovery,
     TimedRecovery,
 )
+from pybroker.broker.core.retained_messages import RetainedMessages
 from pybroker.broker.domain.destination import parse
+from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.openwire.message import view
 from tests.unit.core.backlogs import World, message
 
@@ -188,8 +190,12 @@ class TestOverflow:
                 assert waiting.evict() is goes
             assert len(waiting) == len(expected)
 
-    def test_those_of_all_topics_take_a_share_of_the_memory(self, make_world, caplog):
+    def test_those_of_all_topics_take_a_share_of_the_memory(self, make_world, caplog, monkeypatch):
+        def refuse(*_):
+            raise InvalidDestination("the name is too long for the tables")
+
         world = make_world(limits=Limits(memory_bytes_max=8 << 20))
+        monkeypatch.setattr(RetainedMessages, "put", refuse)
         client = world.client()
         keep = {"ActiveMQ.Retain": True}
         large = "x" * 400_000
@@ -197,6 +203,7 @@ class TestOverflow:
             client.send(f"topic://{name}", large, properties=keep)
         kept = [client.subscribe(f"topic://{name}", retroactive=True) for name in "abc"]
         assert [len(inbox.deliveries) for inbox in kept] == [1, 1, 0]
+        assert "on topic://a is retained in memory only: the name is too long" in caplog.text
         assert "on topic://c is not retained" in caplog.text
         for inbox in kept:
             inbox.consumer.close()

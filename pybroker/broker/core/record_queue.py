@@ -1,0 +1,189 @@
+"""Keeps one record per key in the store, across crashes: as the newest message of the key on a reserved queue.
+
+A record is replaced in a transaction, which adds the new message and removes the old one. If both are there all the
+same, recovery keeps the one with the highest number. Bodies are only in the store; their owners keep copies in memory.
+
+The queue has no object in the core. So clients cannot reach it, and it is in no list and no statistics.
+
+The messages are added in transactions for another reason, too: write elision, which waits a moment for a consumer of a
+queue's message, leaves those alone.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
+from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
+from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
+from pybroker.broker.domain.reserved_queues import RecordId, ReservedQueue
+from pybroker.broker.domain.transaction import LocalTransactionId
+
+_log = logging.getLogger(__name__)
+
+_NUMBERS_PER_MS: Final = 1000
+"""Numbers begin with the time, so that those of a later master are higher, also if the former one removed its last."""
+
+
+class RecordPage(NamedTuple):
+    """Records read back together.
+
+    Attributes:
+        bodies: by key; a key without one has no record, or one that cannot be read back.
+        looked_at: the number of keys that were looked up, from the first on.
+    """
+
+    bodies: dict[str, bytes]
+    looked_at: int
+
+
+class RecordQueue:
+    """The records on one reserved queue."""
+
+    __slots__ = ("_begin", "_clock", "_number", "_numbers", "_removal_count", "_reserved", "_store")
+
+    def __init__(
+        self, reserved: ReservedQueue, store: MessageStore, begin: Callable[[], LocalTransactionId], clock: Clock
+    ) -> None:
+        """Begin without records.
+
+        Args:
+            reserved: the queue.
+            store: keeps the records.
+            begin: returns the id of a new transaction.
+            clock: milliseconds since the epoch.
+        """
+        self._reserved = reserved
+        self._store = store
+        self._begin = begin
+        self._clock = clock
+        self._numbers: dict[str, int] = {}
+        """The number of each key's record."""
+        self._number = 0
+        """The highest number so far."""
+        self._removal_count = 0
+        """Removals that are not on disk yet."""
+
+    def recover(self, message_ids: Iterable[str]) -> None:
+        """Take over the records of former masters, and remove all but the newest of each key."""
+        numbers, outdated, foreign_count = self._numbers, list[RecordId](), 0
+        for message_id in message_ids:
+            record = self._reserved.record_id(message_id)
+            if record is None:
+                foreign_count += 1
+                continue
+            key, number = record
+            known = numbers.get(key, -1)
+            if known >= 0:
+                outdated.append(RecordId(key, min(known, number)))
+            numbers[key] = max(known, number)
+        self._number = max(numbers.values(), default=0)
+        for record in outdated:
+            self._store.remove(
+                self._reserved.destination, self._reserved.message_id(record), reason=RemovalReason.DISCARDED
+            )
+        if foreign_count:
+            _log.warning(
+                "%s has %d messages that this broker has not made: they stay there",
+                self._reserved.destination,
+                foreign_count,
+            )
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._numbers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def can_grow(self) -> bool:
+        """False while the store has no space for new messages."""
+        return not self._store.is_full
+
+    @property
+    def is_removing(self) -> bool:
+        """True while a removal is not on disk yet: a confirmation, which speaks of messages alone, must wait for it."""
+        return self._removal_count > 0
+
+    def put(self, key: str, body: bytes, about: Destination | None = None) -> None:
+        """Append a record, which replaces that of the same key.
+
+        Args:
+            key: its key, of at most 1,024 characters.
+            body: its body.
+            about: what an ActiveMQ shows as the original destination.
+
+        Raises:
+            RequestError: the store cannot hold the key.
+            StoreUnavailable: the store has stopped.
+        """
+        reserved, store, now = self._reserved, self._store, self._clock()
+        self._number = number = max(self._number + 1, now * _NUMBERS_PER_MS)
+        transaction = self._begin()
+        store.add(self._message(key, number, now, body, about), transaction)
+        former = self._numbers.get(key)
+        if former is not None:
+            store.remove(reserved.destination, reserved.message_id(RecordId(key, former)), transaction)
+        store.commit(transaction)
+        self._numbers[key] = number
+
+    def remove(self, key: str) -> None:
+        """Append the removal of a key's record; do nothing if there is none.
+
+        Raises:
+            StoreUnavailable: the store has stopped.
+        """
+        number = self._numbers.pop(key, None)
+        if number is None:
+            return
+        reserved = self._reserved
+        message_id = reserved.message_id(RecordId(key, number))
+        self._store.remove(reserved.destination, message_id, reason=RemovalReason.DISCARDED)
+        self._removal_count += 1
+        self._store.when_durable(self._removed)
+
+    def read_page(self, keys: Sequence[str], bytes_max: int) -> RecordPage:
+        """Read records that are durable, from the first key on until they take so many bytes or more. Blocks.
+
+        Raises:
+            StoreUnavailable: nothing can be read now; a later call may succeed.
+        """
+        reserved, numbers = self._reserved, self._numbers
+        ids: list[str] = []
+        places: list[int] = []
+        for place, key in enumerate(keys):
+            number = numbers.get(key)
+            if number is not None:
+                ids.append(reserved.message_id(RecordId(key, number)))
+                places.append(place)
+        messages, looked_at = self._store.read_page(reserved.destination, ids, bytes_max) if ids else ([], 0)
+        bodies: dict[str, bytes] = {}
+        for message in messages:
+            record = reserved.record_id(message.message_id)
+            if record is not None:
+                bodies[record.key] = bytes(view(message).content or b"")
+        return RecordPage(bodies, len(keys) if looked_at == len(ids) else places[looked_at])
+
+    def _removed(self) -> None:
+        self._removal_count -= 1
+
+    def _message(self, key: str, number: int, now: int, body: bytes, about: Destination | None) -> Message:
+        producer_id = ProducerId(self._reserved.connection_id(key), 1, 1)
+        return to_message(
+            OpenWireMessage(
+                type=MessageType.BYTES,
+                message_id=OpenWireMessageId(None, producer_id, number),
+                producer_id=producer_id,
+                destination=self._reserved.destination,
+                original_destination=about,
+                correlation_id=key,
+                persistent=True,
+                timestamp=now,
+                content=body,
+            )
+        )

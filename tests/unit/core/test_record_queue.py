@@ -1,0 +1,136 @@
+# mypy: disable-error-code="arg-type, method-assign, union-attr"
+"""Records on a reserved queue: one per key, replaced in a transaction, recovered without bodies."""
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pybroker.broker.core.record_queue import RecordQueue
+from pybroker.broker.domain.destination import topic
+from pybroker.broker.domain.openwire.message import view
+from pybroker.broker.domain.reserved_queues import RETAINED_RECORDS, SESSION_RECORDS, RecordId
+from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.store.memory import MemoryStore
+from tests.slow import SlowStore
+from tests.unit.core.conftest import make_message
+
+NOW = 1_700_000_000_000
+ALL = 1 << 30
+
+
+class Records:
+    """The records of masters that follow one another."""
+
+    def __init__(self, store=None):
+        self.store = store or MemoryStore()
+        self._transactions = count(1)
+        self.now_ms = NOW
+        self.take_over()
+
+    def take_over(self):
+        self.queue = RecordQueue(
+            RETAINED_RECORDS, self.store, lambda: LocalTransactionId("t", next(self._transactions)), lambda: self.now_ms
+        )
+        self.queue.recover(self.ids())
+        return self.queue
+
+    def ids(self):
+        return self.store.recover().queues.get(RETAINED_RECORDS.destination, ())
+
+    def bodies(self):
+        return self.queue.read_page(list(self.queue), ALL).bodies
+
+
+@given(st.text(), st.integers(min_value=0))
+def test_id_round_trips_whatever_the_key(key, number):
+    record = RecordId(key, number)
+    assert RETAINED_RECORDS.record_id(RETAINED_RECORDS.message_id(record)) == record
+    assert SESSION_RECORDS.record_id(RETAINED_RECORDS.message_id(record)) is None
+
+
+def test_record_is_replaced_and_removed():
+    records = Records()
+    records.queue.put("a", b"1", topic("a"))
+    records.queue.put("b:1:1:7", b"2")
+    records.queue.put("a", b"3")
+    assert len(records.ids()) == len(records.queue) == 2
+    records.take_over()
+    assert records.bodies() == {"a": b"3", "b:1:1:7": b"2"}
+    records.queue.remove("a")
+    records.queue.remove("a")
+    assert list(records.take_over()) == ["b:1:1:7"]
+
+
+def test_record_shows_its_key_to_an_activemq():
+    records = Records()
+    records.queue.put("a/b", b"body", topic("a/b"))
+    (message,) = records.store.read(RETAINED_RECORDS.destination, records.ids())
+    fields = view(message)
+    assert (message.persistent, fields.correlation_id, fields.original_destination) == (True, "a/b", topic("a/b"))
+    assert (fields.expiration, fields.content) == (0, b"body")
+
+
+def test_of_two_records_the_newest_is_kept():
+    records = Records()
+    records.queue.put("a", b"old")
+    (old,) = records.store.read(RETAINED_RECORDS.destination, records.ids())
+    records.queue.put("a", b"new")
+    records.store.add(old)  # last in the order of the queue
+    records.take_over()
+    assert records.bodies() == {"a": b"new"}
+    assert len(records.ids()) == 1
+
+
+def test_foreign_message_on_the_queue_stays(caplog):
+    records = Records()
+    records.store.add(make_message("theirs", str(RETAINED_RECORDS.destination)))
+    records.queue.put("a", b"1")
+    assert list(records.take_over()) == ["a"]
+    assert len(records.ids()) == 2
+    assert "1 messages that this broker has not made" in caplog.text
+
+
+def test_crash_before_the_commit_leaves_the_former_record():
+    records = Records()
+    records.queue.put("a", b"1")
+    records.store.commit = lambda transaction: None
+    records.queue.put("a", b"2")
+    del records.store.commit
+    records.take_over()
+    assert records.bodies() == {"a": b"1"}
+
+
+def test_numbers_grow_though_the_clock_goes_back():
+    records = Records()
+    records.queue.put("a", b"1")
+    records.now_ms -= 10_000
+    records.take_over()
+    records.queue.put("a", b"2")
+    (message_id,) = records.ids()
+    assert RETAINED_RECORDS.record_id(message_id).number == NOW * 1000 + 1
+
+
+def test_removal_is_pending_until_it_is_on_disk():
+    records = Records(SlowStore())
+    records.queue.put("a", b"1")
+    assert not records.queue.is_removing
+    records.queue.remove("a")
+    assert records.queue.is_removing
+    records.store.sync()
+    assert not records.queue.is_removing
+
+
+def test_page_ends_with_its_bytes_and_skips_missing_keys():
+    records = Records()
+    for key in "abc":
+        records.queue.put(key, b"x" * 1000)
+    records.queue.remove("a")
+    assert records.queue.read_page(["a", "b", "c"], 1) == ({"b": b"x" * 1000}, 2)
+    assert records.queue.read_page(["a"], 1) == ({}, 1)
+
+
+def test_records_leave_no_producer_sequences():
+    records = Records()
+    records.queue.put("a", b"1")
+    assert records.store.last_sequence("retained:a:1:1") == -1
