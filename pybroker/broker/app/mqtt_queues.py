@@ -1,8 +1,9 @@
 """The queues that MQTT clients have in place of durable subscriptions, and the virtual topics that fill them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.recalls import Recalls
 from pybroker.broker.domain.destination import Destination, queue
 from pybroker.broker.domain.errors import DestinationInUse, SubscriptionInUse
 from pybroker.broker.domain.message import Message
@@ -25,10 +26,13 @@ class VirtualTopicQueues:
         """Delete a queue with its messages, as the broker and not as a user: it is a subscription of the client."""
         self._broker.remove_destination(queue)
 
-    def history(self, topic: Destination) -> Sequence[Message]:
-        """Return what a topic, or those that match a pattern, keep for retroactive consumers."""
+    def recall(self, topic: Destination, deliver: Callable[[Message], None], has_room: Callable[[], bool]) -> Recalls:
+        """Pass on what a topic, or those that match a pattern, keep for retroactive consumers."""
         there = self._broker.destinations
-        return [message for each in there.matching(topic) for message in there.topics[each].history]
+        recalls = Recalls(deliver, has_room, self._broker.usage.paging)
+        for each in there.matching(topic):
+            recalls.add(there.topics[each].history)
+        return recalls
 
 
 class LastingSubscriptions:

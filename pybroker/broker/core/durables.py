@@ -31,6 +31,7 @@ from pybroker.broker.core.object_memory import (
 )
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, carry_out
 from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.core.retained_history import is_retained_copy
 from pybroker.broker.core.rights import Right, Rights
 from pybroker.broker.core.selector.portability import is_refused_by_activemq
 from pybroker.broker.core.topic import Topic
@@ -458,9 +459,8 @@ class Durables(Mapping[str, Durable]):
         taken = [message_id for message_id in stored if message_id in backlog]
         if taken:
             durable.recover_stored(destination, taken)
-        retained = {message.message_id for message in topic.history}
         for message in former.unstored(destination):
-            if message.message_id not in retained:
+            if not is_retained_copy(message):
                 durable.append(message)
 
     def _drop(self, durable: Durable) -> None:

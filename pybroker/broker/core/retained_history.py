@@ -45,11 +45,22 @@ TIMED_BYTES_MAX = 64 << 20
 """Bytes kept per topic by a policy that has only a limit of time."""
 
 RETAIN_BYTES: Final = RETAIN.encode()
+_RETAINED_BYTES: Final = RETAINED.encode()
 
 RETAINED_PART: Final = 8
 """The messages that all topics keep for retroactive consumers may take this part of `memory_limit`: an eighth."""
 
 _log = logging.getLogger(__name__)
+
+
+def is_retained_copy(message: Message) -> bool:
+    """Return True for a message that its topic retains, as retroactive consumers get it."""
+    if not may_have(message, _RETAINED_BYTES):
+        return False
+    try:
+        return outline(message).properties.get(RETAINED) is True
+    except MalformedOpenWire:
+        return False
 
 
 def recent_messages(policy: RecoveryPolicy | None, clock: Clock) -> "RecentMessages | None":

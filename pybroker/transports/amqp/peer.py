@@ -6,7 +6,7 @@ from pybroker.broker.domain.amqp.frames import AmqpLimits, encode_frame
 from pybroker.broker.domain.amqp.performatives import AmqpPerformative
 from pybroker.broker.domain.ports import Clock, ConnectionPort
 from pybroker.transports.amqp.inbound import AmqpTransformer
-from pybroker.transports.amqp.outbound import MessageWriter
+from pybroker.transports.amqp.outbound import TransferWriter
 
 
 class AmqpPeer:
@@ -37,7 +37,7 @@ class AmqpPeer:
         *,
         connection: ConnectionPort,
         limits: AmqpLimits,
-        writer: MessageWriter,
+        writer: TransferWriter,
         frame_bytes_max: int,
         clock: Clock,
         next_sequence: Callable[[], int],

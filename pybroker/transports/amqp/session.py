@@ -46,7 +46,7 @@ from pybroker.broker.domain.security import (
 from pybroker.transports.amqp import sasl
 from pybroker.transports.amqp.client import AmqpClient
 from pybroker.transports.amqp.inbound import AmqpTransformer
-from pybroker.transports.amqp.outbound import MessageWriter
+from pybroker.transports.amqp.outbound import TransferWriter
 from pybroker.transports.amqp.peer import AmqpPeer
 from pybroker.transports.amqp.refusals import CONNECTION_FORCED, FRAMING_ERROR, NOT_ALLOWED, RESOURCE_LIMIT
 from pybroker.transports.amqp.refusals import error_condition as condition
@@ -392,7 +392,7 @@ class AmqpSession:
         peer = AmqpPeer(
             connection=connection,
             limits=limits,
-            writer=MessageWriter(self._clock, body_bytes_max=limits.message_bytes_max),
+            writer=TransferWriter(self._clock, body_bytes_max=limits.message_bytes_max),
             # Larger frames would save nothing, and keep other links of the client waiting.
             frame_bytes_max=min(frame_bytes_max, limits.frame_bytes_max),
             clock=self._clock,

@@ -41,7 +41,7 @@ from pybroker.transports.mqtt.mapping import PublishReader
 from pybroker.transports.mqtt.outgoing import MqttRecipient, OutgoingDeliveries
 from pybroker.transports.mqtt.session_state import KeptSubscription, SessionState
 from pybroker.transports.mqtt.shared_subscriptions import QOS_MAX, GroupMember, SharedSubscriptions
-from pybroker.transports.mqtt.subscription_strategy import SubscriptionStrategy
+from pybroker.transports.mqtt.subscription_strategy import RecallsPort, SubscriptionStrategy
 from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
 
 _log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class QueueSubscription(MqttSubscription):
         queue: the queue.
     """
 
-    __slots__ = ("_history", "_is_retroactive", "_outgoing", "_retained", "queue")
+    __slots__ = ("_is_retroactive", "_outgoing", "_recalls", "_retained", "_strategy", "queue")
 
     def __init__(
         self,
@@ -129,14 +129,15 @@ class QueueSubscription(MqttSubscription):
         identifier: int | None,
         request: ConsumerRequest,
         outgoing: OutgoingDeliveries,
-        history: Callable[[str], Sequence[Message]],
+        strategy: SubscriptionStrategy,
     ) -> None:
         super().__init__(options, identifier, request)
         self.queue = request.destination
         self._outgoing = outgoing
-        self._history = history
+        self._strategy = strategy
         self._is_retroactive = request.retroactive
         self._retained: RetainedRecipient | None = None
+        self._recalls: RecallsPort | None = None
 
     def start(self) -> None:
         """Begin delivery, with the retained messages first if they are wanted."""
@@ -150,7 +151,7 @@ class QueueSubscription(MqttSubscription):
         if self.is_closed:
             return
         self._forget_retained()
-        self._retained = RetainedRecipient(
+        self._retained = retained = RetainedRecipient(
             self.filter,
             self.qos,
             identifier=self.identifier,
@@ -158,15 +159,30 @@ class QueueSubscription(MqttSubscription):
             is_counted=True,
             leaves_out_reserved=self.leaves_out_reserved,
         )
-        for message in self._history(self.filter):
-            self._outgoing.deliver(self._retained, Delivery(message))
+        outgoing = self._outgoing
+        self._recalls = self._strategy.recall(
+            self.filter,
+            lambda message: outgoing.deliver(retained, Delivery(message)),
+            lambda: outgoing.has_space and not retained.is_closed,
+        )
+        if self._recalls is not None:
+            outgoing.add_drain(self._recalls.proceed)
 
     def close(self) -> None:
         """Close it; unacknowledged messages go back to the queue."""
         super().close()
         self._forget_retained()
 
+    def detach(self) -> None:
+        """Get no more messages, as the connection ends."""
+        super().detach()
+        self._forget_retained()
+
     def _forget_retained(self) -> None:
+        if self._recalls is not None:
+            self._outgoing.remove_drain(self._recalls.proceed)
+            self._recalls.close()
+            self._recalls = None
         if self._retained is not None:
             self._retained.is_closed = True
             self._outgoing.forget(self._retained)
@@ -565,7 +581,7 @@ class MqttClient:
             retroactive=retroactive,
             leaves_out_reserved=matches_every_first_level(options.filter),
         )
-        made = QueueSubscription(options, identifier, request, self.outgoing, self._strategy.history)
+        made = QueueSubscription(options, identifier, request, self.outgoing, self._strategy)
         made.consumer = self._connection.subscribe(request, partial(_deliver, self.outgoing, made))
         self._subscriptions[options.filter] = made
         return made

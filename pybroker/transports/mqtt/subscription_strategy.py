@@ -23,7 +23,7 @@ topics can do.
 Source: ActiveMQ 5.17, `MQTTDefaultSubscriptionStrategy` and `MQTTVirtualTopicSubscriptionStrategy`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from pybroker.broker.domain.destination import Destination, is_reserved, queue, topic
@@ -58,8 +58,28 @@ class SubscriptionQueues(Protocol):
         """
         ...
 
-    def history(self, topic: Destination) -> Sequence[Message]:
-        """Return what a topic, or those that match a pattern, keep for retroactive consumers."""
+    def recall(
+        self, topic: Destination, deliver: Callable[[Message], None], has_room: Callable[[], bool]
+    ) -> "RecallsPort":
+        """Pass on what a topic, or those that match a pattern, keep for retroactive consumers.
+
+        Args:
+            topic: the topic or pattern.
+            deliver: gets each message, now or later.
+            has_room: returns True while more are taken; `proceed` follows when that becomes so.
+        """
+        ...
+
+
+class RecallsPort(Protocol):
+    """Messages of topics that are being passed to a subscriber."""
+
+    def proceed(self) -> None:
+        """Pass on what there is room for."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is left."""
         ...
 
 
@@ -97,9 +117,13 @@ class SubscriptionStrategy:
             RequestError: it has a consumer.
         """
 
-    def history(self, text: str) -> Sequence[Message]:
-        """Return the retained messages of the topics that a topic filter matches, for a queue's subscriber."""
-        return ()
+    def recall(self, text: str, deliver: Callable[[Message], None], has_room: Callable[[], bool]) -> RecallsPort | None:
+        """Pass on the retained messages of the topics that a topic filter matches, for a queue's subscriber.
+
+        Returns:
+            None if no subscriber consumes from a queue. For the rest see `SubscriptionQueues.recall`.
+        """
+        return None
 
     def continues(self, info: DurableSubscription, text: str) -> bool:
         """Return True if a durable subscription is what this strategy makes of a topic filter."""
@@ -162,9 +186,9 @@ class VirtualTopicStrategy(SubscriptionStrategy):
         """Delete the queue of a lasting subscription."""
         self._queues.delete(queue)
 
-    def history(self, text: str) -> Sequence[Message]:
-        """Return the retained messages of the topics that a topic filter matches, for a queue's subscriber."""
-        return self._queues.history(self.topic_of(text))
+    def recall(self, text: str, deliver: Callable[[Message], None], has_room: Callable[[], bool]) -> RecallsPort:
+        """Pass on the retained messages of the topics that a topic filter matches, for a queue's subscriber."""
+        return self._queues.recall(self.topic_of(text), deliver, has_room)
 
     def continues(self, info: DurableSubscription, text: str) -> bool:
         """Return True if a durable subscription is what this strategy makes of a topic filter.
