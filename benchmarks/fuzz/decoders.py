@@ -351,7 +351,7 @@ _MQTT_5: Final = (
 
 def _amqp(data: bytes) -> object:
     """Decode frames and the messages in them, and encode what can be."""
-    decoder = amqp_frames.FrameDecoder(amqp_frames.AmqpLimits())
+    decoder = amqp_frames.AmqpFrameDecoder(amqp_frames.AmqpLimits())
     cut = len(data) // 2
     found: list[object] = []
     for piece in (amqp_frames.AMQP_HEADER, data[:cut], data[cut:]):

@@ -14,9 +14,9 @@ from pybroker.broker.domain.amqp.errors import AmqpFramingError, MalformedAmqp
 from pybroker.broker.domain.amqp.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,
+    AmqpFrameDecoder,
     AmqpInput,
     AmqpLimits,
-    FrameDecoder,
     encode_disposition,
     encode_flow,
     encode_frame,
@@ -126,7 +126,7 @@ def encoded(value: object) -> bytes:
 
 
 def decode(chunks: list[bytes], frame_bytes_max: int = 1 << 20) -> list[AmqpInput]:
-    decoder = FrameDecoder(AmqpLimits(frame_bytes_max=frame_bytes_max))
+    decoder = AmqpFrameDecoder(AmqpLimits(frame_bytes_max=frame_bytes_max))
     return [each for chunk in chunks for each in decoder.feed(chunk)]
 
 
@@ -220,7 +220,7 @@ def test_chunks_do_not_matter(made: list[bytes], places: list[int]) -> None:
 @given(frames, st.integers(min_value=0))
 def test_frame_that_is_cut_short_waits(frame: bytes, place: int) -> None:
     end = place % len(frame)
-    decoder = FrameDecoder(AmqpLimits(frame_bytes_max=1 << 20))
+    decoder = AmqpFrameDecoder(AmqpLimits(frame_bytes_max=1 << 20))
     assert len(list(decoder.feed(AMQP_HEADER))) == 1
     assert list(decoder.feed(frame[:end])) == []
     assert decoder.received == end

@@ -14,9 +14,12 @@ TWO_LONGS: Final = Struct(">qq")
 FLOAT: Final = Struct(">f")
 DOUBLE: Final = Struct(">d")
 
-# A flag or tag, and the length of what follows.
+# A flag or tag, and the length of what follows, or a number.
+BYTE_AND_BYTE: Final = Struct(">Bb")
 BYTE_AND_UNSIGNED_SHORT: Final = Struct(">BH")
 BYTE_AND_INT: Final = Struct(">Bi")
+BYTE_AND_UNSIGNED_INT: Final = Struct(">BI")
+BYTE_AND_LONG: Final = Struct(">Bq")
 
 
 def int_at(data: bytes, at: int) -> int:

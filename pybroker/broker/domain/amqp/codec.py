@@ -39,6 +39,10 @@ from pybroker.broker.domain.amqp.values import (
 )
 from pybroker.broker.domain.big_endian import (
     BYTE,
+    BYTE_AND_BYTE,
+    BYTE_AND_INT,
+    BYTE_AND_LONG,
+    BYTE_AND_UNSIGNED_INT,
     DOUBLE,
     FLOAT,
     INT,
@@ -87,7 +91,7 @@ class AmqpReader:
         self.restart(data, offset, end)
 
     def restart(self, data: bytes, offset: int, end: int) -> None:
-        """Read other bytes, with the limits anew."""
+        """Read other bytes, with all limits as at the beginning."""
         self.data = data
         self.offset = offset
         self.end = end
@@ -447,7 +451,7 @@ def append_sized(out: bytearray, small: int, data: bytes) -> None:
         out.append(small)
         out.append(size)
     else:
-        out += _pack_byte_and_size(small + 0x10, size)
+        out += _pack_unsigned_int(small + 0x10, size)
     out += data
 
 
@@ -459,7 +463,7 @@ def append_string(out: bytearray, value: str) -> None:
         out.append(0xA1)
         out.append(size)
     else:
-        out += _pack_byte_and_size(0xB1, size)
+        out += _pack_unsigned_int(0xB1, size)
     out += data
 
 
@@ -667,14 +671,13 @@ def _packed(layout: Struct) -> Callable[[Any, int], bytes]:
 
 _INT: Final = 0x71
 _LONG: Final = 0x81
-_pack_byte_and_size: Final = Struct(">BI").pack
 _pack_byte_and_two_sizes: Final = Struct(">BII").pack
 _pack_two_sizes: Final = Struct(">II").pack
 _pack_size: Final = UNSIGNED_INT.pack
-_pack_small: Final = Struct(">Bb").pack
-_pack_int: Final = Struct(">Bi").pack
-_pack_long: Final = Struct(">Bq").pack
-_pack_unsigned_int: Final = Struct(">BI").pack
+_pack_small: Final = BYTE_AND_BYTE.pack
+_pack_int: Final = BYTE_AND_INT.pack
+_pack_long: Final = BYTE_AND_LONG.pack
+_pack_unsigned_int: Final = BYTE_AND_UNSIGNED_INT.pack
 _pack_unsigned_long: Final = Struct(">BQ").pack
 
 _ENCODERS: Final[dict[type, Callable[[bytearray, Any], None]]] = {
@@ -696,8 +699,8 @@ _ENCODERS: Final[dict[type, Callable[[bytearray, Any], None]]] = {
     uuid.UUID: _append_uuid,
     UuidKey: _append_uuid,
     bytes: lambda out, value: append_sized(out, 0xA0, value),
-    bytearray: lambda out, value: append_sized(out, 0xA0, value),
-    memoryview: lambda out, value: append_sized(out, 0xA0, value),
+    bytearray: lambda out, value: append_sized(out, 0xA0, bytes(value)),
+    memoryview: lambda out, value: append_sized(out, 0xA0, bytes(value)),
     str: append_string,
     Symbol: lambda out, value: append_sized(out, 0xA3, value.encode("ascii")),
 }
@@ -726,7 +729,7 @@ _WIDE_BODIES: Final[dict[int, Callable[[Any, int], bytes]]] = {
     _NULL: lambda _value, _levels: b"",
     0x50: _packed(Struct(">B")),
     0x51: _packed(BYTE),
-    0x56: _packed(Struct(">?")),
+    0x56: lambda value, _: b"\1" if value else b"\0",
     0x60: _packed(UNSIGNED_SHORT),
     0x61: _packed(SHORT),
     0x70: _packed(UNSIGNED_INT),

@@ -25,6 +25,7 @@ from pybroker.broker.domain.amqp.performatives import (
     AmqpPerformative,
     SaslPerformative,
 )
+from pybroker.broker.domain.big_endian import BYTE_AND_UNSIGNED_INT
 
 AMQP_HEADER: Final = b"AMQP\0\1\0\0"
 SASL_HEADER: Final = b"AMQP\3\1\0\0"
@@ -43,7 +44,7 @@ _TRANSFER: Final = 0x14
 _HEAD: Final = Struct(">IBBH")
 _head_at: Final = _HEAD.unpack_from
 _pack_head: Final = _HEAD.pack
-_pack_uint: Final = Struct(">BI").pack
+_pack_uint: Final = BYTE_AND_UNSIGNED_INT.pack
 _SMALL: Final = [b"\x43", *[bytes((0x52, number)) for number in range(1, 256)]]
 """Encoded uints below 256."""
 
@@ -113,7 +114,7 @@ _new_frame: Final[Callable[[type[AmqpFrame], tuple[object, ...]], AmqpFrame]] = 
 """In half the time that the constructor takes."""
 
 
-class FrameDecoder:
+class AmqpFrameDecoder:
     """Turns chunks into protocol headers and frames.
 
     Attributes:
@@ -222,6 +223,10 @@ class FrameDecoder:
         if layout.code != _TRANSFER:
             raise MalformedAmqp(f"{layout.name} has {stop - at} bytes too many")
         return _new_frame(AmqpFrame, (channel, performative, data[at:stop]))
+
+
+FrameDecoder: Final = AmqpFrameDecoder
+"""The short name, for the modules of AMQP."""
 
 
 def _no_header(data: bytes) -> AmqpFramingError:

@@ -20,7 +20,16 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, TypeAlias, cast
 
-from pybroker.broker.domain.big_endian import BYTE_AND_INT, BYTE_AND_UNSIGNED_SHORT, DOUBLE, FLOAT, INT, UNSIGNED_SHORT
+from pybroker.broker.domain.big_endian import (
+    BYTE_AND_BYTE,
+    BYTE_AND_INT,
+    BYTE_AND_LONG,
+    BYTE_AND_UNSIGNED_SHORT,
+    DOUBLE,
+    FLOAT,
+    INT,
+    UNSIGNED_SHORT,
+)
 from pybroker.broker.domain.openwire.loose import (
     MalformedOpenWire,
     Reader,
@@ -263,11 +272,11 @@ def _encode_bytes(data: bytes) -> bytes:
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     type(None): _encode_null,
     bool: partial(Struct(">B?").pack, _BOOLEAN),
-    Byte: partial(Struct(">Bb").pack, _BYTE),
+    Byte: partial(BYTE_AND_BYTE.pack, _BYTE),
     Char: _encode_char,
     Short: partial(Struct(">Bh").pack, _SHORT),
     int: _encode_int,
-    Long: partial(Struct(">Bq").pack, _LONG),
+    Long: partial(BYTE_AND_LONG.pack, _LONG),
     float: partial(Struct(">Bd").pack, _DOUBLE),
     Float: partial(Struct(">Bf").pack, _FLOAT),
     str: _encode_text,

@@ -13,10 +13,10 @@ from pybroker.broker.domain.amqp.frames import (
     EMPTY_FRAME,
     SASL_HEADER,
     AmqpFrame,
+    AmqpFrameDecoder,
     AmqpHeaderSeen,
     AmqpInput,
     AmqpLimits,
-    FrameDecoder,
     encode_disposition,
     encode_flow,
     encode_frame,
@@ -51,7 +51,7 @@ NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
 
 
 def decode(*chunks: bytes, limits: AmqpLimits | None = None) -> list[AmqpInput]:
-    decoder = FrameDecoder(limits or AmqpLimits())
+    decoder = AmqpFrameDecoder(limits or AmqpLimits())
     return [each for chunk in chunks for each in decoder.feed(chunk)]
 
 
@@ -73,10 +73,10 @@ def one(body: bytes, kind: int = 0) -> Any:
 
 def recorded(name: str) -> Iterator[tuple[str, AmqpInput]]:
     """Yield what the client (C) and the server (S) sent, in the order in which it was complete."""
-    decoders: dict[tuple[str, str], FrameDecoder] = {}
+    decoders: dict[tuple[str, str], AmqpFrameDecoder] = {}
     for event in json.loads((GOLDEN / f"{name}.json").read_text())["events"]:
         if "hex" in event:
-            decoder = decoders.setdefault((event["conn"], event["dir"]), FrameDecoder(AmqpLimits()))
+            decoder = decoders.setdefault((event["conn"], event["dir"]), AmqpFrameDecoder(AmqpLimits()))
             for each in decoder.feed(bytes.fromhex(event["hex"])):
                 yield event["dir"], each
     assert not any(decoder.unfinished for decoder in decoders.values())
@@ -222,7 +222,7 @@ def test_extended_header_is_skipped() -> None:
 
 def test_bytes_of_an_unfinished_frame_are_counted_and_dropped() -> None:
     transfer = encode_transfer(3, 1, 7, b"tag", b"payload")
-    decoder = FrameDecoder(AmqpLimits())
+    decoder = AmqpFrameDecoder(AmqpLimits())
     assert list(decoder.feed(AMQP_HEADER + transfer[:6])) == [AmqpHeaderSeen(0, 1, 0, 0)]
     assert (decoder.received, decoder.unfinished) == (6, 6)
     assert list(decoder.feed(transfer[6:10])) == []
