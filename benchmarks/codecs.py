@@ -1,4 +1,4 @@
-"""Microseconds per message for each step of a message through the codecs: STOMP, OpenWire, KahaDB, selectors.
+"""Microseconds per message for each step of a message through the codecs: STOMP, OpenWire, AMQP, KahaDB, selectors.
 
 Run from the root of the checkout: `python -m benchmarks.codecs`.
 """
@@ -13,6 +13,24 @@ from benchmarks.report import Report, Row, parser
 from benchmarks.workload import BODY_BYTES, PROPERTIES, QUEUE, messages, send_frame, template
 from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.selector import compile_selector
+from pybroker.broker.domain.amqp.frames import (
+    AMQP_HEADER,
+    AmqpFrameDecoder,
+    AmqpLimits,
+    encode_disposition,
+    encode_transfer,
+)
+from pybroker.broker.domain.amqp.performatives import AmqpAccepted
+from pybroker.broker.domain.amqp.sections import (
+    AmqpBodyKind,
+    AmqpMessage,
+    AmqpMessageHeader,
+    AmqpMessageProperties,
+    bare_parts,
+    encode_message,
+)
+from pybroker.broker.domain.amqp.sections import decode_message as decode_amqp_message
+from pybroker.broker.domain.amqp.values import Byte, Symbol
 from pybroker.broker.domain.openwire.body import encode_text_utf8
 from pybroker.broker.domain.openwire.message import MessageType, routing
 from pybroker.broker.domain.openwire.message import decode as decode_message
@@ -48,7 +66,7 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     report = Report(options)
     calls = 2_000 if options.quick else 40_000
-    work = [*stomp_work(), *openwire_work(), *kahadb_work(calls), *selector_work()]
+    work = [*stomp_work(), *openwire_work(), *amqp_work(), *kahadb_work(calls), *selector_work()]
     report.table(
         f"one text message of {BODY_BYTES} bytes with three properties", [measured(*each, calls) for each in work]
     )
@@ -109,6 +127,51 @@ def openwire_work() -> list[Work]:
         ("OpenWire: encode (template)", encode, 1),
         ("OpenWire: read what routing needs", lambda: routing(data), 1),
         ("OpenWire: decode every field", lambda: decode_message(data), 1),
+    ]
+
+
+def amqp_work() -> list[Work]:
+    """Frames with one message each, the sections of the message, and the broker's answers."""
+    message = AmqpMessage(
+        header=AmqpMessageHeader(durable=True, priority=7, ttl=60_000),
+        message_annotations={Symbol("x-opt-jms-dest"): Byte(0), Symbol("x-opt-jms-msg-type"): Byte(5)},
+        properties=AmqpMessageProperties(
+            message_id=f"{CONNECTION_ID}:1:1",
+            to=f"queue://{QUEUE.name}",
+            subject="order",
+            reply_to="queue://answers",
+            correlation_id="4711",
+            content_type=Symbol("text/plain"),
+            creation_time=1_700_000_000_000,
+        ),
+        application_properties=dict(PROPERTIES),
+        body_kind=AmqpBodyKind.DATA,
+        body=[b"x" * BODY_BYTES],
+    )
+    payload = encode_message(message)
+    tag = b"\0\0\1\0"
+    accepted = AmqpAccepted()
+    transfers = encode_transfer(0, 0, 70_000, tag, payload) * CHUNK_FRAMES
+    dispositions = encode_disposition(0, 70_000, 70_010, accepted, is_receiver=True, settled=True) * CHUNK_FRAMES
+    decoder = AmqpFrameDecoder(AmqpLimits())
+    list(decoder.feed(AMQP_HEADER))
+
+    def decode_frames(chunk: bytes) -> None:
+        for _ in decoder.feed(chunk):
+            pass
+
+    return [
+        ("AMQP: decode transfer", lambda: decode_frames(transfers), CHUNK_FRAMES),
+        ("AMQP: decode disposition", lambda: decode_frames(dispositions), CHUNK_FRAMES),
+        ("AMQP: decode all sections", lambda: decode_amqp_message(payload), 1),
+        ("AMQP: find the sections", lambda: bare_parts(payload), 1),
+        ("AMQP: encode all sections", lambda: encode_message(message), 1),
+        ("AMQP: encode transfer", lambda: encode_transfer(0, 0, 70_000, tag, payload), 1),
+        (
+            "AMQP: encode disposition",
+            lambda: encode_disposition(0, 70_000, None, accepted, is_receiver=True, settled=True),
+            1,
+        ),
     ]
 
 
