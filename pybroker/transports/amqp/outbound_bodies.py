@@ -7,7 +7,7 @@ Text       amqp-value string or null; data, none
 Bytes      data; amqp-value binary, none
 Map        amqp-value map
 Stream     amqp-value list; sequence
-Object     data; amqp-value binary
+Object     data; amqp-value binary, none
 others     none; advisories about connections and removals: amqp-value map
 ```
 
@@ -63,11 +63,9 @@ def amqp_body(fields: OpenWireMessage, properties: Mapping[str, Value], bytes_ma
     match fields.type:
         case MessageType.TEXT:
             return _text(fields, encoding, bytes_max)
-        case MessageType.BYTES:
+        case MessageType.BYTES | MessageType.OBJECT:
             if encoding == OriginalEncoding.NONE and not fields.content:
                 return _NO_BODY
-            return _binary(fields.body_bytes(bytes_max), encoding)
-        case MessageType.OBJECT:
             return _binary(fields.body_bytes(bytes_max), encoding)
         case MessageType.MAP:
             return _value(fields.map())

@@ -94,7 +94,8 @@ BODIES = [
     pytest.param(MessageType.STREAM, None, 3, SEQUENCE, EMPTY, id="empty stream that was a sequence"),
     pytest.param(MessageType.OBJECT, b"\xac\xed", None, DATA, [b"\xac\xed"], id="object"),
     pytest.param(MessageType.OBJECT, b"\xac\xed", 6, VALUE, b"\xac\xed", id="object that was a value"),
-    pytest.param(MessageType.OBJECT, None, 1, DATA, [b""], id="object without body"),
+    pytest.param(MessageType.OBJECT, None, None, DATA, [b""], id="empty object"),
+    pytest.param(MessageType.OBJECT, None, 1, NONE, None, id="object without body"),
     pytest.param(MessageType.MESSAGE, None, None, NONE, None, id="plain message"),
     pytest.param(MessageType.BLOB, None, None, NONE, None, id="blob message"),
 ]
@@ -522,6 +523,7 @@ CAME_SO = [
     AmqpMessage(),
     AmqpMessage(properties=AmqpMessageProperties(content_type=Symbol("text/plain"))),
     AmqpMessage(properties=AmqpMessageProperties(content_type=Symbol("image/png"))),
+    AmqpMessage(properties=AmqpMessageProperties(content_type=Symbol(JAVA))),
     AmqpMessage(body_kind=VALUE, body=UnsignedInt(5)),
     AmqpMessage(body_kind=VALUE, body={"t": Timestamp(5)}),
 ]
