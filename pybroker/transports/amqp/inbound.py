@@ -4,7 +4,7 @@ Source: ActiveMQ 5.17, AMQP transport. A setting determines the form in which a 
 
 ```text
 jms       a Text, Bytes, Map, Stream or Object message, with fields and properties of the sections
-   | a value that JMS has no type for
+   | a value that JMS has no type for, or a body that does not decode or has too many values
    v
 native    a Bytes message whose body is the encoded AMQP message, with the same fields and properties
    | as above, or it does not decode
@@ -17,7 +17,8 @@ clients get native and raw messages bit by bit as they were sent.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from pybroker.broker.domain.amqp.errors import AmqpError
@@ -51,7 +52,7 @@ class AmqpTransformer(enum.Enum):
 
 
 _RAW: Final = (AmqpTransformer.RAW,)
-_FORMS: Final = {
+_FORMS: Final[Mapping[AmqpTransformer, tuple[AmqpTransformer, ...]]] = {
     AmqpTransformer.JMS: (AmqpTransformer.JMS, AmqpTransformer.NATIVE, AmqpTransformer.RAW),
     AmqpTransformer.NATIVE: (AmqpTransformer.NATIVE, AmqpTransformer.RAW),
     AmqpTransformer.RAW: _RAW,
@@ -121,6 +122,7 @@ class TransferReader:
 
         Raises:
             AmqpError: the message has to say where it goes to, and does not.
+            UnencodableOpenWire: the name of its destination is too long.
         """
         forms = self._forms
         message: AmqpMessage | None = None
@@ -128,7 +130,7 @@ class TransferReader:
             try:
                 message = decode_message(payload, with_body=self._decodes_bodies)
             except AmqpError:
-                forms = _RAW
+                message, forms = self._without_body(payload)
             if destination is None:
                 destination = _destination_in(message)
         template = self._templates.get(destination) or self._template(destination)
@@ -145,6 +147,13 @@ class TransferReader:
                 if form is AmqpTransformer.RAW:
                     raise
         raise AssertionError("the last form is raw")
+
+    def _without_body(self, payload: bytes) -> tuple[AmqpMessage | None, tuple[AmqpTransformer, ...]]:
+        """Return a message whose body may be what does not decode, or has too many values, and the forms for it."""
+        if self._decodes_bodies:
+            with suppress(AmqpError):
+                return decode_message(payload, with_body=False), _FORMS[AmqpTransformer.NATIVE]
+        return None, _RAW
 
     def _build(
         self,

@@ -27,6 +27,7 @@ from pybroker.broker.domain.amqp.values import (
 )
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, view
 from pybroker.broker.domain.openwire.values import Byte, Char, Float, Long, Short
 from pybroker.broker.domain.transaction import LocalTransactionId
@@ -649,6 +650,19 @@ def test_payload_that_does_not_decode_is_raw(payload: bytes, transformer: AmqpTr
     assert message.properties == {"JMS_AMQP_NATIVE": True}
 
 
+NO_UTF8 = encoded(application_properties={"color": "red"}) + bytes.fromhex("005377a101ff")
+TOO_MANY = value([0] * 100_001, application_properties={"color": "red"})
+
+
+@pytest.mark.parametrize("payload", [NO_UTF8, TOO_MANY], ids=["string that is no UTF-8", "too many values"])
+@pytest.mark.parametrize("transformer", [AmqpTransformer.JMS, AmqpTransformer.NATIVE])
+def test_body_that_does_not_decode_is_kept_native(payload: bytes, transformer: AmqpTransformer) -> None:
+    message = read(payload, transformer)
+
+    assert message.content == payload
+    assert message.properties == {"JMS_AMQP_NATIVE": True, "color": "red"}
+
+
 @pytest.mark.parametrize("transformer", AmqpTransformer)
 def test_message_format_is_kept(transformer: AmqpTransformer) -> None:
     found = read(TEXT, transformer, message_format=2**32 - 1).properties["JMS_AMQP_MESSAGE_FORMAT"]
@@ -697,6 +711,12 @@ def test_a_relay_refuses_a_message_without_destination(payload: bytes, transform
         reader(transformer).read(payload, 0, None)
 
     assert refused.value.condition == "amqp:precondition-failed"
+
+
+@pytest.mark.parametrize("transformer", AmqpTransformer)
+def test_a_relay_refuses_a_name_that_is_too_long(transformer: AmqpTransformer) -> None:
+    with pytest.raises(UnencodableOpenWire):
+        reader(transformer).read(value("x", properties=AmqpMessageProperties(to="q" * 70_000)), 0, None)
 
 
 def test_a_relay_keeps_few_templates() -> None:
