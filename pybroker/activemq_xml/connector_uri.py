@@ -10,14 +10,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pybroker.activemq_xml.values import whole
 
-DEFAULT_PORTS: Final = {"openwire": 61616, "stomp": 61613, "mqtt": 1883, "ws": 61614, "auto": 61616}
+DEFAULT_PORTS: Final = {"openwire": 61616, "stomp": 61613, "mqtt": 1883, "amqp": 5672, "ws": 61614, "auto": 61616}
 
 
 class ConnectorScheme(NamedTuple):
     """The listener that a scheme stands for.
 
     Attributes:
-        protocol: `openwire`, `stomp`, `mqtt`, `ws` or `auto`.
+        protocol: `openwire`, `stomp`, `mqtt`, `amqp`, `ws` or `auto`.
         is_tls: clients speak TLS.
     """
 
@@ -38,6 +38,10 @@ SCHEMES: Final[Mapping[str, ConnectorScheme]] = {
     "mqtt+nio": ConnectorScheme("mqtt"),
     "mqtt+ssl": ConnectorScheme("mqtt", is_tls=True),
     "mqtt+nio+ssl": ConnectorScheme("mqtt", is_tls=True),
+    "amqp": ConnectorScheme("amqp"),
+    "amqp+nio": ConnectorScheme("amqp"),
+    "amqp+ssl": ConnectorScheme("amqp", is_tls=True),
+    "amqp+nio+ssl": ConnectorScheme("amqp", is_tls=True),
     "ws": ConnectorScheme("ws"),
     "wss": ConnectorScheme("ws", is_tls=True),
     "auto": ConnectorScheme("auto"),
@@ -47,7 +51,7 @@ SCHEMES: Final[Mapping[str, ConnectorScheme]] = {
 }
 """The schemes that pybroker serves."""
 
-OTHER_PROTOCOLS: Final = ("amqp", "http", "https", "udp", "multicast")
+OTHER_PROTOCOLS: Final = ("http", "https", "udp", "multicast")
 """The first parts of schemes that ActiveMQ has and pybroker does not."""
 
 

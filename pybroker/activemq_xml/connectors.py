@@ -7,7 +7,7 @@ Source: activemq-xml.md, section 4.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -23,8 +23,8 @@ CONNECTIONS_MAX: Final = 1000
 """pybroker's default of the setting `connections_max`."""
 
 _OF_WEBSOCKET: Final = (
-    "STOMP and MQTT are served over WebSocket, AMQP is not, and to pages of its own host alone: list the origins of "
-    "others in websocket_origins"
+    "STOMP, MQTT and AMQP are served over WebSocket, and to pages of its own host alone: list the origins of others in "
+    "websocket_origins"
 )
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -34,9 +34,19 @@ _SCHEME: Final = "tcp"
 _CLUSTER: Final = "clients get the list of openwire_brokers: name the members there"
 _WEBSOCKET: Final = "ws"
 _MQTT: Final = "mqtt"
-_WITH_MQTT: Final = (_MQTT, _WEBSOCKET, "auto")
-_WITHOUT_OPENWIRE: Final = ("stomp", _MQTT, _WEBSOCKET)
-_BY_CLIENTS: Final = ("STOMP clients ask for heart-beats themselves", "MQTT clients choose their keep-alive themselves")
+_AMQP: Final = "amqp"
+_HEART_BEATS: Final = "STOMP clients ask for heart-beats themselves"
+_KEEP_ALIVES: Final = "MQTT clients choose their keep-alive themselves"
+_WITHOUT_OPENWIRE: Final = {
+    "stomp": _HEART_BEATS,
+    _MQTT: _KEEP_ALIVES,
+    _AMQP: "the silence that AMQP clients are allowed is wireFormat.idelTimeout",
+    _WEBSOCKET: _HEART_BEATS,
+}
+"""The protocols that have no OpenWire, and why its option for silent clients does not concern them."""
+_WITH_MQTT: Final = (_MQTT, "auto", _WEBSOCKET)
+_WITH_AMQP: Final = (_AMQP, "auto", _WEBSOCKET)
+_TRANSFORMERS: Final = ("native", "jms", "raw")
 _STRATEGIES: Final = ("mqtt-default-subscriptions", "mqtt-virtual-topic-subscriptions")
 _NO_URI: Final = "it has no uri, and ActiveMQ does not start without: write it, such as tcp://0.0.0.0:61616"
 _TUNING: Final = "how ActiveMQ handles sockets and threads"
@@ -107,7 +117,7 @@ def _openwire_time(setting: str) -> _Option:
 
     def read(reading: Reading, connector: _Connector, name: str, value: str) -> None:
         if connector.scheme.protocol in _WITHOUT_OPENWIRE:
-            reading.findings.ignore(connector.element, _BY_CLIENTS[connector.scheme.protocol == _MQTT], at=name)
+            reading.findings.ignore(connector.element, _WITHOUT_OPENWIRE[connector.scheme.protocol], at=name)
         else:
             connector.settings[setting] = duration(value)
 
@@ -117,7 +127,9 @@ def _openwire_time(setting: str) -> _Option:
 def _monitor(reading: Reading, connector: _Connector, name: str, value: str) -> None:
     if value not in ("true", "false"):
         raise ValueError("it must be true or false")
-    if not flag(value):
+    if not flag(value) and connector.scheme.protocol == _AMQP:
+        connector.settings["amqp_max_inactivity"] = "0"
+    elif not flag(value):
         _openwire_time("openwire_max_inactivity")(reading, connector, name, "0")
 
 
@@ -148,21 +160,41 @@ def _detected(reading: Reading, connector: _Connector, name: str, value: str) ->
     elif names and "all" not in names:
         served = [_DETECTED[each] for each in names if each in _DETECTED]
         if not served:
-            raise ValueError("it has neither default, which is OpenWire, nor stomp or mqtt")
+            raise ValueError("it has neither default, which is OpenWire, nor stomp, amqp or mqtt")
         if len(served) == 1:
             connector.scheme = connector.scheme._replace(protocol=served[0])
 
 
-def _mqtt(read: _Option) -> _Option:
-    """Return the reader of an option that MQTT alone has."""
+def _of(protocols: Collection[str], why: str, read: _Option) -> _Option:
+    """Return the reader of an option that some protocols have; for others it is ignored."""
 
-    def read_of_mqtt(reading: Reading, connector: _Connector, name: str, value: str) -> None:
-        if connector.scheme.protocol in _WITH_MQTT:
+    def read_of(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+        if connector.scheme.protocol in protocols:
             read(reading, connector, name, value)
         else:
-            reading.findings.ignore(connector.element, "it concerns MQTT alone", at=name)
+            reading.findings.ignore(connector.element, why, at=name)
 
-    return read_of_mqtt
+    return read_of
+
+
+def _mqtt(read: _Option) -> _Option:
+    """Return the reader of an option that MQTT alone has."""
+    return _of(_WITH_MQTT, "it concerns MQTT alone", read)
+
+
+def _amqp(read: _Option) -> _Option:
+    """Return the reader of an option that AMQP alone has."""
+    return _of(_WITH_AMQP, "it concerns AMQP alone", read)
+
+
+def _transformer(reading: Reading, connector: _Connector, name: str, value: str) -> None:
+    if value not in _TRANSFORMERS:
+        reading.findings.warn(connector.element, f"{value!r} is no transformer: ActiveMQ takes native then", at=name)
+    connector.settings["amqp_transformer"] = value if value in _TRANSFORMERS else "native"
+
+
+def _idle(_reading: Reading, connector: _Connector, _name: str, value: str) -> None:
+    connector.settings["amqp_max_inactivity"] = duration(value)
 
 
 def _strategy(_reading: Reading, connector: _Connector, _name: str, value: str) -> None:
@@ -173,7 +205,7 @@ def _strategy(_reading: Reading, connector: _Connector, _name: str, value: str) 
 
 _LOGGING: Final = ("startLogging", "logWriterName", "dynamicManagement", "jmxPort")
 _AUTO_PROTOCOLS: Final = "auto.protocols"
-_DETECTED: Final = {"default": "openwire", "stomp": "stomp", "mqtt": "mqtt"}
+_DETECTED: Final = {"default": "openwire", "stomp": "stomp", "amqp": "amqp", "mqtt": "mqtt"}
 _OPTIONS: Final[Mapping[str, _Option]] = {
     _AUTO_PROTOCOLS: _detected,
     "maximumConnections": _connections,
@@ -232,7 +264,19 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "websocket.maxIdleTime": _ignored("clients ask for heart-beats themselves"),
     "http.enableTrace": _ignored("TRACE is not served"),
     "http.enableCors": _ignored("there is nothing to fetch: see websocket_origins"),
-    "transport.maxFrameSize": _mqtt(_frame),
+    "transport.maxFrameSize": _of((_MQTT, _AMQP, "auto", _WEBSOCKET), "it concerns MQTT and AMQP alone", _frame),
+    **dict.fromkeys(("transport.transformer", "wireFormat.transformer"), _amqp(_transformer)),
+    **dict.fromkeys(
+        (f"{prefix}.{each}" for prefix in ("wireFormat", "transport") for each in ("idelTimeout", "idleTimeout")),
+        _amqp(_idle),
+    ),
+    **dict.fromkeys(
+        ("transport.producerCredit", "wireFormat.producerCredit"),
+        _amqp(_warned("the credit of producers is fixed: 1,000 messages")),
+    ),
+    "wireFormat.maxAmqpFrameSize": _amqp(_ignored("client and broker agree on the size of frames")),
+    "wireFormat.allowNonSaslConnections": _amqp(_ignored("a client without SASL is one without a name")),
+    "wireFormat.connectAttemptTimeout": _amqp(_ignored("connect_timeout is the time until open")),
     "transport.defaultKeepAlive": _mqtt(_warned("a client that chooses no keep-alive has none, and may be silent")),
     "transport.activeMQSubscriptionPrefetch": _mqtt(
         _warned("set topic_prefetch and durable_topic_prefetch of a policy")
@@ -337,7 +381,7 @@ def _tell_unserved(reading: Reading, element: XmlElement, scheme: str, *, are_al
     elif are_all_required:
         reading.findings.refuse(element, "pybroker does not serve it, and all connectors are required")
     else:
-        reading.findings.warn(element, "not opened: pybroker serves OpenWire, STOMP, MQTT and WebSocket")
+        reading.findings.warn(element, "not opened: pybroker serves OpenWire, STOMP, MQTT, AMQP and WebSocket")
 
 
 def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:
@@ -350,12 +394,14 @@ def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:
         return False
     openwire = [each for each in connectors if each.scheme.protocol not in _WITHOUT_OPENWIRE]
     devices = [each for each in connectors if each.scheme.protocol in _WITH_MQTT]
+    amqp = [each for each in connectors if each.scheme.protocol in _WITH_AMQP]
     framed = [each for each in connectors if each.scheme.protocol != _WEBSOCKET]
     return (
         _agree("frame_max", framed)
         and _agree("connections_max", connectors)
         and _agree("mqtt_subscription_strategy", devices)
         and all(map(partial(_agree, connectors=openwire), ("openwire_max_inactivity", "openwire_initial_delay")))
+        and all(map(partial(_agree, connectors=amqp), ("amqp_transformer", "amqp_max_inactivity")))
     )
 
 

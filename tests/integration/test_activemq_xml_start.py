@@ -132,14 +132,12 @@ def test_pair_on_postgresql_with_pool_settings(
 
 
 def test_five_connectors_with_limits(conf: Path, running: list[FileBroker]) -> None:
-    openwire, stomp, web, mqtt = free_port(), free_port(), free_port(), free_port()
+    openwire, stomp, web, mqtt, amqp = (free_port() for _ in range(5))
     served = (
         f"{scheme}://127.0.0.1:{port}?{LIMITS}"
-        for scheme, port in zip(("tcp", "stomp", "ws", "mqtt"), (openwire, stomp, web, mqtt), strict=True)
+        for scheme, port in zip(("tcp", "stomp", "ws", "mqtt", "amqp"), (openwire, stomp, web, mqtt, amqp), strict=True)
     )
-    file = write(
-        conf / "activemq.xml", connectors(*served, f"amqp://0.0.0.0:{free_port()}?{LIMITS}"), 'persistent="false"'
-    )
+    file = write(conf / "activemq.xml", connectors(*served, f"http://0.0.0.0:{free_port()}"), 'persistent="false"')
     broker = FileBroker(file)
     running.append(broker)
     broker.wait_for("listening on")
@@ -151,9 +149,14 @@ def test_five_connectors_with_limits(conf: Path, running: list[FileBroker]) -> N
     with socket.create_connection(("127.0.0.1", mqtt)) as device:
         device.sendall(packets.connect("device"))
         assert device.recv(4) == b"\x20\2\0\0"
+    with socket.create_connection(("127.0.0.1", amqp)) as peer:
+        peer.sendall(b"AMQP\3\1\0\0")
+        assert peer.recv(8) == b"AMQP\3\1\0\0"
     assert broker.terminate() == 0
-    assert any("transportConnector[ws]: STOMP and MQTT are served over WebSocket" in each for each in broker.lines)
-    assert any("transportConnector[amqp]: not opened" in each for each in broker.lines)
+    assert any(
+        "transportConnector[ws]: STOMP, MQTT and AMQP are served over WebSocket" in each for each in broker.lines
+    )
+    assert any("transportConnector[http]: not opened" in each for each in broker.lines)
 
 
 # ---------------------------------------------------------------- what does not

@@ -41,9 +41,12 @@ _WITHOUT_OPENWIRE: Final = (
     ListenerKind.AMQP.value,
     ListenerKind.WS.value,
 )
+_AMQP: Final = ("amqp_transformer", "amqp_max_inactivity")
+_WITH_AMQP: Final = (ListenerKind.AMQP.value, ListenerKind.WS.value, ListenerKind.AUTO.value)
 _LIKE_SETTINGS: Final = (
     "connections_max",
     "frame_max",
+    *_AMQP,
     *_OPENWIRE,
     *_MQTT,
     *(name for name in _TLS if "auth" not in name),
@@ -78,6 +81,8 @@ class ListenerTable:
     mqtt_keep_alive_max: int | None = None
     mqtt_receive_maximum: int | None = None
     mqtt_subscription_strategy: str | None = None
+    amqp_transformer: str | None = None
+    amqp_max_inactivity: float | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_key_password_file: Path | None = None
@@ -96,6 +101,8 @@ class ListenerTable:
             raise ValueError(f"{given} goes with protocol = 'openwire' or 'auto'")
         if self.protocol in _WITHOUT_MQTT and (given := self._given(_MQTT)):
             raise ValueError(f"{given} goes with protocol = 'mqtt', 'ws' or 'auto'")
+        if self.protocol not in _WITH_AMQP and (given := self._given(_AMQP)):
+            raise ValueError(f"{given} goes with protocol = 'amqp', 'ws' or 'auto'")
         if self.tls_certificate is None and (given := self._given(("tls_key", "tls_key_password_file"))):
             raise ValueError(f"{given} goes with a tls_certificate in the same table")
         if self.tls_client_auth == "none" and self.tls_client_ca is not None:

@@ -76,6 +76,8 @@ class ListenerSettings:
         max_inactivity: seconds of silence that an OpenWire client is offered.
         initial_delay: seconds before an OpenWire client's silence is measured.
         mqtt: what concerns MQTT clients alone.
+        amqp_transformer: the form in which messages of AMQP clients are kept.
+        amqp_max_inactivity: seconds of silence after which an AMQP client is disconnected; 0: never.
         connections_max: most connections of its own at a time; None: as many as the broker's.
         networks: the networks from which its clients may connect; None: those of the broker.
         is_for_proxies: it serves proxies only, whose connections begin with a header of the PROXY protocol.
@@ -91,6 +93,8 @@ class ListenerSettings:
     max_inactivity: float
     initial_delay: float
     mqtt: MqttSettings
+    amqp_transformer: str
+    amqp_max_inactivity: float
     connections_max: int | None
     networks: Networks | None
     is_for_proxies: bool

@@ -83,6 +83,8 @@ def _of_ports(config: NetworkSettings, ports: dict[str, int], proxied: frozenset
             max_inactivity=config.openwire_max_inactivity,
             initial_delay=config.openwire_initial_delay,
             mqtt=config.mqtt_settings,
+            amqp_transformer=config.amqp_transformer,
+            amqp_max_inactivity=config.amqp_max_inactivity,
             connections_max=None,
             networks=None,
             is_for_proxies=name in proxied,
@@ -114,6 +116,7 @@ def _opened(table: "ListenerTable", name: str, config: NetworkSettings, *, is_fo
         deny = config.deny if table.deny is None else table.deny
         networks = Networks(allow=networks_of("allow", allow), deny=networks_of("deny", deny))
     inactivity, delay = table.openwire_max_inactivity, table.openwire_initial_delay
+    silence = table.amqp_max_inactivity
     return ListenerSettings(
         name=name,
         kind=ListenerKind(table.protocol),
@@ -125,6 +128,8 @@ def _opened(table: "ListenerTable", name: str, config: NetworkSettings, *, is_fo
         max_inactivity=config.openwire_max_inactivity if inactivity is None else inactivity,
         initial_delay=config.openwire_initial_delay if delay is None else delay,
         mqtt=_mqtt_of_table(table, config),
+        amqp_transformer=table.amqp_transformer or config.amqp_transformer,
+        amqp_max_inactivity=config.amqp_max_inactivity if silence is None else silence,
         connections_max=own_max,
         networks=networks,
         is_for_proxies=is_for_proxies if table.proxy_protocol is None else table.proxy_protocol,

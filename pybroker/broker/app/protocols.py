@@ -260,9 +260,9 @@ class _SessionMakers:
         limits = AmqpLimits(
             message_bytes_max=listener.frame_max,
             connect_seconds=self._config.connect_timeout,
-            idle_seconds=self._config.amqp_max_inactivity,
+            idle_seconds=listener.amqp_max_inactivity,
         )
-        transformer = AmqpTransformer(self._config.amqp_transformer)
+        transformer = AmqpTransformer(listener.amqp_transformer)
         properties = self_description(__version__)
 
         def session(link: Link) -> Session:

@@ -42,7 +42,11 @@ class TestSettings:
                 {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"},
             ),
             ("auto://h:2?auto.protocols=all", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
-            ("auto://h:2?auto.protocols=stomp,amqp", {"bind": "h", "stomp": 2, "openwire": "off"}),
+            ("auto://h:2?auto.protocols=stomp,ws", {"bind": "h", "stomp": 2, "openwire": "off"}),
+            ("auto://h:2?auto.protocols=stomp,amqp", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
+            ("auto://h:2?auto.protocols=amqp", {"bind": "h", "amqp": 2, "openwire": "off", "stomp": "off"}),
+            ("amqp://h", {"bind": "h", "amqp": 5672, "openwire": "off", "stomp": "off"}),
+            ("amqp+nio+ssl://h:2", {"bind": "h", "amqp_ssl": 2, "openwire": "off", "stomp": "off"}),
             ("auto://h:2?auto.protocols=stomp,mqtt", {"bind": "h", "auto": 2, "openwire": "off", "stomp": "off"}),
             ("auto://h:2?auto.protocols=mqtt", {"bind": "h", "mqtt": 2, "openwire": "off", "stomp": "off"}),
             ("mqtt://h", {"bind": "h", "mqtt": 1883, "openwire": "off", "stomp": "off"}),
@@ -113,7 +117,7 @@ class TestTheTable:
 
 class TestFindings:
     def test_other_protocols_are_not_opened(self) -> None:
-        uris = ("tcp://h:1", "amqp+nio://h:2", "udp://h:3", "http://h:5", "vm://x")
+        uris = ("tcp://h:1", "https://h:2", "udp://h:3", "http://h:5", "vm://x")
         reading = connectors(*uris)
         assert places(reading, FindingKind.WARNING) == [f"transportConnector[c{number}]" for number in range(1, 4)]
         assert places(reading, FindingKind.IGNORED) == ["transportConnector[c4]"]
@@ -216,8 +220,8 @@ def test_connector_without_uri_is_refused_for_that() -> None:
 
 
 def test_protocols_that_are_not_served_are_refused() -> None:
-    assert reasons(connectors("auto://h:1?auto.protocols=amqp,ws")) == [
-        "line 1: auto.protocols: it has neither default, which is OpenWire, nor stomp or mqtt"
+    assert reasons(connectors("auto://h:1?auto.protocols=http,ws")) == [
+        "line 1: auto.protocols: it has neither default, which is OpenWire, nor stomp, amqp or mqtt"
     ]
 
 
@@ -246,6 +250,42 @@ def test_each_connector_has_its_subscription_strategy() -> None:
     assert [each.get("mqtt_subscription_strategy") for each in reading.settings["listeners"]] == [
         None, "mqtt-virtual-topic-subscriptions",
     ]  # fmt: skip
+
+
+def test_options_of_amqp() -> None:
+    reading = connectors(
+        "amqp://h:1?transport.transformer=jms&wireFormat.idelTimeout=60000&transport.maxFrameSize=1048576"
+        "&transport.producerCredit=50&wireFormat.maxAmqpFrameSize=65536&wireFormat.allowNonSaslConnections=true"
+    )
+    assert listening(reading) == {"bind": "h", "amqp": 1, "openwire": "off", "stomp": "off"}
+    settings = {name: reading.settings[name] for name in ("amqp_transformer", "amqp_max_inactivity", "frame_max")}
+    assert settings == {"amqp_transformer": "jms", "amqp_max_inactivity": "1min", "frame_max": "1mb"}
+    assert places(reading, FindingKind.WARNING) == ["transport.producerCredit"]
+    assert sorted(places(reading, FindingKind.IGNORED)) == [
+        "wireFormat.allowNonSaslConnections", "wireFormat.maxAmqpFrameSize",
+    ]  # fmt: skip
+
+
+def test_unknown_transformer_is_native_as_in_activemq() -> None:
+    reading = connectors("amqp://h:1?transport.transformer=magic")
+    assert reading.settings["amqp_transformer"] == "native"
+    assert places(reading, FindingKind.WARNING) == ["transport.transformer"]
+
+
+def test_amqp_clients_may_be_silent_without_a_monitor() -> None:
+    reading = connectors("amqp://h:1?transport.useInactivityMonitor=false")
+    assert reading.settings["amqp_max_inactivity"] == "0"
+
+
+def test_options_of_amqp_are_ignored_elsewhere() -> None:
+    reading = connectors("tcp://h:1?transport.transformer=jms&wireFormat.idleTimeout=1000")
+    assert "amqp_transformer" not in reading.settings
+    assert places(reading, FindingKind.IGNORED) == ["transport.transformer", "wireFormat.idleTimeout"]
+
+
+def test_amqp_connectors_that_differ_are_tables() -> None:
+    reading = connectors("amqp://h:1?transport.transformer=jms", "amqp+ssl://h:2")
+    assert [each.get("amqp_transformer") for each in reading.settings["listeners"]] == ["jms", None]
 
 
 def test_options_of_openwire_are_ignored_where_only_stomp_is_detected() -> None:

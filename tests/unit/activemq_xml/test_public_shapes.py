@@ -500,7 +500,7 @@ def test_attribute_of_a_policy(attribute: str, settings: Mapping[str, Any], kind
     assert reading.settings == {**BASELINE, "policies": [{"queue": "*.reply.>", **settings}]}
 
 
-@pytest.mark.parametrize("scheme", ["amqp", "amqp+ssl", "amqp+nio", "amqp+nio+ssl"])
+@pytest.mark.parametrize("scheme", ["http", "https", "udp", "multicast"])
 def test_scheme_that_is_not_served_is_a_warning_beside_others(scheme: str) -> None:
     more = f'<transportConnector name="other" uri="{scheme}://0.0.0.0:1"/></transportConnectors>'
     reading = interpreted(Shape(content=CONNECTORS.replace("</transportConnectors>", more)).text)

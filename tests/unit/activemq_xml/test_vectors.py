@@ -93,7 +93,7 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
             "spool_limit": "100mb",
             # MQTT and WebSocket are served, too, and the three connectors have other limits.
             **dict.fromkeys(("bind", "openwire", "stomp", "frame_max", "openwire_max_inactivity")),
-            "connections_max": 2500,
+            "connections_max": 3000,
             "listeners": [
                 {
                     "name": "openwire",
@@ -104,6 +104,7 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
                     "frame_max": "10mb",
                     "openwire_max_inactivity": "1min",
                 },
+                {"name": "amqp", "protocol": "amqp", "host": "0.0.0.0", "port": 5672, "connections_max": 500},
                 {"name": "mqtt", "protocol": "mqtt", "host": "0.0.0.0", "port": 1883},
                 {"name": "ws", "protocol": "ws", "host": "0.0.0.0", "port": 61614},
             ],
@@ -118,7 +119,11 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
         # In place of those of the sample: dead letters are dropped by discarding_dead_letters, whatever policies say.
         "policies": [{"send_fail_if_no_space_after_timeout": "3s"}],
         "ignored": {"tempUsage"},
-        "warnings": {"systemUsage@sendFailIfNoSpaceAfterTimeout", "transportConnector[mqtt]"},
+        "warnings": {
+            "systemUsage@sendFailIfNoSpaceAfterTimeout",
+            "transportConnector[mqtt]",
+            "transportConnector[amqp]",
+        },
         "refused": {"timeStampingBrokerPlugin", "forcePersistencyModeBrokerPlugin"},
     },
 }

@@ -26,7 +26,7 @@ CONFIGURATION = """<beans xmlns="http://www.springframework.org/schema/beans">
     <plugins><statisticsBrokerPlugin/></plugins>
     <transportConnectors>
       <transportConnector name="openwire" uri="tcp://0.0.0.0:61616?maximumConnections=1000"/>
-      <transportConnector name="amqp" uri="amqp://0.0.0.0:5672"/>
+      <transportConnector name="http" uri="http://0.0.0.0:8162"/>
     </transportConnectors>
   </broker>
 </beans>
@@ -73,7 +73,7 @@ def test_json_has_each_setting_with_its_place(amq: Path) -> None:
     found = json.loads(adopt(amq, "--json").output)
     assert found["settings"]["openwire"] == {"value": 61616, "line": 9, "at": "transportConnector[openwire]@uri"}
     assert {(each["kind"], each["at"]) for each in found["findings"]} == {
-        ("warning", "transportConnector[amqp]"),
+        ("warning", "transportConnector[http]"),
         ("ignored", "broker@useJmx"),
         ("ignored", "policyEntry[ORDERS.>]@maxPageSize"),
     }
@@ -238,7 +238,9 @@ def test_refused_configuration_leaves_no_files(amq: Path, tmp_path: Path) -> Non
     assert not out.exists()
     (amq / "conf" / "keys.p12").write_bytes(b"no key store")
     tls = f'<sslContext><sslContext keyStore="{amq}/conf/keys.p12" keyStorePassword="password"/></sslContext>'
-    path.write_text(given.replace("<transportConnectors>", f"{tls}<transportConnectors>").replace("amqp:", "ssl:"))
+    path.write_text(
+        given.replace("<transportConnectors>", f"{tls}<transportConnectors>").replace('uri="http:', 'uri="ssl:')
+    )
     assert "does not start with this configuration" in str(adopt(amq, "--out", out).exception)
     assert not out.exists()
 

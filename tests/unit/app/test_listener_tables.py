@@ -150,6 +150,12 @@ def test_plain_authority_goes_with_certificates_of_tables():
         ([{"protocol": "stomp", "port": 1, "openwire_initial_delay": 1}], {}, "openwire_initial_delay goes with proto"),
         ([{"protocol": "ws", "port": 1, "openwire_max_inactivity": 1}], {}, "openwire_max_inactivity goes with proto"),
         ([OPENWIRE | {"mqtt_keep_alive_max": 1}], {}, "mqtt_keep_alive_max goes with protocol = 'mqtt', 'ws' or"),
+        ([OPENWIRE | {"amqp_transformer": "jms"}], {}, "amqp_transformer goes with protocol = 'amqp', 'ws' or 'auto'"),
+        (
+            [{"protocol": "amqp", "port": 1, "amqp_transformer": "x"}],
+            {},
+            "amqp_transformer: it must be 'native', 'jms' or",
+        ),
         ([OPENWIRE | {"tls": True, "tls_key": "k"}], {}, "tls_key goes with a tls_certificate in the same table"),
         ([TLS | {"tls_client_auth": "none", "tls_client_ca": "a"}], {}, "tls_client_ca goes with tls_client_auth ="),
         ([TLS | {"tls_client_auth": "want"}], {}, "openwire_ssl: tls_client_auth = want goes with a tls_client_ca"),
