@@ -1,15 +1,21 @@
 """AMQP end to end: qpid-proton as client, over sockets, WebSocket and TLS, and masters that are killed."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from proton import ConnectionException, Message, ProtonException
-from proton.utils import BlockingConnection
+from proton import ConnectionException, Event, Message, ProtonException, Timeout
+from proton.handlers import MessagingHandler, TransactionHandler
+from proton.reactor import Container, Copy, DurableSubscription, Selector
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
+from websockets.sync.client import connect as open_websocket
+from websockets.typing import Subprotocol
 
+from pybroker.broker.domain.amqp.frames import encode_frame
+from pybroker.broker.domain.amqp.performatives import AmqpClose, AmqpOpen
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
 
@@ -31,11 +37,10 @@ def connect(*ports: int, container: str | None = None, **options: Any) -> Blocki
         time.sleep(0.01)
 
 
-@pytest.fixture
-def running() -> Iterator[ExitStack]:
-    """Closes what a test has opened."""
-    with ExitStack() as stack:
-        yield stack
+def master_of(connection: BlockingConnection) -> int:
+    """Return the port of the member that serves a connection."""
+    assert connection.conn is not None
+    return int(connection.conn.connected_address.rpartition(":")[2])
 
 
 @pytest.fixture
@@ -117,8 +122,7 @@ def test_nothing_that_was_accepted_is_lost_when_masters_are_killed(
             body = f"{round_number}.{number}"
             sender.send(Message(body=body, durable=True))
             accepted.append(body)
-        assert connection.conn is not None
-        master = int(connection.conn.connected_address.rpartition(":")[2])
+        master = master_of(connection)
         running[master].kill()
         begin(master)
         with pytest.raises(ProtonException):
@@ -130,3 +134,205 @@ def test_nothing_that_was_accepted_is_lost_when_masters_are_killed(
             received.add(str(receiver.receive(timeout=SECONDS).body))
             receiver.accept()
     assert sorted(received) == sorted(accepted)
+
+
+# ---------------------------------------------------------------- what clients do with links
+
+
+def bodies(receiver: BlockingReceiver, count: int) -> list[object]:
+    """Receive and accept messages."""
+    found: list[object] = []
+    for _ in range(count):
+        found.append(receiver.receive(timeout=SECONDS).body)
+        receiver.accept()
+    return found
+
+
+def nothing_comes(receiver: BlockingReceiver) -> bool:
+    try:
+        receiver.receive(timeout=NOTHING_SECONDS)
+    except Timeout:
+        return True
+    return False
+
+
+def test_released_message_comes_again_and_rejected_one_is_a_dead_letter(port: int) -> None:
+    with closing(connect(port)) as connection:
+        connection.create_sender("q").send(Message(body="m", durable=True))
+        receiver = connection.create_receiver("q", credit=1)
+        assert receiver.receive(timeout=SECONDS).body == "m"
+        receiver.release(delivered=True)
+        assert receiver.receive(timeout=SECONDS).body == "m"
+        receiver.reject()
+        assert bodies(connection.create_receiver("ActiveMQ.DLQ", credit=1), 1) == ["m"]
+
+
+def test_durable_subscription_with_selector(port: int) -> None:
+    options = [DurableSubscription(), Selector("x = 1")]
+    with closing(connect(port, container="c")) as connection:
+        receiver = connection.create_receiver("topic://t", name="sub", options=options)
+        receiver.detach()
+    with closing(connect(port)) as connection:
+        sender = connection.create_sender("topic://t")
+        for number in (1, 2, 1):
+            sender.send(Message(body=number, properties={"x": number}, durable=True))
+    with closing(connect(port, container="c")) as connection:
+        receiver = connection.create_receiver("topic://t", name="sub", options=options, credit=5)
+        assert bodies(receiver, 2) == [1, 1]
+        receiver.close()
+        receiver = connection.create_receiver("topic://t", name="sub", options=options, credit=5)
+        assert nothing_comes(receiver)
+
+
+def test_browser_leaves_messages_in_the_queue(port: int) -> None:
+    with closing(connect(port)) as connection:
+        sender = connection.create_sender("q")
+        for number in range(3):
+            sender.send(Message(body=number))
+        browser = connection.create_receiver("q", options=Copy(), credit=10)
+        assert [browser.receive(timeout=SECONDS).body for _ in range(3)] == [0, 1, 2]
+        browser.close()
+        assert bodies(connection.create_receiver("q", credit=10), 3) == [0, 1, 2]
+
+
+def test_request_and_reply_over_a_dynamic_node(port: int) -> None:
+    with closing(connect(port)) as client, closing(connect(port)) as service:
+        replies = client.create_receiver(None, dynamic=True, credit=1)
+        address = replies.link.remote_source.address
+        assert address is not None
+        assert address.startswith("temp-queue://ID:")
+        client.create_sender("requests").send(Message(body="2 + 2", reply_to=address, correlation_id=7))
+        request = service.create_receiver("requests", credit=1).receive(timeout=SECONDS)
+        relay = service.create_sender(None)
+        relay.send(Message(address=request.reply_to, body=4, correlation_id=request.correlation_id))
+        reply = replies.receive(timeout=SECONDS)
+        assert (reply.body, reply.correlation_id) == (4, 7)
+        replies.close()
+        with pytest.raises(LinkDetached):
+            service.create_sender(address)
+
+
+def test_refused_link_leaves_the_connection_open(port: int) -> None:
+    with closing(connect(port)) as connection:
+        with pytest.raises(LinkDetached) as refused:
+            connection.create_receiver("q", options=Selector("color ="))
+        assert refused.value.condition == "amqp:invalid-field"
+        connection.create_sender("q").send(Message(body="m"))
+        assert bodies(connection.create_receiver("q", credit=1), 1) == ["m"]
+
+
+def test_container_id_in_use_is_refused(port: int) -> None:
+    with closing(connect(port, container="one")), pytest.raises(ConnectionException) as refused:
+        BlockingConnection(f"127.0.0.1:{port}", timeout=SECONDS, container_id="one")
+    assert "already connected" in str(refused.value)
+
+
+def test_stopping_broker_says_so(start: Start) -> None:
+    number = free_port()
+    broker = start("--amqp", str(number), store="memory:")
+    broker.wait_for("listening on")
+    connection = connect(number)
+    receiver = connection.create_receiver("q", credit=1)
+    broker.terminate()
+    with pytest.raises(ConnectionException) as ended:
+        receiver.receive(timeout=SECONDS)
+    assert "amqp:connection:forced" in str(ended.value)
+
+
+class Mover(MessagingHandler, TransactionHandler):
+    """Moves messages from one queue to another in transactions; the first of them is rolled back.
+
+    Attributes:
+        moved: the bodies of messages whose transaction was committed.
+        counts: the delivery counts of the messages, in the order of their deliveries.
+    """
+
+    def __init__(self, port: int, count: int) -> None:
+        super().__init__(prefetch=0, auto_accept=False)
+        self._url = f"127.0.0.1:{port}"
+        self._count = count
+        self.moved: list[object] = []
+        self.counts: list[int] = []
+        self._pending: list[object] = []
+        self._transaction: Any = None
+        self._has_aborted = False
+
+    def on_start(self, event: Event) -> None:
+        self._container = event.container
+        self._connection = event.container.connect(self._url)
+        self._receiver = event.container.create_receiver(self._connection, "from")
+        self._sender = event.container.create_sender(self._connection, "to")
+        self._container.declare_transaction(self._connection, handler=self)
+
+    def on_transaction_declared(self, event: Event) -> None:
+        self._transaction = event.transaction
+        self._receiver.flow(2)
+
+    def on_message(self, event: Event) -> None:
+        self.counts.append(event.message.delivery_count)
+        self._pending.append(event.message.body)
+        self._transaction.send(self._sender, Message(body=event.message.body, durable=True))
+        self._transaction.accept(event.delivery)
+        if len(self._pending) == 2:
+            if self._has_aborted:
+                self._transaction.commit()
+            else:
+                self._has_aborted = True
+                self._transaction.abort()
+
+    def on_transaction_committed(self, event: Event) -> None:
+        self.moved += self._pending
+        self._next()
+
+    def on_transaction_aborted(self, event: Event) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        self._pending = []
+        if len(self.moved) < self._count:
+            self._container.declare_transaction(self._connection, handler=self)
+        else:
+            self._connection.close()
+
+
+def test_transactions_move_messages(port: int) -> None:
+    with closing(connect(port)) as connection:
+        sender = connection.create_sender("from")
+        for number in range(4):
+            sender.send(Message(body=number, durable=True))
+        mover = Mover(port, 4)
+        Container(mover).run()
+        assert sorted(map(str, mover.moved)) == ["0", "1", "2", "3"]
+        assert len(mover.counts) == 6
+        assert bodies(connection.create_receiver("to", credit=10), 4) == mover.moved
+        assert nothing_comes(connection.create_receiver("from", credit=10))
+
+
+def test_web_page_speaks_amqp(start: Start) -> None:
+    number = free_port()
+    start("--ws", str(number), store="memory:").wait_for("listening on")
+    with open_websocket(f"ws://127.0.0.1:{number}", subprotocols=[Subprotocol("amqp")]) as page:
+        assert page.subprotocol == "amqp"
+        page.send(b"AMQP\0\1\0\0")
+        assert page.recv(timeout=SECONDS) == b"AMQP\0\1\0\0"
+        page.send(encode_frame(0, AmqpOpen(container_id="page")))
+        answer = page.recv(timeout=SECONDS)
+        assert isinstance(answer, bytes)
+        assert b"queue-prefix" in answer
+        page.send(encode_frame(0, AmqpClose()))
+        assert page.recv(timeout=SECONDS) == encode_frame(0, AmqpClose())
+
+
+def test_durable_backlog_is_at_the_next_master(
+    members: tuple[dict[int, BrokerProcess], Callable[[int], None]],
+) -> None:
+    running, _ = members
+    connection = connect(*running, container="c")
+    connection.create_receiver("topic://t", name="sub", options=DurableSubscription()).detach()
+    sender = connection.create_sender("topic://t")
+    for number in range(20):
+        sender.send(Message(body=number, durable=True))
+    running[master_of(connection)].kill()
+    with closing(connect(*running, container="c")) as connection:
+        receiver = connection.create_receiver("topic://t", name="sub", options=DurableSubscription(), credit=5)
+        assert bodies(receiver, 20) == list(range(20))
