@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from pybroker.broker.domain.amqp.frames import encode_frame
+from pybroker.broker.domain.amqp.frames import encode_disposition, encode_flow, encode_transfer
 from pybroker.broker.domain.amqp.performatives import (
     AmqpAccepted,
     AmqpAttach,
@@ -59,6 +59,8 @@ _log = logging.getLogger(__name__)
 INCOMING_WINDOW: Final = 16383
 OUTGOING_WINDOW: Final = (1 << 31) - 1
 """The windows of ActiveMQ's sessions."""
+
+_TAG_BYTES: Final = 4
 
 _HEAD_BYTES: Final = 64
 """The bytes of a transfer frame without its payload, at most."""
@@ -317,18 +319,22 @@ class AmqpChannel:
             sent = SentDelivery(delivery_id, link, delivery)
             self._unsettled[delivery_id] = link.unsettled[delivery_id] = sent
         room = peer.frame_bytes_max - _HEAD_BYTES
-        transfer = AmqpTransfer(
-            handle=link.handle,
-            delivery_id=delivery_id,
-            delivery_tag=delivery_id.to_bytes(4, "big"),
-            message_format=message_format,
-            settled=is_settled,
-            more=len(payload) > room,
+        more = len(payload) > room
+        self._write(
+            encode_transfer(
+                self.number,
+                link.handle,
+                delivery_id,
+                delivery_id.to_bytes(_TAG_BYTES, "big"),
+                payload[:room] if more else payload,
+                message_format=message_format,
+                settled=is_settled,
+                more=more,
+            )
         )
-        self._write(transfer, payload if len(payload) <= room else payload[:room])
-        if len(payload) > room:
+        if more:
             self._continue(_PartialTransfer(link, delivery, payload, room))
-        else:
+        elif is_settled or link.is_counted:
             self._note_sent(link, delivery)
 
     def _continue(self, partial_transfer: _PartialTransfer) -> None:
@@ -341,21 +347,26 @@ class AmqpChannel:
             start = partial_transfer.offset
             partial_transfer.offset = end = start + room
             more = end < len(payload)
-            self._write(AmqpTransfer(handle=partial_transfer.link.handle, more=more), payload[start:end])
+            handle = partial_transfer.link.handle
+            self._write(
+                encode_transfer(self.number, handle, None, None, payload[start:end], message_format=None, more=more)
+            )
         self._unfinished = None
-        self._note_sent(partial_transfer.link, partial_transfer.delivery)
+        if partial_transfer.link.is_presettled or partial_transfer.link.is_counted:
+            self._note_sent(partial_transfer.link, partial_transfer.delivery)
 
-    def _write(self, transfer: AmqpTransfer, payload: bytes) -> None:
+    def _write(self, frame: bytes) -> None:
+        """Send the frame of a transfer."""
         self._next_outgoing_id = add(self._next_outgoing_id, 1)
         self._remote_incoming_window -= 1
         if self._remote_incoming_window <= 0:
             self._peer.hold(self)
-        self._peer.write(encode_frame(self.number, transfer, payload))
+        self._peer.write(frame)
 
     def _note_sent(self, link: OutgoingLink, delivery: Delivery) -> None:
-        if link.is_presettled or link.is_counted:
-            link.note_sent(delivery)
-            self._sent_links[link] = None
+        """Have a delivery settled once its bytes have left the process."""
+        link.note_sent(delivery)
+        self._sent_links[link] = None
 
     def forget(self, link: OutgoingLink) -> None:
         """Drop the deliveries of a link that has ended: what it has not settled is the core's again."""
@@ -422,30 +433,37 @@ class AmqpChannel:
         self.send(AmqpDisposition(role=True, first=delivery_id, settled=True, state=state))
 
     def _dispose_accepted(self, first: int, last: int) -> None:
-        self.send(
-            AmqpDisposition(role=True, first=first, last=last if last != first else None, settled=True, state=_ACCEPTED)
-        )
+        if self.is_open:
+            last_or_none = None if last == first else last
+            self._peer.write(
+                encode_disposition(self.number, first, last_or_none, _ACCEPTED, is_receiver=True, settled=True)
+            )
 
     def send_flow(self, handle: int, delivery_count: int, link_credit: int, *, drain: bool = False) -> None:
         """Send the state of a link, and of the session."""
-        flow = self._flow()
-        flow.handle = handle
-        flow.delivery_count = delivery_count
-        flow.link_credit = link_credit
-        flow.drain = drain or None
-        self.send(flow)
+        self._send_flow(handle, delivery_count, link_credit, drain=drain)
 
     def send_session_flow(self) -> None:
         """Send the state of the session."""
-        self.send(self._flow())
+        self._send_flow(None, None, None, drain=False)
 
-    def _flow(self) -> AmqpFlow:
-        return AmqpFlow(
-            next_incoming_id=self._next_incoming_id,
-            incoming_window=self._incoming_window,
-            next_outgoing_id=self._next_outgoing_id,
-            outgoing_window=OUTGOING_WINDOW,
-        )
+    def _send_flow(
+        self, handle: int | None, delivery_count: int | None, link_credit: int | None, *, drain: bool
+    ) -> None:
+        if self.is_open:
+            self._peer.write(
+                encode_flow(
+                    self.number,
+                    self._next_incoming_id,
+                    self._incoming_window,
+                    self._next_outgoing_id,
+                    OUTGOING_WINDOW,
+                    handle,
+                    delivery_count,
+                    link_credit,
+                    drain=drain,
+                )
+            )
 
     # ------------------------------------------------------------ turns, and the end
 
