@@ -25,7 +25,7 @@ from pybroker.transports import proxy_protocol
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.connection import UNREAD_BYTES_MAX
 from pybroker.transports.mqtt import client as mqtt_client
-from pybroker.transports.mqtt import topic_aliases
+from pybroker.transports.mqtt import session_records, topic_aliases
 from pybroker.transports.openwire import client as openwire_client
 from pybroker.transports.openwire.session import UNCONNECTED_FRAMES_MAX
 from pybroker.transports.stomp import client as stomp_client
@@ -87,6 +87,8 @@ FIGURES = {
     "the name of a queue or topic": NAME_MAX,
     "client id, connection id": NAME_MAX,
     "scheduled messages": Config().jobs_max,
+    "the record of an MQTT session: its subscriptions with QoS 0, or with options": session_records.RECORD_BYTES_MAX
+    >> 10,
     "destinations for which one message id is scheduled": scheduler.SAME_ID_MAX,
     "repeats of a scheduled message": scheduled.REPEAT_MAX,
     "a cron entry": cron.TEXT_MAX,

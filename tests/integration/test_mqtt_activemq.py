@@ -1,6 +1,7 @@
 """The session of an MQTT client goes from pybroker to a stock ActiveMQ and back, with its backlog, on one store.
 
-It does so with each subscription strategy: as durable subscriptions, and as queues of virtual topics.
+It does so with each subscription strategy: as durable subscriptions, and as queues of virtual topics. The ActiveMQ
+leaves the retained message and the records of sessions alone.
 """
 
 import re
@@ -97,11 +98,15 @@ def test_session_goes_there_and_back(start: Callable[..., BrokerProcess], runnin
     first = start("--mqtt", str(port), store=store)
     first.wait_for("listening on")
     with Device([port], "dev/1:x") as device:
-        device.subscribe(("t/+/x", 1), ("t/two", 2))
+        device.subscribe(("t/+/x", 1), ("t/two", 2), ("zero/#", 0))
+    with Device([port], "gone") as device:
+        device.subscribe(("t/gone", 1), ("zero/#", 0))
     with Device([port], "sender", clean=True) as sender:
         for number in range(3):
             sender.publish("t/a/x", b"m%d" % number, number + 1)
         sender.publish("t/two", b"two", 4)
+        sender.socket.sendall(packets.publish("kept", b"kept", qos=1, packet_id=5, retain=True))
+        assert sender.receive()[0] == packets.PUBACK
     first.kill()
 
     stock = running.enter_context(closing(StockMqtt(tmp_path / "activemq", store)))
@@ -109,6 +114,8 @@ def test_session_goes_there_and_back(start: Callable[..., BrokerProcess], runnin
         assert backlog(device, 4) == [("t/a/x", b"m0"), ("t/a/x", b"m1"), ("t/a/x", b"m2"), ("t/two", b"two")]
     with Device([stock.port], "sender", clean=True) as sender:
         sender.publish("t/b/x", b"from ActiveMQ", 1)
+    with Device([stock.port], "gone", clean=True) as device:
+        device.subscribe(("after", 0))  # answered behind the end of its session
     stock.close()
 
     second = start("--mqtt", str(port), store=store)
@@ -116,6 +123,15 @@ def test_session_goes_there_and_back(start: Callable[..., BrokerProcess], runnin
     with Device([port], "dev/1:x") as device:
         assert device.is_session_present
         assert ("t/b/x", b"from ActiveMQ") in backlog(device, 1)
+        with Device([port], "sender", clean=True) as sender:
+            sender.publish("zero/a", b"QoS 0", 1)
+        while device.message()[:2] != ("zero/a", b"QoS 0"):
+            pass  # what it acknowledged to ActiveMQ right before the kill may come again
+    with Device([port], "reader", clean=True) as device:
+        device.subscribe(("kept", 1))
+        assert device.message()[:2] == ("kept", b"kept")
+    with Device([port], "gone") as device:
+        assert not device.is_session_present
 
 
 def test_backlog_stays_when_the_quality_is_changed(

@@ -50,7 +50,7 @@ def make_session_states(broker: BrokerCore, after: After | None, clock: Clock) -
     """
     timer = _Timer(after or _never, clock)
     shared = SharedSubscriptions(broker, lambda: [each.info for each in broker.durables.values()])
-    states = SessionStates(LastingSubscriptions(broker), shared, clock, timer.wake_at)
+    states = SessionStates(LastingSubscriptions(broker), shared, clock, timer.wake_at, broker.sessions)
     timer.fire = states.fire
     return states
 

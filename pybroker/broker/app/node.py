@@ -418,8 +418,9 @@ class Node:
         )
 
     def _open_services(self, term: Term, jobs: Sequence[Job]) -> None:
-        """Begin to answer requests for statistics, and to deliver scheduled messages."""
+        """Begin to answer requests for statistics, to deliver scheduled messages, and to end MQTT sessions."""
         config = self._config
+        term.mqtt_states.recover()
         if config.statistics:
             term.broker.open_statistics(self.system_usage(term))
         if term.jobs is not None:

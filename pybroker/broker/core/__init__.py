@@ -13,10 +13,11 @@ broker                                                the parts put together; co
             flow_control_log  groups  overflow  runtime  scheduler  stored  subscription_groups  uncommitted
               counting_consumer  recalls
                 consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
-                  piecewise  retained_messages  usage
-                    delivered
-                      cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  record_queue
-                      reference  search  selector  transaction_states
+                  piecewise  usage
+                    delivered  retained_messages
+                     record_queue
+                      cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
+                      search  selector  transaction_states
                         containment  destination_map  object_memory  user_connections
 ```
 

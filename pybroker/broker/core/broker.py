@@ -121,7 +121,7 @@ class BrokerCore(Host):
             on_expired=self._expired,
         )
         self._observers = Observers()
-        self.retained = RetainedMessages(self._records(RETAINED_RECORDS), self.usage.paging)
+        self.retained = RetainedMessages(self._records(RETAINED_RECORDS))
         self.sessions = self._records(SESSION_RECORDS)
         """The sessions of MQTT clients, which their transport reads and writes."""
         self._runtime = CoreRuntime(
@@ -751,7 +751,7 @@ class BrokerCore(Host):
         return LocalTransactionId(self.run_id, self._transaction_count)
 
     def _records(self, queue: ReservedQueue) -> RecordQueue:
-        return RecordQueue(queue, self.store, self._next_transaction, self.clock)
+        return RecordQueue(queue, self.store, self._next_transaction, self.clock, self.paging)
 
     def _prepare_paging(
         self,

@@ -5,15 +5,23 @@ same, recovery keeps the one with the highest number. Bodies are only in the sto
 
 The queue has no object in the core. So clients cannot reach it, and it is in no list and no statistics.
 
+Bodies are read back in pages, one in each turn of the event loop, so that very many requests do not hold up others.
+
 The messages are added in transactions for another reason, too: write elision, which waits a moment for a consumer of a
 queue's message, leaves those alone.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
+from pybroker.broker.core.containment import attempt
+from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
@@ -27,7 +35,11 @@ _NUMBERS_PER_MS: Final = 1000
 """Numbers begin with the time, so that those of a later master are higher, also if the former one removed its last."""
 
 
-class RecordPage(NamedTuple):
+Receive = Callable[[bytes | None], None]
+"""Gets the body of a record that was read back; None if there is none any more, or it cannot be read."""
+
+
+class _Page(NamedTuple):
     """Records read back together.
 
     Attributes:
@@ -42,10 +54,25 @@ class RecordPage(NamedTuple):
 class RecordQueue:
     """The records on one reserved queue."""
 
-    __slots__ = ("_begin", "_clock", "_number", "_numbers", "_removal_count", "_reserved", "_store")
+    __slots__ = (
+        "_begin",
+        "_clock",
+        "_number",
+        "_numbers",
+        "_paging",
+        "_removal_count",
+        "_requests",
+        "_reserved",
+        "_store",
+    )
 
     def __init__(
-        self, reserved: ReservedQueue, store: MessageStore, begin: Callable[[], LocalTransactionId], clock: Clock
+        self,
+        reserved: ReservedQueue,
+        store: MessageStore,
+        begin: Callable[[], LocalTransactionId],
+        clock: Clock,
+        paging: Paging,
     ) -> None:
         """Begin without records.
 
@@ -54,11 +81,14 @@ class RecordQueue:
             store: keeps the records.
             begin: returns the id of a new transaction.
             clock: milliseconds since the epoch.
+            paging: the event loop.
         """
         self._reserved = reserved
         self._store = store
         self._begin = begin
         self._clock = clock
+        self._paging = paging
+        self._requests: deque[tuple[str, Receive]] = deque()
         self._numbers: dict[str, int] = {}
         """The number of each key's record."""
         self._number = 0
@@ -147,8 +177,34 @@ class RecordQueue:
         self._removal_count += 1
         self._store.when_durable(self._removed)
 
-    def read_page(self, keys: Sequence[str], bytes_max: int) -> RecordPage:
-        """Read records that are durable, from the first key on until they take so many bytes or more. Blocks.
+    def request(self, key: str, receive: Receive) -> None:
+        """Read a record back in a later turn of the event loop, behind earlier requests."""
+        self._requests.append((key, receive))
+        if len(self._requests) == 1 and not self._paging.defer(self._serve):
+            self._serve()
+
+    # ------------------------------------------------------------ private
+
+    def _serve(self) -> None:
+        """Answer requests: those of one page, or without an event loop all."""
+        requests = self._requests
+        while requests:
+            page = [key for key, _ in islice(requests, PAGE_MAX)]
+            try:
+                bodies, looked_at = self._read_page(page)
+            except StoreUnavailable as error:
+                text = "%d records of %s are read later: %s"
+                _log.log(severity(error), text, len(requests), self._reserved.destination, error)
+                self._paging.waiting[self._serve] = None
+                return
+            for key in page[:looked_at]:
+                _, receive = requests.popleft()
+                attempt(partial(receive, bodies.get(key)), "receiving a record")
+            if requests and self._paging.defer(self._serve):
+                return
+
+    def _read_page(self, keys: Sequence[str]) -> _Page:
+        """Read records from the first key on. Blocks.
 
         Raises:
             StoreUnavailable: nothing can be read now; a later call may succeed.
@@ -161,13 +217,13 @@ class RecordQueue:
             if number is not None:
                 ids.append(reserved.message_id(RecordId(key, number)))
                 places.append(place)
-        messages, looked_at = self._store.read_page(reserved.destination, ids, bytes_max) if ids else ([], 0)
+        messages, looked_at = self._store.read_page(reserved.destination, ids, PAGE_BYTES_MAX) if ids else ([], 0)
         bodies: dict[str, bytes] = {}
         for message in messages:
             record = reserved.record_id(message.message_id)
             if record is not None:
                 bodies[record.key] = bytes(view(message).content or b"")
-        return RecordPage(bodies, len(keys) if looked_at == len(ids) else places[looked_at])
+        return _Page(bodies, len(keys) if looked_at == len(ids) else places[looked_at])
 
     def _removed(self) -> None:
         self._removal_count -= 1

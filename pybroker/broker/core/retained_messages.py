@@ -4,21 +4,14 @@ A retained message is a record (`record_queue`) under the name of its topic, who
 marshalled. So a subscriber gets it from the next master as it was, with its id, its persistence and its expiration; and
 the record, which has none, does not expire at an ActiveMQ that opens the store.
 
-Messages that are not in memory are read back when subscribers ask for them: a page in each turn of the event loop, so
-that a wildcard over very many topics does not hold up other clients. Until then what is published goes before it.
+Messages that are not in memory are read back when subscribers ask for them; until then what is published goes before.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import islice
 
-from pybroker.broker.core.containment import attempt
-from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
 from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.domain.destination import Destination, topic
-from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.routing import routing
@@ -34,15 +27,12 @@ class RetainedMessages:
 
     Args:
         records: has them.
-        paging: the event loop.
     """
 
-    __slots__ = ("_paging", "_records", "_requests")
+    __slots__ = ("_records",)
 
-    def __init__(self, records: RecordQueue, paging: Paging) -> None:
+    def __init__(self, records: RecordQueue) -> None:
         self._records = records
-        self._paging = paging
-        self._requests: deque[tuple[str, Receive]] = deque()
 
     def recover(self, message_ids: Iterable[str]) -> list[Destination]:
         """Take over the records of former masters; return their topics. No body is read."""
@@ -76,30 +66,8 @@ class RetainedMessages:
 
     def request(self, destination: Destination, receive: Receive) -> None:
         """Read a topic's retained message back in a later turn of the event loop, behind earlier requests."""
-        self._requests.append((destination.name, receive))
-        if len(self._requests) == 1 and not self._paging.defer(self._serve):
-            self._serve()
-
-    # ------------------------------------------------------------ private
-
-    def _serve(self) -> None:
-        """Answer requests: those of one page, or without an event loop all."""
-        requests = self._requests
-        while requests:
-            page = [key for key, _ in islice(requests, PAGE_MAX)]
-            try:
-                bodies, looked_at = self._records.read_page(page, PAGE_BYTES_MAX)
-            except StoreUnavailable as error:
-                _log.log(severity(error), "%d retained messages are delivered later: %s", len(requests), error)
-                self._paging.waiting[self._serve] = None
-                return
-            messages = {key: _message(key, body) for key, body in bodies.items()}
-            for _ in range(looked_at):
-                key, receive = requests.popleft()
-                found = messages.get(key)
-                attempt(partial(receive, found), "delivering a retained message", found)
-            if requests and self._paging.defer(self._serve):
-                return
+        name = destination.name
+        self._records.request(name, lambda body: receive(None if body is None else _message(name, body)))
 
 
 def _message(key: str, body: bytes) -> Message | None:

@@ -1,6 +1,7 @@
 """Carries out the packets of a connected MQTT client: PUBLISH, SUBSCRIBE, UNSUBSCRIBE, and acknowledgements."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -263,6 +264,7 @@ class MqttClient:
         reader: PublishReader,
         outgoing: OutgoingDeliveries,
         write: Callable[[bytes], None],
+        record: Callable[[], None],
     ) -> None:
         """Create a client without subscriptions.
 
@@ -279,6 +281,7 @@ class MqttClient:
             reader: converts PUBLISH packets.
             outgoing: the deliveries to it.
             write: sends packets.
+            record: appends the session's record, after its subscriptions have changed.
         """
         self._deferred: DeferredSendsPort | None = None
         self._connection = connection
@@ -294,8 +297,11 @@ class MqttClient:
         self._reader = reader
         self.outgoing = outgoing
         self._write = write
+        self._record = record
         self._subscriptions: dict[str, MqttSubscription] = {}
         self._aliases: dict[int, str] = {}
+        self._answers: deque[_Answer] = deque()
+        """The answers to PUBLISH packets that were not written."""
         self._unanswered = 0
         """The PUBLISH packets with QoS 1 whose PUBACK was not sent."""
         self._unreleased: set[int] = set()
@@ -369,18 +375,33 @@ class MqttClient:
 
     def _answer(self, packet: PublishPacket, when: Callable[[Callable[[], None]], None] | None) -> None:
         """Write PUBACK or PUBREC, now or when the broker has the message for certain."""
-        if packet.qos == 1:
-            answer = partial(self._acknowledge, packet.packet_id)
-        else:
-            answer = partial(self._write, encode_acknowledgement(self._level, PacketType.PUBREC, packet.packet_id))
-        if when is None:
-            answer()
-        else:
-            when(answer)
+        kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
+        self._send_answer(encode_acknowledgement(self._level, kind, packet.packet_id), when, count=2 - packet.qos)
 
-    def _acknowledge(self, packet_id: int) -> None:
-        self._unanswered -= 1
-        self._write(encode_acknowledgement(self._level, PacketType.PUBACK, packet_id))
+    def _send_answer(self, answer: bytes, when: Callable[[Callable[[], None]], None] | None, *, count: int) -> None:
+        """Write an answer to PUBLISH, behind those to earlier packets (MQTT 5.0, 4.6 "Message ordering").
+
+        What the store confirms may come in another order: a message that no subscriber gets is confirmed without a
+        write, one that is retained with one.
+
+        Args:
+            answer: the packet.
+            when: calls back when it is due; None: it is due now.
+            count: of packets with QoS 1 that it answers: 1 or 0.
+        """
+        self._answers.append(pending := _Answer(answer, count))
+        if when is None:
+            self._answer_due(pending)
+        else:
+            when(partial(self._answer_due, pending))
+
+    def _answer_due(self, pending: "_Answer") -> None:
+        pending.is_due = True
+        answers = self._answers
+        while answers and answers[0].is_due:
+            first = answers.popleft()
+            self._unanswered -= first.count
+            self._write(first.packet)
 
     def _check_quota(self, packet: PublishPacket) -> None:
         """Check that the client waits for answers when it has as many unanswered packets as the broker has allowed.
@@ -415,7 +436,7 @@ class MqttClient:
         if packet.qos:
             kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
             answer = encode_acknowledgement(self._level, kind, packet.packet_id, reason)
-            self._connection.when_confirmed(partial(self._write, answer))  # answers keep the order of the packets
+            self._send_answer(answer, self._connection.when_confirmed, count=0)
 
     def _topic_name(self, packet: PublishPacket) -> str:
         """Return the topic name of a PUBLISH of MQTT 5, which may have a topic alias instead, or define one."""
@@ -465,6 +486,7 @@ class MqttClient:
         identifier = next(iter(packet.properties.subscription_ids), None)
         begun: list[Callable[[], None]] = []
         reasons = [self._subscribe(each, identifier, begun) for each in packet.subscriptions]
+        self._record()
         answer = partial(self._connection.when_durable, partial(self._subscribed, packet.packet_id, reasons, begun))
         for each in packet.subscriptions:
             if self._is_shared(each.filter):
@@ -664,6 +686,7 @@ class MqttClient:
             ReasonCode.SUCCESS if self._unsubscribe(each) else ReasonCode.NO_SUBSCRIPTION_EXISTED
             for each in packet.filters
         ]
+        self._record()
         answer = encode_unsuback(self._level, packet.packet_id, reasons)
         self._connection.when_durable(partial(self._write, answer))
 
@@ -734,6 +757,17 @@ class MqttClient:
         self.outgoing.clear()
         self._connection.close()
         self._subscriptions = {}
+
+
+class _Answer:
+    """An answer to PUBLISH that is not written yet; see `MqttClient._send_answer`."""
+
+    __slots__ = ("count", "is_due", "packet")
+
+    def __init__(self, packet: bytes, count: int) -> None:
+        self.packet = packet
+        self.count = count
+        self.is_due = False
 
 
 def _deliver(outgoing: OutgoingDeliveries, subscription: MqttSubscription, delivery: Delivery, /) -> None:

@@ -306,11 +306,21 @@ class MqttSession:
         """Begin the session, or continue it, and answer once that is durable."""
         if self._state is not MqttState.CONNECTING:
             return
-        former = None
         if packet.clean:
             self._states.end(connection.client_id)
+            self._go_on(packet, connection, None)
+            return
+        go_on = partial(self._go_on, packet, connection)
+        former = self._states.resume(connection.client_id, self._user)
+        if former is None:
+            self._states.load(connection.client_id, self._user, go_on)
         else:
-            former = self._states.resume(connection.client_id, self._user)
+            go_on(former)
+
+    def _go_on(self, packet: ConnectPacket, connection: ConnectionPort, former: SessionState | None) -> None:
+        """Go on with the session of the client; None: with a new one."""
+        if self._state is not MqttState.CONNECTING:
+            return
         if former is not None:
             self._session = former
         properties = packet.properties
@@ -339,13 +349,22 @@ class MqttSession:
                 wake=self._wake,
             ),
             write=self._write,
+            record=self._record,
         )
         is_present = False
         if packet.clean:
             client.delete_session()
         else:
             is_present = client.restore() or former is not None
+        self._record()
         connection.when_durable(partial(self._accept, packet, client, is_present=is_present))
+
+    def _record(self) -> None:
+        """Append the record of a session that outlives the connection, if it has changed."""
+        if self._expiry_seconds != 0 and self._connection is not None:
+            self._states.record(
+                self._connection.client_id, self._session, user=self._user, expiry_seconds=self._expiry_seconds
+            )
 
     def _accept(self, packet: ConnectPacket, client: MqttClient, *, is_present: bool) -> None:
         """Answer CONNECT, and begin deliveries."""
@@ -455,6 +474,7 @@ class MqttSession:
                 client.publish_will(will)
         if self._expiry_seconds == 0:
             client.delete_session()
+            self._states.erase(connection.client_id)
         else:
             client.outgoing.remember()
             self._states.keep(

@@ -1,7 +1,8 @@
 """The state of an MQTT session that outlives its connections, while the broker is the master.
 
-What must survive the broker is in durable subscriptions. This is what lets a client that comes back to the same broker
-continue its handshakes: packet identifiers. Without it, messages come with new ones.
+What must survive the broker is in durable subscriptions, and in a record (`session_records`). This is what lets a
+client that comes back to the same broker continue its handshakes: packet identifiers. Without it, messages come with
+new ones.
 
 So QoS 2 is exactly once while one broker is the master, in both directions. Across a failover it is at least once: a
 client repeats a PUBLISH without PUBREC, or whose PUBREL was not answered, to a master that does not know its packet
@@ -82,6 +83,7 @@ class SessionState:
         completed: those whose PUBCOMP came before the core delivered them again; the values are None.
         last_packet_id: the packet identifier that was used last.
         packet_id_max: the highest one that may be used; the client may wait for a former master's PUBREL of others.
+        recorded: the body of its record in the store (`session_records`); empty without one.
     """
 
     subscriptions: dict[str, KeptSubscription] = field(default_factory=dict[str, KeptSubscription])
@@ -90,6 +92,7 @@ class SessionState:
     completed: dict[DeliveryKey, None] = field(default_factory=dict[DeliveryKey, None])
     last_packet_id: int = 0
     packet_id_max: int = PACKET_ID_MAX
+    recorded: bytes = b""
 
     def remember(self, key: DeliveryKey, delivery: Remembered) -> None:
         """Remember a delivery for the next connection, unless there are too many."""
@@ -101,7 +104,7 @@ class SessionState:
         """The bytes of memory that it takes, about."""
         characters = sum([len(text) for text in self.subscriptions])
         entries = ENTRY_BYTES * (len(self.subscriptions) + len(self.remembered) + len(self.completed))
-        return SESSION_BYTES + entries + RECEIVED_BYTES * len(self.received) + 4 * characters
+        return SESSION_BYTES + entries + RECEIVED_BYTES * len(self.received) + 4 * characters + len(self.recorded)
 
     def forget(self, text: str) -> None:
         """Forget the subscription to a topic filter, and its deliveries."""

@@ -8,23 +8,35 @@ its will            at once                 after min(will delay, n)       after
 
 A session that has ended has no durable subscriptions any more, also if its client never comes back. A client that comes
 back before cancels the end and the will; one that begins with a clean start has the will published, as it ends the
-session. The clock begins when the connection ends. A new master knows of no session that was left before, and so of no
-end: their durable subscriptions stay until their clients come back.
+session. The clock begins when the connection ends, and for a session that a former master had, when the new one begins.
+
+The store has a record of each session (`session_records`), by which it goes on at the next master, and ends there.
 
 Source: MQTT 5.0, 3.1.2.5 "Will Flag", 3.1.2.11.2 "Session Expiry Interval", 3.1.3.2.2 "Will Delay Interval".
 """
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from pybroker.broker.domain.errors import RequestError, SubscriptionInUse
+from pybroker.broker.domain.mqtt.topics import SHARE
 from pybroker.broker.domain.ports import Clock
 from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.mqtt import names
+from pybroker.transports.mqtt.session_records import (
+    RecordStore,
+    SessionRecord,
+    decode_record,
+    encode_record,
+    put_record,
+    record_of,
+)
 from pybroker.transports.mqtt.session_state import SessionState
 from pybroker.transports.mqtt.shared_subscriptions import SharedSubscriptions
 
@@ -41,6 +53,9 @@ FIRED_MAX: Final = 100
 
 RETRY_MS: Final = 60_000
 """The time until a durable subscription that another client uses is looked at again."""
+
+RECOVERED_MAX: Final = 100
+"""Records of former masters that are requested at a time, so that those of clients that connect need not wait long."""
 
 _STALE_MAX: Final = 100
 """Timers of sessions that have continued may be kept until so many are, and more than half."""
@@ -124,6 +139,7 @@ class SessionStates:
         shared: SharedSubscriptions,
         clock: Clock,
         wake_at: Callable[[int | None], None],
+        records: RecordStore,
     ) -> None:
         """Begin without any.
 
@@ -132,11 +148,17 @@ class SessionStates:
             shared: the groups in which sessions are members.
             clock: milliseconds since the epoch.
             wake_at: has `fire` called at a time of that clock, which replaces an earlier one; None: never.
+            records: has the records of all sessions, also of those with a connection.
         """
         self.shared = shared
         self._broker = broker
         self._clock = clock
         self._wake_at = wake_at
+        self._records = records
+        self._unrecovered: Iterator[str] = iter(())
+        """The clients whose records have not been looked at yet."""
+        self._came: set[str] = set()
+        """The clients that have connected while there are such."""
         self._left: OrderedDict[str, _Left] = OrderedDict()
         self._forgotten: dict[str, _Left] = {}
         """Sessions whose state was dropped, and which have durable subscriptions to delete: the core limits these."""
@@ -176,6 +198,7 @@ class SessionStates:
         """
         if self._is_closed:
             return
+        self.record(client_id, state, user=user, expiry_seconds=expiry_seconds)
         now = self._clock()
         ends_at = None if expiry_seconds is None else now + expiry_seconds * 1000
         will_at = None
@@ -198,6 +221,7 @@ class SessionStates:
         Its will is not published. Another user begins another session. The core has refused the user already if the
         session has durable subscriptions.
         """
+        self._came.add(client_id)
         left = self._pop(client_id)
         if left is None:
             return None
@@ -210,8 +234,35 @@ class SessionStates:
             return None
         return left.state
 
+    def load(self, client_id: str, user: User, receive: Callable[[SessionState | None], None]) -> None:
+        """Read the state of a session that is only in the store; None: there is none, or its user is another."""
+        if client_id in self._records:
+            self._records.request(client_id, partial(self._loaded, client_id, user, receive))
+        else:
+            receive(None)
+
+    def record(self, client_id: str, state: SessionState, *, user: User, expiry_seconds: int | None) -> None:
+        """Append the record of a session, if it has changed."""
+        name = user.name if user.is_verified else None
+        body = encode_record(record_of(state.subscriptions, user=name, expiry_seconds=expiry_seconds))
+        if body != state.recorded:
+            state.recorded = body
+            put_record(self._records, client_id, body)
+
+    def erase(self, client_id: str) -> None:
+        """Append the removal of a session's record: the session has ended with its connection."""
+        self._records.remove(client_id)
+
+    def recover(self) -> None:
+        """Have the sessions of former masters end: their expiry intervals begin now. Called once, by a new master."""
+        self._came.clear()
+        self._unrecovered = iter(list(self._records))
+        self._recover_page()
+
     def end(self, client_id: str) -> None:
         """End a session, as its client begins another one: publish its will. The caller deletes its subscriptions."""
+        self._came.add(client_id)
+        self._records.remove(client_id)
         left = self._pop(client_id)
         if left is not None:
             left.publish_will()
@@ -251,10 +302,53 @@ class SessionStates:
         self._left.clear()
         self._forgotten.clear()
         self._timers.clear()
+        self._unrecovered = iter(())
         self._size = 0
         self._wake_at(None)
 
     # ------------------------------------------------------------ private
+
+    def _loaded(
+        self, client_id: str, user: User, receive: Callable[[SessionState | None], None], body: bytes | None
+    ) -> None:
+        record = None if body is None else decode_record(client_id, body)
+        is_other_user = record is not None and record.user is not None and user.is_verified and record.user != user.name
+        if body is None or record is None or is_other_user:
+            receive(None)
+            return
+        filters = self._filters_of(client_id)
+        if _is_outdated(record, filters):
+            receive(None)
+            return
+        state = SessionState(recorded=body)
+        for text, kept in record.subscriptions.items():
+            qos = filters.get(text, 0)
+            if qos == kept.subscription.qos or (qos and text.startswith(SHARE)):
+                state.subscriptions[text] = kept
+        receive(state)
+
+    def _recover_page(self) -> None:
+        page = list(islice(self._unrecovered, RECOVERED_MAX))
+        for client_id in page:
+            self._records.request(client_id, partial(self._recovered, client_id, is_last=client_id == page[-1]))
+        if not page:
+            self._came.clear()
+
+    def _recovered(self, client_id: str, body: bytes | None, *, is_last: bool) -> None:
+        """Have a session end in time, or now if its durable subscriptions were deleted."""
+        record = None if body is None or client_id in self._came else decode_record(client_id, body)
+        if record is not None and not self._is_closed:
+            if _is_outdated(record, self._filters_of(client_id)):
+                self._records.remove(client_id)
+            elif record.expiry_seconds is not None:
+                self._await_end(client_id, self._clock() + record.expiry_seconds * 1000)
+        if is_last:
+            self._recover_page()
+
+    def _filters_of(self, client_id: str) -> dict[str, int]:
+        """Return the topic filters of a client's durable subscriptions, with their QoS."""
+        found = [names.parse_subscription_name(name) for name in self._names_of(client_id)]
+        return {each.filter: each.qos for each in found if each is not None}
 
     def _find(self, client_id: str) -> _Left | None:
         return self._left.get(client_id) or self._forgotten.get(client_id)
@@ -271,7 +365,7 @@ class SessionStates:
         client_id, left = self._left.popitem(last=False)
         self._size -= left.size
         left.publish_will()
-        if left.ends_at is not None and self._names_of(client_id):
+        if left.ends_at is not None and (client_id in self._records or self._names_of(client_id)):
             self._await_end(client_id, left.ends_at)
 
     def _await_end(self, client_id: str, ends_at: int) -> None:
@@ -298,6 +392,7 @@ class SessionStates:
             else:
                 _log.info("the session of %s has ended: its subscription %s is deleted", client_id, name)
         self.shared.end_session(client_id)
+        self._records.remove(client_id)
         return is_deleted
 
     def _arm(self, client_id: str, left: _Left) -> None:
@@ -319,3 +414,8 @@ class SessionStates:
         if due is not None and (self._woken_at is None or due < self._woken_at):
             self._woken_at = due
             self._wake_at(due)
+
+
+def _is_outdated(record: SessionRecord, filters: dict[str, int]) -> bool:
+    """Return True if a session ended without its record: at an ActiveMQ, or an operator deleted its subscriptions."""
+    return record.is_durable and not filters

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="arg-type, method-assign, union-attr"
+# mypy: disable-error-code="arg-type, method-assign, misc, union-attr, var-annotated"
 """Records on a reserved queue: one per key, replaced in a transaction, recovered without bodies."""
 
 from itertools import count
@@ -6,6 +6,8 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.broker.core import record_queue
+from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.openwire.message import view
@@ -16,7 +18,6 @@ from tests.slow import SlowStore
 from tests.unit.core.conftest import make_message
 
 NOW = 1_700_000_000_000
-ALL = 1 << 30
 
 
 class Records:
@@ -25,12 +26,17 @@ class Records:
     def __init__(self, store=None):
         self.store = store or MemoryStore()
         self._transactions = count(1)
+        self.paging = Paging()
         self.now_ms = NOW
         self.take_over()
 
     def take_over(self):
         self.queue = RecordQueue(
-            RETAINED_RECORDS, self.store, lambda: LocalTransactionId("t", next(self._transactions)), lambda: self.now_ms
+            RETAINED_RECORDS,
+            self.store,
+            lambda: LocalTransactionId("t", next(self._transactions)),
+            lambda: self.now_ms,
+            self.paging,
         )
         self.queue.recover(self.ids())
         return self.queue
@@ -39,7 +45,13 @@ class Records:
         return self.store.recover().queues.get(RETAINED_RECORDS.destination, ())
 
     def bodies(self):
-        return self.queue.read_page(list(self.queue), ALL).bodies
+        return {key: self.body(key) for key in self.queue}
+
+    def body(self, key):
+        got = []
+        self.queue.request(key, got.append)
+        (body,) = got
+        return body
 
 
 @given(st.text(), st.integers(min_value=0))
@@ -121,13 +133,22 @@ def test_removal_is_pending_until_it_is_on_disk():
     assert not records.queue.is_removing
 
 
-def test_page_ends_with_its_bytes_and_skips_missing_keys():
+def test_pages_end_with_their_bytes_and_skip_missing_keys(monkeypatch):
     records = Records()
-    for key in "abc":
-        records.queue.put(key, b"x" * 1000)
-    records.queue.remove("a")
-    assert records.queue.read_page(["a", "b", "c"], 1) == ({"b": b"x" * 1000}, 2)
-    assert records.queue.read_page(["a"], 1) == ({}, 1)
+    for key in "abcd":
+        records.queue.put(key, key.encode() * 1000)
+    monkeypatch.setattr(record_queue, "PAGE_BYTES_MAX", 1500)
+    turns, got = [], []
+    records.paging.later = turns.append
+    for key in ("a", "b", "a", "c", "x", "d"):
+        records.queue.request(key, lambda body, key=key: got.append((key, body and len(body))))
+    records.queue.remove("b")
+    counts = []
+    while turns:
+        turns.pop()()
+        counts.append(len(got))
+    assert got == [("a", 1000), ("b", None), ("a", 1000), ("c", 1000), ("x", None), ("d", 1000)]
+    assert len(counts) > 1
 
 
 def test_records_leave_no_producer_sequences():

@@ -111,21 +111,30 @@ class World:
     ) -> None:
         self.now_ms = NOW_MS
         self.store = SlowStore()
-        policies = None if policy is None else PolicyMap(default=policy)
-        self.broker = BrokerCore("b", store=self.store, clock=lambda: self.now_ms, policies=policies)
+        self._policies = None if policy is None else PolicyMap(default=policy)
+        self._has_virtual_topics = has_virtual_topics
         self.timers = ManualTimers()
-        self.broker.usage.paging.after = self.timers.after
-        self.wakes_at: int | None = None
-        self.shared = SharedSubscriptions(
-            self.broker, lambda: [durable.info for durable in self.broker.durables.values()]
-        )
-        self.states = SessionStates(LastingSubscriptions(self.broker), self.shared, lambda: self.now_ms, self._wake_at)
+        self.start()
         self._authenticator = authenticator
         self._limits = limits or MqttLimits()
-        self._strategy = DURABLE_SUBSCRIPTIONS
-        if has_virtual_topics:
-            self._strategy = VirtualTopicStrategy(VirtualTopicQueues(self.broker))
         self._numbers = itertools.count(1)
+
+    def start(self) -> None:
+        """Begin with what the store has, as a new master does; the clients of a former one are not told."""
+        self.broker = broker = BrokerCore(
+            "b", store=self.store, clock=lambda: self.now_ms, policies=self._policies, run_id=f"ID:b-{self.now_ms}"
+        )
+        broker.usage.paging.after = self.timers.after
+        broker.recover()
+        self.wakes_at: int | None = None
+        self.shared = SharedSubscriptions(broker, lambda: [durable.info for durable in broker.durables.values()])
+        self.states = SessionStates(
+            LastingSubscriptions(broker), self.shared, lambda: self.now_ms, self._wake_at, broker.sessions
+        )
+        self.states.recover()
+        self._strategy = DURABLE_SUBSCRIPTIONS
+        if self._has_virtual_topics:
+            self._strategy = VirtualTopicStrategy(VirtualTopicQueues(broker))
 
     def _wake_at(self, when: int | None) -> None:
         self.wakes_at = when
@@ -137,10 +146,6 @@ class World:
             self.now_ms, self.wakes_at = max(self.now_ms, self.wakes_at), None
             self.states.fire()
         self.now_ms = end
-
-    def forget_sessions(self) -> None:
-        """Know no session but by its durable subscriptions, as a new master."""
-        self.states = SessionStates(self.broker, self.shared, lambda: self.now_ms, self._wake_at)
 
     def open(self, level: int = 4) -> "Peer":
         """Return a client that has not sent CONNECT."""

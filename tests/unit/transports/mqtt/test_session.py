@@ -1,5 +1,7 @@
 """MQTT conversations with a broker in memory: connecting, quality of service, sessions, wills, retained messages."""
 
+from collections.abc import Callable
+
 import pytest
 
 from pybroker.broker.core.policy import DestinationPolicy
@@ -221,7 +223,7 @@ def taken_over(world: World, level: int = 4) -> tuple[Peer, Peer]:
     peer = world.connect(level=level, clean=False, pieces=never_ends)
     peer.subscribe(("t", 2))
     peer.drop()
-    world.forget_sessions()
+    world.start()
     sender = world.connect("sender")
     sender.publish("t", b"m1", 2, 1)
     return world.connect(level=level, clean=False, pieces=never_ends), sender
@@ -486,3 +488,18 @@ def test_new_subscription_gets_no_messages_of_before(world: World) -> None:
     assert not peer.published(peer.subscribe(("t", 1), ("+", 1)))
     other = world.connect("other", clean=False)
     assert [each.payload for each in other.published(other.greeting)] == [b"before"]
+
+
+def test_answers_to_publish_keep_the_order_of_the_packets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store may confirm them in another one: what no subscriber gets is not written."""
+    confirmed: list[Callable[[], None]] = []
+    monkeypatch.setattr(world.store, "when_confirmed", confirmed.append)
+    peer = world.connect()
+    for packet_id, qos in ((1, 1), (2, 2), (3, 1)):
+        assert peer.publish("t", b"x", qos, packet_id) == []
+    confirmed[2]()
+    confirmed[1]()
+    assert peer.receive() == []
+    confirmed[0]()
+    answers = [(each.name, each.body) for each in peer.receive()]
+    assert answers == [("PUBACK", b"\0\1"), ("PUBREC", b"\0\2"), ("PUBACK", b"\0\3")]

@@ -5,8 +5,6 @@ from collections import Counter
 import pytest
 
 from pybroker.broker.domain.security import Authenticator, Credentials, Decided, User
-from pybroker.transports.mqtt.session_states import SessionStates
-from pybroker.transports.mqtt.shared_subscriptions import SharedSubscriptions
 from tests import mqtt_packets as packets
 from tests.unit.transports.mqtt.conversation import Peer, World
 
@@ -142,10 +140,7 @@ def test_members_and_backlog_survive_a_failover(world: World) -> None:
     member(world, "m1", EXPIRY).drop()
     member(world, "m2", EXPIRY).drop()
     publish(world, b"1")
-    world.shared = SharedSubscriptions(
-        world.broker, lambda: [durable.info for durable in world.broker.durables.values()]
-    )
-    world.states = SessionStates(world.broker, world.shared, lambda: world.now_ms, lambda when: None)
+    world.start()
     second = world.connect("m2", 5, clean=False)
     assert acknowledge_greeting(second) == [b"1"]
     second.drop()

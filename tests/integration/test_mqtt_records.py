@@ -1,18 +1,23 @@
-"""Retained messages over masters that are killed, end to end: nothing that was answered is lost, or comes back."""
+"""Retained messages and sessions of MQTT over masters that are killed, end to end.
+
+Nothing that was answered is lost, or comes back.
+"""
 
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import mqtt_packets as packets
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
-from tests.integration.test_mqtt import Device
+from tests.integration.test_mqtt import SECONDS, Device
 from tests.postgres_cluster import postgres_cluster, postgres_database
 
 __all__ = ["postgres_cluster", "postgres_database"]
@@ -117,7 +122,7 @@ def test_stomp_producer_and_subscriber_have_them_after_a_kill(start: Start, tmp_
     second = start("--mqtt", str(port), store=store)
     second.wait_for("listening on")
     with closing(StompClient(second.port)) as stomp, Device([port], "device", clean=True) as device:
-        headers = {"activemq.retroactive": "true", "destination": "/topic/s.*", "id": "1"}
+        headers: dict[str, Any] = {"activemq.retroactive": "true", "destination": "/topic/s.*", "id": "1"}
         stomp.request("SUBSCRIBE", **headers)
         frames = [stomp.read() for _ in range(3)]
         assert sorted(frame.body for frame in frames) == [b"by MQTT", b"by STOMP", b"not persistent"]
@@ -145,3 +150,41 @@ def test_tools_and_queues_show_the_records_as_one_queue(start: Start, tmp_path: 
     command = [sys.executable, "-m", "pybroker.broker.app.cli", "journal", "check", str(store)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_session_goes_on_over_two_kills(
+    members: tuple[dict[int, BrokerProcess], Callable[[int], None]],
+) -> None:
+    """With a filter with QoS 0, and a wildcard of which no topic exists."""
+    running, begin = members
+    ports = list(running)
+    with Device(ports, "device") as device:
+        assert not device.is_session_present
+        device.subscribe(("state/#", 0), ("new/+", 1), ("plain/x", 2))
+    for round_number in range(2):
+        with Device(ports, "publisher", clean=True) as publisher:
+            running[publisher.port].kill()
+            begin(publisher.port)
+        with Device(ports, "publisher", clean=True) as publisher:
+            publisher.publish("new/a", b"%d" % round_number, 1)
+        with Device(ports, "device") as device:
+            assert device.is_session_present
+            assert device.message()[:2] == ("new/a", b"%d" % round_number)
+            with Device([device.port], "publisher", clean=True) as publisher:
+                publisher.publish("state/y", b"y", 1)
+            assert device.message()[:2] == ("state/y", b"y")
+
+
+def test_session_expiry_goes_on_after_a_kill(start: Start, tmp_path: Path) -> None:
+    store, port = tmp_path / "store", free_port()
+    first = start("--mqtt", str(port), store=store)
+    first.wait_for("listening on")
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as device:
+        device.sendall(packets.connect("device", level=5, pieces=(b"\x11\0\0\0\1",)))
+        device.sendall(packets.subscribe(1, ("t", 1), pieces=()))
+        received = b""
+        while b"\x90" not in received:  # SUBACK: it is in the store
+            received += device.recv(1 << 16)
+        first.kill()
+    second = start("--mqtt", str(port), store=store)
+    second.wait_for("the session of device has ended: its subscription AT_LEAST_ONCE:t is deleted")
