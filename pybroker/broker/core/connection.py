@@ -382,8 +382,9 @@ class BrokerConnection(Owner):
             unanswered, self._unanswered = self._unanswered, []
             for callback in unanswered:
                 callback()
-            self._holds_input = False
-            self._throttle.release_input()  # behind the answers, as it may process input at once
+            if not self._is_working:  # a callback may have begun further work, which keeps the hold
+                self._holds_input = False
+                self._throttle.release_input()  # behind the answers, as it may process input at once
 
     def _work_on(self) -> None:
         """Begin the work that has come meanwhile, if there is any."""

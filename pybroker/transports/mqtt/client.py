@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -39,11 +39,14 @@ from pybroker.broker.domain.space import DeferredSendsPort, SpaceAwaited
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.mqtt import names
 from pybroker.transports.mqtt.mapping import PublishReader
-from pybroker.transports.mqtt.outgoing import MqttRecipient, OutgoingDeliveries
+from pybroker.transports.mqtt.outgoing import OutgoingDeliveries
 from pybroker.transports.mqtt.session_state import KeptSubscription, SessionState
 from pybroker.transports.mqtt.shared_subscriptions import QOS_MAX, GroupMember, SharedSubscriptions
-from pybroker.transports.mqtt.subscription_strategy import RecallsPort, SubscriptionStrategy
+from pybroker.transports.mqtt.subscription_strategy import SubscriptionStrategy
+from pybroker.transports.mqtt.subscriptions import MqttSubscription, QueueSubscription
 from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
+from pybroker.transports.mqtt.turns import PIECE, in_turns
+from pybroker.transports.session import Link
 
 _log = logging.getLogger(__name__)
 
@@ -55,139 +58,6 @@ COUNTED_WINDOW: Final = 300
 within the memory that is guaranteed to each connection."""
 
 _GRANTED: Final = (ReasonCode.SUCCESS, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
-
-
-class MqttSubscription(MqttRecipient):
-    """A subscription of a connection.
-
-    Attributes:
-        options: its topic filter and options.
-        durable_name: the name of its durable subscription; None without one.
-    """
-
-    __slots__ = ("durable_name", "options")
-
-    durable_name: str | None
-
-    def __init__(self, options: FilterSubscription, identifier: int | None, request: ConsumerRequest) -> None:
-        super().__init__(
-            options.filter,
-            options.qos,
-            identifier=identifier,
-            retain_as_published=options.retain_as_published,
-            is_counted=request.is_counted,
-            leaves_out_reserved=request.leaves_out_reserved,
-        )
-        self.options = options
-        self.durable_name = request.subscription_name
-
-    def start(self) -> None:
-        """Begin delivery, unless the client has unsubscribed already."""
-        if not self.is_closed:
-            self.consumer.start()
-
-    def recall(self) -> None:
-        """Send the retained messages again, unless the client has unsubscribed already."""
-        if not self.is_closed:
-            self.consumer.recall()
-
-    def close(self) -> None:
-        """Close it; unacknowledged messages go back to the core."""
-        self.is_closed = True
-        self.consumer.close()
-
-    def detach(self) -> None:
-        """Get no more messages, as the connection ends; the core closes its consumers."""
-        self.is_closed = True
-
-
-class RetainedRecipient(MqttRecipient):
-    """Sends the retained messages for the subscriber of a queue: the core does not wait for their acknowledgement."""
-
-    def acknowledge(self, delivery: Delivery | None) -> None:
-        """Do nothing."""
-
-    def reject(self, delivery: Delivery | None, cause: str) -> None:
-        """Do nothing."""
-
-    def acknowledge_sent(self) -> None:
-        """Forget how many were sent."""
-        self.sent_count = 0
-
-
-class QueueSubscription(MqttSubscription):
-    """A subscription whose messages come from a queue of a virtual topic.
-
-    Attributes:
-        queue: the queue.
-    """
-
-    __slots__ = ("_is_retroactive", "_outgoing", "_recalls", "_retained", "_strategy", "queue")
-
-    def __init__(
-        self,
-        options: FilterSubscription,
-        identifier: int | None,
-        request: ConsumerRequest,
-        outgoing: OutgoingDeliveries,
-        strategy: SubscriptionStrategy,
-    ) -> None:
-        super().__init__(options, identifier, request)
-        self.queue = request.destination
-        self._outgoing = outgoing
-        self._strategy = strategy
-        self._is_retroactive = request.retroactive
-        self._retained: RetainedRecipient | None = None
-        self._recalls: RecallsPort | None = None
-
-    def start(self) -> None:
-        """Begin delivery, with the retained messages first if they are wanted."""
-        if self._is_retroactive:
-            self._is_retroactive = False
-            self.recall()
-        super().start()
-
-    def recall(self) -> None:
-        """Send the retained messages, unless the client has unsubscribed already."""
-        if self.is_closed:
-            return
-        self._forget_retained()
-        self._retained = retained = RetainedRecipient(
-            self.filter,
-            self.qos,
-            identifier=self.identifier,
-            retain_as_published=self.retain_as_published,
-            is_counted=True,
-            leaves_out_reserved=self.leaves_out_reserved,
-        )
-        outgoing = self._outgoing
-        self._recalls = self._strategy.recall(
-            self.filter,
-            lambda message: outgoing.deliver(retained, Delivery(message)),
-            lambda: outgoing.has_space and not retained.is_closed,
-        )
-        if self._recalls is not None:
-            outgoing.add_drain(self._recalls.proceed)
-
-    def close(self) -> None:
-        """Close it; unacknowledged messages go back to the queue."""
-        super().close()
-        self._forget_retained()
-
-    def detach(self) -> None:
-        """Get no more messages, as the connection ends."""
-        super().detach()
-        self._forget_retained()
-
-    def _forget_retained(self) -> None:
-        if self._recalls is not None:
-            self._outgoing.remove_drain(self._recalls.proceed)
-            self._recalls.close()
-            self._recalls = None
-        if self._retained is not None:
-            self._retained.is_closed = True
-            self._outgoing.forget(self._retained)
-            self._retained = None
 
 
 class SharedMembership(MqttSubscription):
@@ -265,6 +135,7 @@ class MqttClient:
         outgoing: OutgoingDeliveries,
         write: Callable[[bytes], None],
         record: Callable[[], None],
+        link: Link,
     ) -> None:
         """Create a client without subscriptions.
 
@@ -282,7 +153,10 @@ class MqttClient:
             outgoing: the deliveries to it.
             write: sends packets.
             record: appends the session's record, after its subscriptions have changed.
+            link: has its input, which waits while a packet is carried out in several turns.
         """
+        self._link = link
+        self._is_closed = False
         self._deferred: DeferredSendsPort | None = None
         self._connection = connection
         self._persistency = connection.persistency
@@ -478,14 +352,49 @@ class MqttClient:
         """Add subscriptions, and answer once they are durable; their deliveries begin then.
 
         Raises:
-            MqttProtocolError: a topic filter is not valid, in MQTT 3.1.1.
+            MqttProtocolError: a topic filter is not valid, in MQTT 3.1.1; or the options are not, in MQTT 5.
         """
-        if self._level < LEVEL_5:
-            for each in packet.subscriptions:
+        for each in packet.subscriptions:
+            if self._level < LEVEL_5:
                 _check(each.filter)
+            elif each.no_local and self._is_shared(each.filter):
+                raise MqttProtocolError("A shared subscription cannot leave out the client's own messages")
         identifier = next(iter(packet.properties.subscription_ids), None)
         begun: list[Callable[[], None]] = []
-        reasons = [self._subscribe(each, identifier, begun) for each in packet.subscriptions]
+        reasons: list[ReasonCode] = []
+        acts = (partial(self._grant, each, identifier, begun, reasons) for each in packet.subscriptions)
+        self._before_input(acts, len(packet.subscriptions), partial(self._answer_subscribe, packet, reasons, begun))
+
+    def _in_turns(self, acts: Iterator[Callable[[], None]], done: Callable[[], None]) -> None:
+        in_turns(self._connection, acts, done, self._give_up)
+
+    def _before_input(self, acts: Iterator[Callable[[], None]], count: int, done: Callable[[], None]) -> None:
+        """Carry out the acts of a packet, some in each turn, before the packets behind it."""
+        if count < PIECE:
+            self._in_turns(acts, done)
+        else:
+            self._link.hold_input()
+            self._in_turns(acts, partial(self._end_hold, done))
+
+    def _end_hold(self, done: Callable[[], None]) -> None:
+        if not self._is_closed:
+            done()
+            self._link.release_input()
+
+    def _grant(
+        self,
+        options: FilterSubscription,
+        identifier: int | None,
+        begun: list[Callable[[], None]],
+        reasons: list[ReasonCode],
+    ) -> None:
+        if not self._is_closed:
+            reasons.append(self._subscribe(options, identifier, begun))
+
+    def _answer_subscribe(
+        self, packet: SubscribePacket, reasons: Sequence[ReasonCode], begun: Sequence[Callable[[], None]]
+    ) -> None:
+        """Answer once the subscriptions are durable."""
         self._record()
         answer = partial(self._connection.when_durable, partial(self._subscribed, packet.packet_id, reasons, begun))
         for each in packet.subscriptions:
@@ -494,9 +403,9 @@ class MqttClient:
         answer()
 
     def _subscribed(self, packet_id: int, reasons: Sequence[ReasonCode], begun: Sequence[Callable[[], None]]) -> None:
-        self._write(encode_suback(self._level, packet_id, reasons))
-        for begin in begun:
-            begin()
+        if not self._is_closed:
+            self._write(encode_suback(self._level, packet_id, reasons))
+            self._in_turns(iter(begun), _nothing)
 
     def _subscribe(
         self, options: FilterSubscription, identifier: int | None, begun: list[Callable[[], None]]
@@ -550,8 +459,6 @@ class MqttClient:
         check_filter(options.filter)
         if self._is_shared(options.filter):
             check_filter(shared(options.filter).filter)
-            if options.no_local:
-                raise MqttProtocolError("A shared subscription cannot leave out the client's own messages")
         if options.filter not in self._subscriptions and len(self._subscriptions) >= self._limits.subscriptions:
             raise ResourceLimit(f"A session may have {self._limits.subscriptions} subscriptions")
 
@@ -682,28 +589,35 @@ class MqttClient:
 
     def unsubscribe(self, packet: UnsubscribePacket) -> None:
         """End subscriptions, and answer once that is durable."""
-        reasons = [
-            ReasonCode.SUCCESS if self._unsubscribe(each) else ReasonCode.NO_SUBSCRIPTION_EXISTED
-            for each in packet.filters
-        ]
+        reasons: list[ReasonCode] = []
+        acts = (partial(self._unsubscribe, each, reasons) for each in packet.filters)
+        self._before_input(acts, len(packet.filters), partial(self._answer_unsubscribe, packet, reasons))
+
+    def _answer_unsubscribe(self, packet: UnsubscribePacket, reasons: Sequence[ReasonCode]) -> None:
         self._record()
         answer = encode_unsuback(self._level, packet.packet_id, reasons)
         self._connection.when_durable(partial(self._write, answer))
 
-    def _unsubscribe(self, text: str) -> bool:
+    def _unsubscribe(self, text: str, reasons: list[ReasonCode]) -> None:
+        if self._is_closed:
+            return
         found = self._subscriptions.get(text)
         if found is not None:
             self._end(found)
-        return found is not None
+        reasons.append(ReasonCode.NO_SUBSCRIPTION_EXISTED if found is None else ReasonCode.SUCCESS)
 
     # ------------------------------------------------------------ the session
 
-    def restore(self) -> bool:
-        """Continue the session's subscriptions; return True if there are any.
+    def restore(self, done: Callable[[bool], None], *, has_state: bool) -> None:
+        """Continue the session's subscriptions, and call back: with True if there is a session, so far as is known.
 
         Those with QoS 1 and 2 are durable subscriptions, or queues, maybe made by ActiveMQ or at a former master; names
         that no MQTT client has made are left alone. This is so for a session that ends with this connection, too: its
         backlog is delivered before.
+
+        Args:
+            done: called then.
+            has_state: the session has a state at this broker.
         """
         kept = dict(self._state.subscriptions)
         for info in self._connection.durable_subscriptions():
@@ -715,16 +629,22 @@ class MqttClient:
             if name.filter not in kept:
                 self._expect_former_packet_ids(name.qos)
                 kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos))
-        for text, (options, identifier) in kept.items():
-            try:
-                is_durable = options.qos > 0 or self._is_shared(text)
-                self._add(options, identifier, is_durable=is_durable, retroactive=False)
-            except RequestError as error:
-                _log.warning("%s: its subscription to %s ends: %s", self._connection.client_id, text, error)
-                self._state.subscriptions.pop(text, None)
-            else:
-                self._state.subscriptions[text] = KeptSubscription(options, identifier)
-        return bool(kept)
+        acts = (partial(self._restore, each) for each in kept.values())
+        self._in_turns(acts, partial(done, bool(kept) or has_state))
+
+    def _restore(self, kept: KeptSubscription) -> None:
+        if self._is_closed:
+            return
+        options, identifier = kept
+        text = options.filter
+        try:
+            is_durable = options.qos > 0 or self._is_shared(text)
+            self._add(options, identifier, is_durable=is_durable, retroactive=False)
+        except RequestError as error:
+            _log.warning("%s: its subscription to %s ends: %s", self._connection.client_id, text, error)
+            self._state.subscriptions.pop(text, None)
+        else:
+            self._state.subscriptions[text] = KeptSubscription(options, identifier)
 
     def _expect_former_packet_ids(self, qos: int) -> None:
         """Have identifiers released before use, if a former master may have used them for this subscription."""
@@ -746,11 +666,11 @@ class MqttClient:
     def start(self) -> None:
         """Begin the deliveries of all subscriptions."""
         self.outgoing.release_remembered()
-        for each in list(self._subscriptions.values()):
-            each.start()
+        self._in_turns(iter([each.start for each in self._subscriptions.values()]), _nothing)
 
     def close(self) -> None:
         """Close subscriptions and connection; unacknowledged messages go back to the core. Harmless when repeated."""
+        self._is_closed = True
         self.outgoing.is_paused = True
         for subscription in self._subscriptions.values():
             subscription.detach()
@@ -772,6 +692,10 @@ class _Answer:
 
 def _deliver(outgoing: OutgoingDeliveries, subscription: MqttSubscription, delivery: Delivery, /) -> None:
     outgoing.deliver(subscription, delivery)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _refuse(_: Delivery, /) -> None:

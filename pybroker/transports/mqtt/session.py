@@ -350,14 +350,19 @@ class MqttSession:
             ),
             write=self._write,
             record=self._record,
+            link=self._link,
         )
-        is_present = False
         if packet.clean:
             client.delete_session()
+            self._await_acceptance(packet, client, False)
         else:
-            is_present = client.restore() or former is not None
-        self._record()
-        connection.when_durable(partial(self._accept, packet, client, is_present=is_present))
+            client.restore(partial(self._await_acceptance, packet, client), has_state=former is not None)
+
+    def _await_acceptance(self, packet: ConnectPacket, client: MqttClient, is_present: bool, /) -> None:
+        """Answer CONNECT once the session is durable."""
+        if self._connection is not None:
+            self._record()
+            self._connection.when_durable(partial(self._accept, packet, client, is_present=is_present))
 
     def _record(self) -> None:
         """Append the record of a session that outlives the connection, if it has changed."""

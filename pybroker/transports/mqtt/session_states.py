@@ -325,6 +325,8 @@ class SessionStates:
             qos = filters.get(text, 0)
             if qos == kept.subscription.qos or (qos and text.startswith(SHARE)):
                 state.subscriptions[text] = kept
+                if qos == 2:
+                    state.packet_id_max = 0  # the client may wait for a former master's PUBREL of any
         receive(state)
 
     def _recover_page(self) -> None:
