@@ -324,3 +324,26 @@ def test_queues_of_virtual_topics_survive_kills(start: Start) -> None:
             sender.publish("t/b", b"3", 1)
         frame = stomp.read_until("MESSAGE", **{"original-destination": "/topic/VirtualTopic.t.b"})
         assert frame.body == b"3"
+
+
+@pytest.mark.parametrize("strategy", ["mqtt-default-subscriptions", "mqtt-virtual-topic-subscriptions"])
+def test_a_thousand_filters_of_one_client_survive_a_kill(start: Start, strategy: str) -> None:
+    port, count = free_port(), 1000
+    settings = ("--mqtt", str(port), "--mqtt-subscription-strategy", strategy)
+    broker = start(*settings)
+    broker.wait_for("listening on")
+    filters = [(f"d/{number}/+", 1) for number in range(count)]
+    with Device([port], "dev1") as device:
+        device.subscribe(*filters)
+    with Device([port], "sender", clean=True) as sender:
+        data = [packets.publish(f"d/{each}/t", b"%d" % each, qos=1, packet_id=each + 1) for each in range(count)]
+        sender.socket.sendall(b"".join(data))
+        assert {sender.receive()[0] for _ in data} == {packets.PUBACK}
+    broker.kill()
+    start(*settings).wait_for("listening on")
+    with Device([port], "dev1") as device:
+        assert device.is_session_present
+        assert {device.message()[:2] for _ in range(count)} == {(f"d/{each}/t", b"%d" % each) for each in range(count)}
+        device.subscribe(*filters)
+        device.socket.sendall(packets.unsubscribe(2, *(text for text, _ in filters)))
+        assert device.receive()[0] == 0xB0
