@@ -28,6 +28,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/integration/test_handback.py": (60, "ActiveMQ and pybroker in turn on one store, each read as a whole"),
     "tests/integration/test_kills.py": (90, "25 kills under load"),
     "tests/integration/test_migration.py": (90, "stock pairs are replaced step by step, and put back"),
+    "tests/integration/test_mqtt_random_kills.py": (90, "kills masters for some seconds, under ten clients"),
     "tests/integration/test_relay.py": (60, "ActiveMQ and pybroker in turn on one store"),
     "tests/integration/test_soak.py": (90, "three members under load, and five kills"),
     "tests/java/test_activemq_xml.py": (90, "a hundred checks of Java programs, against both brokers side by side"),

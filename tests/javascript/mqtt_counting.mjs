@@ -2,12 +2,12 @@
 //
 //     node mqtt_counting.mjs '{"role": "publisher", "name": "p", "urls": [...], "qos": 1, "version": 4}'
 //
-// A publisher may have a "count" of messages. It prints a line for each event: `up`, `confirmed 7`, `received p 7`, `subscribed`, `done`. A publisher ends when its
+// A publisher may have a "count" of messages, and a number "perSecond". It prints a line for each event: `up`, `confirmed 7`, `received p 7`, `subscribed`, `done`. A publisher ends when its
 // standard input does, and everything has been confirmed; a subscriber ends with its standard input.
 
 import mqtt from "mqtt";
 
-const { role, name, urls, qos, version, will, count = Infinity } = JSON.parse(process.argv[2]);
+const { role, name, urls, qos, version, will, count = Infinity, perSecond = Infinity } = JSON.parse(process.argv[2]);
 const WINDOW = 20;
 const NEVER = 0xffffffff;
 
@@ -44,6 +44,7 @@ if (role === "publisher") {
   let number = 0;
   let open = 0;
   let isStopping = false;
+  const begun = Date.now();
   const finish = () => {
     if (isStopping && open === 0) {
       say("done");
@@ -51,7 +52,8 @@ if (role === "publisher") {
     }
   };
   const fill = () => {
-    while (open < WINDOW && number < count && !isStopping) {
+    const due = perSecond === Infinity ? count : ((Date.now() - begun) / 1000) * perSecond;
+    while (open < WINDOW && number < Math.min(count, due) && !isStopping) {
       const mine = ++number;
       open += 1;
       client.publish(`kills/${name}`, `${name} ${mine} `, { qos }, (error) => {
@@ -62,11 +64,14 @@ if (role === "publisher") {
           say(`confirmed ${mine}`);
         }
         finish();
-        setImmediate(fill);
+        if (perSecond === Infinity) {
+          setImmediate(fill);
+        }
       });
     }
   };
   client.once("connect", fill);
+  setInterval(fill, 20);
   process.stdin.on("end", () => {
     isStopping = true;
     finish();
