@@ -369,9 +369,12 @@ def _reason(reader: PacketReader) -> ReasonCode:
 
 
 def encode_connack(level: int, reason: ReasonCode, *, session_present: bool, properties: MqttProperties) -> bytes:
-    """Encode CONNACK; before MQTT 5 without properties, and with that version's return code."""
+    """Encode CONNACK; before MQTT 5 without properties, and with that version's return code.
+
+    MQTT 3.1 has no session present flag: the byte is reserved.
+    """
     code: ReasonCode | ConnectReturnCode = reason if level >= LEVEL_5 else return_code(reason)
-    content = bytes((session_present, code))
+    content = bytes((session_present and level > LEVEL_3_1, code))
     if level >= LEVEL_5:
         content += encode_properties(properties)
     return _packet(PacketType.CONNACK, content)

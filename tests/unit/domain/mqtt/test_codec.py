@@ -325,6 +325,7 @@ def test_connack() -> None:
     properties = MqttProperties()
     properties.assigned_client_id = "id"
     properties.receive_maximum = 100
+    assert encode_connack(3, ReasonCode.SUCCESS, session_present=True, properties=properties) == b"\x20\2\0\0"
     assert encode_connack(4, ReasonCode.SUCCESS, session_present=True, properties=properties) == b"\x20\2\1\0"
     assert encode_connack(5, ReasonCode.SUCCESS, session_present=False, properties=properties) == bytes.fromhex(
         "200b 0000 08 12 0002 6964 21 0064"
