@@ -123,6 +123,19 @@ def types(body: object) -> object:
     return type(body)
 
 
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
+def test_body_of_any_size_is_encoded_as_by_the_codec(size: int) -> None:
+    sent = "x" * size
+
+    value = writer().render(stored(MessageType.TEXT, encode_text(sent)), 0).payload
+    binary = writer().render(stored(MessageType.BYTES, sent.encode(), properties={ORIGINAL: Short(6)}), 0).payload
+    data = writer().render(stored(MessageType.BYTES, sent.encode()), 0).payload
+
+    assert value.endswith(encode_message(AmqpMessage(body_kind=VALUE, body=sent)))
+    assert binary.endswith(encode_message(AmqpMessage(body_kind=VALUE, body=sent.encode())))
+    assert data.endswith(encode_message(AmqpMessage(body_kind=DATA, body=[sent.encode()])))
+
+
 @pytest.mark.parametrize(("properties", "expected"), [({}, JAVA), ({"JMS_AMQP_ContentType": "x/y"}, "x/y")])
 def test_object_has_a_content_type(properties: dict[str, Value], expected: str) -> None:
     made = render(stored(MessageType.OBJECT, b"\xac\xed", properties=properties))

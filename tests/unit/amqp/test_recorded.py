@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.broker.domain.amqp.frames import AmqpFrame, AmqpLimits, FrameDecoder
+from pybroker.broker.domain.amqp.frames import AmqpFrame, AmqpFrameDecoder, AmqpLimits
 from pybroker.broker.domain.amqp.performatives import AmqpTransfer
 from pybroker.broker.domain.amqp.sections import decode_message
 from pybroker.broker.domain.destination import Destination, DestinationType, queue
@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "amqp"
 
 def transfers(name: str, direction: str) -> Iterator[bytes]:
     """Yield the payloads that a client ("C") or ActiveMQ ("S") sent in a recorded conversation."""
-    decoder = FrameDecoder(AmqpLimits())
+    decoder = AmqpFrameDecoder(AmqpLimits())
     for event in json.loads((GOLDEN / f"{name}.json").read_text())["events"]:
         if event.get("dir") == direction:
             for seen in decoder.feed(bytes.fromhex(event["hex"])):

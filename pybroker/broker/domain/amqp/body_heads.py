@@ -10,7 +10,7 @@ Source: AMQP 1.0, 1.6.19, 1.6.20 and 3.2.6 to 3.2.8.
 
 from typing import Final
 
-from pybroker.broker.domain.big_endian import UNSIGNED_INT
+from pybroker.broker.domain.big_endian import BYTE_AND_UNSIGNED_INT
 
 _DATA: Final = b"\0\x53\x75"
 _VALUE: Final = b"\0\x53\x77"
@@ -41,4 +41,4 @@ def string_value_head(size: int) -> bytes:
 def _head(constructor: int, size: int) -> bytes:
     if size < 256:
         return bytes((constructor, size))
-    return bytes((constructor + _LARGE,)) + UNSIGNED_INT.pack(size)
+    return BYTE_AND_UNSIGNED_INT.pack(constructor + _LARGE, size)
