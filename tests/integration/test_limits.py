@@ -11,8 +11,10 @@ import pybroker
 from pybroker.broker.app import log_limits
 from pybroker.broker.app.config import SETTINGS, Config
 from pybroker.broker.core import connection as core_connection
+from pybroker.broker.core import consumer as core_consumer
 from pybroker.broker.core import cron, object_memory, operations, scheduled, scheduler, transaction
 from pybroker.broker.core.selector import comparison, like, parser, quota, selector
+from pybroker.broker.domain.amqp.frames import AmqpLimits
 from pybroker.broker.domain.destination import NAME_MAX, PARTS_MAX
 from pybroker.broker.domain.mqtt.packets import MqttLimits
 from pybroker.broker.domain.openwire.values import NESTING_MAX, PROPERTY_VALUES_MAX
@@ -23,6 +25,7 @@ from pybroker.store.jdbc import limits as database_limits
 from pybroker.testing import Broker
 from pybroker.transports import proxy_protocol
 from pybroker.transports.admission import AdmissionLimits
+from pybroker.transports.amqp import channel as amqp_channel
 from pybroker.transports.connection import UNREAD_BYTES_MAX
 from pybroker.transports.mqtt import client as mqtt_client
 from pybroker.transports.mqtt import session_records, topic_aliases
@@ -39,6 +42,7 @@ Row = tuple[str, str, str, str, str]
 
 STOMP = StompLimits()
 MQTT = MqttLimits()
+AMQP = AmqpLimits()
 FIGURES = {
     "connections": Config().connections_max,
     "connections of one address without CONNECT or ConnectionInfo": Config().connections_max // 2,
@@ -71,6 +75,12 @@ FIGURES = {
     "user properties of a packet of MQTT 5": MQTT.user_properties,
     "PUBLISH packets of an MQTT 5 client with QoS 1 and 2 that are not answered yet": Config().mqtt_receive_maximum,
     "topic aliases of an MQTT 5 client": topic_aliases.ALIASES_MAX,
+    "sessions of an AMQP connection": AMQP.channels,
+    "links of an AMQP session": AMQP.handles,
+    "links of an AMQP connection": amqp_channel.LINKS_MAX,
+    "a frame of AMQP": AMQP.frame_bytes_max,
+    "messages that an AMQP link may send ahead of the answers": AMQP.producer_credit,
+    "messages that an AMQP link has given back as undeliverable there": core_consumer.EXCLUDED_MAX,
     "memory of a connection's consumers, producers, sessions, temporary destinations": object_memory.GUARANTEED_BYTES,
     "the name of a subscription, and in STOMP the id of one and the name of a transaction": stomp_client.NAME_MAX,
     "temporary destinations of a STOMP connection": STOMP.temporary_destinations,

@@ -45,7 +45,7 @@ _sequence: Final = attrgetter("sequence")
 _STEP_COUNT: Final = 16
 """The acknowledgements of one step of many."""
 
-_EXCLUDED_MAX: Final = 1000  # messages of one consumer
+EXCLUDED_MAX: Final = 1000  # messages of one consumer
 
 _RETURNED_COUNT: Final = 256
 """The outstanding messages that a consumer which closes gives back in one step."""
@@ -584,7 +584,7 @@ class BrokerConsumer:
 
     def _exclude(self, delivery: Delivery) -> bool:
         """Have this consumer not get a message again; reject it and return False if that is not possible."""
-        if not all([source.may_exclude for source in self.sources]) or len(self._excluded) >= _EXCLUDED_MAX:
+        if not all([source.may_exclude for source in self.sources]) or len(self._excluded) >= EXCLUDED_MAX:
             self.reject(delivery, "its consumer cannot process it, and there is no other one for it")
             return False
         self._excluded.add(delivery.message.message_id)

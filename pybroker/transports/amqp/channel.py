@@ -40,6 +40,7 @@ from pybroker.transports.amqp.outgoing import OutgoingLink
 from pybroker.transports.amqp.peer import AmqpPeer
 from pybroker.transports.amqp.refusals import (
     HANDLE_IN_USE,
+    RESOURCE_LIMIT,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
     LinkRefused,
@@ -59,6 +60,9 @@ _log = logging.getLogger(__name__)
 INCOMING_WINDOW: Final = 16383
 OUTGOING_WINDOW: Final = (1 << 31) - 1
 """The windows of ActiveMQ's sessions."""
+
+LINKS_MAX: Final = 4096
+"""The links of all sessions of a connection, with those that the broker has refused."""
 
 _TAG_BYTES: Final = 4
 
@@ -216,6 +220,9 @@ class AmqpChannel:
             raise SessionRefused(f"The handle {attach.handle}, where {self._handle_max} is the largest", HANDLE_IN_USE)
         if attach.handle in self._links:
             raise SessionRefused(f"The handle {attach.handle} is in use", HANDLE_IN_USE)
+        if self._peer.link_count >= LINKS_MAX:
+            raise SessionRefused(f"The connection has {LINKS_MAX} links already", RESOURCE_LIMIT)
+        self._peer.link_count += 1
         # Until the link is there: what fails leaves this one, for which the client's detach comes.
         self._links[attach.handle] = RefusedLink(attach.handle, attach.name)
         attach_link(self, self._peer, self._transactions, attach)
@@ -226,6 +233,7 @@ class AmqpChannel:
             return
         link = self._find(performative.handle)
         del self._links[performative.handle]
+        self._peer.link_count -= 1
         if isinstance(link, RefusedLink):
             return
         is_closed = bool(performative.closed)
@@ -516,6 +524,7 @@ class AmqpChannel:
         self._clear()
 
     def _clear(self) -> None:
+        self._peer.link_count -= len(self._links)
         self._links = {}
         self._unsettled = {}
         self._waiting.clear()

@@ -18,6 +18,7 @@ from pybroker.broker.domain.amqp.performatives import (
 )
 from pybroker.broker.domain.amqp.values import AmqpDescribed, Symbol, UnsignedLong
 from pybroker.broker.domain.destination import queue, topic
+from pybroker.transports.amqp import channel
 from tests.unit.transports.amqp.conversation import Peer, World, text
 
 
@@ -412,6 +413,20 @@ def test_delivery_without_number_ends_the_session(world: World) -> None:
 def test_handle_above_the_limit_ends_the_session(world: World) -> None:
     [ended] = world.open().sender("q", 1024)
     assert isinstance(ended, AmqpEnd)
+
+
+def test_links_of_a_connection_are_limited_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "LINKS_MAX", 3)
+    peer = world.open()
+    for handle in range(3):
+        peer.receiver("q?consumer.nope=1" if handle else "q", handle)
+    peer.begin(1)
+    peer.channel = 1
+    [ended] = peer.sender("q", 0)
+    assert ended.error.condition == "amqp:resource-limit-exceeded"
+    peer.channel = 0
+    peer.detach(2)
+    assert len(peer.sender("q", 2)) == 2
 
 
 def test_transfer_from_a_receiver_ends_its_link(world: World) -> None:
