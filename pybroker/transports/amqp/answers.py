@@ -19,7 +19,7 @@ from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.transports.amqp.serial_numbers import ranges
 
 
-class Answered(Protocol):
+class AnsweredLink(Protocol):
     """A link on which clients send."""
 
     def answered(self, count: int) -> None:
@@ -36,7 +36,7 @@ class ReceivedDelivery(NamedTuple):
         is_settled: the client waits for no answer.
     """
 
-    link: Answered
+    link: AnsweredLink
     delivery_id: int
     is_settled: bool
 
@@ -85,7 +85,7 @@ class TransferAnswers:
         if unsettled:
             for first, last in ranges(unsettled):
                 self._dispose(first, last)
-        counts: dict[Answered, int] = {}
+        counts: dict[AnsweredLink, int] = {}
         for each in deliveries:
             counts[each.link] = counts.get(each.link, 0) + 1
         for link, count in counts.items():

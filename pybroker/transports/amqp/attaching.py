@@ -19,7 +19,7 @@ addresses, options, durable subscriptions and texts of errors.
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from pybroker.broker.domain.amqp.errors import AmqpError
@@ -27,6 +27,7 @@ from pybroker.broker.domain.amqp.performatives import (
     AmqpAttach,
     AmqpCoordinator,
     AmqpDeliveryState,
+    AmqpDetach,
     AmqpFields,
     AmqpSource,
     AmqpTarget,
@@ -43,10 +44,10 @@ from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.amqp.coordinator import CoordinatorLink
 from pybroker.transports.amqp.inbound import TransferReader
-from pybroker.transports.amqp.incoming import IncomingLink
-from pybroker.transports.amqp.links import detach
+from pybroker.transports.amqp.incoming import IncomingLink, IncomingSession
+from pybroker.transports.amqp.links import AmqpLink, detach
 from pybroker.transports.amqp.names import address_of, parse_address
-from pybroker.transports.amqp.outgoing import OutgoingLink
+from pybroker.transports.amqp.outgoing import OutgoingLink, OutgoingSession
 from pybroker.transports.amqp.peer import AmqpPeer
 from pybroker.transports.amqp.refusals import (
     INVALID_FIELD,
@@ -56,9 +57,6 @@ from pybroker.transports.amqp.refusals import (
     LinkRefused,
 )
 from pybroker.transports.amqp.transactions import AmqpTransactions
-
-if TYPE_CHECKING:
-    from pybroker.transports.amqp.channel import AmqpChannel
 
 _SETTLED: Final = 1
 """The snd-settle-mode of links whose deliveries are settled when they are sent."""
@@ -94,7 +92,19 @@ _WITHOUT_EFFECT: Final = frozenset(
 _CONSUMER: Final = "consumer."
 
 
-def attach_link(channel: "AmqpChannel", peer: AmqpPeer, transactions: AmqpTransactions, attach: AmqpAttach) -> None:
+class AttachingSession(IncomingSession, OutgoingSession, Protocol):
+    """A session to which links are attached."""
+
+    def put(self, link: AmqpLink) -> None:
+        """Add a link, in the place of the one that was reserved for it."""
+        ...
+
+    def send(self, performative: AmqpAttach | AmqpDetach) -> None:
+        """Send a frame of this session; do nothing once it has ended."""
+        ...
+
+
+def attach_link(session: AttachingSession, peer: AmqpPeer, transactions: AmqpTransactions, attach: AmqpAttach) -> None:
     """Attach a link, or refuse it, and answer."""
     try:
         if len(attach.name) > NAME_MAX:
@@ -102,26 +112,26 @@ def attach_link(channel: "AmqpChannel", peer: AmqpPeer, transactions: AmqpTransa
                 f"The name of a link has {len(attach.name)} characters: {NAME_MAX} are allowed", INVALID_FIELD
             )
         if attach.role:
-            _attach_receiver(channel, peer, attach)
+            _attach_receiver(session, peer, attach)
         elif isinstance(attach.target, AmqpCoordinator):
-            _attach_coordinator(channel, peer, transactions, attach)
+            _attach_coordinator(session, peer, transactions, attach)
         else:
-            _attach_sender(channel, peer, attach)
+            _attach_sender(session, peer, attach)
     except DestinationDoesNotExist:
         condition = INVALID_FIELD if attach.role else PRECONDITION_FAILED
-        _refuse(channel, attach, LinkRefused("Not a broker created temp destination", condition))
+        _refuse(session, attach, LinkRefused("Not a broker created temp destination", condition))
     except (RequestError, AmqpError) as error:
-        _refuse(channel, attach, error)
+        _refuse(session, attach, error)
 
 
-def _refuse(channel: "AmqpChannel", attach: AmqpAttach, error: BrokerError) -> None:
+def _refuse(session: AttachingSession, attach: AmqpAttach, error: BrokerError) -> None:
     answer = _answer(attach)
     if attach.role:
         answer.source = None
     else:
         answer.target = None
-    channel.send(answer)
-    channel.send(detach(attach.handle, is_closed=True, error=error))
+    session.send(answer)
+    session.send(detach(attach.handle, is_closed=True, error=error))
 
 
 def _answer(attach: AmqpAttach) -> AmqpAttach:
@@ -141,7 +151,7 @@ def _answer(attach: AmqpAttach) -> AmqpAttach:
 # ---------------------------------------------------------------- the client sends
 
 
-def _attach_sender(channel: "AmqpChannel", peer: AmqpPeer, attach: AmqpAttach) -> None:
+def _attach_sender(session: AttachingSession, peer: AmqpPeer, attach: AmqpAttach) -> None:
     target = attach.target
     if target is None:
         target = AmqpTarget()
@@ -170,7 +180,7 @@ def _attach_sender(channel: "AmqpChannel", peer: AmqpPeer, attach: AmqpAttach) -
     link = IncomingLink(
         attach.handle,
         attach.name,
-        channel,
+        session,
         peer,
         destination=destination,
         reader=TransferReader(
@@ -186,31 +196,31 @@ def _attach_sender(channel: "AmqpChannel", peer: AmqpPeer, attach: AmqpAttach) -
         temporary=temporary,
         delivery_count=attach.initial_delivery_count or 0,
     )
-    channel.put(link)
+    session.put(link)
     answer = _answer(attach)
     answer.target = target
     answer.max_message_size = peer.limits.message_bytes_max
     if _DELAYED_DELIVERY in (attach.desired_capabilities or ()):
         answer.offered_capabilities = (Symbol(_DELAYED_DELIVERY),)
-    channel.send(answer)
+    session.send(answer)
     link.start()
 
 
 def _attach_coordinator(
-    channel: "AmqpChannel", peer: AmqpPeer, transactions: AmqpTransactions, attach: AmqpAttach
+    session: AttachingSession, peer: AmqpPeer, transactions: AmqpTransactions, attach: AmqpAttach
 ) -> None:
     link = CoordinatorLink(
-        attach.handle, attach.name, channel, peer, transactions, delivery_count=attach.initial_delivery_count or 0
+        attach.handle, attach.name, session, peer, transactions, delivery_count=attach.initial_delivery_count or 0
     )
-    channel.put(link)
-    channel.send(_answer(attach))
+    session.put(link)
+    session.send(_answer(attach))
     link.start()
 
 
 # ---------------------------------------------------------------- the client receives
 
 
-def _attach_receiver(channel: "AmqpChannel", peer: AmqpPeer, attach: AmqpAttach) -> None:
+def _attach_receiver(session: AttachingSession, peer: AmqpPeer, attach: AmqpAttach) -> None:
     source = attach.source
     if source is None:
         source = _source_of_durable(peer, attach.name)
@@ -226,7 +236,7 @@ def _attach_receiver(channel: "AmqpChannel", peer: AmqpPeer, attach: AmqpAttach)
             capabilities=(Symbol(_DYNAMIC_KINDS[temporary.type]),),
         )
     try:
-        _subscribe(channel, peer, attach, source, temporary)
+        _subscribe(session, peer, attach, source, temporary)
     except BaseException:
         if temporary is not None:
             peer.connection.remove_destination(temporary)
@@ -234,7 +244,7 @@ def _attach_receiver(channel: "AmqpChannel", peer: AmqpPeer, attach: AmqpAttach)
 
 
 def _subscribe(
-    channel: "AmqpChannel", peer: AmqpPeer, attach: AmqpAttach, source: AmqpSource, temporary: Destination | None
+    session: AttachingSession, peer: AmqpPeer, attach: AmqpAttach, source: AmqpSource, temporary: Destination | None
 ) -> None:
     if not source.address:
         raise LinkRefused("source address not set", INVALID_FIELD)
@@ -245,7 +255,7 @@ def _subscribe(
     link = OutgoingLink(
         attach.handle,
         attach.name,
-        channel,
+        session,
         peer,
         is_presettled=attach.snd_settle_mode == _SETTLED,
         is_counted=request.is_counted,
@@ -255,20 +265,20 @@ def _subscribe(
         temporary=temporary,
     )
     link.consumer = connection.subscribe(request, link.deliver)
-    channel.put(link)
+    session.put(link)
     answer = _answer(attach)
     answer.source = replace(source, filter=filters.recognised or None, outcomes=None)
-    begin = partial(_begin, channel, link, answer)
+    begin = partial(_begin, session, link, answer)
     if request.subscription_name is None:
         connection.when_carried_out(begin)
     else:
         connection.when_durable(begin)
 
 
-def _begin(channel: "AmqpChannel", link: OutgoingLink, answer: AmqpAttach) -> None:
+def _begin(session: AttachingSession, link: OutgoingLink, answer: AmqpAttach) -> None:
     """Answer, and begin deliveries."""
     if not link.is_closed:
-        channel.send(answer)
+        session.send(answer)
         link.start()
 
 

@@ -13,7 +13,7 @@ Source: AMQP 1.0, part 4, "Transactions".
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pybroker.broker.domain.amqp.codec import AmqpReader
 from pybroker.broker.domain.amqp.composites import read_composite
@@ -30,14 +30,11 @@ from pybroker.broker.domain.amqp.performatives import (
 )
 from pybroker.broker.domain.amqp.sections import VALUE, bare_parts
 from pybroker.broker.domain.errors import RequestError
-from pybroker.transports.amqp.incoming import TransferAssembly
+from pybroker.transports.amqp.incoming import IncomingSession, TransferAssembly
 from pybroker.transports.amqp.links import AmqpLink
 from pybroker.transports.amqp.peer import AmqpPeer
 from pybroker.transports.amqp.refusals import NOT_ALLOWED, NOT_IMPLEMENTED, LinkRefused, error_condition
 from pybroker.transports.amqp.transactions import AmqpTransactions
-
-if TYPE_CHECKING:
-    from pybroker.transports.amqp.channel import AmqpChannel
 
 _log = logging.getLogger(__name__)
 
@@ -47,20 +44,20 @@ _ACCEPTED: Final = AmqpAccepted()
 class CoordinatorLink(AmqpLink):
     """A link whose messages begin and end transactions."""
 
-    __slots__ = ("_assembly", "_channel", "_peer", "_transactions")
+    __slots__ = ("_assembly", "_peer", "_session", "_transactions")
 
     def __init__(
         self,
         handle: int,
         name: str,
-        channel: "AmqpChannel",
+        session: IncomingSession,
         peer: AmqpPeer,
         transactions: AmqpTransactions,
         *,
         delivery_count: int,
     ) -> None:
         super().__init__(handle, name)
-        self._channel = channel
+        self._session = session
         self._peer = peer
         self._transactions = transactions
         self._assembly = TransferAssembly(peer, delivery_count)
@@ -90,9 +87,9 @@ class CoordinatorLink(AmqpLink):
                 if is_settled:
                     raise LinkRefused("A declare is settled, so that its transaction has no id", NOT_ALLOWED)
                 transaction = self._transactions.declare()
-                self._channel.dispose(delivery_id, AmqpDeclared(txn_id=transaction.txn_id))
+                self._session.dispose(delivery_id, AmqpDeclared(txn_id=transaction.txn_id))
                 return
-            self._channel.end_of_chunk()  # earlier sends are part of it, and those beside it keep their order
+            self._session.end_of_chunk()  # earlier sends are part of it, and those beside it keep their order
             self._transactions.discharge(request.txn_id, fail=bool(request.fail))
         except RequestError as error:
             _log.info("%s: a transaction is refused: %s", self._peer.connection.connection_id, error)
@@ -102,7 +99,7 @@ class CoordinatorLink(AmqpLink):
 
     def _answer(self, delivery_id: int, state: AmqpDeliveryState, *, is_settled: bool) -> None:
         if not is_settled:
-            self._peer.connection.when_durable(partial(self._channel.dispose, delivery_id, state))
+            self._peer.connection.when_durable(partial(self._session.dispose, delivery_id, state))
 
     def end(self, *, is_closed: bool) -> None:
         """Drop an unfinished request. The transactions stay open: other links may have declared them."""
@@ -113,7 +110,7 @@ class CoordinatorLink(AmqpLink):
         self._assembly.clear()
 
     def _send_flow(self) -> None:
-        self._channel.send_flow(self.handle, self._assembly.delivery_count, self._assembly.credit)
+        self._session.send_flow(self.handle, self._assembly.delivery_count, self._assembly.credit)
 
 
 def _body(payload: bytes) -> object:

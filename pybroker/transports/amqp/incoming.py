@@ -11,11 +11,12 @@ the numbers.
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from pybroker.broker.domain.amqp.errors import AmqpError
 from pybroker.broker.domain.amqp.performatives import (
     AmqpAccepted,
+    AmqpDeliveryState,
     AmqpFlow,
     AmqpRejected,
     AmqpTransactionalState,
@@ -27,7 +28,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.security import AccessDenied
 from pybroker.broker.domain.space import DeferredSendsPort, SpaceAwaited
-from pybroker.transports.amqp.answers import ReceivedDelivery
+from pybroker.transports.amqp.answers import ReceivedDelivery, TransferAnswers
 from pybroker.transports.amqp.inbound import TransferReader
 from pybroker.transports.amqp.links import AmqpLink
 from pybroker.transports.amqp.peer import AmqpPeer
@@ -42,9 +43,6 @@ from pybroker.transports.amqp.refusals import (
     error_condition,
 )
 from pybroker.transports.amqp.transactions import OpenAmqpTransaction
-
-if TYPE_CHECKING:
-    from pybroker.transports.amqp.channel import AmqpChannel
 
 _log = logging.getLogger(__name__)
 
@@ -153,11 +151,41 @@ class TransferAssembly:
             raise LinkRefused(f"A message of more than {limit} bytes", MESSAGE_SIZE)
 
 
+class IncomingSession(Protocol):
+    """A session, as a link sees it on which the client sends.
+
+    Attributes:
+        answers: those to the client's transfers.
+    """
+
+    answers: TransferAnswers
+
+    def transaction_of(self, state: AmqpDeliveryState) -> OpenAmqpTransaction | None:
+        """Return the transaction of a transfer. Raises `UnknownTransaction`."""
+        ...
+
+    def dispose(self, delivery_id: int, state: AmqpDeliveryState) -> None:
+        """Settle a delivery of the client."""
+        ...
+
+    def end_of_chunk(self) -> None:
+        """Answer what was gathered from a chunk of input."""
+        ...
+
+    def refuse_link(self, link: AmqpLink, error: BrokerError) -> None:
+        """End a link with an error; do nothing if it has ended."""
+        ...
+
+    def send_flow(self, handle: int, delivery_count: int, link_credit: int, *, drain: bool = False) -> None:
+        """Send the state of a link, and of the session."""
+        ...
+
+
 class IncomingLink(AmqpLink):
     """A link on which the client sends messages."""
 
     __slots__ = (
-        "_assembly", "_channel", "_deferred", "_destination", "_peer", "_persistency", "_producer_id", "_reader",
+        "_assembly", "_deferred", "_destination", "_peer", "_persistency", "_producer_id", "_reader", "_session",
         "_temporary", "_unanswered", "is_closed",
     )  # fmt: skip
 
@@ -165,7 +193,7 @@ class IncomingLink(AmqpLink):
         self,
         handle: int,
         name: str,
-        channel: "AmqpChannel",
+        session: IncomingSession,
         peer: AmqpPeer,
         *,
         destination: Destination | None,
@@ -179,7 +207,7 @@ class IncomingLink(AmqpLink):
         Args:
             handle: its number.
             name: its name.
-            channel: its session.
+            session: its session.
             peer: the client's end.
             destination: where the messages go; None: each names it.
             reader: converts messages.
@@ -188,7 +216,7 @@ class IncomingLink(AmqpLink):
             delivery_count: the client's number of deliveries so far.
         """
         super().__init__(handle, name)
-        self._channel = channel
+        self._session = session
         self._peer = peer
         self._destination = destination
         self._reader = reader
@@ -224,7 +252,7 @@ class IncomingLink(AmqpLink):
         delivery_id = first.delivery_id or 0
         try:
             if first.state is not None:
-                transaction = self._channel.transaction_of(first.state)
+                transaction = self._session.transaction_of(first.state)
             core_id = None if transaction is None else transaction.transaction_id
             message = self._reader.read(whole, first.message_format or 0, self._destination, core_id)
             arrival = _Arrival(delivery_id, is_settled, transaction, message)
@@ -271,13 +299,13 @@ class IncomingLink(AmqpLink):
             return
         is_persistent = arrival.message.persistent if self._persistency is None else self._persistency
         delivery = ReceivedDelivery(self, arrival.delivery_id, arrival.is_settled)
-        self._channel.answers.add(delivery, is_persistent=is_persistent)
+        self._session.answers.add(delivery, is_persistent=is_persistent)
 
     def _answer_in(self, transaction: OpenAmqpTransaction, arrival: _Arrival) -> None:
         """Answer a delivery that is part of a transaction."""
         if not arrival.is_settled:
             state = AmqpTransactionalState(txn_id=transaction.txn_id, outcome=_ACCEPTED)
-            self._channel.dispose(arrival.delivery_id, state)
+            self._session.dispose(arrival.delivery_id, state)
         self.answered(1)
 
     def answered(self, count: int) -> None:
@@ -287,7 +315,7 @@ class IncomingLink(AmqpLink):
             self._send_flow()
 
     def _send_flow(self) -> None:
-        self._channel.send_flow(self.handle, self._assembly.delivery_count, self._assembly.credit)
+        self._session.send_flow(self.handle, self._assembly.delivery_count, self._assembly.credit)
 
     def _refuse(
         self, delivery_id: int, transaction: OpenAmqpTransaction | None, error: BrokerError, *, is_settled: bool
@@ -302,9 +330,9 @@ class IncomingLink(AmqpLink):
             except UnknownTransaction:
                 _log.debug("%s is over already", transaction.transaction_id)
         if is_settled:
-            self._channel.refuse_link(self, LinkRefused(str(error), condition_of(error)))
+            self._session.refuse_link(self, LinkRefused(str(error), condition_of(error)))
             return
-        self._channel.dispose(delivery_id, AmqpRejected(error=error_condition(error)))
+        self._session.dispose(delivery_id, AmqpRejected(error=error_condition(error)))
         self.answered(1)
 
     # ------------------------------------------------------------ messages that wait for space
@@ -316,7 +344,7 @@ class IncomingLink(AmqpLink):
 
     def _send_deferred(self, arrival: _Arrival) -> None:
         self._send(arrival)
-        self._channel.answers.flush()
+        self._session.answers.flush()
 
     def _refuse_deferred(self, arrival: _Arrival, error: RequestError) -> None:
         self._refuse(arrival.delivery_id, arrival.transaction, error, is_settled=arrival.is_settled)

@@ -24,7 +24,7 @@ Source: AMQP 1.0, 2.6.7, 2.6.12, 3.4, 3.5.3.
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from pybroker.broker.domain.amqp.performatives import (
     AmqpAccepted,
@@ -45,15 +45,34 @@ from pybroker.transports.amqp.refusals import NOT_ALLOWED, LinkRefused
 from pybroker.transports.amqp.serial_numbers import MASK, add, distance
 from pybroker.transports.amqp.transactions import SentDelivery
 
-if TYPE_CHECKING:
-    from pybroker.transports.amqp.channel import AmqpChannel
-
 _log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS: Final = 0.01
 """The time after which a drain looks again whether messages may still come."""
 
 _CREDIT_MAX: Final = (1 << 31) - 1
+
+
+class OutgoingSession(Protocol):
+    """A session, as a link sees it on which the client receives.
+
+    Attributes:
+        draining: the links that are to use up their credit, and for which messages may still come.
+    """
+
+    draining: "dict[OutgoingLink, None]"
+
+    def deliver(self, link: "OutgoingLink", delivery: Delivery) -> None:
+        """Send a delivery of the core, or have it wait for the client's window."""
+        ...
+
+    def forget(self, link: "OutgoingLink") -> None:
+        """Drop the deliveries of a link that has ended."""
+        ...
+
+    def send_flow(self, handle: int, delivery_count: int, link_credit: int, *, drain: bool = False) -> None:
+        """Send the state of a link, and of the session."""
+        ...
 
 
 class OutgoingLink(AmqpLink):
@@ -73,9 +92,25 @@ class OutgoingLink(AmqpLink):
     """
 
     __slots__ = (
-        "_channel", "_default_outcome", "_is_draining", "_is_started", "_peer", "_sent", "_sent_count", "_temporary",
-        "_unsent", "consumer", "credit", "delivery_count", "durable_name", "is_closed", "is_counted", "is_presettled",
-        "message_bytes_max", "unsettled", "waiting",
+        "_default_outcome",
+        "_is_draining",
+        "_is_started",
+        "_peer",
+        "_sent",
+        "_sent_count",
+        "_session",
+        "_temporary",
+        "_unsent",
+        "consumer",
+        "credit",
+        "delivery_count",
+        "durable_name",
+        "is_closed",
+        "is_counted",
+        "is_presettled",
+        "message_bytes_max",
+        "unsettled",
+        "waiting",
     )  # fmt: skip
 
     consumer: ConsumerPort
@@ -84,7 +119,7 @@ class OutgoingLink(AmqpLink):
         self,
         handle: int,
         name: str,
-        channel: "AmqpChannel",
+        session: OutgoingSession,
         peer: AmqpPeer,
         *,
         is_presettled: bool,
@@ -99,7 +134,7 @@ class OutgoingLink(AmqpLink):
         Args:
             handle: its number.
             name: its name.
-            channel: its session.
+            session: its session.
             peer: the client's end.
             is_presettled: see the attribute; so for the others.
             is_counted: see the attribute.
@@ -109,7 +144,7 @@ class OutgoingLink(AmqpLink):
             temporary: the temporary destination that was created for it.
         """
         super().__init__(handle, name)
-        self._channel = channel
+        self._session = session
         self._peer = peer
         self.is_presettled = is_presettled
         self.is_counted = is_counted
@@ -161,7 +196,7 @@ class OutgoingLink(AmqpLink):
         """Close the consumer: what the client has not settled goes back. A link that is closed deletes its durable."""
         self.written()  # presettled messages are the client's, as the connection goes on
         self.is_closed = True
-        self._channel.forget(self)
+        self._session.forget(self)
         connection = self._peer.connection
         self.consumer.close(delivered_none=True)
         if is_closed and self.durable_name is not None:
@@ -187,7 +222,7 @@ class OutgoingLink(AmqpLink):
 
     def deliver(self, delivery: Delivery, /) -> None:
         """Send a delivery of the core, or have it wait for the session's window."""
-        self._channel.deliver(self, delivery)
+        self._session.deliver(self, delivery)
 
     def note_sent(self, delivery: Delivery) -> None:
         """Settle a delivery once its bytes have left the process."""
@@ -232,22 +267,22 @@ class OutgoingLink(AmqpLink):
 
     def send_flow(self) -> None:
         """Send the state of the link."""
-        self._channel.send_flow(self.handle, self.delivery_count, self.credit)
+        self._session.send_flow(self.handle, self.delivery_count, self.credit)
 
     def finish_drain(self) -> None:
         """Give back the credit for which there are no messages; later, if some may still come."""
         if not self._is_draining or not self._is_started:
             return
         if self.credit and (self.waiting or self._unsent or self._peer.is_held or self.consumer.is_searching):
-            self._channel.draining[self] = None
+            self._session.draining[self] = None
             self._peer.wake(_DRAIN_SECONDS)
             return
-        self._channel.draining.pop(self, None)
+        self._session.draining.pop(self, None)
         self._is_draining = False
         self.consumer.pull(0)
         self.delivery_count = add(self.delivery_count, self.credit)
         self.credit = 0
-        self._channel.send_flow(self.handle, self.delivery_count, 0, drain=True)
+        self._session.send_flow(self.handle, self.delivery_count, 0, drain=True)
 
     # ------------------------------------------------------------ outcomes
 

@@ -51,7 +51,7 @@ class InvalidSasl(AmqpError):
         self.code = code
 
 
-_NOBODY: Final = SaslCredentials(None, None)
+_NO_CREDENTIALS: Final = SaslCredentials(None, None)
 
 
 def credentials(init: SaslInit) -> SaslCredentials:
@@ -62,12 +62,12 @@ def credentials(init: SaslInit) -> SaslCredentials:
     """
     mechanism = str(init.mechanism)
     if mechanism == ANONYMOUS:
-        return _NOBODY
+        return _NO_CREDENTIALS
     if mechanism != PLAIN:
         raise InvalidSasl(f"The SASL mechanism {mechanism[:100]!r}: PLAIN and ANONYMOUS are offered", PERMANENT_FAILURE)
     response = bytes(init.initial_response or b"")
     if not response:
-        return _NOBODY
+        return _NO_CREDENTIALS
     parts = response.split(b"\0")
     if len(parts) not in (2, 3):
         raise InvalidSasl("The response of PLAIN is malformed", AUTHENTICATION_FAILED)
@@ -75,4 +75,4 @@ def credentials(init: SaslInit) -> SaslCredentials:
         user, password = (each.decode() for each in parts[-2:])
     except UnicodeDecodeError as error:
         raise InvalidSasl("The response of PLAIN is no UTF-8", AUTHENTICATION_FAILED) from error
-    return SaslCredentials(user or None, password) if user or password else _NOBODY
+    return SaslCredentials(user or None, password) if user or password else _NO_CREDENTIALS
