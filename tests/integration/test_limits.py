@@ -79,6 +79,7 @@ FIGURES = {
     "links of an AMQP session": AMQP.handles,
     "links of an AMQP connection": amqp_channel.LINKS_MAX,
     "a frame of AMQP": AMQP.frame_bytes_max,
+    "messages that an AMQP client has not settled": amqp_channel.UNSETTLED_MAX,
     "messages that an AMQP link may send ahead of the answers": AMQP.producer_credit,
     "messages that an AMQP link has given back as undeliverable there": core_consumer.EXCLUDED_MAX,
     "memory of a connection's consumers, producers, sessions, temporary destinations": object_memory.GUARANTEED_BYTES,

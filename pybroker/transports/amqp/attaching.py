@@ -276,10 +276,9 @@ def _subscribe(
 
 
 def _begin(session: AttachingSession, link: OutgoingLink, answer: AmqpAttach) -> None:
-    """Answer, and begin deliveries."""
-    if not link.is_closed:
-        session.send(answer)
-        link.start()
+    """Answer, and begin deliveries, unless the client has detached meanwhile: that has an answer behind this one."""
+    session.send(answer)
+    link.start()
 
 
 def _outcome(state: object) -> AmqpDeliveryState | None:

@@ -61,6 +61,9 @@ INCOMING_WINDOW: Final = 16383
 OUTGOING_WINDOW: Final = (1 << 31) - 1
 """The windows of ActiveMQ's sessions."""
 
+UNSETTLED_MAX: Final = 100_000
+"""The deliveries that the client of a connection may leave unsettled, in some 50 MB."""
+
 LINKS_MAX: Final = 4096
 """The links of all sessions of a connection, with those that the broker has refused."""
 
@@ -284,16 +287,21 @@ class AmqpChannel:
 
     def deliver(self, link: OutgoingLink, delivery: Delivery) -> None:
         """Send a delivery of the core, or have it wait for the client's window."""
-        if self._waiting or self._unfinished is not None or self._remote_incoming_window <= 0:
+        if self._waiting or self._unfinished is not None or not self._has_room:
             link.waiting += 1
             self._waiting.append((link, delivery))
             self._peer.hold(self)
         else:
             self._transfer(link, delivery)
 
+    @property
+    def _has_room(self) -> bool:
+        """True if the client's window is open, and it does not leave too many deliveries unsettled."""
+        return self._remote_incoming_window > 0 and self._peer.unsettled_count < UNSETTLED_MAX
+
     def pump(self) -> None:
         """Send what waits, as far as the client's window allows, and have the core deliver again if all was sent."""
-        while not self._peer.is_slow and self._remote_incoming_window > 0:
+        while not self._peer.is_slow and self._has_room:
             if self._unfinished is not None:
                 self._continue(self._unfinished)
             elif self._waiting:
@@ -326,6 +334,7 @@ class AmqpChannel:
         if not is_settled and not link.is_counted:
             sent = SentDelivery(delivery_id, link, delivery)
             self._unsettled[delivery_id] = link.unsettled[delivery_id] = sent
+            peer.unsettled_count += 1
         room = peer.frame_bytes_max - _HEAD_BYTES
         more = len(payload) > room
         self._write(
@@ -367,7 +376,7 @@ class AmqpChannel:
         """Send the frame of a transfer."""
         self._next_outgoing_id = add(self._next_outgoing_id, 1)
         self._remote_incoming_window -= 1
-        if self._remote_incoming_window <= 0:
+        if not self._has_room:
             self._peer.hold(self)
         self._peer.write(frame)
 
@@ -379,7 +388,8 @@ class AmqpChannel:
     def forget(self, link: OutgoingLink) -> None:
         """Drop the deliveries of a link that has ended: what it has not settled is the core's again."""
         for delivery_id in link.unsettled:
-            self._unsettled.pop(delivery_id, None)
+            del self._unsettled[delivery_id]
+        self._peer.unsettled_count -= len(link.unsettled)
         link.unsettled = {}
         self._sent_links.pop(link, None)
         self.draining.pop(link, None)
@@ -390,7 +400,8 @@ class AmqpChannel:
             link.waiting = 0
 
     def _forget(self, sent: SentDelivery) -> None:
-        self._unsettled.pop(sent.delivery_id, None)
+        if self._unsettled.pop(sent.delivery_id, None) is not None:
+            self._peer.unsettled_count -= 1
         if isinstance(sent.link, OutgoingLink):
             sent.link.unsettled.pop(sent.delivery_id, None)
 
@@ -526,6 +537,7 @@ class AmqpChannel:
     def _clear(self) -> None:
         self._peer.link_count -= len(self._links)
         self._links = {}
+        self._peer.unsettled_count -= len(self._unsettled)
         self._unsettled = {}
         self._waiting.clear()
         self._unfinished = None

@@ -58,6 +58,7 @@ class AmqpClient:
                     channel.transfer(performative, frame.payload)
                 case AmqpDisposition():
                     channel.disposition(performative)
+                    self._pump()
                 case AmqpFlow():
                     channel.flow(performative)
                 case AmqpAttach():
@@ -72,6 +73,12 @@ class AmqpClient:
             channel.refuse(error)
         except RequestError as error:
             channel.refuse(SessionRefused(str(error), condition_of(error)))
+
+    def _pump(self) -> None:
+        """Have sessions go on that have waited for deliveries to be settled."""
+        if self.peer.is_held:
+            for channel in list(self._channels.values()):
+                channel.pump()
 
     def _begin(self, number: int, begin: AmqpBegin) -> None:
         if number in self._channels:

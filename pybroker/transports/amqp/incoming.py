@@ -49,6 +49,9 @@ _log = logging.getLogger(__name__)
 _LOW_TENTHS: Final = 3
 """The client gets new credit once no more than so many tenths are left, counting what has no answer."""
 
+_TXN_ID_BYTES_MAX: Final = 32
+"""The bytes of a transaction's id that are kept; a longer one is none of the broker's."""
+
 _ACCEPTED: Final = AmqpAccepted()
 
 
@@ -109,7 +112,7 @@ class TransferAssembly:
             if not transfer.more and not transfer.aborted:
                 self._check(len(payload))
                 return transfer, bool(transfer.settled), payload
-            self._first = first = transfer
+            self._first = first = _reduced(transfer)
             self._settled = False
         elif transfer.delivery_id is not None and transfer.delivery_id != first.delivery_id:
             raise SessionRefused("A delivery begins before the last one of its link is complete", INVALID_FIELD)
@@ -120,7 +123,8 @@ class TransferAssembly:
         self._check(self._size + len(payload))
         self._size += len(payload)
         self._peer.partial_bytes += len(payload)
-        self._parts.append(payload)
+        if payload:  # a client may send any number of empty frames
+            self._parts.append(payload)
         if transfer.more:
             if self._peer.partial_bytes > self._peer.limits.message_bytes_max:
                 raise LinkRefused("The parts of messages that this connection has begun take too much", RESOURCE_LIMIT)
@@ -149,6 +153,18 @@ class TransferAssembly:
         limit = self._peer.limits.message_bytes_max
         if size > limit:
             raise LinkRefused(f"A message of more than {limit} bytes", MESSAGE_SIZE)
+
+
+def _reduced(transfer: AmqpTransfer) -> AmqpTransfer:
+    """Return a transfer with what is needed once its delivery is complete: a peer may leave many unfinished."""
+    state = transfer.state
+    if isinstance(state, AmqpTransactionalState):
+        state = AmqpTransactionalState(txn_id=state.txn_id[:_TXN_ID_BYTES_MAX])
+    else:
+        state = None
+    return AmqpTransfer(
+        handle=transfer.handle, delivery_id=transfer.delivery_id, message_format=transfer.message_format, state=state
+    )
 
 
 class IncomingSession(Protocol):

@@ -25,12 +25,13 @@ class AmqpPeer:
         has_login: its user is certain, so that it may not name one in its messages.
         partial_bytes: the bytes of messages of which only a part has come.
         link_count: the links of all sessions, with those that the broker has ended and the client has not detached.
+        unsettled_count: the deliveries that the client has not settled.
         is_slow: True while the client reads too slowly.
     """
 
     __slots__ = (
         "_holds", "clock", "connection", "frame_bytes_max", "has_login", "is_slow", "limits", "link_count",
-        "next_producer", "next_sequence", "partial_bytes", "transformer", "wake", "write", "writer",
+        "next_producer", "next_sequence", "partial_bytes", "transformer", "unsettled_count", "wake", "write", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,7 @@ class AmqpPeer:
         self.wake = wake
         self.partial_bytes = 0
         self.link_count = 0
+        self.unsettled_count = 0
         self.next_producer = 0
         self.is_slow = False
         self._holds: set[object] = set()

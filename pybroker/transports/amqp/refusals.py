@@ -26,6 +26,7 @@ from pybroker.broker.domain.errors import (
     InvalidSelector,
     RequestError,
     ResourceLimit,
+    SessionTakenOver,
     SubscriptionInUse,
     UnknownTransaction,
 )
@@ -49,9 +50,8 @@ MESSAGE_SIZE: Final = "amqp:link:message-size-exceeded"
 UNKNOWN_TRANSACTION: Final = "amqp:transaction:unknown-id"
 TRANSACTION_ROLLBACK: Final = "amqp:transaction:rollback"
 
-_TEXT_MAX: Final = 1000
-"""The characters of a description: it must fit into the smallest frame that a client may ask for, but for the worst
-cases, which are shortened further where that is known."""
+_TEXT_MAX: Final = 350
+"""The characters of a description, which usually fit into the smallest frame that a client may ask for."""
 
 
 class LinkRefused(AmqpError):
@@ -73,6 +73,7 @@ _CONDITIONS: Final[tuple[tuple[type[BrokerError], str], ...]] = (
     (UnknownTransaction, UNKNOWN_TRANSACTION),
     (CommitFailed, TRANSACTION_ROLLBACK),
     (ClosedByOperator, CONNECTION_FORCED),
+    (SessionTakenOver, CONNECTION_FORCED),
     (RequestError, PRECONDITION_FAILED),
 )
 """The conditions of the broker's errors; the first class of which an error is."""

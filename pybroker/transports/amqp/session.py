@@ -339,6 +339,7 @@ class AmqpSession:
             return
         self._user = outcome
         self._state = AmqpState.SECURED
+        self._link.wake_at(max(self._link.time(), self._connects_until))
         self._write(encode_frame(0, SaslOutcome(code=sasl.OK)))
 
     def _refuse_login(self, reason: str, code: int) -> None:

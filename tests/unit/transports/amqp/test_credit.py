@@ -6,6 +6,7 @@ import pytest
 
 from pybroker.broker.domain.amqp.frames import AmqpLimits
 from pybroker.broker.domain.amqp.performatives import AmqpFlow, AmqpTransfer
+from pybroker.transports.amqp import channel
 from tests.unit.transports.amqp.conversation import BIG, Peer, World, text
 
 
@@ -141,6 +142,22 @@ def test_message_above_the_clients_limit_is_a_dead_letter(world: World) -> None:
     assert [each.body for each in peer.messages()] == ["b"]
     names = {each.name: found.counters().size for each, found in world.broker.queues.items()}
     assert names["ActiveMQ.DLQ"] == 1
+
+
+def test_unsettled_messages_of_a_connection_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "UNSETTLED_MAX", 3)
+    fill(world, *"abcdef")
+    peer = receiving(world)
+    assert peer.take(10) == ["a", "b", "c"]
+    peer.begin(1)
+    peer.channel = 1
+    peer.receiver("q")
+    assert peer.take(1) == []
+    peer.channel = 0
+    peer.settle(0, last=1)
+    assert [each.body for each in peer.messages(peer.frames)] == ["d", "e"]
+    peer.detach(1)
+    assert [each.body for each in peer.messages(peer.frames)] == ["c"]
 
 
 # ---------------------------------------------------------------- the client sends

@@ -196,6 +196,16 @@ def test_durable_subscription_is_attached_once_it_is_on_disk(world: World) -> No
     assert kinds == [AmqpAttach, AmqpTransfer]
 
 
+def test_link_that_is_detached_before_it_is_durable_has_both_answers(world: World) -> None:
+    peer = world.open("c")
+    world.store.is_slow = True
+    subscribe(peer)
+    assert peer.detach(1, closed=False) == []
+    world.store.sync()
+    world.store.sync()
+    assert [type(each) for each in peer.performatives()] == [AmqpAttach, AmqpDetach]
+
+
 def test_closed_link_deletes_its_durable_subscription(world: World) -> None:
     peer = world.open("c")
     subscribe(peer)

@@ -166,6 +166,20 @@ def test_client_that_does_not_open_in_time_is_closed(world: World) -> None:
     assert peer.link.closed
 
 
+def test_client_that_does_not_open_after_its_login_is_closed() -> None:
+    logins = FakeAuthenticator(is_slow=True)
+    peer = World(logins).connect()
+    peer.feed(SASL_HEADER)
+    peer.send(SaslInit(mechanism=Symbol("PLAIN"), initial_response=b"\0u\0right"))
+    peer.link.now = 31.0
+    peer.session.on_timer()
+    logins.decide()
+    assert peer.performatives() == [SaslOutcome(code=0)]
+    assert peer.link.wakes_at == 31.0
+    peer.session.on_timer()
+    assert peer.link.closed
+
+
 def test_stopping_broker_closes_with_forced(world: World) -> None:
     peer = world.open()
     peer.session.stopping()
