@@ -76,6 +76,7 @@ _NO_LOCAL_KEY: Final = "no-local"
 _COPY: Final = "copy"
 _UNSETTLED_STATE: Final = 2
 _NEVER: Final = "never"
+_SESSION_END: Final = "session-end"
 
 _DELETE_ON_CLOSE: Final = 0x2B
 _DYNAMIC_KINDS: Final = {
@@ -163,6 +164,7 @@ def _attach_sender(session: AttachingSession, peer: AmqpPeer, attach: AmqpAttach
         target = replace(
             target,
             address=address_of(temporary),
+            expiry_policy=Symbol(_SESSION_END),
             dynamic_node_properties=_lifetime(),
             capabilities=(Symbol(_DYNAMIC_KINDS[temporary.type]),),
         )
@@ -232,6 +234,7 @@ def _attach_receiver(session: AttachingSession, peer: AmqpPeer, attach: AmqpAtta
         source = replace(
             source,
             address=address_of(temporary),
+            expiry_policy=Symbol(_SESSION_END),
             dynamic_node_properties=_lifetime(),
             capabilities=(Symbol(_DYNAMIC_KINDS[temporary.type]),),
         )
