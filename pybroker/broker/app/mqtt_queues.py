@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.recalls import Recalls
-from pybroker.broker.domain.destination import Destination, queue
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import DestinationInUse, SubscriptionInUse
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.mqtt.packets import FilterSubscription
 from pybroker.broker.domain.subscription import DurableSubscription
-from pybroker.transports.mqtt.names import subscription_name
+from pybroker.transports.mqtt.names import parse_subscription_name, subscription_name
 from pybroker.transports.mqtt.subscription_strategy import VirtualTopicStrategy
 
 
@@ -62,11 +63,13 @@ class LastingSubscriptions:
         Raises:
             RequestError: there is none of that name; `SubscriptionInUse`: it is active.
         """
-        for each in self.subscriptions_of(client_id):
-            if each.name == subscription_name and each.destination.is_queue:
+        name = parse_subscription_name(subscription_name)
+        if name is not None:
+            queue = self._strategy.queue_of(client_id, FilterSubscription(name.filter, name.qos))
+            if queue is not None and self._broker.destinations.existing(queue) is not None:
                 try:
-                    self._broker.remove_destination(queue(each.destination.name))
+                    self._broker.remove_destination(queue)
                 except DestinationInUse as error:
-                    raise SubscriptionInUse(f"{each.destination} has a consumer") from error
+                    raise SubscriptionInUse(f"{queue} has a consumer") from error
                 return
         self._broker.unsubscribe(client_id, subscription_name)

@@ -622,7 +622,11 @@ class MqttClient:
         kept = dict(self._state.subscriptions)
         for info in self._connection.durable_subscriptions():
             name = names.parse_subscription_name(info.name)
-            if name is not None and name.filter not in kept and self._strategy.continues(info, name.filter):
+            if name is None or not self._strategy.continues(info, name.filter):
+                continue
+            if name.filter in kept:
+                self._warn_of_another(info.name, kept[name.filter].subscription)
+            else:
                 self._expect_former_packet_ids(name.qos)
                 kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos, no_local=info.no_local))
         for _, name in self._strategy.queues_of(self._connection.client_id):
@@ -631,6 +635,12 @@ class MqttClient:
                 kept[name.filter] = KeptSubscription(FilterSubscription(name.filter, name.qos))
         acts = (partial(self._restore, each) for each in kept.values())
         self._in_turns(acts, partial(done, bool(kept) or has_state))
+
+    def _warn_of_another(self, name: str, kept: FilterSubscription) -> None:
+        """Log that a topic filter has two durable subscriptions, after a crash while its QoS was changed."""
+        if name != names.subscription_name(kept.qos, kept.filter) and not self._is_shared(kept.filter):
+            client_id = self._connection.client_id
+            _log.warning("%s: its subscription %s remains: it has another one to that filter", client_id, name)
 
     def _restore(self, kept: KeptSubscription) -> None:
         if self._is_closed:

@@ -3,8 +3,10 @@
 import pytest
 
 from pybroker.broker.domain.destination import topic
+from pybroker.broker.domain.subscription import ConsumerRequest
 from tests import mqtt_packets as packets
 from tests.unit.transports.mqtt.conversation import Peer, World
+from tests.unit.transports.openwire.conversation import FakeLink
 
 
 @pytest.fixture
@@ -97,3 +99,14 @@ def test_retained_message_comes_once(world: World) -> None:
     assert [each.payload for each in peer.published(peer.subscribe(("t", 1)))] == [b"retained"]
     found = peer.published(peer.subscribe(("t", 2)))
     assert [(each.payload, each.retain) for each in found] == [(b"retained", True)]
+
+
+def test_second_subscription_to_a_filter_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.connect(clean=False).subscribe(("t", 1))
+    world.connect(clean=False).drop()
+    request = ConsumerRequest(destination=topic("t"), subscription_name="EXACTLY_ONCE:t")
+    connection = world.broker.connect("jms", "dev1", FakeLink())
+    connection.subscribe(request, lambda delivery: None)
+    connection.close()
+    world.connect(clean=False)
+    assert "its subscription EXACTLY_ONCE:t remains: it has another one to that filter" in caplog.text

@@ -157,6 +157,22 @@ def test_session_of_mqtt_5_ends_with_its_queues(world: World) -> None:
     assert queues(world) == []
 
 
+def test_queue_that_another_client_reads_ends_later(world: World) -> None:
+    peer = world.connect("dev1", 5, pieces=(expiry(10),))
+    peer.subscribe(("t", 1), ("VirtualTopic/v", 1))
+    peer.drop()
+    connection = world.broker.connect("reader", "reader", FakeLink())
+    request = ConsumerRequest(destination=queue("Consumer.dev1:AT_LEAST_ONCE.VirtualTopic.t"))
+    found: list[Delivery] = []
+    connection.subscribe(request, found.append)
+    world.advance(10)
+    assert len(queues(world)) == 1
+    assert not world.broker.subscriptions_of("dev1")
+    connection.close()
+    world.advance(60)
+    assert queues(world) == []
+
+
 @pytest.mark.parametrize("client_id", ["d/e", "a+b", "a#b", "a,b", "a?b"])
 def test_client_ids_that_no_queue_can_have(world: World, client_id: str) -> None:
     kept(world, ("t", 1), client_id=client_id).drop()
