@@ -8,6 +8,7 @@ import pytest
 
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.ports import RemovalReason
 from pybroker.broker.domain.recovery import PreparedAck, PreparedSend, Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId, XATransactionId
@@ -355,6 +356,28 @@ class TestPrepared:
         assert backlog(recovery, "client:plain") == ids(sent[3:])
         assert backlog(recovery, "client:late") == [sent[1].message_id, sent[3].message_id]
         assert ids(lives.store.read(PRICES, backlog(recovery, "client:late"))) == backlog(recovery, "client:late")
+
+    @BETWEEN
+    def test_subscription_continues_under_another_name(
+        self, lives: Any, text_message: MakeMessage, next_life: Any
+    ) -> None:
+        lives.store.subscribe(subscription("other"))
+        sent = [text_message(PRICES, number) for number in range(4)]
+        lives.store.add(sent[0])
+        lives.store.subscribe(subscription("former"))
+        for message in sent[1:3]:
+            lives.store.add(message)
+        lives.store.acknowledge(PRICES, "client:former", sent[1].message_id)
+        assert ids(lives.store.subscribe(subscription("new"), retroactive=True)) == ids(sent[:3])
+        for message in sent[:2]:  # which are not in the backlog of the former one
+            lives.store.acknowledge(PRICES, "client:new", message.message_id, None, RemovalReason.UNMATCHED)
+        lives.store.unsubscribe(PRICES, "client:former")
+        lives.store.add(sent[3])
+        recovery = next_life(lives)
+        assert {each.subscription.name for each in recovery.backlogs} == {"other", "new"}
+        assert backlog(recovery, "client:new") == ids(sent[2:])
+        assert backlog(recovery, "client:other") == ids(sent)
+        assert ids(lives.store.read(PRICES, backlog(recovery, "client:new"))) == ids(sent[2:])
 
     @BETWEEN
     def test_prepared_topic_message_is_recovered_whole(
