@@ -9,5 +9,6 @@ bystander bystander           sends and receives, round after round, and records
 ```
 
 Attacks, by theme: `floods`, `selectors`, `bodies`, `growth`, `memory`, `backpressure`, `identity`, `logs`,
-`acknowledgements`, `extremes`, `multipliers`, `crowds`. `attacks` has the registry. `verdict` judges the waits.
+`acknowledgements`, `extremes`, `multipliers`, `crowds`, `combinations`, `large`, `lasting`, `mqtt`, `websockets`.
+`attacks` has the registry. `verdict` judges the waits.
 """

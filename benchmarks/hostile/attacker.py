@@ -27,13 +27,22 @@ def main() -> None:
     parser.add_argument("--openwire", type=int, required=True)
     parser.add_argument("--stomp", type=int, required=True)
     parser.add_argument("--tls", type=int, default=0, help="port of a STOMP listener with TLS")
+    parser.add_argument("--mqtt", type=int, default=0, help="port of an MQTT listener")
+    parser.add_argument("--ws", type=int, default=0, help="port of a WebSocket listener")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     os.nice(_NICENESS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.disable()  # prepared frames are many and live until the end
-    target = Target(openwire_port=options.openwire, stomp_port=options.stomp, tls_port=options.tls, quick=options.quick)
+    target = Target(
+        openwire_port=options.openwire,
+        stomp_port=options.stomp,
+        tls_port=options.tls,
+        mqtt_port=options.mqtt,
+        ws_port=options.ws,
+        quick=options.quick,
+    )
     attack = all_attacks()[options.name]
     outcome = asyncio.run(_outcome(attack, target))
     result = {

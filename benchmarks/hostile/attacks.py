@@ -23,6 +23,8 @@ THEMES: Final = (
     "combinations",
     "large",
     "lasting",
+    "mqtt",
+    "websockets",
 )
 """Modules of this package that declare attacks."""
 
@@ -51,6 +53,7 @@ class Attack:
             nothing. An attack that is refused otherwise, or in its full form not at all, has not reached its depth.
         fills: it uses up `connections_max`, so that connections of others are refused meanwhile.
         tls: the broker has a STOMP listener with TLS as well.
+        mqtt: the broker has listeners for MQTT and WebSocket as well.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Attack:
     refused: str | None
     fills: bool
     tls: bool
+    mqtt: bool
 
 
 _REGISTRY: dict[str, Attack] = {}
@@ -83,6 +87,7 @@ def attack(
     refused: str | None = None,
     fills: bool = False,
     tls: bool = False,
+    mqtt: bool = False,
 ) -> Callable[[Run], Run]:
     """Register the decorated function, whose docstring's first line says what it does."""
 
@@ -104,6 +109,7 @@ def attack(
             refused=refused,
             fills=fills,
             tls=tls,
+            mqtt=mqtt,
         )
         return run
 

@@ -80,16 +80,28 @@ class Target:
     """A broker under attack.
 
     Attributes:
-        openwire_port, stomp_port, tls_port: on 127.0.0.1; the last is 0 without TLS.
+        openwire_port, stomp_port: on 127.0.0.1.
+        tls_port, mqtt_port, ws_port: the same; 0 without such a listener.
         quick: the short form: fewer and smaller.
         harm: what the attack found besides waits and memory; each line fails it.
         depth: how far the attack came.
     """
 
-    def __init__(self, *, openwire_port: int, stomp_port: int, tls_port: int, quick: bool) -> None:
+    def __init__(
+        self,
+        *,
+        openwire_port: int,
+        stomp_port: int,
+        tls_port: int = 0,
+        mqtt_port: int = 0,
+        ws_port: int = 0,
+        quick: bool,
+    ) -> None:
         self.openwire_port = openwire_port
         self.stomp_port = stomp_port
         self.tls_port = tls_port
+        self.mqtt_port = mqtt_port
+        self.ws_port = ws_port
         self.quick = quick
         self.harm: list[str] = []
         self.depth = Depth()
@@ -113,7 +125,7 @@ class Target:
             connects: it sends ConnectionInfo, with these fields, and waits for the answer.
             fields: of ConnectionInfo.
         """
-        reader, writer = await _connection(self.openwire_port, reads=reads)
+        reader, writer = await connection(self.openwire_port, reads=reads)
         client = OpenWire(reader, writer, self.depth, reads=reads or connects)
         await client.write(encode_offer(Offer(frame_bytes_max=1 << 40)))
         if connects:
@@ -124,7 +136,7 @@ class Target:
 
     async def stomp(self, *, reads: bool = True, headers: str = "") -> "Stomp":
         """Return a STOMP 1.2 client, connected."""
-        reader, writer = await _connection(self.stomp_port, reads=reads)
+        reader, writer = await connection(self.stomp_port, reads=reads)
         client = Stomp(reader, writer, self.depth)
         await client.connect(headers)
         if not reads:
@@ -132,7 +144,8 @@ class Target:
         return client
 
 
-async def _connection(port: int, *, reads: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connection(port: int, *, reads: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to a port, with a small buffer if the client is not going to read."""
     sock = socket.socket()
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -142,7 +155,7 @@ async def _connection(port: int, *, reads: bool) -> tuple[asyncio.StreamReader, 
     return await asyncio.open_connection(sock=sock, limit=1 << 16)
 
 
-class _Client:
+class AttackClient:
     """Writes with backpressure; reads in a task of its own."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, depth: Depth) -> None:
@@ -205,6 +218,7 @@ class _Client:
     async def close(self) -> None:
         """Close without a word."""
         self._writer.transport.abort()
+        self.closed.set()
         if self._task is not None:
             self._task.cancel()
 
@@ -214,20 +228,25 @@ class _Client:
         self._depth.refusals[reason] += 1
 
     async def _read_until_end(self) -> None:
+        is_open = False
         try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 await self._read()
             if not self.errors:
                 self.refused(CLOSED)
+        except asyncio.CancelledError:  # it reads no more, and may write
+            is_open = True
+            raise
         finally:
-            self.closed.set()
-            self._changed.set()
+            if not is_open:
+                self.closed.set()
+                self._changed.set()
 
     async def _read(self) -> None:
         raise NotImplementedError
 
 
-class OpenWire(_Client):
+class OpenWire(AttackClient):
     """An OpenWire client with one connection id, session 1, producer 1; consumers are numbered."""
 
     def __init__(
@@ -369,7 +388,7 @@ class OpenWire(_Client):
             future.set_result(response)
 
 
-class Stomp(_Client):
+class Stomp(AttackClient):
     """A STOMP 1.2 client; counts messages and receipts."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, depth: Depth) -> None:

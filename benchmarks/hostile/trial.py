@@ -88,27 +88,32 @@ def _start(attack: Attack, broker_name: str, folder: Path, variables: Mapping[st
     extra = ["--memory-limit", f"{attack.memory_limit_mb}mb", *attack.extra]
     if attack.tls:
         extra += ["--stomp-ssl", "0", "--tls-certificate", str(certificate(folder))]
-    return start_pybroker(folder, Protocol.OPENWIRE, extra=extra, variables=variables)
+    if attack.mqtt:
+        extra += ["--ws", "0"]
+    protocols = (Protocol.MQTT,) if attack.mqtt else ()
+    return start_pybroker(folder, Protocol.OPENWIRE, *protocols, extra=extra, variables=variables)
 
 
-def _tls_port(log: Path) -> list[str]:
-    """Return the attacker's arguments for the port of the TLS listener, which the log names.
+def _logged_port(log: Path, scheme: str) -> str:
+    """Return the port of a listener that chose a free one, which the log names.
 
     Raises:
         RuntimeError: it is not named soon after the broker has begun to listen.
     """
     ends_at = time.monotonic() + _ANSWER_SECONDS
-    while (found := re.search(r"stomp\+ssl://127\.0\.0\.1:(\d+)", log.read_text())) is None:
+    while (found := re.search(rf"\b{re.escape(scheme)}://127\.0\.0\.1:(\d+)", log.read_text())) is None:
         if time.monotonic() > ends_at:
-            raise RuntimeError(f"the broker names no TLS listener:\n{log.read_text()}")
+            raise RuntimeError(f"the broker names no listener {scheme}:\n{log.read_text()}")
         time.sleep(_LOG_SECONDS)
-    return ["--tls", found[1]]
+    return found[1]
 
 
 def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Trial:
     ports = ["--openwire", str(broker.ports[Protocol.OPENWIRE]), "--stomp", str(broker.ports[Protocol.STOMP])]
-    tls = _tls_port(log) if attack.tls else []
-    arguments = [attack.name, *ports, *tls, *(["--quick"] if quick else [])]
+    more = ["--tls", _logged_port(log, "stomp+ssl")] if attack.tls else []
+    if attack.mqtt and broker.name != ACTIVEMQ:
+        more += ["--mqtt", str(broker.ports[Protocol.MQTT]), "--ws", _logged_port(log, "ws")]
+    arguments = [attack.name, *ports, *more, *(["--quick"] if quick else [])]
     with Child(_ATTACKER, arguments) as attacker, Child(BYSTANDER, ports) as bystander:
         attacker.answer(_PREPARE_SECONDS)
         bystander.answer(_PREPARE_SECONDS)

@@ -202,8 +202,7 @@ def start_activemq(
 
 def start_pybroker(
     directory: Path,
-    protocol: Protocol,
-    *,
+    *protocols: Protocol,
     name: str = PYBROKER,
     python: str = sys.executable,
     module: Sequence[str] = ("pybroker.broker.app.cli",),
@@ -211,11 +210,11 @@ def start_pybroker(
     extra: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
 ) -> Broker:
-    """Start pybroker on an empty store, with the protocol that is measured; with OpenWire there is STOMP, too.
+    """Start pybroker on an empty store, with the protocols that are measured; with OpenWire there is STOMP, too.
 
     Args:
         directory: for store and log; must exist.
-        protocol: what is measured.
+        protocols: what is measured.
         name: what the figures call it.
         python: the interpreter.
         module: what runs the command line interface, with its own arguments.
@@ -223,7 +222,7 @@ def start_pybroker(
         extra: further arguments of `pybroker start`.
         variables: what its environment has besides.
     """
-    ports = _free_ports(protocol, *((Protocol.STOMP,) if protocol is Protocol.OPENWIRE else ()))
+    ports = _free_ports(*protocols, *((Protocol.STOMP,) if Protocol.OPENWIRE in protocols else ()))
     command = [*prefix, python, "-m", *module, "start", "--store", str(directory / "store"), "--name", "bench"]
     for each in Protocol:
         command += [f"--{each.value}", str(ports.get(each, "off"))]

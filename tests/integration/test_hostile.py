@@ -24,6 +24,9 @@ ATTACKS = (
     "backlog-non-persistent",
     "ids-used-first",
     "log-refused-commands",
+    "mqtt-flood-publish",
+    "mqtt-filters",
+    "ws-flood-mqtt",
 )
 
 
