@@ -327,6 +327,7 @@ class MqttProtocolClient(ProtocolClient):
     def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        self._client._reset_sockets()  # else its socket pair stays open until a garbage collection
 
 
 def _mqtt_topic(destination: str) -> str:
@@ -371,7 +372,7 @@ class AmqpProtocolClient(ProtocolClient):
         except proton.Timeout:
             self.connection.close()
         except proton.ConnectionException:  # it is lost, and proton's close is not made for that
-            self.connection.run()
+            self.connection.container.process()  # closes the socket
 
 
 def amqp_message(message: ProtocolMessage) -> proton.Message:

@@ -7,13 +7,12 @@ and repeat a run.
 
 import os
 import random
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.integration.mqtt_kills import Account, MqttPair, MqttWorker, Publisher, Reigns, Subscriber, wait
+from tests.integration.kill_load import Account, ProtocolPair, Reigns, kill_master, stop, wait
+from tests.integration.mqtt_kills import Publisher, Subscriber
 from tests.soundness import assert_sound
 
 KILLS = int(os.environ.get("PYBROKER_KILLS", "5"))
@@ -28,23 +27,33 @@ pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
 def test_nothing_confirmed_is_lost_and_qos_2_comes_once(tmp_path: Path) -> None:
     print(f"seed {SEED}")
     account, reigns, chooser = Account(), Reigns(), random.Random(SEED)
-    with MqttPair(tmp_path) as pair:
+    with ProtocolPair(tmp_path, ["mqtt"]) as pair:
+        ports = pair.ports_of("mqtt")
         filters = [("kills/least", 1), ("kills/once0", 2), ("kills/once1", 2)]
-        subscriber = Subscriber(filters, pair.mqtt_ports, account, reigns, SEED)
+        subscriber = Subscriber(filters, ports, account, reigns, SEED)
         subscriber.start()
         wait(subscriber.is_subscribed.is_set, [subscriber])
         publishers = [
-            Publisher(name, qos, pair.mqtt_ports, account, reigns, SEED)
+            Publisher(name, qos, ports, account, reigns, SEED)
             for name, qos in [("least", 1), *((name, 2) for name in ONCE)]
         ]
         for publisher in publishers:
             publisher.start()
         workers = [subscriber, *publishers]
         try:
-            outages = [_kill(pair, account, reigns, chooser, workers) for _ in range(KILLS)]
-            _stop(publishers, workers)
+            outages = [
+                kill_master(
+                    pair,
+                    account,
+                    reigns,
+                    workers,
+                    chooser.randrange(CONFIRMED_BETWEEN_KILLS // 2, CONFIRMED_BETWEEN_KILLS),
+                )
+                for _ in range(KILLS)
+            ]
+            stop(publishers, workers)
             wait(lambda: not account.lost(), workers)
-            _stop([subscriber], workers)
+            stop([subscriber], workers)
         finally:
             for worker in workers:
                 worker.stopping.set()
@@ -58,27 +67,3 @@ def test_nothing_confirmed_is_lost_and_qos_2_comes_once(tmp_path: Path) -> None:
     )
     assert not account.forbidden(ONCE), f"seed {SEED}: {account.forbidden(ONCE)[:10]}"
     assert_sound(tmp_path)
-
-
-def _kill(
-    pair: MqttPair, account: Account, reigns: Reigns, chooser: random.Random, workers: Sequence[MqttWorker]
-) -> float:
-    """Kill the master at a random moment under load; return the seconds until its successor has confirmed something."""
-    master, standby = pair.wait_for_master(), pair.wait_for_standby()
-    goal = len(account.confirmed) + chooser.randrange(CONFIRMED_BETWEEN_KILLS // 2, CONFIRMED_BETWEEN_KILLS)
-    wait(lambda: len(account.confirmed) >= goal, workers)
-    reigns.begun += 1
-    killed_at = time.monotonic()
-    master.kill()
-    reigns.done += 1
-    wait(lambda: account.newest_reign == reigns.done, workers)
-    outage = time.monotonic() - killed_at
-    standby.wait_for("listening on")
-    pair.restart(master)
-    return outage
-
-
-def _stop(stopped: Sequence[MqttWorker], workers: Sequence[MqttWorker]) -> None:
-    for worker in stopped:
-        worker.stopping.set()
-    wait(lambda: not any(worker.is_alive() for worker in stopped), workers)

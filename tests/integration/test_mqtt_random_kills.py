@@ -15,8 +15,8 @@ import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
 from tests.client.kills import KILL_SECONDS, SEED
+from tests.integration.kill_load import ProtocolPair
 from tests.integration.mqtt_counting import PER_SECOND, AiomqttCounting, CountingClient, PahoCounting
-from tests.integration.mqtt_kills import MqttPair
 from tests.javascript.counting import CountingProgram
 from tests.soundness import assert_sound
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.component("node"), pytest.mark.timeout(int(180 + 2 * K
 
 def test_counters_of_all_libraries_are_complete(tmp_path: Path) -> None:
     print(f"seed {SEED}")
-    with MqttPair(tmp_path) as pair, contextlib.ExitStack() as stack:
+    with ProtocolPair(tmp_path, ["mqtt"]) as pair, contextlib.ExitStack() as stack:
         pair.wait_for_master()
         subscribers = _clients("subscriber", pair, stack)
         for each in subscribers.values():
@@ -60,8 +60,8 @@ def test_counters_of_all_libraries_are_complete(tmp_path: Path) -> None:
     assert_sound(tmp_path)
 
 
-def _clients(role: str, pair: MqttPair, stack: contextlib.ExitStack) -> dict[str, Client]:
-    ports = pair.mqtt_ports
+def _clients(role: str, pair: ProtocolPair, stack: contextlib.ExitStack) -> dict[str, Client]:
+    ports = pair.ports_of("mqtt")
     urls = [f"mqtt://127.0.0.1:{port}" for port in ports]
     made: dict[str, Client] = {
         "paho311": PahoCounting(role, "paho311", ports, 1, V311),
@@ -77,7 +77,7 @@ def _clients(role: str, pair: MqttPair, stack: contextlib.ExitStack) -> dict[str
     return made
 
 
-def _kill_at_random(pair: MqttPair, clients: Sequence[Client]) -> int:
+def _kill_at_random(pair: ProtocolPair, clients: Sequence[Client]) -> int:
     """Kill masters for a while; return how many."""
     chooser, kills = random.Random(SEED), 0
     deadline = time.monotonic() + KILL_SECONDS

@@ -93,7 +93,7 @@ class Acts:
         return self._acts[act]()
 
     def _send(self, topic: str, payload: bytes, qos: int = 1, **values: Any) -> None:
-        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        properties = Properties(PacketTypes.PUBLISH)
         for name, value in values.items():
             setattr(properties, name, value)
         self._device.client.publish(topic, payload, qos, properties=properties).wait_for_publish(30)
@@ -126,11 +126,9 @@ class Acts:
 
     def _serve(self) -> None:
         request = self._device.receive()
-        self._send(
-            request.properties.ResponseTopic,
-            request.payload.upper(),
-            CorrelationData=request.properties.CorrelationData,
-        )
+        properties = vars(request.properties)
+        payload = bytes(request.payload).upper()
+        self._send(properties["ResponseTopic"], payload, CorrelationData=properties["CorrelationData"])
 
     def _leave_session(self) -> None:
         with Device([self._virtual_port], "device") as device:
@@ -144,8 +142,7 @@ class Acts:
 
     @staticmethod
     def _answer(message: MQTTMessage) -> list[object]:
-        assert message.properties is not None
-        return [message.payload.decode(), message.properties.CorrelationData.hex()]
+        return [message.payload.decode(), vars(message.properties)["CorrelationData"].hex()]
 
 
 @pytest.fixture(scope="module")
