@@ -14,7 +14,7 @@ broker                                                the parts put together; co
               counting_consumer  recalls
                 consumer  deadletter  gate  observers  pending  retained_history  scheduled  virtual
                   piecewise  usage
-                    delivered  retained_messages
+                    delivered  matcher  retained_messages
                      record_queue
                       cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
                       search  selector  transaction_states

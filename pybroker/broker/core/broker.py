@@ -78,6 +78,13 @@ from pybroker.broker.domain.transaction import LocalTransactionId, TransactionId
 class BrokerCore(Host):
     """The core; implements `BrokerPort`, and its connections `ConnectionPort`."""
 
+    url = ""
+    """The URL at which clients connect, for advisory messages."""
+    scheduler: Scheduler | None = None
+    _statistics: StatisticsRequests | None = None
+    _jobs: JobStore | None = None
+    _transaction_count = _first_source = 0
+
     def __init__(
         self,
         name: str,
@@ -99,14 +106,8 @@ class BrokerCore(Host):
         """The broker's id for clients and other brokers: the same for each master of a store, and after each start."""
         self.run_id = run_id or f"{self.id}-{clock()}"
         """Prefix of the ids of messages and transactions of the broker itself; unique to this run."""
-        self.url = ""
-        """The URL at which clients connect, for advisory messages."""
-        self._transaction_count = 0
         # Unique as long as there are fewer than a million messages a second: else the next master repeats numbers.
         self.next_sequence = count(clock() * 1000).__next__
-        self.scheduler: Scheduler | None = None
-        self._statistics: StatisticsRequests | None = None
-        self._jobs: JobStore | None = None
         self.limits = limits = limits or Limits()
         self.usage = Usage(self.limits.memory_bytes_max)
         self._counted = self.usage if self.limits.memory_bytes_max > UNCHECKED_BYTES else None
@@ -140,7 +141,6 @@ class BrokerCore(Host):
         self._as_broker: BrokerSender = BrokerSender(there, self.send)
         self.queues, self.topics, self.durables, self._plain = there.queues, there.topics, there.durables, there.plain
         self._authorization = Authorization(rules)
-        self._first_source = 0
         self._ids, self.per_user = ClientIds(self.name), UserConnections(self.limits.connections_per_user)
         self._clients = self._ids.connections
         self._closing, self._works = dict[Owner, PiecewiseWork](), dict[PiecewiseWork, None]()  # what is under way

@@ -17,12 +17,12 @@ from typing import Final, NoReturn, cast
 
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.delivery_index import DeliveryIndex
+from pybroker.broker.core.matcher import matcher
 from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
 from pybroker.broker.core.reference import Origin, Reference
 from pybroker.broker.core.rights import Right, Rights, named, refusal
-from pybroker.broker.core.selector import compile_selector
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination
@@ -754,19 +754,6 @@ class BrokerConsumer:
 
 def _deliver_to_closed(delivery: Delivery, /) -> None:
     raise ImpossibleEvent(f"{delivery.message.message_id} is delivered to a closed consumer")
-
-
-Matcher = Callable[[Message, int], bool]
-"""A compiled selector: takes a message and its redelivery count, returns True if the message matches."""
-
-
-def matcher(selector: str | None) -> Matcher | None:
-    """Return the compiled selector, None if it is absent or blank and so matches every message.
-
-    Raises:
-        InvalidSelector: it cannot be parsed.
-    """
-    return compile_selector(selector).matches if selector and not selector.isspace() else None
 
 
 def reinstate(held: Mapping[BrokerConsumer | None, list[Reference]]) -> None:

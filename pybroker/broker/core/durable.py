@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pybroker.broker.core.consumer import BrokerConsumer, Matcher
+from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.delivered import Bodiless, shared_without_body
+from pybroker.broker.core.matcher import Matcher
 from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PIECE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.policy import DestinationPolicy

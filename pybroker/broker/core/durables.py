@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from pybroker.broker.core.consumer import BrokerConsumer, Matcher, Owner, matcher
+from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durable import CoveredTopic, Durable, on_topic
+from pybroker.broker.core.matcher import Matcher, matcher
 from pybroker.broker.core.object_memory import (
     CHARACTER_BYTES,
     DURABLE_BYTES,
@@ -449,7 +450,7 @@ class Durables(Mapping[str, Durable]):
     def _take_over(self, former: Durable, durable: Durable, topic: Topic, stored: Sequence[str]) -> None:
         """Give a subscription the backlog that a former one has of a topic, out of all that the store has given it.
 
-        Retained messages that wait are left out: the topic has them for whoever asks for them.
+        Retained messages that wait are left out: the topic has them for each subscriber that asks.
         """
         destination = topic.destination
         backlog = former.stored_ids(destination)

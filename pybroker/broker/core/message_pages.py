@@ -18,7 +18,8 @@ from operator import itemgetter
 from typing import Final
 
 from pybroker.broker.core.backlog_walk import READ_MAX, BacklogWalk, has_id, id_of
-from pybroker.broker.core.consumer import BrokerConsumer, Matcher
+from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.core.matcher import Matcher
 from pybroker.broker.core.operation import OperationSteps, SteppedOperation
 from pybroker.broker.core.paged_out_index import MessageRef
 from pybroker.broker.core.paging import CLOCK_MASK, PIECE_SECONDS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pybroker.broker.core.backlog_walk import BacklogWalk, Waiting, has_id, id_of
-from pybroker.broker.core.consumer import Matcher, matcher
+from pybroker.broker.core.matcher import Matcher, matcher
 from pybroker.broker.core.operation import OperationSteps, SteppedOperation, Wait
 from pybroker.broker.core.paging import CLOCK_MASK, PIECE_SECONDS
 from pybroker.broker.core.queue import Queue

@@ -11,12 +11,12 @@ from typing import Final, Protocol
 
 from pybroker.broker.core.arrival_rules import ArrivalRules
 from pybroker.broker.core.backlog_walk import Waiting
-from pybroker.broker.core.consumer import matcher
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
 from pybroker.broker.core.destinations import Destinations, check_name
 from pybroker.broker.core.inactive import Users
 from pybroker.broker.core.job_pages import JobPageReader
+from pybroker.broker.core.matcher import matcher
 from pybroker.broker.core.message_pages import MessagePageReader, MessageSearch
 from pybroker.broker.core.message_selection import SelectedMessages
 from pybroker.broker.core.operation import STOPPING, OperationSteps, SteppedOperation

@@ -10,10 +10,10 @@ depend on the number of messages.
 import logging
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
-from pybroker.broker.core.consumer import Matcher, matcher
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.gate import PagedOutMessage
+from pybroker.broker.core.matcher import Matcher, matcher
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.core.reference import Reference

@@ -14,7 +14,7 @@ from pybroker.broker.app.config import Config
 from pybroker.broker.app.management_link import ManagementLink
 from pybroker.broker.app.node_answers import NodeAnswers
 from pybroker.broker.core.broker import BrokerCore
-from pybroker.broker.core.consumer import matcher
+from pybroker.broker.core.matcher import matcher
 from pybroker.broker.core.paging import PIECE_MAX
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import InvalidSelector, StoreUnavailable
