@@ -655,7 +655,8 @@ def _append_uuid(out: bytearray, value: uuid.UUID) -> None:
     out += value.bytes
 
 
-def _fixed(layout: str, code: int) -> Callable[[bytearray, Any], None]:
+def appender(layout: str, code: int) -> Callable[[bytearray, Any], None]:
+    """Return what appends a number of fixed width behind its constructor, or raises `struct.error`."""
     pack = Struct(layout).pack
 
     def append(out: bytearray, value: Any) -> None:
@@ -683,19 +684,19 @@ _pack_unsigned_long: Final = Struct(">BQ").pack
 _ENCODERS: Final[dict[type, Callable[[bytearray, Any], None]]] = {
     type(None): lambda out, _: out.append(_NULL),
     bool: lambda out, value: out.append(0x41 if value else 0x42),
-    UnsignedByte: _fixed(">BB", 0x50),
-    UnsignedShort: _fixed(">BH", 0x60),
+    UnsignedByte: appender(">BB", 0x50),
+    UnsignedShort: appender(">BH", 0x60),
     UnsignedInt: append_unsigned_int,
     UnsignedLong: append_unsigned_long,
-    Byte: _fixed(">Bb", 0x51),
-    Short: _fixed(">Bh", 0x61),
+    Byte: appender(">Bb", 0x51),
+    Short: appender(">Bh", 0x61),
     int: _append_int,
     Long: _append_long,
-    Float: _fixed(">Bf", 0x72),
-    float: _fixed(">Bd", 0x82),
+    Float: appender(">Bf", 0x72),
+    float: appender(">Bd", 0x82),
     AmqpDecimal: _append_decimal,
     Char: lambda out, value: out.extend(_pack_unsigned_int(0x73, _code_point(value))),
-    Timestamp: _fixed(">Bq", 0x83),
+    Timestamp: appender(">Bq", 0x83),
     uuid.UUID: _append_uuid,
     UuidKey: _append_uuid,
     bytes: lambda out, value: append_sized(out, 0xA0, value),

@@ -20,6 +20,7 @@ from pybroker.broker.domain.amqp.codec import (
     append_string,
     append_unsigned_int,
     append_unsigned_long,
+    appender,
     encode_value,
 )
 from pybroker.broker.domain.amqp.errors import MalformedAmqp, UnencodableAmqp
@@ -29,15 +30,13 @@ from pybroker.broker.domain.amqp.values import (
     AmqpArray,
     AmqpDescribed,
     Symbol,
-    Timestamp,
-    UnsignedByte,
-    UnsignedShort,
 )
 from pybroker.broker.domain.big_endian import UNSIGNED_INT
 
 _SMALL_ULONG: Final = 0x53
 _ULONG: Final = 0x80
 _NULL: Final = 0x40
+_EMPTY_LIST: Final = 0x45
 
 _TYPES: Final[dict[int, FieldType]] = {
     0x00: FieldType.DESCRIBED,
@@ -117,6 +116,7 @@ class CompositeLayout:
         head: the constructor and the descriptor, encoded.
         specs: how each field is declared.
         names: the name of each field.
+        nulls: None for each field.
         mandatory: the positions of fields that are not null.
         appends: what encodes each field.
     """
@@ -132,6 +132,7 @@ class CompositeLayout:
         "mandatory",
         "name",
         "names",
+        "nulls",
         "specs",
         "ways",
     )
@@ -144,6 +145,7 @@ class CompositeLayout:
         found = fields(declared)
         self.names: list[str] = [each.name for each in found]
         self.specs: list[FieldSpec] = [each.metadata[SPEC] for each in found]
+        self.nulls: list[Any] = [None] * len(self.names)
         self.ways: list[bytes] = [_ways(spec) for spec in self.specs]
         self.mandatory: list[int] = [at for at, each in enumerate(found) if each.default is MISSING]
         # The constructor of a class with the same fields, all of them positional: it only assigns them, in the
@@ -190,11 +192,11 @@ def append_state(out: bytearray, value: Any) -> None:
 
 _APPENDS: Final[dict[FieldType, Append]] = {
     FieldType.BOOLEAN: lambda out, value: out.append(0x41 if value else 0x42),
-    FieldType.UBYTE: lambda out, value: encode_value(out, UnsignedByte(value)),
-    FieldType.USHORT: lambda out, value: encode_value(out, UnsignedShort(value)),
+    FieldType.UBYTE: appender(">BB", 0x50),
+    FieldType.USHORT: appender(">BH", 0x60),
     FieldType.UINT: append_unsigned_int,
     FieldType.ULONG: append_unsigned_long,
-    FieldType.TIMESTAMP: lambda out, value: encode_value(out, Timestamp(value)),
+    FieldType.TIMESTAMP: appender(">Bq", 0x83),
     FieldType.BINARY: lambda out, value: append_sized(out, 0xA0, value),
     FieldType.STRING: append_string,
     FieldType.SYMBOL: lambda out, value: append_sized(out, 0xA3, value.encode("ascii")),
@@ -260,8 +262,11 @@ def read_fields(reader: AmqpReader, layout: CompositeLayout) -> Any:
             stop = offset + 2 + data[offset + 1]
             count = data[offset + 2]
             offset += 3
-        elif code == 0x45:
+        elif code == _EMPTY_LIST:
             stop = offset = offset + 1
+            if offset <= end and not layout.mandatory:
+                reader.offset = offset
+                return layout.build(layout.nulls)  # as most outcomes
         elif code == 0xD0:
             stop = offset + 5 + int.from_bytes(data[offset + 1 : offset + 5], "big")
             count = int.from_bytes(data[offset + 5 : offset + 9], "big")
@@ -306,7 +311,7 @@ def read_fields(reader: AmqpReader, layout: CompositeLayout) -> Any:
         raise MalformedAmqp(f"{layout.name} ends at offset {offset}, not at {stop} as its size says")
     reader.offset = offset
     if count < len(ways):
-        values += [None] * (len(ways) - count)
+        values += layout.nulls[count:]
     for at in layout.mandatory:
         if values[at] is None:
             raise MalformedAmqp(f"{layout.name} has no {layout.names[at]}")
@@ -382,4 +387,4 @@ def append_fields(out: bytearray, layout: CompositeLayout, value: Any) -> None:
         del content[stop:]
         append_compound(out, 0xC0, ended, content)
     else:
-        out.append(0x45)
+        out.append(_EMPTY_LIST)
