@@ -71,6 +71,12 @@ class TransferAnswers:
         else:
             self._due.append(delivery)
 
+    def close(self) -> None:
+        """Answer nothing more: the session has ended. This breaks a reference cycle."""
+        self._due = []
+        self._due_confirmed = []
+        self._dispose = _ignore
+
     def flush(self) -> None:
         """Answer what was gathered."""
         if self._due_confirmed:
@@ -90,3 +96,7 @@ class TransferAnswers:
             counts[each.link] = counts.get(each.link, 0) + 1
         for link, count in counts.items():
             link.answered(count)
+
+
+def _ignore(_first: int, _last: int) -> None:
+    """Do nothing."""

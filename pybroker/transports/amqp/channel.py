@@ -210,7 +210,9 @@ class AmqpChannel:
             link.settle([each.delivery for each in group], state if isinstance(state, _TERMINAL) else None)
         for each in found:
             if each.transaction is not None:  # only settled by this: the transaction has its outcome
-                each.transaction.outcomes[each].is_settled = True
+                outcome = each.transaction.outcomes.get(each)  # None: it was committed meanwhile
+                if outcome is not None:
+                    outcome.is_settled = True
         if not is_settled:
             answer = AmqpDisposition(role=False, first=first, last=disposition.last, settled=True, state=state)
             self._peer.connection.when_durable(partial(self.send, answer))
@@ -526,6 +528,7 @@ class AmqpChannel:
         for link in list(self._links.values()):
             link.end(is_closed=False)
         self._clear()
+        self._peer.resume(self)
 
     def abandon(self) -> None:
         """Forget the links: the connection has ended, and the core closes what it has of them."""
@@ -543,4 +546,4 @@ class AmqpChannel:
         self._unfinished = None
         self._sent_links = {}
         self.draining = {}
-        self._peer.resume(self)
+        self.answers.close()

@@ -152,6 +152,8 @@ class AmqpTransactions:
 
     def clear(self) -> None:
         """Forget all of them: the connection has ended, and the core rolls them back."""
+        for transaction in self._open.values():
+            transaction.outcomes.clear()  # which refer to it
         self._open.clear()
 
     def _settle_others(self, transaction: OpenAmqpTransaction) -> None:
@@ -160,9 +162,10 @@ class AmqpTransactions:
         for link, group in groupby(others, key=_link):
             for each in group:
                 link.settle([each.sent.delivery], each.outcome)
-        unsettled = [each.settle for each in transaction.outcomes.values() if not each.is_settled]
+        unsettled = [each for each in transaction.outcomes.values() if not each.is_settled]
+        transaction.outcomes = {}
         if unsettled:
-            self._connection.when_durable(partial(_call_all, unsettled))
+            self._connection.when_durable(partial(_settle_all, unsettled))
 
     def _roll_back(self, transaction: OpenAmqpTransaction) -> None:
         """Leave deliveries that the client has not settled with it; the others go back."""
@@ -181,6 +184,8 @@ def _return(link: Settles, deliveries: Sequence[Delivery]) -> None:
         link.return_failed(deliveries)
 
 
-def _call_all(callbacks: Sequence[Callable[[], None]]) -> None:
-    for callback in callbacks:
-        callback()
+def _settle_all(outcomes: Sequence[TransactedOutcome]) -> None:
+    """Settle what the client has not, unless it has meanwhile."""
+    for each in outcomes:
+        each.sent.transaction = None
+        each.settle()
