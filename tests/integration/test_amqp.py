@@ -336,3 +336,53 @@ def test_durable_backlog_is_at_the_next_master(
     with closing(connect(*running, container="c")) as connection:
         receiver = connection.create_receiver("topic://t", name="sub", options=DurableSubscription(), credit=5)
         assert bodies(receiver, 20) == list(range(20))
+
+
+class Streamer(MessagingHandler):
+    """Sends without waiting for answers, until the connection is lost.
+
+    Attributes:
+        accepted: the bodies of the messages that were accepted.
+    """
+
+    def __init__(self, port: int, when_accepted: int, kill: Callable[[], None]) -> None:
+        super().__init__(auto_settle=True)
+        self._url = f"127.0.0.1:{port}"
+        self._when_accepted = when_accepted
+        self._kill = kill
+        self._sent: dict[str, int] = {}
+        self.accepted: list[int] = []
+
+    def on_start(self, event: Event) -> None:
+        connection = event.container.connect(self._url, reconnect=False)
+        event.container.create_sender(connection, "queue://stream")
+
+    def on_sendable(self, event: Event) -> None:
+        sender: Any = event.sender
+        while sender.credit:
+            number = len(self._sent)
+            self._sent[sender.send(Message(body=number, durable=True)).tag] = number
+
+    def on_accepted(self, event: Event) -> None:
+        delivery: Any = event.delivery
+        self.accepted.append(self._sent[delivery.tag])
+        if len(self.accepted) == self._when_accepted:
+            self._kill()
+
+
+def test_accepted_messages_of_a_stream_survive_the_master(
+    members: tuple[dict[int, BrokerProcess], Callable[[int], None]],
+) -> None:
+    running, _ = members
+    with closing(connect(*running)) as connection:
+        master = master_of(connection)
+    streamer = Streamer(master, 3000, running[master].kill)
+    Container(streamer).run()
+    assert len(streamer.accepted) >= 3000
+    with closing(connect(*running)) as connection:
+        receiver = connection.create_receiver("queue://stream", credit=1000)
+        missing = set(streamer.accepted)
+        while missing:
+            body: Any = receiver.receive(timeout=SECONDS).body
+            missing.discard(body)
+            receiver.accept()
