@@ -10,6 +10,7 @@ import pytest
 
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.domain.amqp.composites import append_composite
+from pybroker.broker.domain.amqp.frames import AmqpFrame
 from pybroker.broker.domain.amqp.performatives import (
     AmqpAccepted,
     AmqpAttach,
@@ -64,20 +65,32 @@ class Worker:
         self.peer = self.world.open(self.name, max_frame_size=self.chance.choice((512, 4096)))
         self.peer.sender(None, COORDINATOR, target=AmqpCoordinator())
         self.held: dict[int, object] = {}
-        self.count = 0
+        self.transfer_count = 0
         self.attach()
 
     def attach(self) -> None:
         """Attach the link."""
         self.link_count = 0
+        self.begun: list[AmqpFrame] = []
         self.take(self.peer.receiver("q"))
 
     def take(self, _answers: list[Any]) -> None:
-        """Note the messages that came with answers."""
-        for each in self.peer.messages(self.peer.frames):
-            assert each.transfer.delivery_id is not None
-            self.held[each.transfer.delivery_id] = each.body
-            self.link_count += 1
+        """Note what came with answers: messages, of which some may have begun before, and the end of a drain."""
+        for frame in self.peer.frames:
+            performative = frame.performative
+            if isinstance(performative, AmqpFlow) and performative.handle == 1:
+                assert performative.delivery_count is not None
+                self.link_count = performative.delivery_count
+            if not isinstance(performative, AmqpTransfer):
+                continue
+            self.transfer_count += 1
+            self.link_count += performative.delivery_id is not None
+            self.begun.append(frame)
+            if not performative.more:
+                [found] = self.peer.messages(self.begun)
+                assert found.transfer.delivery_id is not None
+                self.held[found.transfer.delivery_id] = found.body
+                self.begun = []
 
     def collect(self) -> None:
         """Note the messages that came without a request."""
@@ -87,6 +100,9 @@ class Worker:
     def step(self) -> None:
         """Do something."""
         self.collect()
+        if self.peer.link.wakes_at is not None and self.chance.random() < 0.5:
+            self.peer.session.on_timer()
+            self.collect()
         action = self.chance.choice(
             (self.credit, self.credit, self.settle, self.settle, self.settle, self.transact, self.detach, self.drop)
         )
@@ -95,10 +111,16 @@ class Worker:
 
     def credit(self) -> None:
         drain = self.chance.random() < 0.3
-        self.take(self.peer.credit(self.chance.randrange(6), delivery_count=self.link_count, drain=drain))
-        flows = [each.performative for each in self.peer.frames if isinstance(each.performative, AmqpFlow)]
-        if flows and flows[-1].delivery_count is not None:
-            self.link_count = flows[-1].delivery_count
+        window = self.chance.choice((0, 1, 3, 1000))
+        self.take(
+            self.peer.credit(
+                self.chance.randrange(6),
+                delivery_count=self.link_count,
+                drain=drain,
+                next_incoming_id=self.transfer_count,
+                incoming_window=window,
+            )
+        )
 
     def settle(self) -> None:
         if not self.held:

@@ -1,8 +1,9 @@
 """An AMQP session: its windows, its links, and the transfers that wait for the client's window.
 
 Both sides count transfers. The client sends as many as the broker's window has room for, and the broker opens it again
-at half; the broker sends as many as the client's has room for. While that is closed, the core delivers nothing to the
-connection; what it has delivered before waits here: at most what it delivers in one call.
+at half; the broker sends as many as the client's has room for. When that closes, the core delivers nothing more to the
+connection, and then, after its present call, nothing to the links of this session. What it has delivered before waits
+here: at most what it delivers in one call.
 
 Source: AMQP 1.0, 2.5 "Sessions", 2.6 "Links".
 """
@@ -103,13 +104,14 @@ class AmqpChannel:
         number: its channel, for both sides.
         answers: those to the client's transfers.
         draining: the links that are to use up their credit, and for which messages may still come.
+        is_suspended: True while its links have no credit in the core, because the client's window is closed.
         is_open: False once it has ended for the broker: what the client sends has no effect until its `end`.
     """
 
     __slots__ = (
         "_handle_max", "_incoming_window", "_links", "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id",
         "_peer", "_remote_incoming_window", "_sent_links", "_transactions", "_unfinished", "_unsettled", "_waiting",
-        "answers", "draining", "is_open", "number",
+        "answers", "draining", "is_open", "is_suspended", "number",
     )  # fmt: skip
 
     def __init__(self, number: int, begin: AmqpBegin, peer: AmqpPeer, transactions: AmqpTransactions) -> None:
@@ -141,6 +143,7 @@ class AmqpChannel:
         self.answers = TransferAnswers(peer.connection, self._dispose_accepted)
         self.draining: dict[OutgoingLink, None] = {}
         self.is_open = True
+        self.is_suspended = False
         self.send(
             AmqpBegin(
                 remote_channel=number,
@@ -292,7 +295,7 @@ class AmqpChannel:
         if self._waiting or self._unfinished is not None or not self._has_room:
             link.waiting += 1
             self._waiting.append((link, delivery))
-            self._peer.hold(self)
+            self._hold()
         else:
             self._transfer(link, delivery)
 
@@ -312,10 +315,35 @@ class AmqpChannel:
                 if not link.is_closed:
                     self._transfer(link, delivery)
             else:
-                self._peer.resume(self)
+                self._resume()
                 for draining in list(self.draining):
                     draining.finish_drain()
                 return
+
+    def _hold(self) -> None:
+        """Have the core deliver nothing to the connection, and soon nothing to the links of this session only."""
+        self._peer.hold(self)
+        if not self.is_suspended:
+            self._peer.wake(0.0)
+
+    def _suspend(self) -> None:
+        """Take the credit of this session's links from the core, so that other sessions do not wait for this one."""
+        self.is_suspended = True
+        self._peer.suspended[self] = None
+        for link in self._links.values():
+            if isinstance(link, OutgoingLink):
+                link.consumer.pull(0)
+        self._peer.resume(self)
+
+    def _resume(self) -> None:
+        """Have the core deliver again."""
+        self._peer.suspended.pop(self, None)
+        was_suspended, self.is_suspended = self.is_suspended, False
+        self._peer.resume(self)
+        if was_suspended:
+            for link in list(self._links.values()):
+                if isinstance(link, OutgoingLink):
+                    link.pull()
 
     def _transfer(self, link: OutgoingLink, delivery: Delivery) -> None:
         peer = self._peer
@@ -379,7 +407,7 @@ class AmqpChannel:
         self._next_outgoing_id = add(self._next_outgoing_id, 1)
         self._remote_incoming_window -= 1
         if not self._has_room:
-            self._peer.hold(self)
+            self._hold()
         self._peer.write(frame)
 
     def _note_sent(self, link: OutgoingLink, delivery: Delivery) -> None:
@@ -503,7 +531,9 @@ class AmqpChannel:
             self.pump()
 
     def on_timer(self) -> None:
-        """Settle deliveries that could not be sent, and finish drains."""
+        """Settle deliveries that could not be sent, finish drains, and have other sessions go on without this one."""
+        if not self.is_suspended and not self._has_room:
+            self._suspend()
         for link in list(self._links.values()):
             if isinstance(link, OutgoingLink):
                 link.settle_unsent()
@@ -546,4 +576,5 @@ class AmqpChannel:
         self._unfinished = None
         self._sent_links = {}
         self.draining = {}
+        self._peer.suspended.pop(self, None)
         self.answers.close()

@@ -76,7 +76,7 @@ class AmqpClient:
 
     def _pump(self) -> None:
         """Have sessions go on that have waited for deliveries to be settled."""
-        if self.peer.is_held:
+        if self.peer.is_held or self.peer.suspended:
             for channel in list(self._channels.values()):
                 channel.pump()
 

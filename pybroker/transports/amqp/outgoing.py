@@ -58,9 +58,11 @@ class OutgoingSession(Protocol):
 
     Attributes:
         draining: the links that are to use up their credit, and for which messages may still come.
+        is_suspended: True while its links have no credit in the core.
     """
 
     draining: "dict[OutgoingLink, None]"
+    is_suspended: bool
 
     def deliver(self, link: "OutgoingLink", delivery: Delivery) -> None:
         """Send a delivery of the core, or have it wait for the client's window."""
@@ -186,7 +188,7 @@ class OutgoingLink(AmqpLink):
             credit = distance(self.delivery_count, (base + flow.link_credit) & MASK)
             self.credit = min(max(0, credit), _CREDIT_MAX)
             self._is_draining = flow.drain is True
-            self.consumer.pull(max(0, self.credit - self.waiting))
+            self.pull()
         if self._is_draining:
             self.finish_drain()
         elif flow.echo:
@@ -263,7 +265,12 @@ class OutgoingLink(AmqpLink):
                 self.consumer.acknowledge_oldest(1)
             else:
                 self.consumer.reject(delivery, cause)
-        self.consumer.pull(max(0, self.credit - self.waiting))
+        self.pull()
+
+    def pull(self) -> None:
+        """Have the core deliver as many messages as there is credit for, unless the session is suspended."""
+        if not self._session.is_suspended:
+            self.consumer.pull(max(0, self.credit - self.waiting))
 
     def send_flow(self) -> None:
         """Send the state of the link."""
@@ -273,7 +280,8 @@ class OutgoingLink(AmqpLink):
         """Give back the credit for which there are no messages; later, if some may still come."""
         if not self._is_draining or not self._is_started:
             return
-        if self.credit and (self.waiting or self._unsent or self._peer.is_held or self.consumer.is_searching):
+        is_held = self._peer.is_held or self._session.is_suspended
+        if self.credit and (self.waiting or self._unsent or is_held or self.consumer.is_searching):
             self._session.draining[self] = None
             self._peer.wake(_DRAIN_SECONDS)
             return

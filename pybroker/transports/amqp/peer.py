@@ -26,12 +26,14 @@ class AmqpPeer:
         partial_bytes: the bytes of messages of which only a part has come.
         link_count: the links of all sessions, with those that the broker has ended and the client has not detached.
         unsettled_count: the deliveries that the client has not settled.
+        suspended: the sessions whose links have no credit in the core, because the client's window is closed.
         is_slow: True while the client reads too slowly.
     """
 
     __slots__ = (
         "_holds", "clock", "connection", "frame_bytes_max", "has_login", "is_slow", "limits", "link_count",
-        "next_producer", "next_sequence", "partial_bytes", "transformer", "unsettled_count", "wake", "write", "writer",
+        "next_producer", "next_sequence", "partial_bytes", "suspended", "transformer", "unsettled_count", "wake",
+        "write", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +63,7 @@ class AmqpPeer:
         self.partial_bytes = 0
         self.link_count = 0
         self.unsettled_count = 0
+        self.suspended: dict[object, None] = {}
         self.next_producer = 0
         self.is_slow = False
         self._holds: set[object] = set()
@@ -95,6 +98,7 @@ class AmqpPeer:
         """Break reference cycles, so that the memory of an ended connection is freed without a garbage collection."""
         self.write = self.wake = _ignore  # nothing is sent any more
         self._holds = set()
+        self.suspended = {}
 
 
 def _ignore(*_: object) -> None:

@@ -117,6 +117,31 @@ def test_limited_window_holds_messages_up(world: World) -> None:
     assert peer.take(5, delivery_count=5, incoming_window=3, next_incoming_id=5) == ["f"]
 
 
+def test_session_with_a_closed_window_holds_up_no_other(world: World) -> None:
+    fill(world, *"abcdef")
+    peer = world.open("r")
+    peer.receiver("q")
+    peer.begin(1)
+    peer.channel = 1
+    peer.receiver("q")
+    peer.channel = 0
+    assert peer.take(10, incoming_window=2) == ["a", "b"]
+    peer.channel = 1
+    peer.credit(2)
+    peer.link.now = peer.link.wakes_at or 0.0
+    peer.session.on_timer()
+    assert [each.body for each in peer.messages()] == ["c", "d"]
+    peer.channel = 0
+    peer.credit(8, delivery_count=2, incoming_window=0, next_incoming_id=2)
+    assert peer.messages(peer.frames) == []
+    assert peer.take(8, delivery_count=2, incoming_window=1, next_incoming_id=2) == ["e"]
+    peer.link.now = peer.link.wakes_at or 0.0
+    peer.session.on_timer()
+    fill(world, "g")
+    assert peer.messages() == []
+    assert peer.take(7, delivery_count=3, incoming_window=9, next_incoming_id=3) == ["f", "g"]
+
+
 def test_long_message_comes_in_frames_of_the_clients_size(world: World) -> None:
     fill(world, "x" * 3000)
     peer = world.open("r", max_frame_size=512)
