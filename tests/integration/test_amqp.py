@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from proton import ConnectionException, Event, Message, ProtonException, Timeout
+import trustme
+from proton import ConnectionException, Event, Message, ProtonException, SSLDomain, Timeout
 from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container, Copy, DurableSubscription, Selector
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
@@ -16,6 +17,9 @@ from websockets.typing import Subprotocol
 
 from pybroker.broker.domain.amqp.frames import encode_frame
 from pybroker.broker.domain.amqp.performatives import AmqpClose, AmqpOpen
+from pybroker.broker.domain.security import User
+from pybroker.security import hashes, users_toml
+from pybroker.security.accounts import Account
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
 
@@ -386,3 +390,48 @@ def test_accepted_messages_of_a_stream_survive_the_master(
             body: Any = receiver.receive(timeout=SECONDS).body
             missing.discard(body)
             receiver.accept()
+
+
+# ---------------------------------------------------------------- logins and TLS
+
+RULES: Final = """
+[[rules]]
+queue = "alices.>"
+read = ["users"]
+write = ["users"]
+admin = ["users"]
+"""
+
+
+def test_login_and_rights(start: Start, tmp_path: Path) -> None:
+    users, rules, number = tmp_path / "users.toml", tmp_path / "rules.toml", free_port()
+    account = Account(User("alice", frozenset(("users",))), hashes.hashed("sesame"))
+    users.write_text(users_toml.written({"alice": account}))
+    rules.write_text(RULES)
+    options = ("--users-file", str(users), "--rules-file", str(rules), "--amqp", str(number))
+    start(*options, store="memory:").wait_for("listening on")
+    for user, password in (("alice", "open"), (None, None)):
+        with pytest.raises(ConnectionException):
+            BlockingConnection(f"127.0.0.1:{number}", timeout=SECONDS, user=user, password=password)
+    with closing(connect(number, user="alice", password="sesame", allow_insecure_mechs=True)) as connection:
+        connection.create_sender("alices.orders").send(Message(body="m"))
+        for create in (connection.create_sender, connection.create_receiver):
+            with pytest.raises(LinkDetached) as refused:
+                create("others")
+            assert refused.value.condition == "amqp:unauthorized-access"
+        assert bodies(connection.create_receiver("alices.orders", credit=1), 1) == ["m"]
+
+
+def test_tls(start: Start, tmp_path: Path) -> None:
+    authority, number = trustme.CA(), free_port()
+    issued = authority.issue_cert("127.0.0.1")
+    certificate = tmp_path / "server.pem"
+    issued.private_key_and_cert_chain_pem.write_to_path(certificate)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    start("--amqp-ssl", str(number), "--tls-certificate", str(certificate), store="memory:").wait_for("listening on")
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(str(tmp_path / "ca.pem"))
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER)
+    with closing(BlockingConnection(f"amqps://127.0.0.1:{number}", timeout=SECONDS, ssl_domain=domain)) as connection:
+        connection.create_sender("q").send(Message(body="m"))
+        assert bodies(connection.create_receiver("q", credit=1), 1) == ["m"]
