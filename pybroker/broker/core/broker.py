@@ -121,10 +121,8 @@ class BrokerCore(Host):
             on_dead_lettered=self._dead_lettered,
             on_expired=self._expired,
         )
-        self._observers = Observers()
-        self.retained = RetainedMessages(self._records(RETAINED_RECORDS))
-        self.sessions = self._records(SESSION_RECORDS)
-        """The sessions of MQTT clients, which their transport reads and writes."""
+        self._observers, work = Observers(), WorkQueue(self.begin_work)
+        self.retained, self.sessions = RetainedMessages(self._records(RETAINED_RECORDS)), self._records(SESSION_RECORDS)
         self._runtime = CoreRuntime(
             store=store,
             clock=clock,
@@ -136,7 +134,6 @@ class BrokerCore(Host):
             retained=self.retained,
         )
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
-        work = WorkQueue(self.begin_work)
         self.destinations = there = Destinations(self._runtime, definitions, limits.destinations_max, work)
         self._as_broker: BrokerSender = BrokerSender(there, self.send)
         self.queues, self.topics, self.durables, self._plain = there.queues, there.topics, there.durables, there.plain
@@ -148,8 +145,7 @@ class BrokerCore(Host):
         """XA transactions of all connections, open and prepared ones."""
         self.operations = BrokerOperations(self, self._runtime, self.destinations)
         self.admin: Admin = self._administration()
-        advisories = Advisories(self, self.admin, self.topics, self._runtime)
-        self.observe(advisories)
+        self.observe(advisories := Advisories(self, self.admin, self.topics, self._runtime))
         self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
         self._inactive = InactiveDestinations(self._runtime, self.destinations, self, self.limits.destinations_max)
         self.destinations.free_space = self._inactive.free_space
@@ -241,9 +237,9 @@ class BrokerCore(Host):
         Called periodically.
         """
         attempt(self.scheduling_queue.resume, "scheduling what was committed")
-        usages = [self.usage, *[queue.usage for queue in self.queues.values()]]
-        usages += [topic.usage for topic in self.topics.values()]
-        for usage in usages:
+        for records in (self.retained, self.sessions):
+            attempt(records.refresh, "writing records again")
+        for usage in [self.usage, *[q.usage for q in self.queues.values()], *[t.usage for t in self.topics.values()]]:
             attempt(usage.release_stalled, "releasing producers")
 
     def report(self) -> None:

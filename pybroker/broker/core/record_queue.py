@@ -7,6 +7,9 @@ The queue has no object in the core. So clients cannot reach it, and it is in no
 
 Bodies are read back in pages, one in each turn of the event loop, so that very many requests do not hold up others.
 
+A data file of a journal stays while it has a record. So a record that is a day old is written again, a few at a time,
+and no file stays longer than that for records.
+
 The messages are added in transactions for another reason, too: write elision, which waits a moment for a consumer of a
 queue's message, leaves those alone.
 """
@@ -20,7 +23,6 @@ from typing import Final, NamedTuple
 
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
-from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
@@ -34,6 +36,12 @@ _log = logging.getLogger(__name__)
 _NUMBERS_PER_MS: Final = 1000
 """Numbers begin with the time, so that those of a later master are higher, also if the former one removed its last."""
 
+
+REFRESH_MS: Final = 24 * 3_600_000
+"""The age at which a record is written again: 100,000 of 1 KB are 100 MB a day."""
+
+REFRESHED_MAX: Final = 100
+"""Records that are written again at a time."""
 
 Receive = Callable[[bytes | None], None]
 """Gets the body of a record that was read back; None if there is none any more, or it cannot be read."""
@@ -64,6 +72,7 @@ class RecordQueue:
         "_requests",
         "_reserved",
         "_store",
+        "_unreadable",
     )
 
     def __init__(
@@ -90,7 +99,9 @@ class RecordQueue:
         self._paging = paging
         self._requests: deque[tuple[str, Receive]] = deque()
         self._numbers: dict[str, int] = {}
-        """The number of each key's record."""
+        """The number of each key's record, the oldest first."""
+        self._unreadable: set[str] = set()
+        """The keys of records that could not be read back to write them again."""
         self._number = 0
         """The highest number so far."""
         self._removal_count = 0
@@ -140,13 +151,12 @@ class RecordQueue:
         """True while a removal is not on disk yet: a confirmation, which speaks of messages alone, must wait for it."""
         return self._removal_count > 0
 
-    def put(self, key: str, body: bytes, about: Destination | None = None) -> None:
+    def put(self, key: str, body: bytes) -> None:
         """Append a record, which replaces that of the same key.
 
         Args:
             key: its key, of at most 1,024 characters.
             body: its body.
-            about: what an ActiveMQ shows as the original destination.
 
         Raises:
             RequestError: the store cannot hold the key.
@@ -155,12 +165,13 @@ class RecordQueue:
         reserved, store, now = self._reserved, self._store, self._clock()
         self._number = number = max(self._number + 1, now * _NUMBERS_PER_MS)
         transaction = self._begin()
-        store.add(self._message(key, number, now, body, about), transaction)
-        former = self._numbers.get(key)
+        store.add(self._message(key, number, now, body), transaction)
+        former = self._numbers.pop(key, None)
         if former is not None:
             store.remove(reserved.destination, reserved.message_id(RecordId(key, former)), transaction)
         store.commit(transaction)
         self._numbers[key] = number
+        self._unreadable.discard(key)
 
     def remove(self, key: str) -> None:
         """Append the removal of a key's record; do nothing if there is none.
@@ -169,6 +180,7 @@ class RecordQueue:
             StoreUnavailable: the store has stopped.
         """
         number = self._numbers.pop(key, None)
+        self._unreadable.discard(key)
         if number is None:
             return
         reserved = self._reserved
@@ -183,7 +195,24 @@ class RecordQueue:
         if len(self._requests) == 1 and not self._paging.defer(self._serve):
             self._serve()
 
+    def refresh(self) -> None:
+        """Write the oldest records again if they are old; called periodically. Does nothing if no files are pinned."""
+        if not self._store.used_bytes or self._store.is_full:
+            return
+        old = (self._clock() - REFRESH_MS) * _NUMBERS_PER_MS
+        for key, number in list(islice(self._numbers.items(), REFRESHED_MAX + len(self._unreadable))):
+            if number < old and key not in self._unreadable:
+                self.request(key, partial(self._rewrite, key, number))
+
     # ------------------------------------------------------------ private
+
+    def _rewrite(self, key: str, number: int, body: bytes | None) -> None:
+        if self._numbers.get(key) != number:
+            return  # it was replaced or removed meanwhile
+        if body is None:  # the store has logged it; it stays, as the file may be repaired
+            self._unreadable.add(key)
+        else:
+            self.put(key, body)
 
     def _serve(self) -> None:
         """Answer requests: those of one page, or without an event loop all."""
@@ -228,7 +257,7 @@ class RecordQueue:
     def _removed(self) -> None:
         self._removal_count -= 1
 
-    def _message(self, key: str, number: int, now: int, body: bytes, about: Destination | None) -> Message:
+    def _message(self, key: str, number: int, now: int, body: bytes) -> Message:
         producer_id = ProducerId(self._reserved.connection_id(key), 1, 1)
         return to_message(
             OpenWireMessage(
@@ -236,7 +265,7 @@ class RecordQueue:
                 message_id=OpenWireMessageId(None, producer_id, number),
                 producer_id=producer_id,
                 destination=self._reserved.destination,
-                original_destination=about,
+                original_destination=self._reserved.about(key),
                 correlation_id=key,
                 persistent=True,
                 timestamp=now,

@@ -58,11 +58,15 @@ class RetainedMessages:
         Raises:
             RequestError: the store cannot hold the topic's name.
         """
-        self._records.put(destination.name, message.data, destination)
+        self._records.put(destination.name, message.data)
 
     def remove(self, destination: Destination) -> None:
         """Append the removal of a topic's retained message; do nothing if there is none."""
         self._records.remove(destination.name)
+
+    def refresh(self) -> None:
+        """Write old records again; called periodically."""
+        self._records.refresh()
 
     def request(self, destination: Destination, receive: Receive) -> None:
         """Read a topic's retained message back in a later turn of the event loop, behind earlier requests."""

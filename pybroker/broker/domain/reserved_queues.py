@@ -12,7 +12,7 @@ too, for operators who browse the queue with an ActiveMQ, to which it is a queue
 
 from typing import Final, NamedTuple
 
-from pybroker.broker.domain.destination import Destination, queue
+from pybroker.broker.domain.destination import Destination, queue, topic
 
 _PRODUCER: Final = ":1:1"
 """The session and the number of the producer in each id."""
@@ -36,10 +36,16 @@ class ReservedQueue(NamedTuple):
     Attributes:
         destination: the queue.
         prefix: the begin of the ids of its messages.
+        is_of_topics: True if the keys are names of topics, which an ActiveMQ shows as original destinations.
     """
 
     destination: Destination
     prefix: str
+    is_of_topics: bool = False
+
+    def about(self, key: str) -> Destination | None:
+        """Return the original destination of a key's records."""
+        return topic(key) if self.is_of_topics else None
 
     def connection_id(self, key: str) -> str:
         """Return the connection id in the ids of a key's records."""
@@ -57,7 +63,7 @@ class ReservedQueue(NamedTuple):
         return RecordId(producer[len(self.prefix) : -len(_PRODUCER)], int(number))
 
 
-RETAINED_RECORDS: Final = ReservedQueue(queue("ActiveMQ.Retained"), "retained:")
+RETAINED_RECORDS: Final = ReservedQueue(queue("ActiveMQ.Retained"), "retained:", is_of_topics=True)
 """The retained messages of topics."""
 
 SESSION_RECORDS: Final = ReservedQueue(queue("ActiveMQ.MQTT.Session"), "mqtt-session:")

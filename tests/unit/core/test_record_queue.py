@@ -63,7 +63,7 @@ def test_id_round_trips_whatever_the_key(key, number):
 
 def test_record_is_replaced_and_removed():
     records = Records()
-    records.queue.put("a", b"1", topic("a"))
+    records.queue.put("a", b"1")
     records.queue.put("b:1:1:7", b"2")
     records.queue.put("a", b"3")
     assert len(records.ids()) == len(records.queue) == 2
@@ -76,7 +76,7 @@ def test_record_is_replaced_and_removed():
 
 def test_record_shows_its_key_to_an_activemq():
     records = Records()
-    records.queue.put("a/b", b"body", topic("a/b"))
+    records.queue.put("a/b", b"body")
     (message,) = records.store.read(RETAINED_RECORDS.destination, records.ids())
     fields = view(message)
     assert (message.persistent, fields.correlation_id, fields.original_destination) == (True, "a/b", topic("a/b"))
@@ -155,3 +155,67 @@ def test_records_leave_no_producer_sequences():
     records = Records()
     records.queue.put("a", b"1")
     assert records.store.last_sequence("retained:a:1:1") == -1
+
+
+class TestRefresh:
+    """A data file of a journal stays while it has a record."""
+
+    def old(self, monkeypatch, *keys):
+        records = Records()
+        monkeypatch.setattr(type(records.store), "used_bytes", 1)
+        for key in keys:
+            records.queue.put(key, key.encode())
+        records.take_over()
+        records.now_ms += record_queue.REFRESH_MS + 1
+        return records
+
+    def test_old_records_are_written_again_a_few_at_a_time(self, monkeypatch):
+        monkeypatch.setattr(record_queue, "REFRESHED_MAX", 2)
+        records = self.old(monkeypatch, "a", "b", "c")
+        before = list(records.ids())
+        records.queue.put("b", b"new")
+        records.queue.refresh()
+        assert not set(before) & set(records.ids())
+        records.take_over()
+        assert records.bodies() == {"a": b"a", "b": b"new", "c": b"c"}
+        after = list(records.ids())
+        records.queue.refresh()
+        assert list(records.ids()) == after
+
+    def test_record_that_changes_meanwhile_is_left_alone(self, monkeypatch):
+        records = self.old(monkeypatch, "a", "b")
+        turns = []
+        records.paging.later = turns.append
+        records.queue.refresh()
+        records.queue.put("a", b"new")
+        records.queue.remove("b")
+        turns.pop()()
+        records.paging.later = None
+        assert records.bodies() == {"a": b"new"}
+
+    def test_unreadable_record_stays_and_is_not_asked_for_again(self, monkeypatch):
+        records = self.old(monkeypatch, "a", "b")
+        monkeypatch.setattr(record_queue, "REFRESHED_MAX", 1)
+        read = records.store.read
+        asked = []
+
+        first = next(iter(records.ids()))
+        records.store.read = lambda destination, ids: (
+            asked.extend(ids) or [each for each in read(destination, ids) if each.message_id != first]
+        )
+        records.queue.refresh()
+        records.queue.refresh()
+        records.queue.refresh()
+        assert asked.count(first) == 1
+        assert len(asked) == 2
+        assert first in records.ids()
+
+    def test_store_without_files_or_space_is_left_alone(self, monkeypatch):
+        records = self.old(monkeypatch, "a")
+        before = list(records.ids())
+        with monkeypatch.context() as patch:
+            patch.setattr(type(records.store), "used_bytes", 0)
+            records.queue.refresh()
+        monkeypatch.setattr(type(records.store), "is_full", True)
+        records.queue.refresh()
+        assert list(records.ids()) == before
