@@ -418,11 +418,12 @@ class OutgoingDeliveries:
         """Answer PUBREC with PUBREL, unless the client refuses the message."""
         found = self._in_flight.get(packet.packet_id)
         if found is None or found.qos != 2:
-            self._write(
-                encode_acknowledgement(
-                    self._level, PacketType.PUBREL, packet.packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            if packet.reason < _FAILURE:  # else that ends it (MQTT 5.0, 4.3.3)
+                self._write(
+                    encode_acknowledgement(
+                        self._level, PacketType.PUBREL, packet.packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+                    )
                 )
-            )
         elif packet.reason >= _FAILURE:
             self._finish(packet, 2)
         else:

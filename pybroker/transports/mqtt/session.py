@@ -254,6 +254,8 @@ class MqttSession:
         self._packet_bytes_max = packet.properties.maximum_packet_size
         if packet.properties.authentication_method is not None:
             raise MqttProtocolError("CONNECT asks for an extended authentication", ReasonCode.BAD_AUTHENTICATION_METHOD)
+        if packet.properties.authentication_data is not None:
+            raise MqttProtocolError("CONNECT has authentication data without a method")
         if not packet.client_id and not packet.clean and packet.level < LEVEL_5:
             raise MqttProtocolError(
                 "CONNECT without a client id begins no session that lasts: set clean session",
@@ -267,6 +269,8 @@ class MqttSession:
         if packet.will is not None:
             try:
                 check_name(packet.will.topic)
+                if packet.will.properties.response_topic is not None:
+                    check_name(packet.will.properties.response_topic)
             except InvalidTopic as error:
                 raise MqttProtocolError(f"The will is refused: {error}", ReasonCode.TOPIC_NAME_INVALID) from error
         try:
@@ -375,9 +379,6 @@ class MqttSession:
         """Answer CONNECT, and begin deliveries."""
         if self._state is not MqttState.CONNECTING:
             return
-        self._enter(MqttState.CONNECTED)
-        self._will = packet.will
-        self._decoder.packet_bytes_max = self._limits.packet_bytes
         answer = MqttProperties()
         if not packet.client_id:
             answer.assigned_client_id = self._connection_id
@@ -387,7 +388,14 @@ class MqttSession:
         keep_alive, keep_alive_max = packet.keep_alive, self._limits.keep_alive_max
         if packet.level >= LEVEL_5 and keep_alive_max and not 0 < keep_alive <= keep_alive_max:
             answer.server_keep_alive = keep_alive = keep_alive_max
-        self._write(encode_connack(packet.level, ReasonCode.SUCCESS, session_present=is_present, properties=answer))
+        connack = encode_connack(packet.level, ReasonCode.SUCCESS, session_present=is_present, properties=answer)
+        if self._packet_bytes_max is not None and len(connack) > self._packet_bytes_max:
+            self._close(f"CONNACK takes {len(connack)} bytes, and the client accepts {self._packet_bytes_max}")
+            return
+        self._enter(MqttState.CONNECTED)
+        self._will = packet.will
+        self._decoder.packet_bytes_max = self._limits.packet_bytes
+        self._write(connack)
         if keep_alive:
             self._silence_seconds_max = keep_alive * _GRACE
             self._received_at = self._link.time()
@@ -493,9 +501,10 @@ class MqttSession:
 
     def _refuse(self, error: BrokerError, reason: ReasonCode, level: int = logging.WARNING) -> None:
         """Refuse CONNECT, and close."""
-        self._write(
-            encode_connack(self._decoder.level, reason, session_present=False, properties=self._reason_string(error))
-        )
+        properties = self._reason_string(error)
+        connack = encode_connack(self._decoder.level, reason, session_present=False, properties=properties)
+        if self._packet_bytes_max is None or len(connack) <= self._packet_bytes_max:
+            self._write(connack)
         self._close(str(error), level)
 
     def _fail(self, error: BrokerError) -> None:

@@ -241,7 +241,8 @@ class PacketDecoder:
         flags = reader.unsigned(1)
         keep_alive = reader.unsigned(2)
         has_will, qos = flags & 4, flags >> 3 & 3
-        if flags & 1 or qos == 3 or (not has_will and flags & 0b0011_1000):
+        is_reserved_set = flags & 1 and level > LEVEL_3_1  # in MQTT 3.1 that bit has no meaning
+        if is_reserved_set or qos == 3 or (not has_will and flags & 0b0011_1000):
             raise malformed(f"CONNECT has the flags {flags:#010b}")
         has_user, has_password = flags & 0x80, flags & 0x40
         if has_password and not has_user and level == LEVEL_3_1_1:

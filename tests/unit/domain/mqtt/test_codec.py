@@ -318,6 +318,13 @@ def test_no_secrets_in_representations() -> None:
     assert "secret" not in repr(one(client.publish("t", b"secret")))
 
 
+def test_reserved_flag_of_mqtt_3_1_has_no_meaning() -> None:
+    data = client.packet(0x10, client.text("MQIsdp"), b"\3\3\0\0", client.text("x"))
+    (found,) = PacketDecoder(MqttLimits()).feed(data)
+    assert isinstance(found, ConnectPacket)
+    assert found.clean
+
+
 # ---------------------------------------------------------------- the broker's packets
 
 

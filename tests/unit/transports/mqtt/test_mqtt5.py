@@ -1,5 +1,7 @@
 """What MQTT 5 adds to subscriptions and connections: identifiers, retain options, topic aliases, server keep-alive."""
 
+from typing import Any
+
 import pytest
 
 from pybroker.broker.domain.mqtt.packets import MqttLimits
@@ -143,13 +145,13 @@ def test_no_aliases_unless_the_client_accepts_them(world: World, level: int) -> 
 
 
 def test_message_that_only_an_alias_makes_too_large_is_sent_without(world: World) -> None:
-    peer = world.connect(level=5, pieces=(alias_maximum(1), b"\x27\0\0\0\x0d"))
+    peer = world.connect(level=5, pieces=(alias_maximum(1), b"\x27\0\0\0\x17"))
     subscribe(peer, "t", 0)
     sender = world.connect("sender")
-    for payload in (b"1234567", b"123456789", b"1"):
+    for payload in (b"x" * 17, b"x" * 19, b"1"):
         sender.publish("t", payload)
     found = [(each.topic, each.payload, each.properties) for each in peer.published()]
-    assert found == [("t", b"1234567", b""), ("t", b"1", alias(1))]
+    assert found == [("t", b"x" * 17, b""), ("t", b"1", alias(1))]
 
 
 def test_topic_aliases_are_limited() -> None:
@@ -239,3 +241,37 @@ def test_changed_quality_of_a_plain_subscription_loses_nothing_that_waits(world:
         found += peer.published()
         assert len(found) == number + 2
     assert [(each.payload, each.qos) for each in found] == [(b"0", 1), (b"1", 1), (b"2", 1), (b"3", 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"pieces": (b"\x16" + packets.text("data"),)}, 0x82),
+        ({"will": ("t", b"w"), "will_pieces": (b"\x08" + packets.text(""),)}, 0x90),
+        ({"will": ("t", b"w"), "will_pieces": (b"\x08" + packets.text("a/#"),)}, 0x90),
+    ],
+    ids=["authentication data without a method", "empty response topic", "response topic with a wildcard"],
+)
+def test_connect_with_wrong_properties_is_refused(world: World, options: dict[str, Any], reason: int) -> None:
+    peer = world.open(level=5)
+    (connack,) = peer.send(packets.connect("dev", level=5, **options))
+    assert (connack.name, connack.body[1]) == ("CONNACK", reason)
+    assert peer.link.closed
+
+
+def test_client_that_accepts_no_connack_is_closed(world: World) -> None:
+    """A packet larger than it accepts must not be sent to it."""
+    for limit in (2, 10):
+        peer = world.open(level=5)
+        assert peer.send(packets.connect("dev", level=5, pieces=(b"\x27" + limit.to_bytes(4, "big"),))) == []
+        assert peer.link.closed
+    peer = world.open(level=5)
+    wrong = (b"\x27\0\0\0\2", b"\x16" + packets.text("data"))
+    assert peer.send(packets.connect("dev", level=5, pieces=wrong)) == []
+    assert peer.link.closed
+
+
+def test_refused_message_with_an_unknown_packet_id_gets_no_pubrel(world: World) -> None:
+    peer = world.connect(level=5)
+    assert peer.send(packets.packet(packets.PUBREC, packets.short(9), b"\x97")) == []
+    assert peer.names(packets.packet(packets.PUBREC, packets.short(9))) == ["PUBREL"]
