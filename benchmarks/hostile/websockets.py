@@ -121,8 +121,8 @@ async def flood_mqtt(target: Target) -> str:
 
 @attack("ws-fragments", quick=True, mqtt=True)
 async def fragments(target: Target) -> str:
-    """STOMP frames of 1 MB in fragments of one byte."""
-    size = target.sized(1_000_000, 100_000)
+    """STOMP frames of 100 KB in fragments of one byte."""
+    size = target.sized(100_000, 30_000)
     body = b"SEND\ndestination:/topic/FRAGMENTS\nreceipt:r\n\n" + b"x" * size + b"\0"
     first, rest, last = body[:1], body[1:-1], body[-1:]
     data = frame(_TEXT, first, final=False)
@@ -148,7 +148,7 @@ async def fragments_empty(target: Target) -> str:
     return f"{count} MB sent; {common(client.errors)}"
 
 
-@attack("ws-unfinished", quick=True, mqtt=True, memory_limit_mb=256)
+@attack("ws-unfinished", mqtt=True, memory_limit_mb=256, refused="close code 1008|closed without a reason")
 async def unfinished(target: Target) -> str:
     """200 clients send 5 MB of a message that they do not finish."""
     await target.begin()
@@ -157,7 +157,7 @@ async def unfinished(target: Target) -> str:
     more = frame(_CONTINUATION, b"x" * 100_000, final=False)
     sent = 0
     for number in range(50):
-        for client in clients:
+        for client in [each for each in clients if not each.closed.is_set()]:
             with contextlib.suppress(TimeoutError, OSError):
                 async with asyncio.timeout(0.05):
                     await client.write(more if number else begun)
