@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 IGNORED_AT_ROOT = frozenset({".git", ".venv", ".hypothesis", "build", "data", "dist"})
-IGNORED_EVERYWHERE = ("__pycache__", "_cache", ".egg-info")
+IGNORED_EVERYWHERE = ("__pycache__", "_cache", ".egg-info", "node_modules")
 """Endings of directories that hold only what tools make."""
 
 
