@@ -6,7 +6,7 @@ that is unsettled again on its next connection, so a message may come twice; the
 
 from collections.abc import Iterator, Sequence
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
 from pybroker.broker.domain.amqp.frames import (
     AMQP_HEADER,
@@ -41,7 +41,7 @@ from pybroker.broker.domain.amqp.sections import (
     encode_message,
 )
 from pybroker.broker.domain.amqp.values import Symbol
-from tests.integration.kill_load import Account, Key, LoadWorker, Reigns
+from tests.integration.kill_load import Account, LoadWorker, Producer, Reigns, key_in
 
 _BIG: Final = (1 << 31) - 1
 _SENDER: Final = False
@@ -88,71 +88,43 @@ class AmqpWorker(LoadWorker):
         self.socket.sendall(encode_frame(0, attach))
 
 
-class AmqpSender(AmqpWorker):
+class AmqpSender(AmqpWorker, Producer):
     """Keeps up to `WINDOW` durable messages unsettled, as far as its credit goes."""
 
-    WINDOW: Final = 800
+    WINDOW = 800
 
     def __init__(
         self, name: str, address: str, ports: Sequence[int], account: Account, reigns: Reigns, seed: int
     ) -> None:
         super().__init__(name, ports, account, reigns, seed)
-        self.most_unsettled = 0
         self._address = address
-        self._number = 0
-        self._unsettled: dict[int, Key] = {}
-        """By their delivery ids on this connection."""
-        self._again: list[Key] = []
-        """What the last connection left without an answer."""
-        self._next_delivery = 0
-        self._credit = 0
+        self._limit = 0
+        """The delivery count up to which it has credit."""
 
     def begin(self) -> None:
-        self._again = [*self._unsettled.values(), *self._again]
-        self._unsettled = {}
-        self._next_delivery = self._credit = 0
+        self.restart()
+        self._limit = 0
         self.attach(self._address, role=_SENDER)
 
     def handle(self, received: AmqpFrame) -> None:
         match received.performative:
             case AmqpFlow(delivery_count=int(count), link_credit=int(credit)):
-                self._credit = count + credit - self._next_delivery
+                self._limit = count + credit
+                self.fill()
             case AmqpDisposition(first=int(first), last=last, state=state):
                 assert isinstance(state, AmqpAccepted), state
-                numbers = range(first, (first if last is None else last) + 1)
-                self.account.confirm([self._unsettled.pop(number) for number in numbers], self.reign)
+                self.answered(range(first, (first if last is None else last) + 1))
             case AmqpAttach():
                 pass
             case other:
                 raise AssertionError(f"{self.name} gets {other}")
-        self._fill()
 
-    def is_done(self) -> bool:
-        return self.stopping.is_set() and not self._unsettled and not self._again  # what was sent is settled first
+    def may_send(self, token: int) -> bool:
+        return token < self._limit
 
-    def _fill(self) -> None:
-        frames: list[bytes] = []
-        while self._credit > 0 and len(self._unsettled) < self.WINDOW:
-            if self._again:
-                key = self._again.pop(0)
-            elif self.stopping.is_set():
-                break
-            else:
-                self._number += 1
-                key = self.name, self._number
-            frames.append(self._transfer(key))
-        self.most_unsettled = max(self.most_unsettled, len(self._unsettled))
-        self.socket.sendall(b"".join(frames))
-
-    def _transfer(self, key: Key) -> bytes:
-        number = self._next_delivery
-        self._next_delivery += 1
-        self._credit -= 1
-        self._unsettled[number] = key
-        self.account.publish(key, self.reign)
-        body = f"{key[0]} {key[1]} {'x' * self.random.choice([0, 10, 1000, 20_000])}"
+    def encode(self, token: int, body: str) -> bytes:
         message = AmqpMessage(header=AmqpMessageHeader(durable=True), body_kind=AmqpBodyKind.VALUE, body=body)
-        return encode_transfer(0, 0, number, b"%d" % number, encode_message(message))
+        return encode_transfer(0, 0, token, b"%d" % token, encode_message(message))
 
 
 class AmqpReceiver(AmqpWorker):
@@ -192,8 +164,7 @@ class AmqpReceiver(AmqpWorker):
         payload, self._parts = b"".join(self._parts), []
         message = decode_message(payload)
         count = 0 if message.header is None else message.header.delivery_count or 0
-        name, number = key_of(message)
-        self.account.receive((name, number), self.reign, is_redelivered=count > 0)
+        self.account.receive(key_in(payload), self.reign, is_redelivered=count > 0)
         delivery = self._delivery_count
         self._delivery_count += 1
         self.socket.sendall(encode_disposition(0, delivery, None, AmqpAccepted(), is_receiver=True, settled=True))
@@ -202,11 +173,3 @@ class AmqpReceiver(AmqpWorker):
 
     def _give_credit(self) -> None:
         self.socket.sendall(encode_flow(0, self._delivery_count, _BIG, 0, _BIG, 0, self._delivery_count, self.CREDIT))
-
-
-def key_of(message: AmqpMessage) -> Key:
-    """Return producer and number of a message, whether its body is a text or data."""
-    body: Any = message.body
-    text = body if isinstance(body, str) else b"".join(body).decode()
-    name, number, _ = text.split(" ", 2)
-    return name, int(number)

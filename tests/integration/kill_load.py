@@ -6,11 +6,12 @@ sends; the account has which masters a message went to, whether one confirmed it
 
 import contextlib
 import random
+import re
 import socket
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,20 @@ LOOK_SECONDS: Final = 0.5
 
 Key = tuple[str, int]
 """Producer, and its number of the message."""
+
+_BODY: Final = re.compile(rb"<([^ <>]+) ([0-9]+)>")
+
+
+def body_of(key: Key, padding: int) -> str:
+    """Return the body of a message, with some bytes more behind its key."""
+    return f"<{key[0]} {key[1]}>{'x' * padding}"
+
+
+def key_in(data: bytes) -> Key:
+    """Return the key in a body, whatever encoding is around it."""
+    found = _BODY.search(data)
+    assert found, data[:100]
+    return found[1].decode(), int(found[2])
 
 
 class ProtocolPair(Pair):
@@ -99,6 +114,10 @@ class Account:
         with self.lock:
             return sum(1 for count in self.sent.values() if count > 1)
 
+    def backlog(self) -> int:
+        """Return about how many messages are confirmed and have not come."""
+        return len(self.confirmed) - len(self.received)
+
     def unmarked_again(self) -> list[Key]:
         """Return messages that came more often without the mark of redelivery than they were sent."""
         with self.lock:
@@ -170,6 +189,7 @@ class LoadWorker(threading.Thread):
             except TimeoutError:
                 if self.is_done():
                     return
+                self.on_idle()
                 continue
             if not chunk:
                 raise ConnectionResetError("the broker has closed")
@@ -191,9 +211,79 @@ class LoadWorker(threading.Thread):
         """Handle a packet or frame."""
         raise NotImplementedError
 
+    def on_idle(self) -> None:
+        """Do what is to be done although nothing comes."""
+
     def is_done(self) -> bool:
         """Return True if the client is to stop."""
         return self.stopping.is_set()
+
+
+class Producer(LoadWorker):
+    """Keeps a window of messages without an answer, and sends all of these again on its next connection.
+
+    Attributes:
+        most_open: the most messages that had no answer at a time.
+        backlog: how far the consumers are behind; it waits while that is too much.
+    """
+
+    WINDOW = 100
+    BACKLOG_MAX: Final = 5000
+
+    def __init__(self, name: str, ports: Sequence[int], account: Account, reigns: Reigns, seed: int) -> None:
+        super().__init__(name, ports, account, reigns, seed)
+        self.most_open = 0
+        self.backlog: Callable[[], int] = lambda: 0
+        self._number = 0
+        self._open: dict[int, Key] = {}
+        self._again: list[Key] = []
+        """What the last connection left without an answer."""
+        self._next_token = 0
+
+    def restart(self) -> None:
+        """Have all that has no answer sent again; call it first on each connection."""
+        self._again = [*self._open.values(), *self._again]
+        self._open = {}
+        self._next_token = 0
+
+    def answered(self, tokens: Iterable[int]) -> None:
+        """Confirm messages."""
+        self.account.confirm([self._open.pop(token) for token in tokens], self.reign)
+        self.fill()
+
+    def fill(self) -> None:
+        """Send as much as the window, and the other end, permits."""
+        frames: list[bytes] = []
+        while len(self._open) < self.WINDOW and self.may_send(self._next_token):
+            if self._again:
+                key = self._again.pop(0)
+            elif self.stopping.is_set() or self.backlog() > self.BACKLOG_MAX:
+                break
+            else:
+                self._number += 1
+                key = self.name, self._number
+            token = self._next_token
+            self._next_token += 1
+            self._open[token] = key
+            self.account.publish(key, self.reign)
+            frames.append(self.encode(token, body_of(key, self.random.choice([0, 10, 1000, 20_000]))))
+        self.most_open = max(self.most_open, len(self._open))
+        self.socket.sendall(b"".join(frames))
+
+    def on_idle(self) -> None:
+        self.fill()
+
+    def is_done(self) -> bool:
+        return self.stopping.is_set() and not self._open and not self._again  # what was sent is answered first
+
+    def may_send(self, token: int) -> bool:
+        """Return True if the other end permits one more message, the `token`th of this connection from 0."""
+        del token
+        return True
+
+    def encode(self, token: int, body: str) -> bytes:
+        """Return the frames of a persistent message that the broker is to answer."""
+        raise NotImplementedError
 
 
 def wait(condition: Callable[[], bool], workers: Sequence[LoadWorker]) -> None:

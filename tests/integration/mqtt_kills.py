@@ -7,13 +7,13 @@ uses such an identifier for another message loses it. Clients also cut connectio
 two kills nothing may come twice with QoS 2.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import Final
 
 from tests import mqtt_packets as packets
-from tests.integration.kill_load import Account, LoadWorker, Reigns
+from tests.integration.kill_load import Account, LoadWorker, Producer, Reigns, body_of, key_in
 
 TOPIC: Final = "kills/%s"
 
@@ -66,9 +66,20 @@ class Publisher(MqttWorker):
 
     WINDOW: Final = 20
 
-    def __init__(self, name: str, qos: int, ports: Sequence[int], account: Account, reigns: Reigns, seed: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        qos: int,
+        ports: Sequence[int],
+        account: Account,
+        reigns: Reigns,
+        seed: int,
+        topic: str | None = None,
+    ) -> None:
         super().__init__(name, ports, account, reigns, seed)
         self.qos = qos
+        self.topic = TOPIC % name if topic is None else topic
+        self.backlog: Callable[[], int] = lambda: 0
         self._number = 0
         self._packet_id = 0
         self._open: dict[int, _Unanswered] = {}
@@ -95,11 +106,14 @@ class Publisher(MqttWorker):
         self.account.confirm([(self.name, found.number)], self.reign)
         self._fill()
 
+    def on_idle(self) -> None:
+        self._fill()
+
     def is_done(self) -> bool:
         return self.stopping.is_set() and not self._open  # what was sent is answered first
 
     def _fill(self) -> None:
-        while len(self._open) < self.WINDOW and not self.stopping.is_set():
+        while len(self._open) < self.WINDOW and not self.stopping.is_set() and self.backlog() <= Producer.BACKLOG_MAX:
             self._number += 1
             self._packet_id = self._packet_id % 0xFFFF + 1
             self._open[self._packet_id] = _Unanswered(self._number)
@@ -107,8 +121,8 @@ class Publisher(MqttWorker):
 
     def _send(self, packet_id: int, number: int, *, dup: bool = False) -> None:
         self.account.publish((self.name, number), self.reign)
-        payload = b"%s %d " % (self.name.encode(), number) + bytes(self.random.choice([0, 10, 1000, 20_000]))
-        packet = packets.publish(TOPIC % self.name, payload, qos=self.qos, packet_id=packet_id, dup=dup)
+        payload = body_of((self.name, number), self.random.choice([0, 10, 1000, 20_000])).encode()
+        packet = packets.publish(self.topic, payload, qos=self.qos, packet_id=packet_id, dup=dup)
         self.socket.sendall(packet)
 
 
@@ -144,14 +158,14 @@ class Subscriber(MqttWorker):
         assert head >> 4 == 3, (head, body)
         end = 2 + int.from_bytes(body[:2], "big")
         qos, packet_id, payload = head >> 1 & 3, body[end : end + 2], body[end + 2 :]
-        name, number, _ = payload.split(b" ", 2)
+        key = key_in(payload)
         if qos == 1:
-            self.account.receive((name.decode(), int(number)), self.reign)
+            self.account.receive(key, self.reign)
             self.socket.sendall(packets.packet(packets.PUBACK, packet_id))
             return
         assert qos == 2
         identifier = int.from_bytes(packet_id, "big")
         if identifier not in self._unreleased:
             self._unreleased.add(identifier)
-            self.account.receive((name.decode(), int(number)), self.reign)
+            self.account.receive(key, self.reign)
         self.socket.sendall(packets.packet(packets.PUBREC, packet_id))

@@ -56,7 +56,7 @@ def test_nothing_accepted_is_lost(tmp_path: Path) -> None:
     outages.sort()
     print(
         f"{KILLS} kills, {sum(worker.connections for worker in workers)} connections, {len(account.published)} sent, "
-        f"up to {max(sender.most_unsettled for sender in senders)} unsettled on a link, {account.repeated()} sent more "
+        f"up to {max(sender.most_open for sender in senders)} unsettled on a link, {account.repeated()} sent more "
         f"than once; {len(account.confirmed)} accepted, {len(account.lost())} lost; {account.doubled(list(ADDRESSES))} "
         f"came more than once, {len(account.unmarked_again())} of them unmarked though sent once; first answer after a "
         f"kill: median {outages[len(outages) // 2] * 1000:.0f} ms, max {outages[-1] * 1000:.0f} ms"
