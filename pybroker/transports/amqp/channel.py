@@ -32,6 +32,7 @@ from pybroker.broker.domain.amqp.performatives import (
     AmqpTransfer,
 )
 from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, RequestError
 from pybroker.transports.amqp.answers import TransferAnswers
 from pybroker.transports.amqp.attaching import attach_link
@@ -200,6 +201,7 @@ class AmqpChannel:
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         state, is_settled = disposition.state, bool(disposition.settled)
+        EFFORT.is_large |= last != first  # all unsettled deliveries may have to be looked at
         numbers = within(first, last, self._unsettled, self._unsettled, len(self._unsettled))
         found = [self._unsettled[number] for number in numbers]
         if isinstance(state, AmqpTransactionalState):

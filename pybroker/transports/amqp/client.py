@@ -109,6 +109,9 @@ class AmqpClient:
         for channel in list(self._channels.values()):
             channel.written()
         peer.resume(peer)
+        for channel in list(self._channels.values()):
+            if channel.draining:
+                channel.pump()
 
     def pause(self) -> None:
         """Pause deliveries until `written`, as the client reads too slowly."""

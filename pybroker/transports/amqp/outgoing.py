@@ -47,8 +47,8 @@ from pybroker.transports.amqp.transactions import SentDelivery
 
 _log = logging.getLogger(__name__)
 
-_DRAIN_SECONDS: Final = 0.01
-"""The time after which a drain looks again whether messages may still come."""
+_DRAIN_SECONDS: Final = 0.02
+"""The time after which a drain looks again whether the core still searches."""
 
 _CREDIT_MAX: Final = (1 << 31) - 1
 
@@ -280,11 +280,14 @@ class OutgoingLink(AmqpLink):
         """Give back the credit for which there are no messages; later, if some may still come."""
         if not self._is_draining or not self._is_started:
             return
-        is_held = self._peer.is_held or self._session.is_suspended
-        if self.credit and (self.waiting or self._unsent or is_held or self.consumer.is_searching):
-            self._session.draining[self] = None
-            self._peer.wake(_DRAIN_SECONDS)
-            return
+        if self.credit:
+            # The end of these is an event, after which the session asks again.
+            is_held = self._peer.is_held or self._session.is_suspended or self.waiting > 0 or bool(self._unsent)
+            if is_held or self.consumer.is_searching:
+                self._session.draining[self] = None
+                if not is_held:
+                    self._peer.wake(_DRAIN_SECONDS)
+                return
         self._session.draining.pop(self, None)
         self._is_draining = False
         self.consumer.pull(0)

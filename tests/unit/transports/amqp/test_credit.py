@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pybroker.broker.domain.amqp.frames import AmqpLimits
+from pybroker.broker.domain.amqp.frames import AmqpLimits, encode_frame
 from pybroker.broker.domain.amqp.performatives import AmqpFlow, AmqpTransfer
 from pybroker.transports.amqp import channel
 from tests.unit.transports.amqp.conversation import BIG, Peer, World, text
@@ -105,6 +105,21 @@ def test_drain_waits_for_what_the_window_holds_up(world: World) -> None:
     *_, flow = peer.credit(10, drain=True, incoming_window=5, next_incoming_id=2)
     assert [each.body for each in peer.messages(peer.frames)] == ["c"]
     assert (flow.delivery_count, flow.link_credit) == (10, 0)
+
+
+def test_drain_of_a_client_that_reads_slowly_is_answered_later(world: World) -> None:
+    fill(world, "a")
+    peer = receiving(world)
+    peer.session.pause_writing()
+    peer.session.receive(encode_frame(0, AmqpFlow(
+        next_incoming_id=0, incoming_window=BIG, next_outgoing_id=0, outgoing_window=BIG, handle=1, link_credit=5,
+        delivery_count=0, drain=True,
+    )))  # fmt: skip
+    assert not peer.link.output
+    peer.session.written()
+    *_, flow = peer.performatives()
+    assert [each.body for each in peer.messages(peer.frames)] == ["a"]
+    assert (flow.delivery_count, flow.link_credit) == (5, 0)
 
 
 def test_limited_window_holds_messages_up(world: World) -> None:
