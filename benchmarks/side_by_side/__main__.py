@@ -1,6 +1,7 @@
 """pybroker beside a stock ActiveMQ 5.17: the same clients, machine and file system, turn about.
 
 Rows of MQTT have Debian's mosquitto as a third broker, if it is installed, whose figures are compared with nothing.
+Rows of AMQP have Debian's RabbitMQ in place of ActiveMQ, which has no AMQP there; without it pybroker is measured alone.
 
 Run from the root of the checkout: `python -m benchmarks.side_by_side [--quick] [--rows KEY,…] [--json FILE]`.
 
@@ -41,12 +42,15 @@ from benchmarks import compiled, report
 from benchmarks.accounts import security_arguments
 from benchmarks.driver import PASSWORD, USER
 from benchmarks.side_by_side import brokers, verdict
+from benchmarks.side_by_side.amqp import AmqpClient
 from benchmarks.side_by_side.brokers import (
     ACTIVEMQ,
     MOSQUITTO,
     MOSQUITTO_COMMAND,
     OBSERVED,
     PYBROKER,
+    RABBITMQ,
+    RABBITMQ_COMMAND,
     WITH_LOGINS,
     Broker,
 )
@@ -116,7 +120,9 @@ def main() -> None:
 def _command_line() -> argparse.ArgumentParser:
     made = report.parser(__doc__)
     made.add_argument("--rows", default="", metavar="KEY,…", help="measure these rows only; empty for all")
-    made.add_argument("--only", choices=(PYBROKER, ACTIVEMQ, MOSQUITTO), help="measure one broker, for no ratios")
+    made.add_argument(
+        "--only", choices=(PYBROKER, ACTIVEMQ, MOSQUITTO, RABBITMQ), help="measure one broker, for no ratios"
+    )
     additions = made.add_mutually_exclusive_group()
     for name, text in ((WITH_LOGINS, "logins and rules"), (OBSERVED, "management, statistics and advisories")):
         additions.add_argument(
@@ -170,6 +176,8 @@ class Bench:
 
     def _names_of(self, row: Row) -> Sequence[str]:
         """Return the brokers that are measured with a row."""
+        if row.protocol is Protocol.AMQP and ACTIVEMQ in self.names and len(self.names) > 1:
+            return [PYBROKER, RABBITMQ] if Path(RABBITMQ_COMMAND).exists() else [PYBROKER]
         is_third = row.protocol is Protocol.MQTT and ACTIVEMQ in self.names and Path(MOSQUITTO_COMMAND).exists()
         return [*self.names, MOSQUITTO] if is_third and len(self.names) > 1 else self.names
 
@@ -223,6 +231,8 @@ class Bench:
                 broker = brokers.start_activemq(directory, protocol=row.protocol)
             elif name == MOSQUITTO:
                 broker = brokers.start_mosquitto(directory)
+            elif name == RABBITMQ:
+                broker = brokers.start_rabbitmq(directory)
             else:
                 addition = ADDITIONS[name](directory) if name in ADDITIONS else []
                 broker = brokers.start_pybroker(
@@ -238,12 +248,14 @@ class Bench:
             with broker:
                 yield broker
 
-    def _client(self, row: Row) -> JavaClient | StompClient | MqttClient:
+    def _client(self, row: Row) -> JavaClient | StompClient | MqttClient | AmqpClient:
         """The client that speaks the row's protocol; the Java one is started when it is needed first."""
         if row.protocol is Protocol.STOMP:
             return StompClient()
         if row.protocol is Protocol.MQTT:
             return MqttClient()
+        if row.protocol is Protocol.AMQP:
+            return AmqpClient()
         if self._java is None:
             directory = self._directory / "client"
             directory.mkdir()
@@ -289,9 +301,9 @@ def _measure_all(bench: Bench, rows: Sequence[Row], options: argparse.Namespace)
     ]
     tables = {
         "Medians of each broker": [_rounded(line) for line in figures],
-        f"Ratios {options.addition} / without" if options.addition else "Ratios pybroker / ActiveMQ": [
-            _rounded(line) for line in ratios
-        ],
+        f"Ratios {options.addition} / without"
+        if options.addition
+        else "Ratios pybroker / ActiveMQ, with AMQP / RabbitMQ": [_rounded(line) for line in ratios],
         "What the STOMP client reaches where receipts cost nothing": [_rounded(line) for line in ceilings],
     }
     for title, table in tables.items():

@@ -6,6 +6,9 @@ runs as `pybroker start` with its defaults. Both sync to disk before they answer
 
 Where MQTT is measured, ActiveMQ has a connector for it, with the codec of Debian's libmqtt-client-java, and Debian's
 mosquitto is measured, too. That one keeps messages in memory, and answers a publish before it is on disk.
+
+Where AMQP is measured, the other broker is Debian's RabbitMQ. It accepts a durable message when it is on disk, or was
+consumed before, as pybroker does.
 """
 
 import os
@@ -21,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.driver import PASSWORD, USER
 from benchmarks.side_by_side.rows import Protocol
 
 PYBROKER = "pybroker"
@@ -33,6 +37,10 @@ MOSQUITTO = "mosquitto"
 """Debian's; it speaks MQTT only, and is compared with nothing."""
 
 MOSQUITTO_COMMAND = "/usr/sbin/mosquitto"
+
+RABBITMQ = "rabbitmq"
+"""Debian's, with its plug-in for AMQP 1.0: Debian's ActiveMQ has no AMQP."""
+RABBITMQ_COMMAND = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 MQTT_JARS = ("mqtt-client.jar", "hawtbuf.jar", "hawtdispatch.jar", "hawtdispatch-transport.jar")
 """What ActiveMQ's MQTT connector needs besides, in Debian's libmqtt-client-java and its dependencies."""
@@ -71,7 +79,7 @@ class Broker:
     """A running broker.
 
     Attributes:
-        name: `pybroker`, `activemq`, `mosquitto`, `with logins` or `observed`.
+        name: `pybroker`, `activemq`, `mosquitto`, `rabbitmq`, `with logins` or `observed`.
         ports: by protocol.
     """
 
@@ -245,6 +253,41 @@ def start_mosquitto(directory: Path) -> Broker:
     )
     command = [MOSQUITTO_COMMAND, "-c", str(file)]
     return Broker(MOSQUITTO, command, ports, log=directory / "log", environment=dict(os.environ))
+
+
+class RabbitMq(Broker):
+    """A running RabbitMQ, and the port mapper that its Erlang starts beside it."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        super().__exit__(kind, error, trace)
+        subprocess.run(["epmd", "-kill"], check=False, stdout=subprocess.DEVNULL)  # it refuses if another node is left
+
+
+def start_rabbitmq(directory: Path) -> Broker:
+    """Start Debian's RabbitMQ with its data in a directory, which must exist, as root or its own user."""
+    ports = _free_ports(Protocol.AMQP)
+    nodes = _free_ports(Protocol.OPENWIRE)[Protocol.OPENWIRE]  # the port for other nodes of its cluster
+    (directory / "rabbitmq.conf").write_text(
+        f"listeners.tcp.default = 127.0.0.1:{ports[Protocol.AMQP]}\ndefault_user = {USER}\ndefault_pass = {PASSWORD}\n"
+    )
+    plugins = directory / "enabled_plugins"
+    plugins.write_text("[rabbitmq_amqp1_0].\n")
+    variables = {
+        "HOME": directory,
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"bench{os.getpid()}@localhost",
+        "RABBITMQ_MNESIA_BASE": directory / "data",
+        "RABBITMQ_LOG_BASE": directory / "logs",
+        "RABBITMQ_CONFIG_FILE": directory / "rabbitmq",
+        "RABBITMQ_CONF_ENV_FILE": directory / "none",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": plugins,
+        "RABBITMQ_PID_FILE": directory / "pid",
+        "RABBITMQ_DIST_PORT": nodes,
+        "ERL_CRASH_DUMP": directory / "crash",
+        "RUNNING_UNDER_SYSTEMD": "true",  # no shell stays in front of it
+    }
+    environment = dict(os.environ) | {name: str(value) for name, value in variables.items()}
+    return RabbitMq(RABBITMQ, [RABBITMQ_COMMAND], ports, log=directory / "log", environment=environment)
 
 
 def observed_arguments(directory: Path) -> list[str]:

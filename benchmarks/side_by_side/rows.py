@@ -1,11 +1,11 @@
 """Measurements: one row for each way to load a broker, with the ratio it has to reach.
 
-All messages have three string properties. OpenWire rows run in the stock Java client with its defaults except
-`useAsyncSend`, and send BytesMessages; STOMP rows send text from raw sockets, MQTT rows publish with QoS 1, without
-properties, to a subscriber whose session lasts. Where there are consumers, they run while
-the producers send, and the time ends with the last message received. Counts are about five seconds of ActiveMQ's time
-on two cores, warming up takes about three times that: its Java machine goes on compiling for so long. The counts of a
-quick run only show that it works.
+All messages have three string properties, but for those of MQTT. OpenWire rows run in the stock Java client with its
+defaults except `useAsyncSend`, and send BytesMessages; STOMP rows send text from raw sockets. MQTT rows publish with
+QoS 1 to a subscriber whose session lasts; AMQP rows send durable data and wait for `accepted`. Where there are
+consumers, they run while the producers send, and the time ends with the last message received. Counts are about five
+seconds of ActiveMQ's time on two cores, warming up takes about three times that: its Java machine goes on compiling for
+so long. The counts of a quick run only show that it works.
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,7 @@ class Protocol(Enum):
     OPENWIRE = "openwire"
     STOMP = "stomp"
     MQTT = "mqtt"
+    AMQP = "amqp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,10 @@ class Row:
         title: for the table.
         count: messages sent in a repetition, over all producers.
         warm: messages sent before anything is measured, in the first repetition; a tenth before each other one.
-        least_ratio: the messages per second pybroker has to reach, over ActiveMQ's; None: more than ActiveMQ's.
+        least_ratio: the messages per second pybroker has to reach, over the other's; None: more than the other's.
         producers: connections that send.
         consumers: connections that receive at the same time; they share a queue, and each gets all of a topic.
-        window: STOMP and MQTT: receipts, or PUBACKs, that may be outstanding.
+        window: STOMP, MQTT and AMQP: receipts, PUBACKs or dispositions that may be outstanding.
         asynchronous: the client does not wait for the broker's answer to a persistent send.
         ahead: how many messages the producers may be ahead of the consumers, 0 for any number. It keeps an asynchronous
             row from measuring how long a backlog gets.
@@ -126,6 +127,10 @@ ROWS = (
         least_ratio=1.5),
     Row(key="mqtt-100", title="MQTT: QoS 1, window 100", count=30_000, warm=60_000, protocol=Protocol.MQTT, window=100,
         least_ratio=1.5),
+    Row(key="amqp-1", title="AMQP: durable, window 1, beside RabbitMQ", count=6_000, warm=6_000,
+        protocol=Protocol.AMQP, window=1, least_ratio=1.0),
+    Row(key="amqp-100", title="AMQP: durable, window 100, beside RabbitMQ", count=30_000, warm=30_000,
+        protocol=Protocol.AMQP, window=100, least_ratio=1.0),
 )  # fmt: skip
 
 QUICK_ROWS = ("sync-1", "topic-10", "stomp-100")
