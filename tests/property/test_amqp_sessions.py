@@ -107,7 +107,11 @@ class Worker:
             (self.credit, self.credit, self.settle, self.settle, self.settle, self.transact, self.detach, self.drop)
         )
         if action not in (self.detach, self.drop) or self.chance.random() < 0.2:
+            if self.chance.random() < 0.2:
+                self.peer.session.pause_writing()
             action()
+            self.peer.session.written()
+            self.collect()
 
     def credit(self) -> None:
         drain = self.chance.random() < 0.3

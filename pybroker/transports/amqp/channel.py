@@ -529,7 +529,7 @@ class AmqpChannel:
             links, self._sent_links = self._sent_links, {}
             for link in links:
                 link.written()
-        if self._waiting or self._unfinished is not None:
+        if self._peer.is_held or self.is_suspended:
             self.pump()
 
     def on_timer(self) -> None:

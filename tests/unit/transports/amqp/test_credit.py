@@ -132,6 +132,26 @@ def test_limited_window_holds_messages_up(world: World) -> None:
     assert peer.take(5, delivery_count=5, incoming_window=3, next_incoming_id=5) == ["f"]
 
 
+def flow(incoming_window: int, next_incoming_id: int) -> AmqpFlow:
+    return AmqpFlow(
+        next_incoming_id=next_incoming_id, incoming_window=incoming_window, next_outgoing_id=0, outgoing_window=BIG
+    )
+
+
+@pytest.mark.parametrize("is_suspended", [False, True])
+def test_window_that_opens_while_the_client_reads_slowly(world: World, is_suspended: bool) -> None:
+    fill(world, "a", "b")
+    peer = receiving(world)
+    assert peer.take(5, incoming_window=1) == ["a"]
+    if is_suspended:
+        peer.session.on_timer()
+    peer.session.pause_writing()
+    peer.session.receive(encode_frame(0, flow(5, 1)))
+    assert not peer.link.output
+    peer.session.written()
+    assert [each.body for each in peer.messages()] == ["b"]
+
+
 def test_session_with_a_closed_window_holds_up_no_other(world: World) -> None:
     fill(world, *"abcdef")
     peer = world.open("r")
