@@ -39,8 +39,11 @@ from pybroker.transports.amqp.message_fields import TransferFields
 _SESSION_ID: Final = -1
 _PRECONDITION_FAILED: Final = "amqp:precondition-failed"
 
-_TEMPLATES_MAX: Final = 100
+_TEMPLATES_MAX: Final = 32
 """The destinations of one link for which a template is kept: an anonymous relay may send to many."""
+
+_NAME_MAX: Final = 200
+"""The characters of a name for which one is kept: a connection may have thousands of links."""
 
 
 class AmqpTransformer(enum.Enum):
@@ -188,9 +191,11 @@ class TransferReader:
         )
 
     def _template(self, destination: Destination) -> MessageTemplate:
-        if len(self._templates) >= _TEMPLATES_MAX:
-            self._templates.clear()
-        made = self._templates[destination] = MessageTemplate(self._producer_id, destination)
+        made = MessageTemplate(self._producer_id, destination)
+        if len(destination.name) <= _NAME_MAX:
+            if len(self._templates) >= _TEMPLATES_MAX:
+                self._templates.clear()
+            self._templates[destination] = made
         return made
 
 
