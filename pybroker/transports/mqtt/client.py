@@ -40,6 +40,7 @@ from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.mqtt import names
 from pybroker.transports.mqtt.mapping import PublishReader
 from pybroker.transports.mqtt.outgoing import OutgoingDeliveries
+from pybroker.transports.mqtt.packet_ids import PacketIds
 from pybroker.transports.mqtt.session_state import KeptSubscription, SessionState
 from pybroker.transports.mqtt.shared_subscriptions import QOS_MAX, GroupMember, SharedSubscriptions
 from pybroker.transports.mqtt.subscription_strategy import SubscriptionStrategy
@@ -178,7 +179,7 @@ class MqttClient:
         """The answers to PUBLISH packets that were not written."""
         self._unanswered = 0
         """The PUBLISH packets with QoS 1 whose PUBACK was not sent."""
-        self._unreleased: set[int] = set()
+        self._unreleased = PacketIds()
         """The packet identifiers of this connection's PUBLISH packets with QoS 2 that the client has not released."""
 
     # ------------------------------------------------------------ PUBLISH

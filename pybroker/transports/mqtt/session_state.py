@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pybroker.broker.domain.mqtt.packets import FilterSubscription
+from pybroker.transports.mqtt.packet_ids import PacketIds
 
 PACKET_ID_MAX: Final = 65_535
 
@@ -28,9 +29,6 @@ REMEMBERED_MAX: Final = 5_000
 
 SESSION_BYTES: Final = 3_000
 """The memory of a session without subscriptions, in bytes."""
-
-RECEIVED_BYTES: Final = 100
-"""The memory of a received packet identifier."""
 
 ENTRY_BYTES: Final = 600
 """The memory of a subscription without the characters of its topic filter, or of a remembered delivery."""
@@ -87,7 +85,7 @@ class SessionState:
     """
 
     subscriptions: dict[str, KeptSubscription] = field(default_factory=dict[str, KeptSubscription])
-    received: set[int] = field(default_factory=set[int])
+    received: PacketIds = field(default_factory=PacketIds)
     remembered: dict[DeliveryKey, Remembered] = field(default_factory=dict[DeliveryKey, Remembered])
     completed: dict[DeliveryKey, None] = field(default_factory=dict[DeliveryKey, None])
     last_packet_id: int = 0
@@ -104,7 +102,7 @@ class SessionState:
         """The bytes of memory that it takes, about."""
         characters = sum([len(text) for text in self.subscriptions])
         entries = ENTRY_BYTES * (len(self.subscriptions) + len(self.remembered) + len(self.completed))
-        return SESSION_BYTES + entries + RECEIVED_BYTES * len(self.received) + 4 * characters + len(self.recorded)
+        return SESSION_BYTES + entries + self.received.size + 4 * characters + len(self.recorded)
 
     def forget(self, text: str) -> None:
         """Forget the subscription to a topic filter, and its deliveries."""
