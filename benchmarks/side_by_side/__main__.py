@@ -1,7 +1,7 @@
 """pybroker beside a stock ActiveMQ 5.17: the same clients, machine and file system, turn about.
 
 Rows of MQTT have Debian's mosquitto as a third broker, if it is installed, whose figures are compared with nothing.
-Rows of AMQP have Debian's RabbitMQ in place of ActiveMQ, which has no AMQP there; without it pybroker is measured alone.
+Rows of AMQP have Debian's RabbitMQ in place of ActiveMQ, which has no AMQP there; without it there is pybroker alone.
 
 Run from the root of the checkout: `python -m benchmarks.side_by_side [--quick] [--rows KEY,…] [--json FILE]`.
 

@@ -24,6 +24,7 @@ from typing import Final
 from pybroker.broker.domain.amqp.errors import AmqpError
 from pybroker.broker.domain.amqp.sections import AmqpMessage, decode_message
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ProducerId
@@ -44,6 +45,8 @@ _TEMPLATES_MAX: Final = 32
 
 _NAME_MAX: Final = 200
 """The characters of a name for which one is kept: a connection may have thousands of links."""
+_QUICK_BYTES: Final = 4096
+"""Payloads up to this length take less than a millisecond; a longer one may have thousands of properties."""
 
 
 class AmqpTransformer(enum.Enum):
@@ -127,6 +130,8 @@ class TransferReader:
             AmqpError: the message has to say where it goes to, and does not.
             UnencodableOpenWire: the name of its destination is too long.
         """
+        if len(payload) > _QUICK_BYTES:
+            EFFORT.is_large = True
         forms = self._forms
         message: AmqpMessage | None = None
         if destination is None or forms is not _RAW:

@@ -26,6 +26,7 @@ from pybroker.broker.domain.amqp.values import (
     UnsignedShort,
 )
 from pybroker.broker.domain.destination import Destination, DestinationType, queue, topic
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, view
@@ -755,3 +756,13 @@ ADDRESSES = [
 @pytest.mark.parametrize(("text", "capabilities", "expected"), ADDRESSES)
 def test_addresses_name_destinations(text: str, capabilities: tuple[str, ...], expected: Destination) -> None:
     assert parse_address(text, capabilities) == expected
+
+
+def test_long_payload_is_large_work() -> None:
+    """A session looks at the clock behind it: thousands of properties take as long as hundreds of small messages."""
+    few, many = {"a": 1}, {f"p{number}": number for number in range(1000)}
+    for properties, is_large in ((few, False), (many, True)):
+        EFFORT.is_large = False
+        read(value("x", application_properties=properties))
+        assert EFFORT.is_large is is_large
+    EFFORT.is_large = False
