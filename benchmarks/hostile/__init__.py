@@ -9,6 +9,7 @@ bystander bystander           sends and receives, round after round, and records
 ```
 
 Attacks, by theme: `floods`, `selectors`, `bodies`, `growth`, `memory`, `backpressure`, `identity`, `logs`,
-`acknowledgements`, `extremes`, `multipliers`, `crowds`, `combinations`, `large`, `lasting`, `mqtt`, `websockets`.
+`acknowledgements`, `extremes`, `multipliers`, `crowds`, `combinations`, `large`, `lasting`, `mqtt`, `websockets`,
+`amqp`.
 `attacks` has the registry. `verdict` judges the waits.
 """

@@ -87,7 +87,7 @@ def _figures(attack: Attack, trial: Trial) -> dict[str, report.Cell]:
 
 def _other_figures(attack: Attack, trial: Callable[[Attack, str], Trial]) -> dict[str, report.Cell]:
     """Return what the attack does to an ActiveMQ; it may make the attacker fail, as each is made for pybroker."""
-    if attack.tls or attack.mqtt:
+    if attack.tls or attack.mqtt or attack.amqp:
         return _UNMEASURED | {"ActiveMQ: outcome": "not attacked: it has no such listener"}
     try:
         other = trial(attack, ACTIVEMQ)

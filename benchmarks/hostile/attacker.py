@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--tls", type=int, default=0, help="port of a STOMP listener with TLS")
     parser.add_argument("--mqtt", type=int, default=0, help="port of an MQTT listener")
     parser.add_argument("--ws", type=int, default=0, help="port of a WebSocket listener")
+    parser.add_argument("--amqp", type=int, default=0, help="port of an AMQP listener")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     os.nice(_NICENESS)
@@ -41,6 +42,7 @@ def main() -> None:
         tls_port=options.tls,
         mqtt_port=options.mqtt,
         ws_port=options.ws,
+        amqp_port=options.amqp,
         quick=options.quick,
     )
     attack = all_attacks()[options.name]

@@ -25,6 +25,7 @@ THEMES: Final = (
     "lasting",
     "mqtt",
     "websockets",
+    "amqp",
 )
 """Modules of this package that declare attacks."""
 
@@ -54,6 +55,7 @@ class Attack:
         fills: it uses up `connections_max`, so that connections of others are refused meanwhile.
         tls: the broker has a STOMP listener with TLS as well.
         mqtt: the broker has listeners for MQTT and WebSocket as well.
+        amqp: the broker has a listener for AMQP as well.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Attack:
     fills: bool
     tls: bool
     mqtt: bool
+    amqp: bool
 
 
 _REGISTRY: dict[str, Attack] = {}
@@ -88,6 +91,7 @@ def attack(
     fills: bool = False,
     tls: bool = False,
     mqtt: bool = False,
+    amqp: bool = False,
 ) -> Callable[[Run], Run]:
     """Register the decorated function, whose docstring's first line says what it does."""
 
@@ -110,6 +114,7 @@ def attack(
             fills=fills,
             tls=tls,
             mqtt=mqtt,
+            amqp=amqp,
         )
         return run
 

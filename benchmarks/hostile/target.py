@@ -81,7 +81,7 @@ class Target:
 
     Attributes:
         openwire_port, stomp_port: on 127.0.0.1.
-        tls_port, mqtt_port, ws_port: the same; 0 without such a listener.
+        tls_port, mqtt_port, ws_port, amqp_port: the same; 0 without such a listener.
         quick: the short form: fewer and smaller.
         harm: what the attack found besides waits and memory; each line fails it.
         depth: how far the attack came.
@@ -95,6 +95,7 @@ class Target:
         tls_port: int = 0,
         mqtt_port: int = 0,
         ws_port: int = 0,
+        amqp_port: int = 0,
         quick: bool,
     ) -> None:
         self.openwire_port = openwire_port
@@ -102,6 +103,7 @@ class Target:
         self.tls_port = tls_port
         self.mqtt_port = mqtt_port
         self.ws_port = ws_port
+        self.amqp_port = amqp_port
         self.quick = quick
         self.harm: list[str] = []
         self.depth = Depth()

@@ -90,6 +90,8 @@ def _start(attack: Attack, broker_name: str, folder: Path, variables: Mapping[st
         extra += ["--stomp-ssl", "0", "--tls-certificate", str(certificate(folder))]
     if attack.mqtt:
         extra += ["--ws", "0"]
+    if attack.amqp:
+        extra += ["--amqp", "0"]
     protocols = (Protocol.MQTT,) if attack.mqtt else ()
     return start_pybroker(folder, Protocol.OPENWIRE, *protocols, extra=extra, variables=variables)
 
@@ -113,6 +115,8 @@ def _measured(attack: Attack, broker: Broker, log: Path, *, quick: bool) -> Tria
     more = ["--tls", _logged_port(log, "stomp+ssl")] if attack.tls else []
     if attack.mqtt and broker.name != ACTIVEMQ:
         more += ["--mqtt", str(broker.ports[Protocol.MQTT]), "--ws", _logged_port(log, "ws")]
+    if attack.amqp and broker.name != ACTIVEMQ:
+        more += ["--amqp", _logged_port(log, "amqp")]
     arguments = [attack.name, *ports, *more, *(["--quick"] if quick else [])]
     with Child(_ATTACKER, arguments) as attacker, Child(BYSTANDER, ports) as bystander:
         attacker.answer(_PREPARE_SECONDS)

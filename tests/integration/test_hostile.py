@@ -27,6 +27,8 @@ ATTACKS = (
     "mqtt-flood-publish",
     "mqtt-filters",
     "ws-flood-mqtt",
+    "amqp-sends",
+    "amqp-nested",
 )
 
 
