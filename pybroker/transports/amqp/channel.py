@@ -179,7 +179,8 @@ class AmqpChannel:
         if not self.is_open:
             return
         next_incoming_id = 0 if flow.next_incoming_id is None else flow.next_incoming_id
-        self._remote_incoming_window = distance(self._next_outgoing_id, add(next_incoming_id, flow.incoming_window))
+        # Not the distance to the window's end: a window may be wider than half of all numbers.
+        self._remote_incoming_window = flow.incoming_window - distance(next_incoming_id, self._next_outgoing_id)
         if flow.handle is not None:
             link = self._find(flow.handle)
             try:

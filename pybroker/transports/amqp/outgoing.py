@@ -42,7 +42,7 @@ from pybroker.transports.amqp.incoming import remove_temporary
 from pybroker.transports.amqp.links import AmqpLink
 from pybroker.transports.amqp.peer import AmqpPeer
 from pybroker.transports.amqp.refusals import NOT_ALLOWED, LinkRefused
-from pybroker.transports.amqp.serial_numbers import MASK, add, distance
+from pybroker.transports.amqp.serial_numbers import add, distance
 from pybroker.transports.amqp.transactions import SentDelivery
 
 _log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class OutgoingLink(AmqpLink):
         """Have the credit that the client gives; with drain, use it up."""
         if flow.link_credit is not None:
             base = 0 if flow.delivery_count is None else flow.delivery_count
-            credit = distance(self.delivery_count, (base + flow.link_credit) & MASK)
+            credit = flow.link_credit - distance(base, self.delivery_count)
             self.credit = min(max(0, credit), _CREDIT_MAX)
             self._is_draining = flow.drain is True
             self.pull()

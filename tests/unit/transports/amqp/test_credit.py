@@ -9,6 +9,8 @@ from pybroker.broker.domain.amqp.performatives import AmqpFlow, AmqpTransfer
 from pybroker.transports.amqp import channel
 from tests.unit.transports.amqp.conversation import BIG, Peer, World, text
 
+LARGEST = (1 << 32) - 1
+
 
 @pytest.fixture
 def world() -> World:
@@ -150,6 +152,15 @@ def test_window_that_opens_while_the_client_reads_slowly(world: World, is_suspen
     assert not peer.link.output
     peer.session.written()
     assert [each.body for each in peer.messages()] == ["b"]
+
+
+def test_widest_window_and_credit_are_open(world: World) -> None:
+    fill(world, "a", "b")
+    peer = receiving(world)
+    assert peer.take(LARGEST, incoming_window=LARGEST) == ["a", "b"]
+    assert peer.take(LARGEST, incoming_window=LARGEST, next_incoming_id=2, delivery_count=2) == []
+    fill(world, "c")
+    assert [each.body for each in peer.messages()] == ["c"]
 
 
 def test_session_with_a_closed_window_holds_up_no_other(world: World) -> None:
