@@ -295,6 +295,8 @@ class AmqpChannel:
 
     def deliver(self, link: OutgoingLink, delivery: Delivery) -> None:
         """Send a delivery of the core, or have it wait for the client's window."""
+        if link.is_closed:  # its consumer closes later, behind other work, and then gives it back
+            return
         if self._waiting or self._unfinished is not None or not self._has_room:
             link.waiting += 1
             self._waiting.append((link, delivery))

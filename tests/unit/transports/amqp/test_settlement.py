@@ -1,5 +1,6 @@
 """What a client says of its deliveries: accepted, rejected, released, modified, or settled without a state."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -202,3 +203,24 @@ def test_topic_messages_need_no_outcome(world: World) -> None:
         AmqpDisposition(role=False, first=0, settled=True, state=AmqpReleased())
     ]
     assert peer.take(1, delivery_count=3) == ["d"]
+
+
+def test_link_that_closes_behind_other_work_gets_nothing(world: World) -> None:
+    filled(world, *map(str, range(600)))
+    peer = world.open("r")
+    peer.receiver("q", 1)
+    peer.receiver("q", 2)
+    assert len(peer.take(600, 1)) == 600
+    peer.credit(600, 2, next_incoming_id=600)
+    pieces: list[Callable[[], None]] = []
+    world.broker.usage.paging.later = pieces.append
+    [ended] = peer.send(AmqpDetach(handle=77))
+    assert isinstance(ended, AmqpEnd)
+    while pieces:
+        pieces.pop(0)()
+        assert peer.performatives() == []
+    world.broker.usage.paging.later = None
+    peer.send(AmqpEnd())
+    peer.begin()
+    peer.receiver("q", 1)
+    assert len(peer.take(1000, 1)) == 600
