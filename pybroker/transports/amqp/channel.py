@@ -331,8 +331,10 @@ class AmqpChannel:
         if not self.is_suspended:
             self._peer.wake(0.0)
 
-    def _suspend(self) -> None:
+    def suspend(self) -> None:
         """Take the credit of this session's links from the core, so that other sessions do not wait for this one."""
+        if self.is_suspended or self._has_room:
+            return
         self.is_suspended = True
         self._peer.suspended[self] = None
         for link in self._links.values():
@@ -536,9 +538,7 @@ class AmqpChannel:
             self.pump()
 
     def on_timer(self) -> None:
-        """Settle deliveries that could not be sent, finish drains, and have other sessions go on without this one."""
-        if not self.is_suspended and not self._has_room:
-            self._suspend()
+        """Settle deliveries that could not be sent, and finish drains."""
         for link in list(self._links.values()):
             if isinstance(link, OutgoingLink):
                 link.settle_unsent()

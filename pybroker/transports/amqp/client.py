@@ -119,8 +119,11 @@ class AmqpClient:
         self.peer.hold(self.peer)
 
     def on_timer(self) -> None:
-        """Settle deliveries that could not be sent, and finish drains."""
-        for channel in list(self._channels.values()):
+        """Have sessions go on without those whose windows are closed; settle what could not be sent; finish drains."""
+        channels = list(self._channels.values())
+        for channel in channels:  # first all of these: the others' drains are not held up after that
+            channel.suspend()
+        for channel in channels:
             channel.on_timer()
 
     def finish_deferred(self) -> None:

@@ -124,6 +124,22 @@ def test_drain_of_a_client_that_reads_slowly_is_answered_later(world: World) -> 
     assert (flow.delivery_count, flow.link_credit) == (5, 0)
 
 
+def test_drain_is_not_held_up_by_the_window_of_another_session(world: World) -> None:
+    fill(world, "a", "b")
+    peer = world.open("r")
+    peer.receiver("empty")
+    peer.begin(1)
+    peer.channel = 1
+    peer.receiver("q")
+    assert peer.take(5, incoming_window=1) == ["a"]
+    peer.channel = 0
+    assert peer.credit(5, drain=True) == []
+    peer.link.now = peer.link.wakes_at or 0.0
+    peer.session.on_timer()
+    [flow] = peer.performatives()
+    assert (flow.handle, flow.delivery_count, flow.link_credit) == (1, 5, 0)
+
+
 def test_limited_window_holds_messages_up(world: World) -> None:
     fill(world, *"abcdef")
     peer = receiving(world)
