@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.amqp.frames import AmqpLimits, encode_frame
-from pybroker.broker.domain.amqp.performatives import AmqpFlow, AmqpTransfer
+from pybroker.broker.domain.amqp.performatives import AmqpDetach, AmqpEnd, AmqpFlow, AmqpTransfer
 from pybroker.transports.amqp import channel
 from tests.unit.transports.amqp.conversation import BIG, Peer, World, text
 
@@ -245,6 +245,28 @@ def test_unsettled_messages_of_a_connection_are_limited(world: World, monkeypatc
     assert [each.body for each in peer.messages(peer.frames)] == ["d", "e"]
     peer.detach(1)
     assert [each.body for each in peer.messages(peer.frames)] == ["c"]
+
+
+@pytest.mark.parametrize("is_aside", [False, True])
+@pytest.mark.parametrize("ending", [AmqpDetach(handle=1), AmqpEnd()])
+def test_end_of_a_link_makes_room_for_another_session(
+    world: World, monkeypatch: pytest.MonkeyPatch, ending: AmqpDetach | AmqpEnd, *, is_aside: bool
+) -> None:
+    monkeypatch.setattr(channel, "UNSETTLED_MAX", 3)
+    fill(world, "a", "b", "c")
+    peer = world.open("r")
+    peer.receiver("q")
+    assert peer.take(2) == ["a", "b"]
+    peer.begin(1)
+    peer.channel = 1
+    peer.receiver("q")
+    assert peer.take(10) == ["c"]
+    if is_aside:
+        peer.link.now = peer.link.wakes_at or 0.0
+        peer.session.on_timer()
+    peer.send(ending, channel=0)
+    found = peer.messages(peer.frames)
+    assert [each.body for each in [*found, *peer.messages()]] == ["a", "b"]
 
 
 # ---------------------------------------------------------------- the client sends
