@@ -216,9 +216,7 @@ class AmqpChannel:
             link.settle([each.delivery for each in group], state if isinstance(state, _TERMINAL) else None)
         for each in found:
             if each.transaction is not None:  # only settled by this: the transaction has its outcome
-                outcome = each.transaction.outcomes.get(each)  # None: it was committed meanwhile
-                if outcome is not None:
-                    outcome.is_settled = True
+                each.transaction.note_settled(each)
         if not is_settled:
             answer = AmqpDisposition(role=False, first=first, last=disposition.last, settled=True, state=state)
             self._peer.connection.when_durable(partial(self.send, answer))
@@ -457,19 +455,21 @@ class AmqpChannel:
         """
         outcome = state.outcome if isinstance(state.outcome, _TERMINAL) else _ACCEPTED
         for each in found:
-            if each.transaction is not None or not isinstance(each.link, OutgoingLink):
+            if not isinstance(each.link, OutgoingLink):
                 continue
-            each.transaction = transaction
-            if isinstance(outcome, AmqpAccepted):
-                try:
-                    each.link.acknowledge_in(each)
-                except RequestError:
-                    each.transaction = None
-                    raise
-            settle = partial(self._settle_sent, each, outcome)
-            transaction.outcomes[each] = TransactedOutcome(each, outcome, settle, is_settled=is_settled)
+            if each.transaction is None:
+                each.transaction = transaction
+                if isinstance(outcome, AmqpAccepted):
+                    try:
+                        each.link.acknowledge_in(each)
+                    except RequestError:
+                        each.transaction = None
+                        raise
+                settle = partial(self._settle_sent, each, outcome)
+                transaction.outcomes[each] = TransactedOutcome(each, outcome, settle)
             if is_settled:
                 self._forget(each)
+                each.transaction.note_settled(each)
 
     def _settle_sent(self, sent: SentDelivery, outcome: AmqpDeliveryState) -> None:
         """Settle a delivery whose transaction was committed."""

@@ -68,14 +68,12 @@ class TransactedOutcome:
 
     __slots__ = ("is_settled", "link", "outcome", "sent", "settle")
 
-    def __init__(
-        self, sent: SentDelivery, outcome: AmqpDeliveryState, settle: Callable[[], None], *, is_settled: bool
-    ) -> None:
+    def __init__(self, sent: SentDelivery, outcome: AmqpDeliveryState, settle: Callable[[], None]) -> None:
         self.sent = sent
         self.link = sent.link
         self.outcome = outcome
         self.settle = settle
-        self.is_settled = is_settled
+        self.is_settled = False
 
 
 class OpenAmqpTransaction:
@@ -93,6 +91,12 @@ class OpenAmqpTransaction:
         self.txn_id = txn_id
         self.transaction_id = transaction_id
         self.outcomes: dict[SentDelivery, TransactedOutcome] = {}
+
+    def note_settled(self, sent: SentDelivery) -> None:
+        """Remember that the client has settled a delivery; do nothing if it was committed meanwhile."""
+        outcome = self.outcomes.get(sent)
+        if outcome is not None:
+            outcome.is_settled = True
 
 
 _link: Final = attrgetter("link")

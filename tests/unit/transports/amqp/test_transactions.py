@@ -139,6 +139,20 @@ def test_settled_messages_come_again_after_a_rollback(world: World) -> None:
     assert (found.body, found.message.header.delivery_count) == ("a", 1)
 
 
+def test_message_settled_after_its_outcome_comes_again_after_a_rollback(world: World) -> None:
+    peer = transacting(world)
+    peer.transfer(text("a"))
+    assert peer.take(2) == ["a"]
+    txn_id = declare(peer)
+    peer.settle(0, within(txn_id, AmqpAccepted()), settled=False)
+    peer.settle(0, within(txn_id, AmqpAccepted()), settled=True)
+    discharge(peer, txn_id, fail=True)
+    [again] = peer.messages(peer.frames)
+    assert again.body == "a"
+    assert again.message.header is not None
+    assert again.message.header.delivery_count == 1
+
+
 def test_unsettled_messages_stay_with_the_client_after_a_rollback(world: World) -> None:
     peer = transacting(world)
     received(peer, "a")
