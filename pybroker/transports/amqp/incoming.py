@@ -79,7 +79,7 @@ class TransferAssembly:
         delivery_count: those that it has begun.
     """
 
-    __slots__ = ("_first", "_parts", "_peer", "_settled", "_size", "credit", "delivery_count")
+    __slots__ = ("_first", "_parts", "_peer", "_settled", "credit", "delivery_count")
 
     def __init__(self, peer: AmqpPeer, delivery_count: int) -> None:
         self._peer = peer
@@ -87,8 +87,8 @@ class TransferAssembly:
         self.delivery_count = delivery_count
         self._first: AmqpTransfer | None = None
         """The first transfer of a delivery of which a part is missing."""
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._parts = bytearray()
+        """The payloads: a list of them could take twenty times their bytes, as a client chooses how many there are."""
         self._settled = False
 
     def add(self, transfer: AmqpTransfer, payload: bytes) -> tuple[AmqpTransfer, bool, bytes] | None:
@@ -120,16 +120,14 @@ class TransferAssembly:
         if transfer.aborted:
             self.clear()
             return None
-        self._check(self._size + len(payload))
-        self._size += len(payload)
+        self._check(len(self._parts) + len(payload))
+        self._parts += payload
         self._peer.partial_bytes += len(payload)
-        if payload:  # a client may send any number of empty frames
-            self._parts.append(payload)
         if transfer.more:
             if self._peer.partial_bytes > self._peer.limits.message_bytes_max:
                 raise LinkRefused("The parts of messages that this connection has begun take too much", RESOURCE_LIMIT)
             return None
-        whole = b"".join(self._parts)
+        whole = bytes(self._parts)
         is_settled = self._settled
         self.clear()
         return first, is_settled, whole
@@ -144,10 +142,9 @@ class TransferAssembly:
 
     def clear(self) -> None:
         """Drop the parts of a delivery."""
-        self._peer.partial_bytes -= self._size
-        self._size = 0
+        self._peer.partial_bytes -= len(self._parts)
         self._first = None
-        self._parts = []
+        self._parts = bytearray()
 
     def _check(self, size: int) -> None:
         limit = self._peer.limits.message_bytes_max

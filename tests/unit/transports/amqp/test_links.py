@@ -1,11 +1,12 @@
 """Links: addresses, dynamic nodes, durable subscriptions, browsers, filters, options, and refusals."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from pybroker.broker.core.policy import DestinationPolicy
-from pybroker.broker.domain.amqp.frames import AmqpLimits
+from pybroker.broker.domain.amqp.frames import AmqpLimits, encode_frame
 from pybroker.broker.domain.amqp.performatives import (
     AmqpAttach,
     AmqpDetach,
@@ -402,6 +403,19 @@ def test_unfinished_messages_of_a_connection_are_limited_together() -> None:
     peer.detach(2)
     peer.sender("q", 2)
     assert parts(peer, b"x" * 300, handle=2, last=False) == []
+
+
+def test_message_of_many_small_frames_takes_no_more_memory(world: World) -> None:
+    peer = world.open()
+    peer.sender("q")
+    part = encode_frame(0, AmqpTransfer(handle=0, more=True), b"ab")
+    peer.feed(encode_frame(0, AmqpTransfer(handle=0, delivery_id=0, more=True), b"ab"))
+    tracemalloc.start()
+    for _ in range(20):
+        peer.feed(part * 500)
+    allocated, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert allocated < 4 * 20_000
 
 
 def test_part_of_a_message_is_reserved_until_it_is_complete(world: World) -> None:
