@@ -38,7 +38,10 @@ RUN: dict[str, dict[str, str]] = {
         "pybroker start": f"{PAGES}::test_client_page_starts_a_pair_and_sends",
         "import": "tests/client/test_client_page.py::test_each_block_runs_by_itself",
     },
-    "docs/amqp.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
+    "docs/amqp.md": {
+        "amqp = ": f"{PAGES}::test_settings_in_pages_start_a_broker",
+        "from proton": f"{PAGES}::test_amqp_page_sends_and_receives",
+    },
     "docs/fuzzing.md": {
         "make fuzz": "tests/integration/test_fuzz.py::test_command_line_goes_on_where_it_was_and_plays_a_file",
     },

@@ -135,6 +135,16 @@ def test_stomp_page_sends_with_failover(pair: Cluster) -> None:
         assert received.body == b"tea"  # stomp.py sends a length
 
 
+def test_amqp_page_sends_and_receives(capsys: pytest.CaptureFixture[str]) -> None:
+    """The second member is the master: a connection to the first one's port is refused."""
+    program = block("docs/amqp.md", "python", "MessagingHandler")
+    standby, master = free_port(), free_port()
+    own = program.replace(":5672", f":{standby}").replace(":5673", f":{master}")
+    with Broker(settings={"amqp": master}):
+        exec(own, {})
+    assert capsys.readouterr().out == "tea\n"
+
+
 def test_watching_page_shows_what_status_prints() -> None:
     shown = block("docs/watching.md", "console", "/mnt/shared").split("\n", 1)[1]
     assert shown == block("docs/pair.md", "text", "master:")

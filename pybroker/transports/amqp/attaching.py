@@ -17,6 +17,7 @@ Source: AMQP 1.0, 2.6.3, 3.5, 4.2; "AMQP Filter Expressions" and "AMQP JMS Mappi
 addresses, options, durable subscriptions and texts of errors.
 """
 
+import logging
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -41,6 +42,7 @@ from pybroker.broker.domain.destination import (
 )
 from pybroker.broker.domain.errors import BrokerError, DestinationDoesNotExist, RequestError
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.security import AccessDenied
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.amqp.coordinator import CoordinatorLink
 from pybroker.transports.amqp.inbound import TransferReader
@@ -57,6 +59,8 @@ from pybroker.transports.amqp.refusals import (
     LinkRefused,
 )
 from pybroker.transports.amqp.transactions import AmqpTransactions
+
+_log = logging.getLogger(__name__)
 
 _SETTLED: Final = 1
 """The snd-settle-mode of links whose deliveries are settled when they are sent."""
@@ -120,12 +124,14 @@ def attach_link(session: AttachingSession, peer: AmqpPeer, transactions: AmqpTra
             _attach_sender(session, peer, attach)
     except DestinationDoesNotExist:
         condition = INVALID_FIELD if attach.role else PRECONDITION_FAILED
-        _refuse(session, attach, LinkRefused("Not a broker created temp destination", condition))
+        _refuse(session, peer, attach, LinkRefused("Not a broker created temp destination", condition))
     except (RequestError, AmqpError) as error:
-        _refuse(session, attach, error)
+        _refuse(session, peer, attach, error)
 
 
-def _refuse(session: AttachingSession, attach: AmqpAttach, error: BrokerError) -> None:
+def _refuse(session: AttachingSession, peer: AmqpPeer, attach: AmqpAttach, error: BrokerError) -> None:
+    if not isinstance(error, AccessDenied):  # which has a line in the audit log
+        _log.info("%s: attach of the link %r refused: %s", peer.connection.connection_id, attach.name[:100], error)
     answer = _answer(attach)
     if attach.role:
         answer.source = None

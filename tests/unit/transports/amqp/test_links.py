@@ -1,5 +1,6 @@
 """Links: addresses, dynamic nodes, durable subscriptions, browsers, filters, options, and refusals."""
 
+import logging
 import tracemalloc
 from typing import Any
 
@@ -69,6 +70,13 @@ def test_address_names_a_destination(
     attached, _ = peer.sender(address, target=AmqpTarget(address=address, capabilities=capabilities))
     assert attached.target.address == address
     assert expected in {*world.broker.queues, *world.broker.topics}
+
+
+def test_refused_link_is_logged_with_its_reason(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="pybroker")
+    peer = world.open()
+    peer.receiver("")
+    assert "ID:host-1-1: attach of the link 'r1' refused: source address not set" in caplog.text
 
 
 def test_anonymous_relay_sends_where_each_message_says(world: World) -> None:
