@@ -18,6 +18,7 @@ addresses, options, durable subscriptions and texts of errors.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -108,6 +109,10 @@ class AttachingSession(IncomingSession, OutgoingSession, Protocol):
         """Send a frame of this session; do nothing once it has ended."""
         ...
 
+    def when_detached(self, callback: Callable[[], None]) -> None:
+        """Call back once all detaches of the client are answered: it may use their handles again before that."""
+        ...
+
 
 def attach_link(session: AttachingSession, peer: AmqpPeer, transactions: AmqpTransactions, attach: AmqpAttach) -> None:
     """Attach a link, or refuse it, and answer."""
@@ -137,8 +142,12 @@ def _refuse(session: AttachingSession, peer: AmqpPeer, attach: AmqpAttach, error
         answer.source = None
     else:
         answer.target = None
+    session.when_detached(partial(_send_refusal, session, answer, detach(attach.handle, is_closed=True, error=error)))
+
+
+def _send_refusal(session: AttachingSession, answer: AmqpAttach, ending: AmqpDetach) -> None:
     session.send(answer)
-    session.send(detach(attach.handle, is_closed=True, error=error))
+    session.send(ending)
 
 
 def _answer(attach: AmqpAttach) -> AmqpAttach:
@@ -210,8 +219,7 @@ def _attach_sender(session: AttachingSession, peer: AmqpPeer, attach: AmqpAttach
     answer.max_message_size = peer.limits.message_bytes_max
     if _DELAYED_DELIVERY in (attach.desired_capabilities or ()):
         answer.offered_capabilities = (Symbol(_DELAYED_DELIVERY),)
-    session.send(answer)
-    link.start()
+    session.when_detached(partial(_begin, session, link, answer))
 
 
 def _attach_coordinator(
@@ -221,8 +229,7 @@ def _attach_coordinator(
         attach.handle, attach.name, session, peer, transactions, delivery_count=attach.initial_delivery_count or 0
     )
     session.put(link)
-    session.send(_answer(attach))
-    link.start()
+    session.when_detached(partial(_begin, session, link, _answer(attach)))
 
 
 # ---------------------------------------------------------------- the client receives
@@ -279,13 +286,13 @@ def _subscribe(
     answer.source = replace(source, filter=filters.recognised or None, outcomes=None)
     begin = partial(_begin, session, link, answer)
     if request.subscription_name is None:
-        connection.when_carried_out(begin)
+        connection.when_carried_out(partial(session.when_detached, begin))
     else:
         connection.when_durable(begin)
 
 
-def _begin(session: AttachingSession, link: OutgoingLink, answer: AmqpAttach) -> None:
-    """Answer, and begin deliveries, unless the client has detached meanwhile: that has an answer behind this one."""
+def _begin(session: AttachingSession, link: IncomingLink | CoordinatorLink | OutgoingLink, answer: AmqpAttach) -> None:
+    """Answer, and begin, unless the client has detached meanwhile: that has an answer behind this one."""
     session.send(answer)
     link.start()
 

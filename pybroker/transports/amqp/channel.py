@@ -10,6 +10,7 @@ Source: AMQP 1.0, 2.5 "Sessions", 2.6 "Links".
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -110,9 +111,9 @@ class AmqpChannel:
     """
 
     __slots__ = (
-        "_handle_max", "_incoming_window", "_links", "_next_delivery_id", "_next_incoming_id", "_next_outgoing_id",
-        "_peer", "_remote_incoming_window", "_sent_links", "_transactions", "_unfinished", "_unsettled", "_waiting",
-        "answers", "draining", "is_open", "is_suspended", "number",
+        "_detaching", "_handle_max", "_incoming_window", "_links", "_next_delivery_id", "_next_incoming_id",
+        "_next_outgoing_id", "_peer", "_remote_incoming_window", "_sent_links", "_transactions", "_unfinished",
+        "_unsettled", "_waiting", "answers", "draining", "is_open", "is_suspended", "number",
     )  # fmt: skip
 
     def __init__(self, number: int, begin: AmqpBegin, peer: AmqpPeer, transactions: AmqpTransactions) -> None:
@@ -139,6 +140,8 @@ class AmqpChannel:
         self._unsettled: dict[int, SentDelivery] = {}
         self._waiting: deque[tuple[OutgoingLink, Delivery]] = deque()
         self._unfinished: _PartialTransfer | None = None
+        self._detaching = 0
+        """The detaches of the client that are not answered yet."""
         self._sent_links: dict[OutgoingLink, None] = {}
         """The links with deliveries that are settled once their bytes have left the process."""
         self.answers = TransferAnswers(peer.connection, self._dispose_accepted)
@@ -248,9 +251,21 @@ class AmqpChannel:
         is_closed = bool(performative.closed)
         link.end(is_closed=is_closed)
         self.pump()
-        answer = detach(link.handle, is_closed=is_closed)
+        self._detaching += 1
+        answer = partial(self._answer_detach, detach(link.handle, is_closed=is_closed))
         connection = self._peer.connection
-        connection.when_carried_out(partial(connection.when_durable, partial(self.send, answer)))
+        connection.when_carried_out(partial(connection.when_durable, answer))
+
+    def _answer_detach(self, answer: AmqpDetach) -> None:
+        self._detaching -= 1
+        self.send(answer)
+
+    def when_detached(self, callback: Callable[[], None]) -> None:
+        """Call back once all detaches of the client are answered: it may use their handles again before that."""
+        if self._detaching:
+            self._peer.connection.when_durable(callback)
+        else:
+            callback()
 
     def end(self) -> None:
         """End as the client asks, and answer once that is carried out."""

@@ -215,6 +215,23 @@ def test_link_that_is_detached_before_it_is_durable_has_both_answers(world: Worl
     assert [type(each) for each in peer.performatives()] == [AmqpAttach, AmqpDetach]
 
 
+@pytest.mark.parametrize("address", ["p", "q?consumer.unknown=1"])
+@pytest.mark.parametrize("is_receiver", [False, True])
+def test_handle_in_use_again_is_answered_after_the_detach(world: World, address: str, *, is_receiver: bool) -> None:
+    peer = world.open("c")
+    attach = peer.receiver if is_receiver else peer.sender
+    attach("q", 0)
+    world.store.is_slow = True
+    assert peer.detach(0) == []
+    assert attach(address, 0, name="other") == []
+    assert peer.detach(0) == []
+    assert attach("q", 0, name="third") == []
+    world.store.sync()
+    answers = [each for each in peer.performatives() if isinstance(each, AmqpAttach | AmqpDetach)]
+    assert [type(each) for each in answers] == [AmqpDetach, AmqpAttach, AmqpDetach, AmqpAttach]
+    assert [each.name for each in answers if isinstance(each, AmqpAttach)] == ["other", "third"]
+
+
 def test_closed_link_deletes_its_durable_subscription(world: World) -> None:
     peer = world.open("c")
     subscribe(peer)
