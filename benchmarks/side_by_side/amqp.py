@@ -83,9 +83,9 @@ class AmqpClient:
         return Timing(seconds=seconds, p50_ms=quantile(latencies, 0.5) * 1000, p99_ms=quantile(latencies, 0.99) * 1000)
 
     def finish(self) -> None:
-        """Close the receiver's connection, so that the broker has all its dispositions, and disconnect."""
-        self._receiver.write(encode_frame(0, AmqpClose()))
-        self._loop.run_until(lambda: self._receiver.is_closed)
+        """Detach the receiver's link, which the broker answers behind all its dispositions, and disconnect."""
+        self._receiver.write(encode_frame(0, AmqpDetach(handle=0, closed=True)))
+        self._loop.run_until(lambda: self._receiver.is_detached)
         self._loop.close()
 
     def _send(self, count: int) -> None:
@@ -101,12 +101,12 @@ class _Link(Peer):
     """A connection with a session and one link.
 
     Attributes:
-        is_closed: the broker has answered close.
+        is_detached: the broker has answered detach.
     """
 
     def __init__(self, loop: Loop, port: int, attach: AmqpAttach, container_id: str) -> None:
         super().__init__(loop, port, _connect)
-        self.is_closed = False
+        self.is_detached = False
         self._decoder = AmqpFrameDecoder(_LIMITS)
         self.write(AMQP_HEADER)
         for each in (
@@ -129,9 +129,9 @@ class _Link(Peer):
         raise NotImplementedError
 
     def _end(self, performative: AmqpClose | AmqpEnd | AmqpDetach) -> None:
-        if performative.error is not None or not isinstance(performative, AmqpClose):
+        if performative.error is not None or not isinstance(performative, AmqpDetach):
             raise RuntimeError(f"the broker refuses: {performative!r}")
-        self.is_closed = True
+        self.is_detached = True
 
 
 class _Sender(_Link):
