@@ -7,7 +7,6 @@ does nothing.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from pybroker.broker.domain.errors import BrokerError
@@ -28,6 +27,8 @@ def in_turns(
 ) -> None:
     """Carry out acts, some in each turn; call back after the last one. Without an event loop, all is done at once.
 
+    What one act has begun in the core is complete before the next one.
+
     Args:
         connection: whose turns they are. If it closes meanwhile, the acts are carried out all the same.
         acts: what is to be done.
@@ -37,9 +38,11 @@ def in_turns(
     Raises:
         BrokerError: raised by an act in the first turn.
     """
-    while _carry_out(islice(acts, PIECE)) == PIECE:
+    for count, act in enumerate(acts, 1):
+        act()
+        if count == PIECE:
+            connection.work_off(iter((_PAUSE_COST,)))
         pause = _Pause()
-        connection.work_off(iter((_PAUSE_COST,)))
         connection.when_carried_out(pause.end)
         if not pause.is_over:
             pause.then = partial(_continue, connection, acts, done, give_up)
@@ -57,15 +60,6 @@ def _continue(
         in_turns(connection, acts, done, give_up)
     except BrokerError as error:
         give_up(error)
-
-
-def _carry_out(acts: Iterator[Callable[[], None]]) -> int:
-    """Carry out some acts; return their number."""
-    count = 0
-    for act in acts:
-        act()
-        count += 1
-    return count
 
 
 class _Pause:

@@ -1,5 +1,7 @@
 """A changed QoS of a subscription: what waits for it is not lost (MQTT 5.0, MQTT-3.8.4-4)."""
 
+from collections.abc import Callable
+
 import pytest
 
 from pybroker.broker.domain.destination import topic
@@ -110,3 +112,28 @@ def test_second_subscription_to_a_filter_is_logged(world: World, caplog: pytest.
     connection.close()
     world.connect(clean=False)
     assert "its subscription EXACTLY_ONCE:t remains: it has another one to that filter" in caplog.text
+
+
+def change_in_turns(world: World, *filters: tuple[str, int]) -> bytes:
+    """Have a client that comes back change the QoS of its subscriptions; return the reason codes."""
+    peer = world.connect(clean=False)
+    peer.receive()
+    turns: list[Callable[[], None]] = []
+    world.broker.usage.paging.later = turns.append
+    answers = peer.send(packets.subscribe(1, *filters))
+    while turns:
+        turns.pop(0)()
+    [answer] = [each for each in answers + peer.receive() if each.name == "SUBACK"]
+    world.broker.usage.paging.later = None
+    peer.drop()
+    return answer.body[2:]
+
+
+def test_backlog_stays_where_another_one_takes_several_turns(world: World) -> None:
+    world.connect(clean=False).subscribe(("many/+", 1), ("t", 1))
+    for number in range(600):
+        publish(world, b"", name=f"many/{number}")
+    publish(world, b"kept")
+    assert change_in_turns(world, ("many/+", 2), ("t", 2)) == b"\2\2"
+    peer = world.connect(clean=False)
+    assert b"kept" in [each.payload for each in peer.published(peer.greeting)]
