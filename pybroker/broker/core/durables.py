@@ -186,7 +186,10 @@ class Durables(Mapping[str, Durable]):
         if former is None or not former.is_same(info):
             return None
         self.check_reader(former, consumer.connection)
-        self.check_inactive(former.info)
+        active = former.consumer
+        if active is None or not active.closed or active.connection is not consumer.connection:
+            self.check_inactive(former.info)
+        # Else that consumer is closing in pieces, before what this connection begins now.
         return former
 
     def _warn_of_selector(self, info: DurableSubscription) -> None:

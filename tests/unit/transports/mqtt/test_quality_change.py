@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.subscription import ConsumerRequest
 from tests import mqtt_packets as packets
@@ -137,3 +138,12 @@ def test_backlog_stays_where_another_one_takes_several_turns(world: World) -> No
     assert change_in_turns(world, ("many/+", 2), ("t", 2)) == b"\2\2"
     peer = world.connect(clean=False)
     assert b"kept" in [each.payload for each in peer.published(peer.greeting)]
+
+
+def test_backlog_stays_where_the_client_has_much_of_it() -> None:
+    world = World(policy=DestinationPolicy(durable_topic_prefetch=2000))
+    world.connect(clean=False).subscribe(("t", 1))
+    publish(world, *[b"kept"] * 2000)
+    assert change_in_turns(world, ("t", 2)) == b"\2"
+    peer = world.connect(clean=False)
+    assert len(peer.published(peer.greeting)) == 2000
