@@ -157,8 +157,8 @@ class SessionStates:
         self._records = records
         self._unrecovered: Iterator[str] = iter(())
         """The clients whose records have not been looked at yet."""
-        self._came: set[str] = set()
-        """The clients that have connected while there are such."""
+        self._came: set[str] | None = None
+        """The clients that have connected while there are such; None: there are none."""
         self._left: OrderedDict[str, _Left] = OrderedDict()
         self._forgotten: dict[str, _Left] = {}
         """Sessions whose state was dropped, and which have durable subscriptions to delete: the core limits these."""
@@ -221,7 +221,7 @@ class SessionStates:
         Its will is not published. Another user begins another session. The core has refused the user already if the
         session has durable subscriptions.
         """
-        self._came.add(client_id)
+        self._note(client_id)
         left = self._pop(client_id)
         if left is None:
             return None
@@ -255,13 +255,13 @@ class SessionStates:
 
     def recover(self) -> None:
         """Have the sessions of former masters end: their expiry intervals begin now. Called once, by a new master."""
-        self._came.clear()
+        self._came = set()
         self._unrecovered = iter(list(self._records))
         self._recover_page()
 
     def end(self, client_id: str) -> None:
         """End a session, as its client begins another one: publish its will. The caller deletes its subscriptions."""
-        self._came.add(client_id)
+        self._note(client_id)
         self._records.remove(client_id)
         left = self._pop(client_id)
         if left is not None:
@@ -303,6 +303,7 @@ class SessionStates:
         self._forgotten.clear()
         self._timers.clear()
         self._unrecovered = iter(())
+        self._came = None
         self._size = 0
         self._wake_at(None)
 
@@ -329,16 +330,22 @@ class SessionStates:
                     state.packet_id_max = 0  # the client may wait for a former master's PUBREL of any
         receive(state)
 
+    def _note(self, client_id: str) -> None:
+        """Remember that a client has connected, as its record may not have been looked at yet."""
+        if self._came is not None:
+            self._came.add(client_id)
+
     def _recover_page(self) -> None:
         page = list(islice(self._unrecovered, RECOVERED_MAX))
         for client_id in page:
             self._records.request(client_id, partial(self._recovered, client_id, is_last=client_id == page[-1]))
         if not page:
-            self._came.clear()
+            self._came = None
 
     def _recovered(self, client_id: str, body: bytes | None, *, is_last: bool) -> None:
         """Have a session end in time, or now if its durable subscriptions were deleted."""
-        record = None if body is None or client_id in self._came else decode_record(client_id, body)
+        has_come = self._came is None or client_id in self._came
+        record = None if body is None or has_come else decode_record(client_id, body)
         if record is not None and not self._is_closed:
             if _is_outdated(record, self._filters_of(client_id)):
                 self._records.remove(client_id)

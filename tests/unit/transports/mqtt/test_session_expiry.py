@@ -1,6 +1,7 @@
 """The sessions of MQTT 5 that end a while after their connections, and the wills that wait meanwhile."""
 
 import gc
+import tracemalloc
 
 import pytest
 
@@ -10,6 +11,7 @@ from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.mqtt import session_states
 from pybroker.transports.mqtt.session import MqttSession
 from tests import mqtt_packets as packets
+from tests.compiled import interpreted
 from tests.unit.transports.mqtt.conversation import Peer, World
 from tests.unit.transports.openwire.conversation import FakeLink
 
@@ -305,3 +307,18 @@ def test_session_is_not_continued_by_another_user(user: str) -> None:
     assert peer.is_session_present is (user == "ann")
     world.connect("sender", user="ann", password="x").publish("t", b"x")
     assert peer.payloads() == ([b"x"] if user == "ann" else [])
+
+
+@interpreted
+def test_nothing_remains_of_clients_whose_sessions_have_ended(world: World) -> None:
+    def connect(count: int) -> int:
+        for number in range(count):
+            world.connect(f"client {count} {number}").send(packets.DISCONNECT)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    before = connect(10)
+    after = connect(500)
+    tracemalloc.stop()
+    assert after - before < 500 * 20
