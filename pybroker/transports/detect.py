@@ -44,6 +44,9 @@ _GAP = b"\r\n\t "
 _TLS_HANDSHAKE = b"\x16\x03"
 _SHOWN_BYTES = 16
 
+HEAD_BYTES = 16
+"""The first bytes of a connection, by which its protocol can be known."""
+
 
 def detect(head: bytes) -> DetectedProtocol:
     """Return the protocol of a connection that begins with these bytes."""
@@ -57,6 +60,21 @@ def detect(head: bytes) -> DetectedProtocol:
     if head[:1] == _AMQP[:1]:
         return _compare(head[: len(_AMQP)], (_AMQP,), DetectedProtocol.AMQP)
     return _compare(head.lstrip(_GAP)[: max(map(len, _COMMANDS))], _COMMANDS, DetectedProtocol.STOMP)
+
+
+def other_protocol(head: bytes, own: DetectedProtocol) -> str | None:
+    """Return which other protocol a connection speaks that a port of one protocol cannot read; None if it is not known.
+
+    Args:
+        head: the first bytes of the connection.
+        own: the port's protocol.
+    """
+    if head.startswith(_TLS_HANDSHAKE):
+        return f"it speaks TLS: use a port of {own.value} with TLS"
+    detected = detect(head)
+    if detected in (own, DetectedProtocol.UNKNOWN, DetectedProtocol.UNDECIDED):
+        return None
+    return f"it speaks {detected.value}: use a port of that, or of auto"
 
 
 def _compare(head: bytes, openings: tuple[bytes, ...], detected: DetectedProtocol) -> DetectedProtocol:

@@ -52,6 +52,7 @@ from pybroker.transports.amqp.refusals import CONNECTION_FORCED, FRAMING_ERROR, 
 from pybroker.transports.amqp.refusals import error_condition as condition
 from pybroker.transports.amqp.states import AmqpState
 from pybroker.transports.client_log import ClientLog
+from pybroker.transports.detect import HEAD_BYTES, DetectedProtocol, other_protocol
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.login import PeerLogin
@@ -60,6 +61,7 @@ from pybroker.transports.session import INPUT_WAIT_SECONDS, Link
 _log = logging.getLogger(__name__)
 
 _AMQP_ID: Final = 0
+_TLS_ID: Final = 2
 _SASL_ID: Final = 3
 _VERSION: Final = (1, 0, 0)
 
@@ -133,6 +135,8 @@ class AmqpSession:
         self._input: Iterator[AmqpInput] = iter(())
         """The headers and frames of the last chunk that are left."""
         self._has_reserved = False
+        self._head = b""
+        """The first bytes of the last chunk before a protocol header."""
         self._state = AmqpState.OPENED
         self._is_held = False
         self._connection: ConnectionPort | None = None
@@ -170,6 +174,8 @@ class AmqpSession:
         if self._is_deaf():
             return False
         self._received_at = self._link.time()
+        if self._state is AmqpState.OPENED:
+            self._head = chunk[:HEAD_BYTES]
         self._input = self._decoder.feed(chunk)
         return self.proceed()
 
@@ -317,7 +323,7 @@ class AmqpSession:
             self._decoder.frame_bytes_max = self._limits.frame_bytes_max
         elif state in (AmqpState.OPENED, AmqpState.SECURED):
             self._write(AMQP_HEADER if state is AmqpState.SECURED else SASL_HEADER)
-            self._close(f"it asks for protocol {header.protocol_id}, version {'.'.join(map(str, header[1:]))}")
+            self._close(_other_header(header))
         else:
             raise AmqpError("A protocol header came again", FRAMING_ERROR)
 
@@ -511,18 +517,20 @@ class AmqpSession:
         level = (
             logging.INFO if isinstance(error, AccessDenied | NotAuthenticated | InvalidClientId) else logging.WARNING
         )
+        reason = str(error)
         match self._state:
             case AmqpState.CLOSED:
                 return
             case AmqpState.OPENED:
                 self._write(SASL_HEADER)
+                reason = other_protocol(self._head, DetectedProtocol.AMQP) or reason
             case AmqpState.OPENING | AmqpState.CONNECTING | AmqpState.CONNECTED:
                 if not self._has_opened:
                     self._write(encode_frame(0, self._own_open("", _FAILED)))
                 self._write(encode_frame(0, AmqpClose(error=self._condition(error))))
             case _:
                 pass
-        self._close(str(error), level)
+        self._close(reason, level)
 
     def _condition(self, error: BrokerError) -> AmqpErrorCondition:
         info: AmqpFields | None = None
@@ -545,3 +553,13 @@ class AmqpSession:
         if self._state is not AmqpState.CLOSED:
             self._has_written = True
             self._link.write(data)
+
+
+def _other_header(header: AmqpHeaderSeen) -> str:
+    """Return the reason to close a connection with the protocol header of another version."""
+    version = header[1:]
+    if version == (0, 9, 1):
+        return "it speaks AMQP 0-9-1, as clients of RabbitMQ do, and AMQP 1.0 is spoken here: use a client of that"
+    if header.protocol_id == _TLS_ID:
+        return "it asks for TLS inside of AMQP: use a port with TLS"
+    return f"it asks for protocol {header.protocol_id}, version {'.'.join(map(str, version))}: AMQP 1.0 is spoken here"

@@ -40,6 +40,7 @@ from pybroker.broker.domain.security import (
     User,
 )
 from pybroker.transports.client_log import ClientLog
+from pybroker.transports.detect import HEAD_BYTES, DetectedProtocol, other_protocol
 from pybroker.transports.login import PeerLogin
 from pybroker.transports.mqtt.client import MqttClient, reason_of
 from pybroker.transports.mqtt.delayed_will import delayed_will
@@ -116,6 +117,8 @@ class MqttSession:
         """The seconds for which the session outlives the connection; None: for ever."""
         self._packet_bytes_max: int | None = None
         """Most bytes of a packet that the client accepts; None: no limit."""
+        self._head = b""
+        """The first bytes of the last chunk before CONNECT was carried out."""
         self._will: Will | None = None
         self._silence_seconds_max: float | None = None
         self._received_at = link.time()
@@ -139,6 +142,8 @@ class MqttSession:
         """Carry out the packets that the chunk completes."""
         if not self._loop.is_deaf:
             self._received_at = self._link.time()
+        if self._state is MqttState.OPENED:
+            self._head = chunk[:HEAD_BYTES]
         return self._loop.receive(chunk)
 
     def proceed(self) -> bool:
@@ -511,7 +516,9 @@ class MqttSession:
         """Close with an error: in MQTT 5 the client gets it; before, a refusal of CONNECT alone has an answer."""
         reason = _reason(error)
         level = self._decoder.level
+        text = str(error)
         if self._state is MqttState.OPENED:
+            text = other_protocol(self._head, DetectedProtocol.MQTT) or text
             if level >= LEVEL_5 or reason in _CONNECT_REFUSALS:
                 self._refuse(error, reason)
                 return
@@ -521,7 +528,7 @@ class MqttSession:
                 return
         elif level >= LEVEL_5:
             self._write(encode_disconnect(reason, self._reason_string(error)))
-        self._close(str(error), logging.INFO if isinstance(error, SessionTakenOver | AccessDenied) else logging.WARNING)
+        self._close(text, logging.INFO if isinstance(error, SessionTakenOver | AccessDenied) else logging.WARNING)
 
     def _reason_string(self, error: BrokerError) -> MqttProperties:
         if self._decoder.level < LEVEL_5:

@@ -46,6 +46,25 @@ def test_sasl_header_is_answered_with_mechanisms(world: World) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"AMQP\0\0\x09\x01", "it speaks AMQP 0-9-1, as clients of RabbitMQ do"),
+        (b"AMQP\2\1\0\0", "it asks for TLS inside of AMQP"),
+        (b"AMQP\1\1\0\x0a", "it asks for protocol 1, version 1.0.10: AMQP 1.0 is spoken here"),
+        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc", "it speaks TLS: use a port of AMQP with TLS"),
+        (b"\x10\x10\0\x04MQTT\x04", "it speaks MQTT: use a port of that, or of auto"),
+        (b"GET / HTTP/1.1", "it speaks HTTP: use a port of that, or of auto"),
+    ],
+)
+def test_client_of_another_port_is_logged_with_the_remedy(
+    world: World, head: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.connect().feed(head)
+    [line] = caplog.messages
+    assert f"closed: {reason}" in line
+
+
 @pytest.mark.parametrize("header", [b"AMQP\0\0\x09\x01", b"AMQP\2\1\0\0", b"AMQP\0\2\0\0", b"AMQP\3\1\1\0"])
 def test_other_header_is_answered_with_sasl_and_closed(world: World, header: bytes) -> None:
     peer = world.connect()

@@ -64,6 +64,22 @@ def test_what_comes_before_connect_closes(world: World, data: bytes) -> None:
     assert peer.link.closed
 
 
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc", "it speaks TLS: use a port of MQTT with TLS"),
+        (b"AMQP\0\1\0\0", "it speaks AMQP: use a port of that, or of auto"),
+        (b"\x30\3\0\1t", "PublishPacket came before CONNECT"),
+    ],
+)
+def test_client_of_another_port_is_logged_with_the_remedy(
+    world: World, head: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.open().send(head)
+    [line] = caplog.messages
+    assert line.endswith(f"closed: {reason}")
+
+
 def test_second_connect_closes(world: World) -> None:
     peer = world.connect()
     assert peer.send(packets.connect("dev1")) == []
