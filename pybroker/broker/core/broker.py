@@ -83,7 +83,8 @@ class BrokerCore(Host):
     scheduler: Scheduler | None = None
     _statistics: StatisticsRequests | None = None
     _jobs: JobStore | None = None
-    _transaction_count = _first_source = 0
+    _transaction_count = 0
+    _first_source = 0
 
     def __init__(
         self,
