@@ -326,10 +326,10 @@ class MqttSession:
         else:
             go_on(former)
 
-    def _go_on(self, packet: ConnectPacket, connection: ConnectionPort, former: SessionState | None) -> None:
-        """Go on with the session of the client; None: with a new one."""
+    def _go_on(self, packet: ConnectPacket, connection: ConnectionPort, former: SessionState | None) -> bool:
+        """Go on with the session of the client; None: with a new one. Return False if the client is lost already."""
         if self._state is not MqttState.CONNECTING:
-            return
+            return False
         if former is not None:
             self._session = former
         properties = packet.properties
@@ -366,6 +366,7 @@ class MqttSession:
             self._await_acceptance(packet, client, False)
         else:
             client.restore(partial(self._await_acceptance, packet, client), has_state=former is not None)
+        return True
 
     def _await_acceptance(self, packet: ConnectPacket, client: MqttClient, is_present: bool, /) -> None:
         """Answer CONNECT once the session is durable."""

@@ -234,8 +234,15 @@ class SessionStates:
             return None
         return left.state
 
-    def load(self, client_id: str, user: User, receive: Callable[[SessionState | None], None]) -> None:
-        """Read the state of a session that is only in the store; None: there is none, or its user is another."""
+    def load(self, client_id: str, user: User, receive: Callable[[SessionState | None], bool]) -> None:
+        """Read the state of a session that is only in the store.
+
+        Args:
+            client_id: its client.
+            user: the client's user.
+            receive: gets the state; None: there is none, or its user is another. It returns False if the client was
+                lost meanwhile: its session ends in time.
+        """
         if client_id in self._records:
             self._records.request(client_id, partial(self._loaded, client_id, user, receive))
         else:
@@ -310,17 +317,20 @@ class SessionStates:
     # ------------------------------------------------------------ private
 
     def _loaded(
-        self, client_id: str, user: User, receive: Callable[[SessionState | None], None], body: bytes | None
+        self, client_id: str, user: User, receive: Callable[[SessionState | None], bool], body: bytes | None
     ) -> None:
         record = None if body is None else decode_record(client_id, body)
-        is_other_user = record is not None and record.user is not None and user.is_verified and record.user != user.name
-        if body is None or record is None or is_other_user:
-            receive(None)
-            return
+        state = None if body is None or record is None else self._state_of(client_id, user, body, record)
+        if receive(state):
+            self._pop(client_id)  # an earlier connection that was lost has had it await its end
+        elif record is not None and record.expiry_seconds is not None and not self._is_closed:
+            self._await_end(client_id, self._clock() + record.expiry_seconds * 1000)
+
+    def _state_of(self, client_id: str, user: User, body: bytes, record: SessionRecord) -> SessionState | None:
         filters = self._filters_of(client_id)
-        if _is_outdated(record, filters):
-            receive(None)
-            return
+        is_other_user = record.user is not None and user.is_verified and record.user != user.name
+        if is_other_user or _is_outdated(record, filters):
+            return None
         state = SessionState(recorded=body)
         for text, kept in record.subscriptions.items():
             qos = filters.get(text, 0)
@@ -328,7 +338,7 @@ class SessionStates:
                 state.subscriptions[text] = kept
                 if qos == 2:
                     state.packet_id_max = 0  # the client may wait for a former master's PUBREL of any
-        receive(state)
+        return state
 
     def _note(self, client_id: str) -> None:
         """Remember that a client has connected, as its record may not have been looked at yet."""

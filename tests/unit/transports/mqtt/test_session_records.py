@@ -259,6 +259,21 @@ def test_connection_that_is_lost_before_its_record_comes(world: World, monkeypat
     assert stored(world) == 1
 
 
+def test_session_ends_in_time_though_its_client_is_lost_as_it_comes_back(world: World) -> None:
+    world.connect(level=5, clean=False, pieces=(expiry(60),)).subscribe(("t", 1))
+    world.start()
+    turns: list[Callable[[], None]] = []
+    world.broker.usage.paging.later = turns.append
+    peer = world.open(5)
+    assert peer.send(packets.connect("dev1", level=5, clean=False, pieces=(expiry(60),))) == []
+    peer.drop()
+    while turns:
+        turns.pop(0)()
+    assert subscription_names(world) == ["AT_LEAST_ONCE:t"]
+    world.advance(61)
+    assert subscription_names(world) == []
+
+
 def test_store_that_refuses_the_record(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
