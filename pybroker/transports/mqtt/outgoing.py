@@ -182,7 +182,7 @@ class OutgoingDeliveries:
         """Deliveries beyond the window."""
         self._sent: dict[MqttRecipient, None] = {}
         """The subscriptions with deliveries of QoS 0 to acknowledge."""
-        self._drains: list[Callable[[], None]] = []
+        self._drains: dict[Callable[[], None], None] = {}
         """Called when there is space in the window again: they deliver what waits for this or another client."""
         self.is_paused = False
         """True while the client reads too slowly."""
@@ -368,11 +368,11 @@ class OutgoingDeliveries:
 
     def add_drain(self, drain: Callable[[], None]) -> None:
         """Have `drain` called when there is space again."""
-        self._drains.append(drain)
+        self._drains[drain] = None
 
     def remove_drain(self, drain: Callable[[], None]) -> None:
-        """Undo `add_drain`."""
-        self._drains.remove(drain)
+        """Undo `add_drain`; do nothing if that was undone already."""
+        self._drains.pop(drain, None)
 
     def resume(self) -> None:
         """Deliver again, as the client has read what was sent."""

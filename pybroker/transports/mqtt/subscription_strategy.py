@@ -74,6 +74,10 @@ class SubscriptionQueues(Protocol):
 class RecallsPort(Protocol):
     """Messages of topics that are being passed to a subscriber."""
 
+    def __bool__(self) -> bool:
+        """Return True while there are some for which there was no room yet."""
+        ...
+
     def proceed(self) -> None:
         """Pass on what there is room for."""
         ...

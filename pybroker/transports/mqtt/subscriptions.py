@@ -116,8 +116,15 @@ class QueueSubscription(MqttSubscription):
             lambda message: outgoing.deliver(retained, Delivery(message)),
             lambda: outgoing.has_space and not retained.is_closed,
         )
+        if self._recalls:
+            outgoing.add_drain(self._proceed)
+
+    def _proceed(self) -> None:
+        """Send more retained messages."""
         if self._recalls is not None:
-            outgoing.add_drain(self._recalls.proceed)
+            self._recalls.proceed()
+        if not self._recalls:
+            self._outgoing.remove_drain(self._proceed)
 
     def close(self) -> None:
         """Close it; unacknowledged messages go back to the queue."""
@@ -131,7 +138,7 @@ class QueueSubscription(MqttSubscription):
 
     def _forget_retained(self) -> None:
         if self._recalls is not None:
-            self._outgoing.remove_drain(self._recalls.proceed)
+            self._outgoing.remove_drain(self._proceed)
             self._recalls.close()
             self._recalls = None
         if self._retained is not None:

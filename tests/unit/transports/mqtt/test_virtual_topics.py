@@ -11,6 +11,7 @@ from pybroker.broker.domain.rules import Grants, Rule, Rules
 from pybroker.broker.domain.security import Authenticator, Credentials, Decided, User
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.transports.mqtt.mapping import PublishReader
+from pybroker.transports.mqtt.outgoing import OutgoingDeliveries
 from pybroker.transports.mqtt.subscription_strategy import SubscriptionStrategy
 from tests import mqtt_packets as packets
 from tests.unit.transports.mqtt.conversation import Peer, World
@@ -295,3 +296,16 @@ def test_queues_of_another_user_are_neither_read_nor_deleted() -> None:
     world.connect(user="bob", password="x").drop()
     peer = world.connect(clean=False, user="ann", password="x")
     assert [each.payload for each in peer.published(peer.greeting)] == [b"1"]
+
+
+def test_subscription_without_retained_messages_waits_for_no_space(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[object] = []
+
+    def add_drain(_: OutgoingDeliveries, drain: object) -> None:
+        waiting.append(drain)
+
+    monkeypatch.setattr(OutgoingDeliveries, "add_drain", add_drain)
+    world.connect(clean=False).subscribe(*((f"t/{number}", 1) for number in range(10)))
+    assert not waiting
