@@ -108,7 +108,8 @@ class AmqpClient:
         peer.is_slow = False
         for channel in list(self._channels.values()):
             channel.written()
-        peer.resume(peer)
+        if not peer.is_slow:  # what waited may have been too much for the client again
+            peer.resume(peer)
         for channel in list(self._channels.values()):
             if channel.draining:
                 channel.pump()

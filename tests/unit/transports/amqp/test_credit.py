@@ -179,6 +179,37 @@ def test_widest_window_and_credit_are_open(world: World) -> None:
     assert [each.body for each in peer.messages()] == ["c"]
 
 
+def test_client_that_is_slow_again_at_once_gets_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = world.open("r")
+    peer.receiver("p")
+    peer.begin(1)
+    peer.channel = 1
+    peer.receiver("q")
+    fill(world, "waits", "x")
+    assert peer.take(5, incoming_window=0) == []
+    peer.link.now = peer.link.wakes_at or 0.0
+    peer.session.on_timer()
+    peer.session.pause_writing()
+    fill(world, "y", "z", address="p")
+    opened = AmqpFlow(
+        next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=BIG, handle=1, link_credit=5
+    )
+    peer.session.receive(encode_frame(1, opened) + encode_frame(0, opened))
+    write = peer.link.write
+
+    def write_too_much(data: bytes) -> None:
+        write(data)
+        peer.session.pause_writing()
+
+    monkeypatch.setattr(peer.link, "write", write_too_much)
+    peer.session.written()
+    monkeypatch.undo()
+    assert peer.link.output.count(b"waits") == 1
+    assert not any(each in peer.link.output for each in (b"\xa1\1x", b"\xa1\1y", b"\xa1\1z"))
+    assert [each.body for each in peer.messages()] == ["waits"]
+    assert sorted(str(each.body) for each in peer.messages()) == ["x", "y", "z"]
+
+
 def test_session_with_a_closed_window_holds_up_no_other(world: World) -> None:
     fill(world, *"abcdef")
     peer = world.open("r")
