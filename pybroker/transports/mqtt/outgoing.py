@@ -374,11 +374,6 @@ class OutgoingDeliveries:
         """Undo `add_drain`; do nothing if that was undone already."""
         self._drains.pop(drain, None)
 
-    def resume(self) -> None:
-        """Deliver again, as the client has read what was sent."""
-        self.is_paused = False
-        self._drain()
-
     def take_back(self, recipient: MqttRecipient) -> list[Delivery]:
         """Close a subscription; return its deliveries that the client has not acknowledged, oldest first.
 
@@ -397,7 +392,8 @@ class OutgoingDeliveries:
         self.forget(recipient)
         return taken
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Have what waits for this or another client delivered, as far as there is space."""
         for drain in list(self._drains):
             if self.has_space:
                 drain()
@@ -461,7 +457,7 @@ class OutgoingDeliveries:
                 self._send(recipient, delivery)
         if not waiting and not self._is_full():
             self._hold(False)
-            self._drain()
+            self.drain()
 
     def acknowledge_sent(self) -> None:
         """Acknowledge the deliveries with QoS 0: their bytes have left the process."""

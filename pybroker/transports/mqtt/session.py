@@ -157,9 +157,11 @@ class MqttSession:
         if self._client is not None:
             self._client.outgoing.acknowledge_sent()
         self._is_slow = False
-        self._resume()
         if self._client is not None:
-            self._client.outgoing.resume()
+            self._client.outgoing.is_paused = False
+        self._resume()  # which may deliver more than the peer takes, so that it is slow again
+        if self._client is not None:
+            self._client.outgoing.drain()
 
     def handed_over(self) -> None:
         """Count all deliveries so far as possibly received, if the connection ends."""

@@ -309,3 +309,26 @@ def test_subscription_without_retained_messages_waits_for_no_space(
     monkeypatch.setattr(OutgoingDeliveries, "add_drain", add_drain)
     world.connect(clean=False).subscribe(*((f"t/{number}", 1) for number in range(10)))
     assert not waiting
+
+
+def test_retained_messages_wait_for_a_client_that_is_slow_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = world.connect("sender")
+    for number in range(50):
+        sender.publish(f"t/{number}", b"retained", 1, 1, retain=True)
+    peer = world.connect(clean=False)
+    peer.session.pause_writing()
+    peer.session.receive(packets.subscribe(1, ("t/+", 1)))
+    sender.publish("t/live", b"live", 1, 1)
+    write, slow = peer.link.write, peer.session.pause_writing
+
+    def write_too_much(data: bytes) -> None:
+        write(data)
+        slow()
+        monkeypatch.undo()  # the kernel takes no more, and the link says so once
+
+    monkeypatch.setattr(peer.link, "write", write_too_much)
+    peer.session.written()
+    assert b"live" in peer.link.output
+    assert b"retained" not in peer.link.output
+    peer.session.written()
+    assert peer.link.output.count(b"retained") == 50
