@@ -205,13 +205,13 @@ class AmqpChannel:
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         state, is_settled = disposition.state, bool(disposition.settled)
+        if not is_settled and not isinstance(state, (*_TERMINAL, AmqpTransactionalState)):
+            return  # before the search, as any number of these change nothing
         EFFORT.is_large |= last != first  # all unsettled deliveries may have to be looked at
         numbers = within(first, last, self._unsettled, self._unsettled, len(self._unsettled))
         found = [self._unsettled[number] for number in numbers]
         if isinstance(state, AmqpTransactionalState):
             self._settle_in(self._transactions.find(state.txn_id), found, state, is_settled=is_settled)
-            return
-        if not is_settled and not isinstance(state, _TERMINAL):
             return
         for each in found:
             self._forget(each)

@@ -20,6 +20,7 @@ from pybroker.broker.domain.amqp.performatives import (
 )
 from pybroker.broker.domain.amqp.values import Symbol
 from pybroker.broker.domain.destination import queue
+from pybroker.transports.amqp import channel
 from tests.unit.transports.amqp.conversation import Peer, Received, World, text
 
 DLQ = queue("ActiveMQ.DLQ")
@@ -140,6 +141,26 @@ def test_state_that_is_no_outcome_settles_nothing(world: World) -> None:
     assert peer.settle(0, None, settled=False) == []
     peer.settle(0)
     assert size(world) == 0
+
+
+@pytest.mark.parametrize("state", [AmqpReceived(section_number=0, section_offset=0), None])
+def test_range_without_an_outcome_is_not_searched(
+    world: World, state: AmqpDeliveryState | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any number of such frames come, each of which would look at all that the client has not settled."""
+    filled(world, "m")
+    peer, _ = receiving(world)
+    searched: list[int] = []
+
+    def search(first: int, *_: object) -> list[int]:
+        searched.append(first)
+        return []
+
+    monkeypatch.setattr(channel, "within", search)
+    assert peer.settle(0, state, last=0xFFFF_FFFF, settled=False) == []
+    assert searched == []
+    peer.settle(0)
+    assert searched == [0]
 
 
 def test_range_is_settled_with_one_disposition(world: World) -> None:
