@@ -46,7 +46,7 @@ from pybroker.transports.mqtt.shared_subscriptions import QOS_MAX, GroupMember, 
 from pybroker.transports.mqtt.subscription_strategy import SubscriptionStrategy
 from pybroker.transports.mqtt.subscriptions import MqttSubscription, QueueSubscription
 from pybroker.transports.mqtt.topic_aliases import ALIASES_MAX
-from pybroker.transports.mqtt.turns import PIECE, in_turns
+from pybroker.transports.mqtt.turns import PIECE, Countdown, in_turns
 from pybroker.transports.session import Link
 
 _log = logging.getLogger(__name__)
@@ -398,10 +398,11 @@ class MqttClient:
         """Answer once the subscriptions are durable."""
         self._record()
         answer = partial(self._connection.when_durable, partial(self._subscribed, packet.packet_id, reasons, begun))
-        for each in packet.subscriptions:
-            if self._is_shared(each.filter):
-                answer = partial(self._groups.when_ready, each.filter, answer)
-        answer()
+        groups = [each.filter for each in packet.subscriptions if self._is_shared(each.filter)]
+        ready = Countdown(1 + len(groups), answer)  # and no chain of callbacks, which a thousand groups make too deep
+        for text in groups:
+            self._groups.when_ready(text, ready)
+        ready()
 
     def _subscribed(self, packet_id: int, reasons: Sequence[ReasonCode], begun: Sequence[Callable[[], None]]) -> None:
         if not self._is_closed:

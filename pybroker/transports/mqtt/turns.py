@@ -62,6 +62,28 @@ def _continue(
         give_up(error)
 
 
+class Countdown:
+    """A callback for several events, which calls another one at the last of them."""
+
+    __slots__ = ("_left", "_then")
+
+    def __init__(self, count: int, then: Callable[[], None]) -> None:
+        """Begin.
+
+        Args:
+            count: the number of events, at least one.
+            then: called at the last one.
+        """
+        self._left = count
+        self._then = then
+
+    def __call__(self) -> None:
+        """Count an event."""
+        self._left -= 1
+        if not self._left:
+            self._then()
+
+
 class _Pause:
     """The end of a turn.
 

@@ -55,6 +55,15 @@ def test_three_members_get_each_message_once(world: World) -> None:
     assert other.payloads() == payloads
 
 
+def test_packet_with_the_most_groups_is_answered(world: World) -> None:
+    peer = world.connect("m", 5)
+    [suback] = peer.subscribe(*[(f"$share/g{number}/t", 1) for number in range(1000)])
+    assert suback.body[-1000:] == b"\1" * 1000
+    sender = world.connect("sender")
+    assert sender.publish("t", b"1", 0) == []
+    assert peer.payloads() == [b"1"] * 1000
+
+
 def test_member_that_is_lost_has_its_messages_redelivered(world: World) -> None:
     first, second = member(world, "m1"), member(world, "m2")
     publish(world, b"1", b"2", b"3", b"4")
