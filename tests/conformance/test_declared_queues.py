@@ -2,7 +2,6 @@
 """Contract of every `MessageStore` for queues that exist while they are empty."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,12 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.recovery import Recovery
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.store_snapshot import SNAPSHOT_NAME
+from tests.conformance.lives import BETWEEN, MakeMessage, crash, reopen
 
 A = queue("Consumer.a.VirtualTopic.X")
 B = queue("Consumer.b.VirtualTopic.X")
 ODD = queue('grüße "\n\\ 世界')
 OTHER = queue("OTHER")
-
-MakeMessage = Callable[..., Message]
-
-
-def reopen(lives: Any) -> Recovery:
-    lives.close()
-    return lives.open()
-
-
-def crash(lives: Any) -> Recovery:
-    """Die after everything became durable, and open again."""
-    lives.flush()
-    lives.crash()
-    return lives.open()
-
-
-BETWEEN = pytest.mark.parametrize("next_life", [reopen, crash])
 
 
 def collect(lives: Any, make_message: MakeMessage, rounds: int = 3) -> None:
