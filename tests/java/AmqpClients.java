@@ -2,10 +2,13 @@ import java.util.ArrayList;
 import java.util.List;
 import javax.jms.Message;
 import javax.jms.MessageConsumer;
+import javax.jms.MessageProducer;
 import javax.jms.Session;
 import javax.jms.TemporaryQueue;
 import javax.jms.TextMessage;
+import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.command.ActiveMQQueue;
+import org.apache.activemq.command.ActiveMQTopic;
 
 /** JMS clients beside AMQP clients, which the test is. */
 public final class AmqpClients extends Area {
@@ -69,5 +72,40 @@ public final class AmqpClients extends Area {
                     "destination", answer.getJMSDestination().equals(replies)));
         }
         return seen;
+    }
+
+    /** A durable subscription of a JMS client is one of an AMQP client, with its backlog and its selector. */
+    public Object durableResumedInAmqp() throws Exception {
+        ActiveMQTopic topic = new ActiveMQTopic("amqp.durable");
+        ActiveMQConnection connection = identified("amqp client 1");
+        auto(connection).createDurableSubscriber(topic, "sub", "colour = 'red'", false);
+        connection.close();
+        sendColours(topic);
+        return ask("resume");
+    }
+
+    /** A durable subscription of an AMQP client is one of a JMS client, which may end it. */
+    public Object durableResumedInJava() throws Exception {
+        ActiveMQTopic topic = new ActiveMQTopic("amqp.durable");
+        ask("subscribe");
+        sendColours(topic);
+        ActiveMQConnection connection = identified("amqp client 2");
+        Session session = auto(connection);
+        MessageConsumer subscriber = session.createDurableSubscriber(topic, "sub", "colour = 'red'", false);
+        List<Object> backlog = drain(subscriber, 2);
+        subscriber.close();
+        session.unsubscribe("sub");
+        connection.close();
+        return facts("backlog", backlog, "after its end", ask("resume another"));
+    }
+
+    private void sendColours(ActiveMQTopic topic) throws Exception {
+        Session session = auto(connect());
+        MessageProducer producer = session.createProducer(topic);
+        for (String colour : List.of("red", "blue", "red")) {
+            TextMessage message = session.createTextMessage(colour);
+            message.setStringProperty("colour", colour);
+            producer.send(message);
+        }
     }
 }

@@ -1,4 +1,4 @@
-"""JMS clients and AMQP clients answer one another's requests."""
+"""JMS clients and AMQP clients answer one another's requests, and resume one another's durable subscriptions."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -6,10 +6,12 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
-from proton import Message, ulong
+from proton import Link, Message, Terminus, ulong
+from proton.reactor import DurableSubscription, ReceiverOption, Selector
+from proton.utils import LinkDetached
 
 from tests.integration.cluster import free_port
-from tests.integration.test_amqp import SECONDS, connect
+from tests.integration.test_amqp import SECONDS, bodies, connect, nothing_comes
 from tests.java.checks import Outcomes, Programs
 from tests.java.installations import FollowedBroker
 
@@ -48,7 +50,16 @@ EXPECTED: Final[dict[str, Any]] = {
         {"request": ["ping", "temp-queue", None], "body": "PING", "correlated": True, "destination": True},
         {"request": ["ping", "temp-queue", "order 17"], "body": "PING", "correlated": True, "destination": True},
     ],
+    "durableResumedInAmqp": {"address": "topic://amqp.durable", "backlog": ["red", "red"], "rest": ["red"]},
+    "durableResumedInJava": {"backlog": ["red", "red"], "after its end": "amqp:not-found"},
 }
+
+
+class NullSource(ReceiverOption):
+    """Attaches a link without a source, to resume a durable subscription by its name."""
+
+    def apply(self, link: Link) -> None:
+        link.source.type = Terminus.UNSPECIFIED
 
 
 class AmqpPeer:
@@ -62,6 +73,9 @@ class AmqpPeer:
             "request": self._request,
             "answers": self._answers,
             "answer": self._answer,
+            "resume": self._resume,
+            "subscribe": self._subscribe,
+            "resume another": self._resume_ended,
             "request, then end the link": lambda: self._request_and_end(ends_connection=False),
             "request, then end the connection": lambda: self._request_and_end(ends_connection=True),
         }
@@ -106,6 +120,31 @@ class AmqpPeer:
         relay.send(answer)
         assert request.reply_to is not None
         return [request.body, request.reply_to.partition("://")[0], request.correlation_id]
+
+    def _resume(self) -> dict[str, object]:
+        found: dict[str, Any] = {}
+        for part, count in (("backlog", 2), ("rest", 1)):
+            with closing(connect(self._port, container="amqp client 1")) as connection:
+                receiver = connection.create_receiver(None, name="sub", options=NullSource(), credit=10)
+                found["address"] = receiver.link.remote_source.address
+                found[part] = bodies(receiver, count)
+                assert nothing_comes(receiver)
+                receiver.detach()
+            with closing(self._connection.create_sender("topic://amqp.durable")) as sender:
+                for colour in ("blue", "red"):
+                    sender.send(Message(body=colour, properties={"colour": colour}, durable=True))
+        return found
+
+    def _subscribe(self) -> None:
+        options = [DurableSubscription(), Selector("colour = 'red'")]
+        with closing(connect(self._port, container="amqp client 2")) as connection:
+            connection.create_receiver("topic://amqp.durable", name="sub", options=options).detach()
+
+    def _resume_ended(self) -> str:
+        with closing(connect(self._port, container="amqp client 2")) as connection:
+            with pytest.raises(LinkDetached) as refused:
+                connection.create_receiver(None, name="sub", options=NullSource())
+            return str(refused.value.condition)
 
 
 @pytest.fixture(scope="module")
