@@ -34,7 +34,7 @@ from pybroker.broker.domain.amqp.performatives import (
 )
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.effort import EFFORT
-from pybroker.broker.domain.errors import BrokerError, RequestError
+from pybroker.broker.domain.errors import BrokerError, RequestError, UnknownTransaction
 from pybroker.transports.amqp.answers import TransferAnswers
 from pybroker.transports.amqp.attaching import attach_link
 from pybroker.transports.amqp.incoming import IncomingLink
@@ -173,9 +173,22 @@ class AmqpChannel:
             link.transfer(transfer, payload)
         except LinkRefused as error:
             self.refuse_link(link, error)
+            link = self._links.get(transfer.handle, link)
+        if isinstance(link, RefusedLink):
+            self._doom(transfer)
         if self._incoming_window <= INCOMING_WINDOW // 2:
             self._incoming_window = INCOMING_WINDOW
             self.send_session_flow()
+
+    def _doom(self, transfer: AmqpTransfer) -> None:
+        """Have the transaction fail of a transfer that is dropped: one that is settled has no other answer."""
+        state = transfer.state
+        if transfer.settled and isinstance(state, AmqpTransactionalState):
+            try:
+                transaction_id = self._transactions.find(state.txn_id).transaction_id
+                self._peer.connection.doom(transaction_id, "a message of it came on a link that has ended")
+            except UnknownTransaction:
+                _log.debug("a message of an unknown transaction is dropped")
 
     def flow(self, flow: AmqpFlow) -> None:
         """Carry out a flow: of the session, and of a link if it names one. Raises as `transfer`."""

@@ -117,6 +117,7 @@ class TransferAssembly:
         elif transfer.delivery_id is not None and transfer.delivery_id != first.delivery_id:
             raise SessionRefused("A delivery begins before the last one of its link is complete", INVALID_FIELD)
         self._settled |= bool(transfer.settled)
+        transfer.settled, transfer.state = self._settled, first.state  # should the link end by this one
         if transfer.aborted:
             self.clear()
             return None

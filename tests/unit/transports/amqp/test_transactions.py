@@ -5,18 +5,21 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.amqp.composites import append_composite
+from pybroker.broker.domain.amqp.frames import AmqpLimits
 from pybroker.broker.domain.amqp.performatives import (
     AmqpAccepted,
     AmqpCoordinator,
     AmqpDeclare,
     AmqpDeclared,
     AmqpDeliveryState,
+    AmqpDetach,
     AmqpDischarge,
     AmqpEnd,
     AmqpModified,
     AmqpRejected,
     AmqpReleased,
     AmqpTransactionalState,
+    AmqpTransfer,
 )
 from pybroker.broker.domain.amqp.values import AmqpDescribed
 from pybroker.broker.domain.destination import queue
@@ -215,6 +218,27 @@ def test_failed_send_dooms_its_transaction(world: World) -> None:
     state = discharge(peer, txn_id)
     assert state.error.condition == "amqp:transaction:rollback"
     assert size(world) == 0
+
+
+def test_settled_message_on_an_ended_link_dooms_its_transaction(world: World) -> None:
+    peer = transacting(world)
+    first, second = declare(peer), declare(peer)
+    [ended] = peer.transfer(text("m"), 1, settled=True, state=within(first))
+    assert isinstance(ended, AmqpDetach)
+    assert peer.transfer(text("m"), 1, settled=True, state=within(second)) == []
+    for txn_id in (first, second):
+        assert isinstance(discharge(peer, txn_id), AmqpRejected)
+
+
+def test_settled_message_that_becomes_too_long_dooms_its_transaction() -> None:
+    world = World(limits=AmqpLimits(message_bytes_max=1000))
+    peer = transacting(world)
+    txn_id = declare(peer)
+    begun = AmqpTransfer(handle=0, delivery_id=7, settled=True, more=True, state=within(txn_id))
+    assert peer.send(begun, payload=b"x" * 900) == []
+    [ended] = peer.send(AmqpTransfer(handle=0, more=True), payload=b"x" * 900)
+    assert isinstance(ended, AmqpDetach)
+    assert isinstance(discharge(peer, txn_id), AmqpRejected)
 
 
 def test_lost_connection_rolls_back(world: World) -> None:
