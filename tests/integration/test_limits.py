@@ -70,6 +70,7 @@ FIGURES = {
     "subscriptions of a STOMP connection": STOMP.subscriptions,
     "a packet before an MQTT client is connected": MQTT.unconnected_packet_bytes,
     "topic filters of a packet of MQTT": MQTT.filters,
+    "shared subscriptions of an MQTT session": MQTT.shared_subscriptions,
     "topic filters of an MQTT session": MQTT.subscriptions,
     "unacknowledged messages of an MQTT subscription that is not durable": mqtt_client.COUNTED_WINDOW,
     "user properties of a packet of MQTT 5": MQTT.user_properties,

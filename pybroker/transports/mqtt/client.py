@@ -463,6 +463,10 @@ class MqttClient:
             check_filter(shared(options.filter).filter)
         if options.filter not in self._subscriptions and len(self._subscriptions) >= self._limits.subscriptions:
             raise ResourceLimit(f"A session may have {self._limits.subscriptions} subscriptions")
+        if self._is_shared(options.filter) and options.filter not in self._subscriptions:
+            limit = self._limits.shared_subscriptions
+            if self._groups.memberships_of(self._connection.client_id) >= limit:
+                raise ResourceLimit(f"A session may have {limit} shared subscriptions: use a wildcard")
 
     def _change(self, subscription: MqttSubscription, options: FilterSubscription, identifier: int | None) -> None:
         """Continue a subscription to the same topic filter, without a gap."""

@@ -187,6 +187,11 @@ class SharedSubscriptions:
         """The number of members of all groups, with those without a connection."""
         return sum([len(sessions) for sessions in self._sessions.values()])
 
+    def memberships_of(self, client_id: str) -> int:
+        """Return the number of groups of which a client's session is a member."""
+        self._recover()
+        return len(self._texts.get(client_id, ()))
+
     def join(
         self, text: str, source: Destination, member: GroupMember, client_id: str, connection_id: str, user: User
     ) -> None:

@@ -64,6 +64,23 @@ def test_packet_with_the_most_groups_is_answered(world: World) -> None:
     assert peer.payloads() == [b"1"] * 1000
 
 
+def test_shared_subscriptions_of_a_session_are_limited(world: World) -> None:
+    """All groups of a client that is lost end in one turn of the event loop: 6,000 of them stalled others for 1 s."""
+    filters = [(f"$share/g{number}/t", 1) for number in range(1000)]
+    peer = world.connect("m", 5, clean=False, pieces=[EXPIRY])
+    peer.subscribe(*filters)
+    [suback] = peer.subscribe(("$share/more/t", 1), ("t", 1), filters[0])
+    assert suback.body[-3:] == b"\x97\1\1"
+    peer.drop()
+    back = world.connect("m", 5, clean=False, pieces=[EXPIRY])
+    [suback] = back.subscribe(("$share/more/t", 1))
+    assert suback.body[-1:] == b"\x97"
+    back.send(packets.unsubscribe(2, filters[0][0], pieces=[]))
+    [suback] = back.subscribe(("$share/more/t", 1))
+    assert suback.body[-1:] == b"\1"
+    assert world.connect("other", 5).subscribe(("$share/more/t", 1))[0].body[-1:] == b"\1"
+
+
 def test_member_that_is_lost_has_its_messages_redelivered(world: World) -> None:
     first, second = member(world, "m1"), member(world, "m2")
     publish(world, b"1", b"2", b"3", b"4")
