@@ -26,6 +26,7 @@ from pybroker.testing import Broker
 from pybroker.transports import proxy_protocol
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.amqp import channel as amqp_channel
+from pybroker.transports.amqp import transactions
 from pybroker.transports.connection import UNREAD_BYTES_MAX
 from pybroker.transports.mqtt import client as mqtt_client
 from pybroker.transports.mqtt import session_records, topic_aliases
@@ -81,6 +82,7 @@ FIGURES = {
     "links of an AMQP connection": amqp_channel.LINKS_MAX,
     "a frame of AMQP": AMQP.frame_bytes_max,
     "messages that an AMQP client has not settled": amqp_channel.UNSETTLED_MAX,
+    "outcomes other than `accepted` in the open transactions of an AMQP connection": transactions.OTHERS_MAX,
     "messages that an AMQP link may send ahead of the answers": AMQP.producer_credit,
     "messages that an AMQP link has given back as undeliverable there": core_consumer.EXCLUDED_MAX,
     "memory of a connection's consumers, producers, sessions, temporary destinations": object_memory.GUARANTEED_BYTES,

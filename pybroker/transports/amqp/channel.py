@@ -487,12 +487,14 @@ class AmqpChannel:
                 continue
             if each.transaction is None:
                 each.transaction = transaction
-                if isinstance(outcome, AmqpAccepted):
-                    try:
+                try:
+                    if isinstance(outcome, AmqpAccepted):
                         each.link.acknowledge_in(each)
-                    except RequestError:
-                        each.transaction = None
-                        raise
+                    else:
+                        self._transactions.count_other(transaction)
+                except RequestError:
+                    each.transaction = None
+                    raise
                 settle = partial(self._settle_sent, each, outcome)
                 transaction.outcomes[each] = TransactedOutcome(each, outcome, settle)
             if is_settled:

@@ -15,11 +15,14 @@ from typing import Final, Protocol
 
 from pybroker.broker.domain.amqp.performatives import AmqpAccepted, AmqpDeliveryState
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.errors import CommitFailed, UnknownTransaction
+from pybroker.broker.domain.errors import CommitFailed, ResourceLimit, UnknownTransaction
 from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.broker.domain.transaction import TransactionId
 
 _TXN_ID_BYTES: Final = 8
+
+OTHERS_MAX: Final = 100_000
+"""The outcomes other than `accepted` in the open transactions of a connection: as many as it may leave unsettled."""
 
 
 class Settles(Protocol):
@@ -83,14 +86,16 @@ class OpenAmqpTransaction:
         txn_id: its id for the client.
         transaction_id: the core's.
         outcomes: those of deliveries, in the order in which they came.
+        other_count: how many of them are not `accepted`.
     """
 
-    __slots__ = ("outcomes", "transaction_id", "txn_id")
+    __slots__ = ("other_count", "outcomes", "transaction_id", "txn_id")
 
     def __init__(self, txn_id: bytes, transaction_id: TransactionId) -> None:
         self.txn_id = txn_id
         self.transaction_id = transaction_id
         self.outcomes: dict[SentDelivery, TransactedOutcome] = {}
+        self.other_count = 0
 
     def note_settled(self, sent: SentDelivery) -> None:
         """Remember that the client has settled a delivery; do nothing if it was committed meanwhile."""
@@ -105,12 +110,24 @@ _link: Final = attrgetter("link")
 class AmqpTransactions:
     """The open transactions of one connection."""
 
-    __slots__ = ("_connection", "_count", "_open")
+    __slots__ = ("_connection", "_count", "_open", "_other_count")
 
     def __init__(self, connection: ConnectionPort) -> None:
         self._connection = connection
         self._count = 0
         self._open: dict[bytes, OpenAmqpTransaction] = {}
+        self._other_count = 0
+
+    def count_other(self, transaction: OpenAmqpTransaction) -> None:
+        """Count an outcome that is not `accepted`: the core, which limits the others, does not know of it.
+
+        Raises:
+            ResourceLimit: the open transactions of the connection have too many.
+        """
+        if self._other_count >= OTHERS_MAX:
+            raise ResourceLimit(f"The open transactions have {OTHERS_MAX} outcomes other than accepted: end one")
+        transaction.other_count += 1
+        self._other_count += 1
 
     def declare(self) -> OpenAmqpTransaction:
         """Begin a transaction.
@@ -143,6 +160,7 @@ class AmqpTransactions:
         """
         transaction = self.find(txn_id)
         del self._open[txn_id]
+        self._other_count -= transaction.other_count
         if fail:
             self._connection.rollback(transaction.transaction_id)
             self._roll_back(transaction)

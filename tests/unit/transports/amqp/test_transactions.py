@@ -23,6 +23,7 @@ from pybroker.broker.domain.amqp.performatives import (
 )
 from pybroker.broker.domain.amqp.values import AmqpDescribed
 from pybroker.broker.domain.destination import queue
+from pybroker.transports.amqp import transactions
 from tests.unit.transports.amqp.conversation import Peer, World, text
 
 COORDINATOR = 9
@@ -185,6 +186,23 @@ def test_other_outcomes_take_effect_at_the_commit(
     assert discharge(peer, txn_id) == AmqpAccepted()
     assert (size(world), size(world, "ActiveMQ.DLQ")) == (left, dead)
     assert [each.body for each in peer.messages(peer.frames)] == ["a"] * left
+
+
+def test_other_outcomes_of_open_transactions_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would hold any number of deliveries that are no longer unsettled, which are limited."""
+    monkeypatch.setattr(transactions, "OTHERS_MAX", 3)
+    peer = transacting(world)
+    received(peer, *"abcdef")
+    one, two = declare(peer), declare(peer)
+    assert peer.settle(0, within(one, AmqpReleased()), last=1) == []
+    assert peer.settle(2, within(two, AmqpRejected())) == []
+    assert discharge(peer, one, fail=True) == AmqpAccepted()
+    assert peer.settle(3, within(two, AmqpReleased()), last=4, settled=False) == []
+    assert peer.settle(3, within(two, AmqpReleased()), last=4, settled=False) == []
+    [ended] = peer.settle(5, within(two, AmqpModified()))
+    assert isinstance(ended, AmqpEnd)
+    assert ended.error is not None
+    assert ended.error.condition == "amqp:resource-limit-exceeded"
 
 
 def test_two_transactions_at_once(world: World) -> None:
