@@ -1,5 +1,6 @@
 """AMQP end to end: qpid-proton as client, over sockets, WebSocket and TLS, and masters that are killed."""
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -158,6 +159,47 @@ def nothing_comes(receiver: BlockingReceiver) -> bool:
     except Timeout:
         return True
     return False
+
+
+class OneByOne(MessagingHandler):
+    """Asks for one message after the other.
+
+    Attributes:
+        received: the bodies.
+        left: the credit, and the messages that wait, as they were at each message.
+    """
+
+    def __init__(self, port: int, count: int) -> None:
+        super().__init__(prefetch=0)
+        self._url = f"127.0.0.1:{port}"
+        self._count = count
+        self.received: list[object] = []
+        self.left: set[tuple[int, int]] = set()
+
+    def on_start(self, event: Event) -> None:
+        connection = event.container.connect(self._url, reconnect=False)
+        event.container.create_receiver(connection, "q").flow(1)
+
+    def on_message(self, event: Event) -> None:
+        receiver: Any = event.receiver
+        self.received.append(event.message.body)
+        self.left.add((receiver.credit, receiver.queued))
+        if len(self.received) == self._count:
+            receiver.connection.close()
+        else:
+            receiver.flow(1)
+
+
+def test_one_credit_at_a_time_keeps_the_order(port: int) -> None:
+    count = 1000
+    with closing(connect(port)) as connection:
+        sender = connection.create_sender("q")
+        for number in range(count):
+            sender.send(Message(body=number))
+    reader = OneByOne(port, count)
+    Container(reader).run()
+    assert reader.received == list(range(count))
+    assert reader.left == {(0, 0)}
 
 
 def test_released_message_comes_again_and_rejected_one_is_a_dead_letter(port: int) -> None:
@@ -390,6 +432,86 @@ def test_accepted_messages_of_a_stream_survive_the_master(
             body: Any = receiver.receive(timeout=SECONDS).body
             missing.discard(body)
             receiver.accept()
+
+
+class KilledMover(MessagingHandler, TransactionHandler):
+    """Moves a message from one queue to another in a transaction, around whose discharge the master is killed.
+
+    Attributes:
+        is_committed: the client knows that the transaction is committed.
+    """
+
+    def __init__(self, port: int, kill_seconds: float | None, kill: Callable[[], None]) -> None:
+        """Kill the master a time after the discharge; None: before it; infinite: when it is answered."""
+        super().__init__(prefetch=0, auto_accept=False)
+        self._url = f"127.0.0.1:{port}"
+        self._kill_seconds = kill_seconds
+        self._kill = kill
+        self._transaction: Any = None
+        self.is_committed = False
+
+    def on_start(self, event: Event) -> None:
+        self._container = event.container
+        connection = event.container.connect(self._url, reconnect=False)
+        self._receiver = event.container.create_receiver(connection, "from")
+        self._sender = event.container.create_sender(connection, "to")
+        event.container.declare_transaction(connection, handler=self)
+
+    def on_transaction_declared(self, event: Event) -> None:
+        self._transaction = event.transaction
+        self._receiver.flow(1)
+
+    def on_message(self, event: Event) -> None:
+        self._transaction.accept(event.delivery)
+        self._transaction.send(self._sender, Message(body=event.message.body, durable=True))
+
+    def on_settled(self, event: Event) -> None:
+        """Discharge the transaction once the broker has answered the message, and so has its acknowledgement, too."""
+        if event.link != self._sender:
+            return
+        if self._kill_seconds is None:
+            self._kill()
+            return
+        self._transaction.commit()
+        if math.isfinite(self._kill_seconds):
+            self._container.schedule(self._kill_seconds, self)
+
+    def on_timer_task(self, event: Event) -> None:
+        self._kill()
+
+    def on_transaction_committed(self, event: Event) -> None:
+        self.is_committed = True
+        if math.isinf(self._kill_seconds or 0):
+            self._kill()
+
+
+@pytest.mark.parametrize("kill_seconds", [None, 0, 0.001, 0.002, 0.004, math.inf])
+def test_transaction_is_atomic_when_the_master_is_killed(
+    members: tuple[dict[int, BrokerProcess], Callable[[int], None]], kill_seconds: float | None
+) -> None:
+    """The message is in one of the queues, once: in the second if the commit was answered."""
+    running, _ = members
+    with closing(connect(*running)) as connection:
+        connection.create_sender("from").send(Message(body="m", durable=True))
+        master = master_of(connection)
+    mover = KilledMover(master, kill_seconds, running[master].kill)
+    Container(mover).run()
+    assert running[master].process.poll() is not None
+    with closing(connect(*running)) as connection:
+        found = {}
+        for queue in ("from", "to"):
+            connection.create_sender(queue).send(Message(body="end"))
+            receiver = connection.create_receiver(queue, credit=10)
+            found[queue] = 0
+            while bodies(receiver, 1) == ["m"]:
+                found[queue] += 1
+    assert sorted(found.values()) == [0, 1]
+    if kill_seconds is None:
+        assert found["from"] == 1
+    if mover.is_committed:
+        assert found["to"] == 1
+    assert mover.is_committed or kill_seconds != math.inf
+    assert not mover.is_committed or kill_seconds is not None
 
 
 # ---------------------------------------------------------------- logins and TLS
