@@ -403,3 +403,17 @@ def test_delivery_count_of_amqp_counts_connections(broker: InteropBroker) -> Non
             if leaves == "link":
                 receiver.close()
     assert counts == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("transformer", ["jms", "native"])
+def test_delivery_count_of_a_sent_message_is_added_to(broker: InteropBroker) -> None:
+    """A message that was delivered elsewhere before has its count, and then the broker's deliveries in addition."""
+    target, source = destinations("amqp", "amqp")
+    with closing(AmqpProtocolClient(broker.ports["amqp"])) as sending:
+        sending.connection.create_sender(target).send(proton.Message(body="x", delivery_count=2))
+    counts = []
+    for _ in range(2):
+        with closing(AmqpProtocolClient(broker.ports["amqp"])) as client:
+            receiver = client.connection.create_receiver(source, credit=1)
+            counts.append(receiver.receive(timeout=SECONDS).delivery_count)
+    assert counts == [2, 3]
