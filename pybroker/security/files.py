@@ -46,7 +46,10 @@ def read(path: Path, *, setting: str, has_passwords: bool) -> Content:
             status = os.fstat(file.fileno())
             data = file.read(FILE_BYTES_MAX + 1).removeprefix(codecs.BOM_UTF8)  # editors of Windows write it
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", setting=setting) from error
+        hint = ""
+        if setting == "users_file" and isinstance(error, FileNotFoundError):
+            hint = f"create it with `pybroker user add NAME --file {path}`"
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", setting=setting, hint=hint) from error
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"{path} has more than {FILE_BYTES_MAX >> 20} MB", setting=setting)
     if has_passwords and status.st_mode & (stat.S_IRGRP | stat.S_IROTH):

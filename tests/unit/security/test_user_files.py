@@ -161,7 +161,10 @@ class TestPermissions:
         assert not files.read(path, setting="users_file", has_passwords=False).warnings
 
     def test_a_file_that_is_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"users\.toml cannot be read: No such file"):
+        with pytest.raises(
+            ConfigError,
+            match=r"users\.toml cannot be read: No such file .*; create it with `pybroker user add NAME --file ",
+        ):
             files.read(tmp_path / "users.toml", setting="users_file", has_passwords=False)
 
     @pytest.mark.timeout(20)  # instead of waiting for ever
