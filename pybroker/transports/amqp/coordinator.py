@@ -86,7 +86,7 @@ class CoordinatorLink(AmqpLink):
             if isinstance(request, AmqpDeclare):
                 if is_settled:
                     raise LinkRefused("A declare is settled, so that its transaction has no id", NOT_ALLOWED)
-                transaction = self._transactions.declare()
+                transaction = self._transactions.declare(self)
                 self._session.dispose(delivery_id, AmqpDeclared(txn_id=transaction.txn_id))
                 return
             self._session.end_of_chunk()  # earlier sends are part of it, and those beside it keep their order
@@ -102,8 +102,9 @@ class CoordinatorLink(AmqpLink):
             self._peer.connection.when_durable(partial(self._session.dispose, delivery_id, state))
 
     def end(self, *, is_closed: bool) -> None:
-        """Drop an unfinished request. The transactions stay open: other links may have declared them."""
+        """Roll back the open transactions that this link has declared."""
         self._assembly.clear()
+        self._transactions.roll_back_of(self)
 
     def abandon(self) -> None:
         """Drop an unfinished request."""

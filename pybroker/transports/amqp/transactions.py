@@ -85,15 +85,17 @@ class OpenAmqpTransaction:
     Attributes:
         txn_id: its id for the client.
         transaction_id: the core's.
+        coordinator: the link that has declared it.
         outcomes: those of deliveries, in the order in which they came.
         other_count: how many of them are not `accepted`.
     """
 
-    __slots__ = ("other_count", "outcomes", "transaction_id", "txn_id")
+    __slots__ = ("coordinator", "other_count", "outcomes", "transaction_id", "txn_id")
 
-    def __init__(self, txn_id: bytes, transaction_id: TransactionId) -> None:
+    def __init__(self, txn_id: bytes, transaction_id: TransactionId, coordinator: object) -> None:
         self.txn_id = txn_id
         self.transaction_id = transaction_id
+        self.coordinator = coordinator
         self.outcomes: dict[SentDelivery, TransactedOutcome] = {}
         self.other_count = 0
 
@@ -129,15 +131,18 @@ class AmqpTransactions:
         transaction.other_count += 1
         self._other_count += 1
 
-    def declare(self) -> OpenAmqpTransaction:
+    def declare(self, coordinator: object) -> OpenAmqpTransaction:
         """Begin a transaction.
+
+        Args:
+            coordinator: the link that asks for it.
 
         Raises:
             RequestError: the connection has too many.
         """
         core_id = self._connection.begin()
         self._count += 1
-        made = OpenAmqpTransaction(self._count.to_bytes(_TXN_ID_BYTES, "big"), core_id)
+        made = OpenAmqpTransaction(self._count.to_bytes(_TXN_ID_BYTES, "big"), core_id, coordinator)
         self._open[made.txn_id] = made
         return made
 
@@ -171,6 +176,11 @@ class AmqpTransactions:
             self._roll_back(transaction)
             raise
         self._connection.when_carried_out(partial(self._settle_others, transaction))
+
+    def roll_back_of(self, coordinator: object) -> None:
+        """Roll back the open transactions that a link has declared, as it ends (AMQP 1.0, 4.2)."""
+        for each in [each for each in self._open.values() if each.coordinator is coordinator]:
+            self.discharge(each.txn_id, fail=True)
 
     def clear(self) -> None:
         """Forget all of them: the connection has ended, and the core rolls them back."""

@@ -104,6 +104,30 @@ def test_sends_are_dropped_by_a_rollback(world: World) -> None:
     assert size(world) == 0
 
 
+@pytest.mark.parametrize("ending", [AmqpDetach(handle=COORDINATOR, closed=True), AmqpDetach(handle=COORDINATOR)])
+def test_end_of_the_coordinator_rolls_its_transactions_back(world: World, ending: AmqpDetach) -> None:
+    peer = transacting(world)
+    peer.sender(None, COORDINATOR + 1, target=AmqpCoordinator())
+    received(peer, "m")
+    txn_id = declare(peer)
+    [answer] = peer.transfer(request(AmqpDeclare()), COORDINATOR + 1)
+    other_id = answer.state.txn_id
+    peer.transfer(text("a"), state=within(txn_id))
+    peer.transfer(text("b"), state=within(other_id))
+    peer.settle(0, within(txn_id, AmqpAccepted()))
+    peer.take(5, delivery_count=1)
+    peer.send(ending)
+    [again] = peer.messages(peer.frames)
+    assert again.body == "m"
+    assert again.message.header is not None
+    assert again.message.header.delivery_count == 1
+    answers = peer.transfer(request(AmqpDischarge(txn_id=other_id, fail=False)), COORDINATOR + 1)
+    assert AmqpAccepted() in [getattr(each, "state", None) for each in answers]
+    assert size(world) == 2
+    [answer] = peer.transfer(text("c"), state=within(txn_id))
+    assert isinstance(answer.state, AmqpRejected)
+
+
 def received(peer: Peer, *bodies: str) -> None:
     for body in bodies:
         peer.transfer(text(body))
