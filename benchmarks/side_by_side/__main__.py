@@ -36,6 +36,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from benchmarks import compiled, report
@@ -285,7 +286,7 @@ def _measure_all(bench: Bench, rows: Sequence[Row], options: argparse.Namespace)
     """Measure and print row by row, then all together; return what goes into the file."""
     circumstances = _circumstances(options)
     figures: list[report.Row] = []
-    ratios: list[report.Row] = []
+    ratios: dict[str, list[report.Row]] = {}
     details: dict[str, object] = {}
     for number, row in enumerate(rows, 1):
         print(f"{number}/{len(rows)} {row.key}: {row.title}, {row.count:,} messages", flush=True)
@@ -294,24 +295,30 @@ def _measure_all(bench: Bench, rows: Sequence[Row], options: argparse.Namespace)
         details[row.key] = {"title": row.title, "messages": row.count, "runs": lists}
         figures += verdict.figures(row, runs)
         if len(runs) > 1:
-            ratios.append((verdict.cost if options.addition else verdict.comparison)(row, runs))
-            print(f"    {', '.join(f'{name} {cell}' for name, cell in _rounded(ratios[-1]).items())}", flush=True)
+            line = (verdict.cost if options.addition else verdict.comparison)(row, runs)
+            ratios.setdefault(_ratios_title(runs), []).append(line)
+            print(f"    {', '.join(f'{name} {cell}' for name, cell in _rounded(line).items())}", flush=True)
     ceilings: list[report.Row] = [
         {"row": row.key, "messages/s": ceiling(row)} for row in rows if row.protocol is Protocol.STOMP
     ]
     tables = {
         "Medians of each broker": [_rounded(line) for line in figures],
-        f"Ratios {options.addition} / without"
-        if options.addition
-        else "Ratios pybroker / ActiveMQ, with AMQP / RabbitMQ": [_rounded(line) for line in ratios],
+        **{title: [_rounded(line) for line in lines] for title, lines in ratios.items()},
         "What the STOMP client reaches where receipts cost nothing": [_rounded(line) for line in ceilings],
     }
     for title, table in tables.items():
         if table:
             print(f"\n{title}\n{report.render(table)}", flush=True)
     if ratios:
-        print(f"\n{verdict.score(ratios)}")
+        print(f"\n{verdict.score(list(chain.from_iterable(ratios.values())))}")
     return circumstances | {"tables": tables, "rows": details}
+
+
+def _ratios_title(runs: verdict.Runs) -> str:
+    """Return the title of the table for rows that compare the same two brokers."""
+    one, other = verdict.compared([*runs])
+    names = {ACTIVEMQ: "ActiveMQ", RABBITMQ: "RabbitMQ"}
+    return f"Ratios {one} / {names[other]}" if other in names else f"Ratios {one} / without"
 
 
 def _rounded(line: report.Row) -> report.Row:

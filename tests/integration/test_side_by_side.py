@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from benchmarks.side_by_side import verdict
-from benchmarks.side_by_side.brokers import ACTIVEMQ, MOSQUITTO, MOSQUITTO_COMMAND, OBSERVED, PYBROKER, WITH_LOGINS
+from benchmarks.side_by_side.brokers import (
+    ACTIVEMQ,
+    MOSQUITTO,
+    MOSQUITTO_COMMAND,
+    OBSERVED,
+    PYBROKER,
+    RABBITMQ,
+    RABBITMQ_COMMAND,
+    WITH_LOGINS,
+)
 from benchmarks.side_by_side.rows import ROWS, Row, chosen
 from benchmarks.side_by_side.verdict import Run
 
@@ -61,6 +70,16 @@ def test_mqtt_is_compared_with_activemq_and_shown_for_mosquitto(tmp_path: Path) 
     medians = written["tables"]["Medians of each broker"]
     assert all(line["messages/s"] > 0 and line["send p99 ms"] > 0 for line in medians)
     assert [line["row"] for line in written["tables"]["Ratios pybroker / ActiveMQ"]] == ["mqtt-1", "mqtt-100"]
+
+
+def test_amqp_is_compared_with_rabbitmq_where_it_is(tmp_path: Path) -> None:
+    _, written = figures(tmp_path, "--rows", "amqp-1,amqp-100")
+    names = {PYBROKER} | ({RABBITMQ} if Path(RABBITMQ_COMMAND).exists() else set())
+    assert all(row["runs"].keys() == names for row in written["rows"].values())
+    medians = written["tables"]["Medians of each broker"]
+    assert all(line["messages/s"] > 0 and line["send p99 ms"] > 0 for line in medians)
+    ratios = written["tables"].get("Ratios pybroker / RabbitMQ", [])
+    assert [line["row"] for line in ratios] == (["amqp-1", "amqp-100"] if RABBITMQ in names else [])
 
 
 @pytest.mark.component("activemq")
