@@ -131,6 +131,15 @@ def _missing_node() -> str:
     return f"no {NODE_PACKAGES}; run make setup where registry.npmjs.org can be reached"
 
 
+def _missing_proton_tls() -> str:
+    """qpid-proton is built from its source, with TLS if OpenSSL's headers are found."""
+    from proton import SSL
+
+    if SSL.present():
+        return ""
+    return "qpid-proton was built without TLS; install pkg-config and libssl-dev (Debian, Ubuntu), then it again"
+
+
 def _missing_prometheus() -> str:
     if shutil.which("prometheus") and shutil.which("promtool"):
         return ""
@@ -172,6 +181,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "mandoc": cache(_missing_mandoc),
     "node": cache(_missing_node),
     "prometheus": cache(_missing_prometheus),
+    "proton-tls": cache(_missing_proton_tls),
     "slapd": cache(_missing_slapd),
     "systemd": cache(_missing_systemd),
     "valgrind": cache(_missing_valgrind),

@@ -544,6 +544,7 @@ def test_login_and_rights(start: Start, tmp_path: Path) -> None:
         assert bodies(connection.create_receiver("alices.orders", credit=1), 1) == ["m"]
 
 
+@pytest.mark.component("proton-tls")
 def test_tls(start: Start, tmp_path: Path) -> None:
     authority, number = trustme.CA(), free_port()
     issued = authority.issue_cert("127.0.0.1")
