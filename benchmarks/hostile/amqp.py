@@ -10,8 +10,8 @@ from pybroker.broker.domain.amqp.frames import (
     AMQP_HEADER,
     SASL_HEADER,
     AmqpFrame,
+    AmqpFrameDecoder,
     AmqpLimits,
-    FrameDecoder,
     encode_disposition,
     encode_flow,
     encode_frame,
@@ -77,7 +77,7 @@ class Amqp(AttackClient):
             raise Refused(next(iter(self.errors), "no attach"))
 
     async def _read(self) -> None:
-        decoder = FrameDecoder(AmqpLimits())
+        decoder = AmqpFrameDecoder(AmqpLimits())
         while chunk := await self._reader.read(1 << 18):
             for each in decoder.feed(chunk):
                 if isinstance(each, AmqpFrame):

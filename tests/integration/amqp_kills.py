@@ -12,8 +12,8 @@ from pybroker.broker.domain.amqp.frames import (
     AMQP_HEADER,
     SASL_HEADER,
     AmqpFrame,
+    AmqpFrameDecoder,
     AmqpLimits,
-    FrameDecoder,
     encode_disposition,
     encode_flow,
     encode_frame,
@@ -52,7 +52,7 @@ class AmqpWorker(LoadWorker):
     """A client with one session, on channel 0, and one link."""
 
     def inputs(self) -> Iterator[AmqpFrame]:
-        decoder = FrameDecoder(AmqpLimits())
+        decoder = AmqpFrameDecoder(AmqpLimits())
         for chunk in self.chunks():
             for each in decoder.feed(chunk):
                 if isinstance(each, AmqpFrame) and each.performative is not None:

@@ -17,10 +17,10 @@ from pybroker.broker.domain.amqp.frames import (
     EMPTY_FRAME,
     FRAME_BYTES_MIN_MAX,
     SASL_HEADER,
+    AmqpFrameDecoder,
     AmqpHeaderSeen,
     AmqpInput,
     AmqpLimits,
-    FrameDecoder,
     encode_frame,
 )
 from pybroker.broker.domain.amqp.performatives import (
@@ -130,7 +130,7 @@ class AmqpSession:
         self._transformer = transformer
         self._properties = properties
         self._login = PeerLogin(link, authenticator)
-        self._decoder = FrameDecoder(limits)
+        self._decoder = AmqpFrameDecoder(limits)
         self._decoder.frame_bytes_max = _SASL_FRAME_BYTES_MAX
         self._input: Iterator[AmqpInput] = iter(())
         """The headers and frames of the last chunk that are left."""

@@ -225,10 +225,6 @@ class AmqpFrameDecoder:
         return _new_frame(AmqpFrame, (channel, performative, data[at:stop]))
 
 
-FrameDecoder: Final = AmqpFrameDecoder
-"""The short name, for the modules of AMQP."""
-
-
 def _no_header(data: bytes) -> AmqpFramingError:
     return AmqpFramingError(f"The connection begins with {data!r}: AMQP 1.0 is spoken here")
 

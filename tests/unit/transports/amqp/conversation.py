@@ -9,9 +9,9 @@ from pybroker.broker.domain.amqp.frames import (
     AMQP_HEADER,
     SASL_HEADER,
     AmqpFrame,
+    AmqpFrameDecoder,
     AmqpInput,
     AmqpLimits,
-    FrameDecoder,
     encode_frame,
 )
 from pybroker.broker.domain.amqp.performatives import (
@@ -137,7 +137,7 @@ class Peer:
         self.link = link
         self.frames: list[AmqpFrame] = []
         self.channel = 0
-        self._decoder = FrameDecoder(AmqpLimits(frame_bytes_max=1 << 30))
+        self._decoder = AmqpFrameDecoder(AmqpLimits(frame_bytes_max=1 << 30))
         self._delivery_ids = itertools.count()
 
     def feed(self, *data: bytes) -> list[AmqpInput]:
