@@ -122,3 +122,23 @@ class CountingProgram:
                 case _:
                     self.connections += word == "up"
                     self._lines.append(line.rstrip("\n"))
+
+
+def require_nothing_lost(pair: WebMembers, sender: CountingProgram, name: str, receiver: CountingProgram) -> None:
+    """Replace the master three times under a sender, stop it, and require that what it had confirmed is received.
+
+    Args:
+        pair: the members.
+        sender: the program that sends.
+        name: its name in messages.
+        receiver: the program that receives; it counts from the first message that it gets.
+    """
+    for _ in range(3):
+        goal = len(sender.confirmed) + 200
+        sender.wait_for(lambda: len(sender.confirmed) >= goal)  # noqa: B023
+        pair.replace_master()
+    sender.stop()
+    first = min(number for _, number in receiver.received)
+    due = {(name, number) for number in sender.confirmed if number >= first}
+    assert len(due) > 400
+    receiver.wait_for(lambda: due <= receiver.received.keys())

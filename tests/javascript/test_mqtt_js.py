@@ -8,7 +8,7 @@ import pytest
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.conftest import start
 from tests.integration.test_mqtt import Device
-from tests.javascript.counting import CountingProgram, WebMembers
+from tests.javascript.counting import CountingProgram, WebMembers, require_nothing_lost
 
 __all__ = ["start"]
 
@@ -67,13 +67,5 @@ def test_nothing_confirmed_is_lost_over_failovers(tmp_path: Path, scheme: str, v
             CountingProgram(SCRIPT, role="publisher", name="p", **common) as publisher,
         ):
             subscriber.wait_for_line("subscribed .")
-            for _ in range(3):
-                goal = len(publisher.confirmed) + 200
-                publisher.wait_for(lambda: len(publisher.confirmed) >= goal)  # noqa: B023
-                pair.replace_master()
-            publisher.stop()
-            first = min(number for _, number in subscriber.received)
-            due = {("p", number) for number in publisher.confirmed if number >= first}
-            assert len(due) > 400
-            subscriber.wait_for(lambda: due <= subscriber.received.keys())
+            require_nothing_lost(pair, publisher, "p", subscriber)
             assert subscriber.connections > 3

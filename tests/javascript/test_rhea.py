@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.conftest import start
-from tests.javascript.counting import CountingProgram, WebMembers
+from tests.javascript.counting import CountingProgram, WebMembers, require_nothing_lost
 
 __all__ = ["start"]
 
@@ -46,14 +46,6 @@ def test_nothing_accepted_is_lost_over_failovers(tmp_path: Path, scheme: str, ad
             CountingProgram(SCRIPT, role="sender", name="s", **common) as sender,
         ):
             receiver.wait_for_line("attached")
-            for _ in range(3):
-                goal = len(sender.confirmed) + 200
-                sender.wait_for(lambda: len(sender.confirmed) >= goal)  # noqa: B023
-                pair.replace_master()
-            sender.stop()
-            first = min(number for _, number in receiver.received)
-            due = {("s", number) for number in sender.confirmed if number >= first}
-            assert len(due) > 400
-            receiver.wait_for(lambda: due <= receiver.received.keys())
+            require_nothing_lost(pair, sender, "s", receiver)
             receiver.stop()
             assert receiver.connections > 3
