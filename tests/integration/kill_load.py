@@ -1,4 +1,4 @@
-"""What kill tests of several protocols share: two members, clients that work on whichever serves, and the account.
+"""Load for kill tests of several protocols: two members, clients that reconnect to the master, and the account.
 
 A client works on one connection after the other, and also cuts connections while the master lives. It numbers what it
 sends; the account has which masters a message went to, whether one confirmed it, and how it came.
@@ -68,7 +68,7 @@ class Reigns:
 
 @dataclass
 class Account:
-    """What producers have an answer for, and what has come."""
+    """The messages that producers sent and had confirmed, and those that consumers received."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     confirmed: set[Key] = field(default_factory=set[Key])
@@ -237,7 +237,7 @@ class Producer(LoadWorker):
         self._number = 0
         self._open: dict[int, Key] = {}
         self._again: list[Key] = []
-        """What the last connection left without an answer."""
+        """The messages that were unconfirmed when the last connection ended."""
         self._next_token = 0
 
     def restart(self) -> None:

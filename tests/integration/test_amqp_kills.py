@@ -18,7 +18,7 @@ KILLS = int(os.environ.get("PYBROKER_KILLS", "5"))
 SEED = int(os.environ.get("PYBROKER_SEED", str(random.SystemRandom().randrange(1 << 32))))
 CONFIRMED_BETWEEN_KILLS = 4000
 ADDRESSES = {"s0": "queue://kills.first", "s1": "kills.second"}
-"""Of the senders, by their names."""
+"""The target addresses, by the name of the sender."""
 
 pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
 

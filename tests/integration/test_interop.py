@@ -129,7 +129,7 @@ _AS_SEEN: Final[Mapping[tuple[str, str], Callable[[Any], Body]]] = {
     ("text", "mqtt"): str.encode,
     ("map", "mqtt"): lambda value: b"{item=%s, grams=%d}" % (value["item"].encode(), value["grams"]),
 }
-"""What a reader makes of a body of which its protocol has no type."""
+"""Converted bodies: the reader's protocol has no such type."""
 
 
 @pytest.mark.parametrize("reader", PROTOCOLS)

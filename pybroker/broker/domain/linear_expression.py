@@ -53,7 +53,7 @@ class LinearExpression:
         self._follow: list[int] = []
         """The transitions: for each state of the automaton the bit set of its successors."""
         self._states_of: dict[_Ranges, int] = {}
-        """For each character class the bit set of the states whose transition it labels."""
+        """The transitions by their labels: the bit set of the states that a character class leads to."""
         self._by_ascii: dict[str, int] = {}
         self._is_nullable, self._first, self._last = self._build(tree)
 

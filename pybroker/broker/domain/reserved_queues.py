@@ -19,7 +19,7 @@ _PRODUCER: Final = ":1:1"
 
 
 class RecordId(NamedTuple):
-    """What is in the id of a record's message.
+    """The parts of a record's message id.
 
     Attributes:
         key: the key of the record.

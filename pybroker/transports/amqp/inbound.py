@@ -45,6 +45,7 @@ _TEMPLATES_MAX: Final = 32
 
 _NAME_MAX: Final = 200
 """The characters of a name for which one is kept: a connection may have thousands of links."""
+
 _QUICK_BYTES: Final = 4096
 """Payloads up to this length take less than a millisecond; a longer one may have thousands of properties."""
 

@@ -28,7 +28,7 @@ PERMANENT_FAILURE: Final = 3
 
 
 class SaslCredentials(NamedTuple):
-    """What a client says of itself.
+    """The user name and password of a SASL response.
 
     Attributes:
         user: its name; None: it has none.

@@ -72,7 +72,7 @@ _SASL_FRAME_BYTES_MAX: Final = FRAME_BYTES_MIN_MAX
 """The largest frame of SASL (5.3.2): a client without a name must not have the broker hold more."""
 
 _KEPT_ALIVE_PART: Final = 3
-"""In each third of the client's idle time-out something is sent, so that two thirds pass at most without."""
+"""A frame is due in each such part of the idle time-out of the client: an empty one if there is no other."""
 _IDLE_SECONDS_MIN: Final = 0.05
 
 _OFFERED: Final = (Symbol("ANONYMOUS-RELAY"), Symbol("DELAYED_DELIVERY"))
@@ -142,7 +142,7 @@ class AmqpSession:
         self._connection: ConnectionPort | None = None
         self._client: AmqpClient | None = None
         self._user: User | None = None
-        """Who the client is; None until SASL has decided that."""
+        """The authenticated user; None before the SASL outcome."""
         self._is_slow = False
         self._has_opened = False
         """True once the broker's open was sent."""

@@ -25,7 +25,7 @@ class PacketIds:
         self._few: set[int] = set()
         self._bits: bytearray | None = None
         self._count = 0
-        """Of `_bits`."""
+        """The number of bits that are set in `_bits`."""
 
     def __contains__(self, packet_id: int) -> bool:
         if self._bits is None:

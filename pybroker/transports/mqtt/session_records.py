@@ -1,4 +1,4 @@
-"""What the store keeps of each MQTT session that outlasts its connection, beside its durable subscriptions.
+"""The records of MQTT sessions in the store: the parts of a session that durable subscriptions have no place for.
 
 ```text
 {"version": 1, "user": "device", "expiry": 3600, "durable": true, "subscriptions": [["a/+", 0, false, false, null], …]}

@@ -1,4 +1,4 @@
-"""What qpid-proton sent to ActiveMQ 5.17.2 is delivered as ActiveMQ delivered it; see tests/golden/amqp."""
+"""Messages of qpid-proton are delivered as ActiveMQ 5.17.2 delivered them in the captures of tests/golden/amqp."""
 
 import json
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ _VALUE: Final = b"\0\x53\x77"
 _BINARY: Final = 0xA0
 _STRING: Final = 0xA1
 _LARGE: Final = 0x10
-"""What the constructor of a value of more than 255 bytes has more."""
+"""The difference between the constructors of a type for 4-byte and for 1-byte lengths (1.2.2): 0xB0 and 0xA0."""
 
 NULL_VALUE: Final = _VALUE + b"\x40"
 """The body that is the value null."""

@@ -84,7 +84,7 @@ class AmqpFrame(NamedTuple):
 
 
 AmqpInput: TypeAlias = AmqpHeaderSeen | AmqpFrame
-"""What a peer sends."""
+"""The units of a byte stream of AMQP: protocol headers and frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class AmqpLimits:
 
 
 _new_frame: Final[Callable[[type[AmqpFrame], tuple[object, ...]], AmqpFrame]] = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-"""In half the time that the constructor takes."""
+"""Creates an AmqpFrame without the Python code of its constructor, in half the time."""
 
 
 class AmqpFrameDecoder:

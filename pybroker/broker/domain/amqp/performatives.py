@@ -377,7 +377,7 @@ class SaslOutcome:
 AmqpPerformative: TypeAlias = (
     AmqpOpen | AmqpBegin | AmqpAttach | AmqpFlow | AmqpTransfer | AmqpDisposition | AmqpDetach | AmqpEnd | AmqpClose
 )
-"""What a frame of type AMQP begins with."""
+"""The performatives of AMQP frames (type 0); those of SASL frames are `SaslPerformative`."""
 
 SaslPerformative: TypeAlias = SaslMechanisms | SaslInit | SaslChallenge | SaslResponse | SaslOutcome
 """The content of a frame of type SASL."""

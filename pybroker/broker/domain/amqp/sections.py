@@ -26,7 +26,7 @@ from pybroker.broker.domain.amqp.values import AmqpValue, Symbol, UnsignedLong
 
 
 class SectionPart(NamedTuple):
-    """Where one section is.
+    """The location of one section in an encoded message.
 
     Attributes:
         code: its descriptor, such as `DATA`.

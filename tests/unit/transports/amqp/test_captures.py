@@ -1,4 +1,4 @@
-"""What ActiveMQ 5.17.2 answered to a client of AMQP, pybroker answers too, up to ids, limits and texts."""
+"""Replay of AMQP captures: the answers equal those of ActiveMQ 5.17.2, up to ids, limits and texts."""
 
 import json
 from dataclasses import asdict

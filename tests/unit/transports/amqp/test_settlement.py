@@ -1,4 +1,4 @@
-"""What a client says of its deliveries: accepted, rejected, released, modified, or settled without a state."""
+"""Settlement of deliveries: accepted, rejected, released, modified, or settled without a state."""
 
 from collections.abc import Callable
 from typing import Any
