@@ -150,7 +150,8 @@ def test_watching_page_shows_what_status_prints() -> None:
     assert shown == block("docs/pair.md", "text", "master:")
     with Cluster() as cluster:
         printed = wait_status("--store", str(cluster.store), parts=(" follows ", "tcp://"))
-    assert shape(printed) == shape(shown)
+    # A loaded machine may hold up the event loop; `status` then says so in a line of its own.
+    assert [line for line in shape(printed) if "LOOP LAG" not in line] == shape(shown)
 
 
 def test_watching_page_script_finds_a_lost_standby() -> None:
