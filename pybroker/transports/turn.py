@@ -216,7 +216,6 @@ class Turn:
                 self.lag.record(now, now - begun, [("confirmations of a commit", now - begun)])
 
     def _end(self) -> None:
-        self._is_scheduled = False
         fair = self.input
         begun = fair.begun_at
         read = spread = committed = EFFORT.turn_at = self._monotonic()
@@ -226,6 +225,8 @@ class Turn:
         if self._commits:
             self._write_commits()
             committed = self._monotonic()
+        # Not before: the output and the pieces that timers and commits leave are still for this call.
+        self._is_scheduled = False
         written = committed
         if self._output or self._late:
             self._write_output()
