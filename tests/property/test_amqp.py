@@ -43,6 +43,7 @@ from pybroker.broker.domain.amqp.sections import (
     bare_parts,
     decode_message,
     encode_message,
+    require_sections,
     with_delivery_count,
 )
 from pybroker.broker.domain.amqp.values import AmqpDescribed, Symbol, UnsignedLong
@@ -358,6 +359,6 @@ def test_delivery_count_changes_nothing_else(message: AmqpMessage, count: int) -
 def test_mutated_message_raises_only_what_is_documented(message: AmqpMessage, place: int, byte: int) -> None:
     data = bytearray(encode_message(message) or b"\0")
     data[place % len(data)] = byte
-    for read in (decode_message, bare_parts, lambda payload: with_delivery_count(payload, 1)):
+    for read in (decode_message, bare_parts, require_sections, lambda payload: with_delivery_count(payload, 1)):
         with suppress(MalformedAmqp):
             read(bytes(data))

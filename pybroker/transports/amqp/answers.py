@@ -13,7 +13,7 @@ One disposition answers all successive deliveries of a chunk.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.transports.amqp.serial_numbers import ranges
@@ -27,7 +27,7 @@ class AnsweredLink(Protocol):
         ...
 
 
-class ReceivedDelivery(NamedTuple):
+class ReceivedDelivery:
     """A delivery that the broker has taken.
 
     Attributes:
@@ -36,9 +36,12 @@ class ReceivedDelivery(NamedTuple):
         is_settled: the client waits for no answer.
     """
 
-    link: AnsweredLink
-    delivery_id: int
-    is_settled: bool
+    __slots__ = ("delivery_id", "is_settled", "link")
+
+    def __init__(self, link: AnsweredLink, delivery_id: int, is_settled: bool) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.is_settled = is_settled
 
 
 class TransferAnswers:
@@ -87,6 +90,12 @@ class TransferAnswers:
             self._answer(due)
 
     def _answer(self, deliveries: Sequence[ReceivedDelivery]) -> None:
+        if len(deliveries) == 1:  # as clients send that wait for each answer
+            only = deliveries[0]
+            if not only.is_settled:
+                self._dispose(only.delivery_id, only.delivery_id)
+            only.link.answered(1)
+            return
         unsettled = [each.delivery_id for each in deliveries if not each.is_settled]
         if unsettled:
             for first, last in ranges(unsettled):

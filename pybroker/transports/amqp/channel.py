@@ -221,15 +221,23 @@ class AmqpChannel:
         if not is_settled and not isinstance(state, (*_TERMINAL, AmqpTransactionalState)):
             return  # before the search, as any number of these change nothing
         EFFORT.is_large |= last != first  # all unsettled deliveries may have to be looked at
-        numbers = within(first, last, self._unsettled, self._unsettled, len(self._unsettled))
-        found = [self._unsettled[number] for number in numbers]
+        if last == first:  # as receivers with little to do send it
+            sent = self._unsettled.get(first)
+            found = [] if sent is None else [sent]
+        else:
+            numbers = within(first, last, self._unsettled, self._unsettled, len(self._unsettled))
+            found = [self._unsettled[number] for number in numbers]
         if isinstance(state, AmqpTransactionalState):
             self._settle_in(self._transactions.find(state.txn_id), found, state, is_settled=is_settled)
             return
         for each in found:
             self._forget(each)
-        for link, group in groupby([each for each in found if each.transaction is None], key=_link):
-            link.settle([each.delivery for each in group], state if isinstance(state, _TERMINAL) else None)
+        outcome = state if isinstance(state, _TERMINAL) else None
+        if len(found) == 1 and found[0].transaction is None:
+            found[0].link.settle([found[0].delivery], outcome)
+        else:
+            for link, group in groupby([each for each in found if each.transaction is None], key=_link):
+                link.settle([each.delivery for each in group], outcome)
         for each in found:
             if each.transaction is not None:  # only settled by this: the transaction has its outcome
                 each.transaction.note_settled(each)

@@ -11,7 +11,7 @@ the numbers.
 
 import logging
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from pybroker.broker.domain.amqp.errors import AmqpError
 from pybroker.broker.domain.amqp.performatives import (
@@ -55,7 +55,7 @@ _TXN_ID_BYTES_MAX: Final = 32
 _ACCEPTED: Final = AmqpAccepted()
 
 
-class _Arrival(NamedTuple):
+class _Arrival:
     """A complete delivery.
 
     Attributes:
@@ -65,10 +65,15 @@ class _Arrival(NamedTuple):
         message: its message.
     """
 
-    delivery_id: int
-    is_settled: bool
-    transaction: OpenAmqpTransaction | None
-    message: Message
+    __slots__ = ("delivery_id", "is_settled", "message", "transaction")
+
+    def __init__(
+        self, delivery_id: int, is_settled: bool, transaction: OpenAmqpTransaction | None, message: Message
+    ) -> None:
+        self.delivery_id = delivery_id
+        self.is_settled = is_settled
+        self.transaction = transaction
+        self.message = message
 
 
 class TransferAssembly:

@@ -25,8 +25,8 @@ from pybroker.broker.domain.amqp.sections import (
     AmqpMessage,
     AmqpMessageHeader,
     AmqpMessageProperties,
-    bare_parts,
     encode_message,
+    require_sections,
     with_delivery_count,
 )
 from pybroker.broker.domain.amqp.values import AmqpValue, Symbol
@@ -109,7 +109,7 @@ class TransferWriter:
         """Return the body of a native message; None if it is no AMQP message."""
         payload = fields.body_bytes(self._body_bytes_max)
         try:
-            bare_parts(payload)
+            require_sections(payload)
             if redelivery_count > 0:
                 payload = with_delivery_count(payload, _delivery_count(fields, redelivery_count))
         except AmqpError:

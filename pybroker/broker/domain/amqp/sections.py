@@ -131,6 +131,19 @@ def bare_parts(payload: bytes) -> list[SectionPart]:
     return found
 
 
+def require_sections(payload: bytes) -> None:
+    """Check that bytes are a message, as `bare_parts` does, which says where its sections are.
+
+    Raises:
+        MalformedAmqp: it is no message.
+    """
+    reader = AmqpReader(payload, 0, len(payload))
+    last = 0
+    while reader.offset < reader.end:
+        last = _section(reader, last)
+        reader.skip()
+
+
 def encode_message(message: AmqpMessage) -> bytes:
     """Encode a message, whose body has one section at least if its kind is DATA or SEQUENCE.
 

@@ -20,6 +20,7 @@ from pybroker.broker.domain.amqp.sections import (
     bare_parts,
     decode_message,
     encode_message,
+    require_sections,
     with_delivery_count,
 )
 from pybroker.broker.domain.amqp.values import Byte, Symbol, UnsignedLong
@@ -113,7 +114,7 @@ def test_other_forms_of_sections(data: bytes, expected: AmqpMessage) -> None:
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes, text: str) -> None:
-    for read in (decode_message, bare_parts):
+    for read in (decode_message, bare_parts, require_sections):
         with pytest.raises(MalformedAmqp, match=text):
             read(data)
 

@@ -21,6 +21,7 @@ from pybroker.broker.domain.amqp.performatives import (
 from pybroker.broker.domain.amqp.values import Symbol
 from pybroker.broker.domain.destination import queue
 from pybroker.transports.amqp import channel
+from tests.compiled import interpreted
 from tests.unit.transports.amqp.conversation import Peer, Received, World, text
 
 DLQ = queue("ActiveMQ.DLQ")
@@ -143,6 +144,7 @@ def test_state_that_is_no_outcome_settles_nothing(world: World) -> None:
     assert size(world) == 0
 
 
+@interpreted
 @pytest.mark.parametrize("state", [AmqpReceived(section_number=0, section_offset=0), None])
 def test_range_without_an_outcome_is_not_searched(
     world: World, state: AmqpDeliveryState | None, monkeypatch: pytest.MonkeyPatch
@@ -159,7 +161,7 @@ def test_range_without_an_outcome_is_not_searched(
     monkeypatch.setattr(channel, "within", search)
     assert peer.settle(0, state, last=0xFFFF_FFFF, settled=False) == []
     assert searched == []
-    peer.settle(0)
+    peer.settle(0, last=0xFFFF_FFFF)
     assert searched == [0]
 
 
