@@ -12,6 +12,9 @@ timestamp, uuid, array, described value     not representable
 ```
 
 Unlike in ActiveMQ, a decimal becomes the number nearest to it, and values in lists and maps are converted, too.
+
+This module is not compiled: for mypyc the type of `Short(value) if … else int(value)` is int, of which it makes a plain
+int (mypyc 2.4).
 """
 
 from collections.abc import Callable, Mapping

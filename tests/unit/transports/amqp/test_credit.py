@@ -7,6 +7,7 @@ import pytest
 from pybroker.broker.domain.amqp.frames import AmqpLimits, encode_frame
 from pybroker.broker.domain.amqp.performatives import AmqpDetach, AmqpEnd, AmqpFlow, AmqpTransfer
 from pybroker.transports.amqp import channel
+from tests.compiled import interpreted
 from tests.unit.transports.amqp.conversation import BIG, Peer, World, text
 
 LARGEST = (1 << 32) - 1
@@ -262,6 +263,7 @@ def test_message_above_the_clients_limit_is_a_dead_letter(world: World) -> None:
     assert names["ActiveMQ.DLQ"] == 1
 
 
+@interpreted
 def test_unsettled_messages_of_a_connection_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "UNSETTLED_MAX", 3)
     fill(world, *"abcdef")
@@ -278,6 +280,7 @@ def test_unsettled_messages_of_a_connection_are_limited(world: World, monkeypatc
     assert [each.body for each in peer.messages(peer.frames)] == ["c"]
 
 
+@interpreted
 @pytest.mark.parametrize("is_aside", [False, True])
 @pytest.mark.parametrize("ending", [AmqpDetach(handle=1), AmqpEnd()])
 def test_end_of_a_link_makes_room_for_another_session(

@@ -21,6 +21,7 @@ from pybroker.broker.domain.amqp.performatives import (
 from pybroker.broker.domain.amqp.values import AmqpDescribed, Symbol, UnsignedLong
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.transports.amqp import channel
+from tests.compiled import interpreted
 from tests.unit.transports.amqp.conversation import Peer, World, text
 
 
@@ -464,6 +465,7 @@ def test_handle_above_the_limit_ends_the_session(world: World) -> None:
     assert isinstance(ended, AmqpEnd)
 
 
+@interpreted
 def test_links_of_a_connection_are_limited_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "LINKS_MAX", 3)
     peer = world.open()

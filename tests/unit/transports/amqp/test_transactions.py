@@ -24,6 +24,7 @@ from pybroker.broker.domain.amqp.performatives import (
 from pybroker.broker.domain.amqp.values import AmqpDescribed
 from pybroker.broker.domain.destination import queue
 from pybroker.transports.amqp import transactions
+from tests.compiled import interpreted
 from tests.unit.transports.amqp.conversation import Peer, World, text
 
 COORDINATOR = 9
@@ -212,6 +213,7 @@ def test_other_outcomes_take_effect_at_the_commit(
     assert [each.body for each in peer.messages(peer.frames)] == ["a"] * left
 
 
+@interpreted
 def test_other_outcomes_of_open_transactions_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would hold any number of deliveries that are no longer unsettled, which are limited."""
     monkeypatch.setattr(transactions, "OTHERS_MAX", 3)
