@@ -1,4 +1,4 @@
-"""Mutations of binary frames: bits, lengths, counts, booleans, tags, nesting, truncation, repetition, splicing."""
+"""Mutations of binary frames: bits, lengths, counts, booleans, tags, nesting, truncation, repetition, pieces, order."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -30,6 +30,24 @@ def mutated(frame: bytes, dice: Random, others: Sequence[bytes]) -> bytes:
         if len(data) > _LONG_MAX:
             del data[_LONG_MAX:]
     return bytes(data)
+
+
+def rearranged(frames: Sequence[bytes], dice: Random) -> list[bytes]:
+    """Return a conversation with up to three of its frames mutated, left out, twice, or in another order."""
+    changed = list(frames)
+    for _ in range(dice.randint(1, 3)):
+        at = dice.randrange(len(changed))
+        match dice.randrange(4):
+            case 0:
+                changed[at] = mutated(changed[at], dice, changed)
+            case 1 if len(changed) > 1:
+                del changed[at]
+            case 2:
+                changed.insert(at, changed[at])
+            case _:
+                other = dice.randrange(len(changed))
+                changed[at], changed[other] = changed[other], changed[at]
+    return changed
 
 
 def _at(data: bytearray, dice: Random) -> int:

@@ -7,9 +7,14 @@ once, so that the number of answers is that of the parts that were carried out.
 ```text
 OpenWire   WireFormatInfo, ConnectionInfo, SessionInfo, ProducerInfo, ConsumerInfo | part, KeepAliveInfo | part, …
 STOMP      CONNECT, SUBSCRIBE                                                      | part, SEND+receipt  | part, …
+MQTT       CONNECT                                                                 | part, PINGREQ       | part, …
+AMQP       headers, SASL, open, begin, attach, flow                                | part, begin and end | part, …
 WebSocket  a request, and messages with STOMP's parts                              | part, SEND+receipt  | part, …
 TLS        a record of a handshake, mutated; it has no marker
 ```
+
+Some cases of MQTT and AMQP are paced: a part goes out once the marker before it is answered, so that acknowledgements
+meet what the broker has delivered meanwhile.
 """
 
 import json
@@ -21,7 +26,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from benchmarks.fuzz import bytes_mutations, corpus, stomp_frames, websocket_frames
+from benchmarks.fuzz import (
+    amqp_conversations,
+    bytes_mutations,
+    corpus,
+    mqtt_conversations,
+    stomp_frames,
+    websocket_frames,
+)
 from benchmarks.fuzz.values import QUEUE, TOPIC, Values
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.openwire import commands as wire
@@ -31,9 +43,11 @@ from pybroker.broker.domain.openwire.marshal.wireformat import Offer, encode_off
 
 OPENWIRE: Final = "openwire"
 STOMP: Final = "stomp"
+MQTT: Final = "mqtt"
+AMQP: Final = "amqp"
 TLS: Final = "tls"
 WEBSOCKET: Final = "ws"
-PROTOCOLS: Final = (OPENWIRE, STOMP, WEBSOCKET, TLS)
+PROTOCOLS: Final = (OPENWIRE, STOMP, WEBSOCKET, MQTT, AMQP, TLS)
 
 USER: Final = "fuzz"
 POOR_USER: Final = "poor"
@@ -43,6 +57,8 @@ PASSWORD: Final = "secret"
 STOMP_MARKER: Final = f"SEND\ndestination:/topic/{TOPIC}.MARK\nreceipt:~~\n\n\0".encode()
 _WEBSOCKET_MARKER: Final = websocket_frames.frame(2, STOMP_MARKER)
 _STOMP_ANSWER: Final = b"receipt-id:~~"
+_MQTT_BEGINS: Final = (b"\x20", b"\xe0")
+"""CONNACK, or DISCONNECT."""
 _KEEP_ALIVE: Final = wire.KeepAliveInfo.DATA_TYPE
 _SIZE: Final = struct.Struct(">i")
 _BEFORE_LOGIN: Final = 0.2
@@ -51,6 +67,7 @@ _CAPTURES: Final = 0.1
 _OVER_TLS: Final = 0.05
 """Few, for a handshake costs as much as a hundred frames."""
 _ON_AUTO: Final = 0.1
+_PACED: Final = 0.3
 _FRAMES_MAX: Final = 12
 _DURABLE: Final = 0.1
 """The share of STOMP's cases with a client id, which durable subscriptions take: each topic message goes to all of
@@ -62,29 +79,40 @@ class Conversation:
     """What one connection sends.
 
     Attributes:
-        listener: `openwire`, `stomp`, `ws`, `auto`, and these with TLS: `openwire+ssl`; with `raw:` before it, without
-            a handshake.
+        listener: `openwire`, `stomp`, `ws`, `mqtt`, `amqp`, `auto`, and these with TLS: `openwire+ssl`; with `raw:`
+            before it, without a handshake.
         parts: the first brings the connection to its state, and may be empty; the others are the frames.
         marker: follows each of these; empty: none.
+        is_paced: each of these waits for the answer to the marker before it.
     """
 
     listener: str
     parts: tuple[bytes, ...]
     marker: bytes
+    is_paced: bool = False
 
     def data(self) -> bytes:
         """Return all bytes."""
         return self.parts[0] + b"".join(part + self.marker for part in self.parts[1:])
 
+    def step(self, number: int) -> bytes:
+        """Return the bytes that are sent once `number` markers are answered."""
+        if not self.is_paced:
+            return b"" if number else self.data()
+        begin = b"" if number else self.parts[0]
+        return begin + b"".join(part + self.marker for part in self.parts[number + 1 : number + 2])
+
     def to_json(self) -> dict[str, Any]:
         """Return it for a file."""
-        return {"listener": self.listener, "marker": self.marker.hex(), "parts": [part.hex() for part in self.parts]}
+        parts = [part.hex() for part in self.parts]
+        return {"listener": self.listener, "marker": self.marker.hex(), "is_paced": self.is_paced, "parts": parts}
 
     @staticmethod
     def from_json(fields: Mapping[str, Any]) -> "Conversation":
         """Return one that a file has."""
         parts = tuple(bytes.fromhex(part) for part in fields["parts"])
-        return Conversation(listener=fields["listener"], parts=parts, marker=bytes.fromhex(fields["marker"]))
+        marker, is_paced = bytes.fromhex(fields["marker"]), bool(fields.get("is_paced"))
+        return Conversation(listener=fields["listener"], parts=parts, marker=marker, is_paced=is_paced)
 
 
 def save(path: Path, conversations: list[Conversation], **about: Any) -> None:
@@ -109,14 +137,41 @@ def case(protocol: str, seed: int, number: int, *, logins: bool) -> Conversation
 
 def answers(data: bytes, listener: str) -> int:
     """Return how many markers have been answered in what a broker has sent."""
-    if "stomp" in listener or "ws" in listener or data.startswith((b"CONNECTED", b"ERROR", b"HTTP/1.1")):
-        return data.count(_STOMP_ANSWER)
+    return _COUNTERS[_protocol(data, listener)](data)
+
+
+def _protocol(data: bytes, listener: str) -> str:
+    """Return the protocol of a listener; that of `auto` by the first bytes."""
+    name = listener.removeprefix("raw:").removesuffix("+ssl")
+    if name != "auto":
+        return name
+    if data.startswith((b"CONNECTED", b"ERROR", b"HTTP/1.1")):
+        return STOMP
+    if data.startswith(b"AMQP"):
+        return AMQP
+    return MQTT if data.startswith(_MQTT_BEGINS) else OPENWIRE
+
+
+def _openwire_answers(data: bytes) -> int:
     count = offset = 0
     while offset + _SIZE.size < len(data):
         size = _SIZE.unpack_from(data, offset)[0]
         count += data[offset + _SIZE.size] == _KEEP_ALIVE and offset + _SIZE.size + size <= len(data)
         offset += _SIZE.size + size
     return count
+
+
+def _stomp_answers(data: bytes) -> int:
+    return data.count(_STOMP_ANSWER)
+
+
+_COUNTERS: Final[Mapping[str, Callable[[bytes], int]]] = {
+    OPENWIRE: _openwire_answers,
+    STOMP: _stomp_answers,
+    WEBSOCKET: _stomp_answers,
+    MQTT: mqtt_conversations.answers,
+    AMQP: amqp_conversations.answers,
+}
 
 
 # ---------------------------------------------------------------- OpenWire
@@ -194,20 +249,8 @@ def _framed(frame: bytes, dice: Random) -> bytes:
 
 def _capture(dice: Random) -> list[bytes]:
     """Return a captured conversation with some frames mutated, left out, twice, or in another order."""
-    frames = list(dice.choice(corpus.openwire_captures())[1:])
-    for _ in range(dice.randint(1, 3)):
-        at = dice.randrange(len(frames))
-        match dice.randrange(4):
-            case 0:
-                frames[at] = bytes_mutations.mutated(frames[at], dice, frames)
-            case 1 if len(frames) > 1:
-                del frames[at]
-            case 2:
-                frames.insert(at, frames[at])
-            case _:
-                other = dice.randrange(len(frames))
-                frames[at], frames[other] = frames[other], frames[at]
-    return [_framed(frame, dice) for frame in frames]
+    frames = dice.choice(corpus.openwire_captures())[1:]
+    return [_framed(frame, dice) for frame in bytes_mutations.rearranged(frames, dice)]
 
 
 # ---------------------------------------------------------------- STOMP
@@ -263,6 +306,21 @@ def _websocket(dice: Random, number: int, logins: bool) -> Conversation:
     return Conversation(listener=_listener(WEBSOCKET, dice), parts=tuple(parts), marker=_WEBSOCKET_MARKER)
 
 
+# ---------------------------------------------------------------- MQTT and AMQP
+
+
+def _mqtt(dice: Random, number: int, logins: bool) -> Conversation:
+    parts = mqtt_conversations.parts(dice, number, _login(dice, logins), _FRAMES_MAX)
+    is_paced, listener = dice.random() < _PACED, _listener(MQTT, dice)
+    return Conversation(listener=listener, parts=parts, marker=mqtt_conversations.MARKER, is_paced=is_paced)
+
+
+def _amqp(dice: Random, number: int, logins: bool) -> Conversation:
+    parts = amqp_conversations.parts(dice, number, _login(dice, logins), _FRAMES_MAX)
+    is_paced, listener = dice.random() < _PACED, _listener(AMQP, dice)
+    return Conversation(listener=listener, parts=parts, marker=amqp_conversations.MARKER, is_paced=is_paced)
+
+
 # ---------------------------------------------------------------- TLS
 
 _TLS_RECORDS: Final = (
@@ -277,7 +335,7 @@ def _tls(dice: Random, number: int, logins: bool) -> Conversation:
     data = bytes_mutations.mutated(dice.choice(hellos), dice, records)
     if dice.random() < 0.3:
         data = dice.choice(hellos) + bytes_mutations.mutated(dice.choice(records), dice, records)
-    name = dice.choice(("openwire", "stomp", "ws", "auto"))
+    name = dice.choice((OPENWIRE, STOMP, WEBSOCKET, MQTT, AMQP, "auto"))
     return Conversation(listener=f"raw:{name}+ssl", parts=(b"", data), marker=b"")
 
 
@@ -285,5 +343,7 @@ _MAKERS: Final[Mapping[str, Callable[[Random, int, bool], Conversation]]] = {
     OPENWIRE: _openwire,
     STOMP: _stomp,
     WEBSOCKET: _websocket,
+    MQTT: _mqtt,
+    AMQP: _amqp,
     TLS: _tls,
 }

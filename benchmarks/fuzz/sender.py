@@ -23,9 +23,9 @@ from typing import Any, Final
 
 import uvloop
 
-from benchmarks.fuzz.conversations import OPENWIRE, STOMP, TLS, WEBSOCKET, Conversation, answers, case
+from benchmarks.fuzz.conversations import AMQP, MQTT, OPENWIRE, STOMP, TLS, WEBSOCKET, Conversation, answers, case
 
-_AT_A_TIME: Final = {OPENWIRE: 8, STOMP: 8, WEBSOCKET: 8, TLS: 64}
+_AT_A_TIME: Final = {OPENWIRE: 8, STOMP: 8, WEBSOCKET: 8, MQTT: 8, AMQP: 8, TLS: 64}
 """Most cases of TLS end in silence."""
 _QUIET_SECONDS: Final = 0.05
 """The silence after which a conversation is left: a frame that announces more than came is never answered."""
@@ -39,6 +39,7 @@ class Exchange(asyncio.Protocol):
 
     Attributes:
         done: complete when the connection is over.
+        answered: how many markers the broker has answered.
     """
 
     def __init__(self, conversation: Conversation) -> None:
@@ -47,7 +48,13 @@ class Exchange(asyncio.Protocol):
         self._received = bytearray()
         self._heard_at = 0.0
         self._is_closed = self._left = False
+        self.answered = 0
         self.done: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def received(self) -> bytes:
+        """What the broker has sent."""
+        return bytes(self._received)
 
     @property
     def frames(self) -> int:
@@ -55,20 +62,23 @@ class Exchange(asyncio.Protocol):
         count = len(self._conversation.parts) - 1
         if not self._conversation.marker:
             return count
-        answered = answers(bytes(self._received), self._conversation.listener)
-        return min(count, answered + self._is_closed)
+        return min(count, self.answered + self._is_closed)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send everything."""
+        """Send everything, or what comes before the first answer."""
         self._transport: Any = transport
         self._began_at = self._heard_at = self._loop.time()
-        self._transport.write(self._conversation.data())
+        self._transport.write(self._conversation.step(0))
         self._loop.call_later(_QUIET_SECONDS, self._look)
 
     def data_received(self, data: bytes) -> None:
-        """Take an answer, and leave after the last."""
+        """Take an answer, send what waits for it, and leave after the last."""
         self._received += data
         self._heard_at = self._loop.time()
+        answered = answers(self.received, self._conversation.listener)
+        for number in range(self.answered + 1, answered + 1):
+            self._transport.write(self._conversation.step(number))
+        self.answered = answered
         if self._conversation.marker and self.frames == len(self._conversation.parts) - 1:
             self._transport.close()
 

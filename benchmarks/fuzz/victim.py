@@ -34,7 +34,8 @@ _USERS: Final = (USER, POOR_USER, BYSTANDER, ADMIN)
 MEMORY_LIMIT_MB: Final = 64
 _SCHEMES: Final = {
     "stomp": "stomp", "tcp": "openwire", "auto": "auto", "stomp+ssl": "stomp+ssl", "ssl": "openwire+ssl",
-    "auto+ssl": "auto+ssl", "ws": "ws", "wss": "ws+ssl",
+    "auto+ssl": "auto+ssl", "ws": "ws", "wss": "ws+ssl", "mqtt": "mqtt", "mqtts": "mqtt+ssl", "amqp": "amqp",
+    "amqp+ssl": "amqp+ssl",
 }  # fmt: skip
 _RULES: Final = f"""
 [[rules]]
@@ -51,6 +52,12 @@ admin = ["{USER}"]
 
 [[rules]]
 queue = "BYSTANDER.>"
+read = ["{BYSTANDER}"]
+write = ["{BYSTANDER}"]
+admin = ["{BYSTANDER}"]
+
+[[rules]]
+topic = "BYSTANDER.>"
 read = ["{BYSTANDER}"]
 write = ["{BYSTANDER}"]
 admin = ["{BYSTANDER}"]
@@ -88,8 +95,8 @@ class Victim:
         self.store = directory / "store"
         self.log = directory / "log"
         command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", str(self.store)]
-        for listener in ("stomp", "openwire", "auto", "stomp-ssl", "openwire-ssl", "auto-ssl", "ws", "ws-ssl"):
-            command += [f"--{listener}", "0"]
+        for listener in ("stomp", "openwire", "auto", "ws", "mqtt", "amqp"):
+            command += [f"--{listener}", "0", f"--{listener}-ssl", "0"]
         command += ["--tls-certificate", str(certificate(directory)), "--log-format", "json", "--name", "victim"]
         command += ["--memory-limit", f"{MEMORY_LIMIT_MB}mb", "--disk-reserve", "0"]
         if logins:
@@ -130,7 +137,9 @@ class Victim:
 
     def bystander(self) -> list[str]:
         """Return the arguments of `benchmarks.hostile.bystander`."""
-        ports = ["--openwire", str(self.ports["openwire"]), "--stomp", str(self.ports["stomp"]), "--exclusive"]
+        ports = ["--exclusive"]
+        for each in ("openwire", "stomp", "mqtt", "amqp"):
+            ports += [f"--{each}", str(self.ports[each])]
         return [*ports, "--user", BYSTANDER, "--password", PASSWORD] if self.logins else ports
 
     def sweep(self) -> None:

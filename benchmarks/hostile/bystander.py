@@ -1,10 +1,11 @@
-"""The bystander's process: two well-behaved clients, OpenWire and STOMP, that record how long each step takes.
+"""The bystander's process: well-behaved clients of each protocol that record how long each step takes.
 
 A round is a persistent send with its answer and the receive of that message; over OpenWire a KeepAliveInfo with its
-answer comes first, and over STOMP every tenth round begins with a new connection. A third thread measures how late this
-process itself is scheduled. `python -m benchmarks.hostile.bystander --openwire PORT --stomp PORT` prints a line once
-both clients run, ends on a line of standard input, and prints what it measured as one line of JSON, times by the
-machine's monotonic clock:
+answer comes first, and over STOMP every tenth round begins with a new connection. A message that is lost, or comes
+twice, is an error. Another thread measures how late this process itself is scheduled. `python -m
+benchmarks.hostile.bystander --openwire PORT --stomp PORT`, with `--mqtt` and `--amqp` for these, prints a line once all
+clients run, ends on a line of standard input, and prints what it measured as one line of JSON, times by the machine's
+monotonic clock:
 
 ```text
 {"waits": {step: [[began, seconds], ...]}, "late": [[at, seconds], ...], "errors": [text, ...],
@@ -21,20 +22,20 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
+from benchmarks.hostile.bystander_amqp import AmqpBystander
+from benchmarks.hostile.bystander_mqtt import MqttBystander
+from benchmarks.hostile.bystander_record import PATIENCE_SECONDS, QUEUE, NumberedBodies, Record, connected
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.openwire import commands as wire
-from pybroker.broker.domain.openwire.body import encode_text
+from pybroker.broker.domain.openwire.body import decode_text, encode_text
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, encode_offer
 
-QUEUE: Final = "BYSTANDER"
 _PAUSE_SECONDS: Final = 0.004
 """Between rounds: enough of them to meet any freeze, too few to be a load."""
-_PATIENCE_SECONDS: Final = 180.0
 _CONNECT_SECONDS: Final = 20.0
 """For a connection that is accepted and then not served."""
 _STEP_SECONDS: Final = 0.005
@@ -43,42 +44,14 @@ _ROUNDS_PER_CONNECTION: Final = 10
 _FORMAT: Final = WireFormat()
 
 
-class Record:
-    """What the threads measure."""
-
-    def __init__(self) -> None:
-        self.waits: dict[str, list[tuple[float, float]]] = {}
-        self.late: list[tuple[float, float]] = []
-        self.errors: list[str] = []
-        self.refused = 0
-        self.under_way: dict[str, float] = {}
-        self.is_over = False
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Measure a step."""
-        began = self.under_way[name] = time.monotonic()
-        try:
-            yield
-        finally:
-            self.waits.setdefault(name, []).append((began, time.monotonic() - began))
-            del self.under_way[name]
-
-    def end(self) -> dict[str, Any]:
-        """Return everything, with steps under way as if they ended now."""
-        self.is_over, now = True, time.monotonic()
-        for name, began in list(self.under_way.items()):
-            self.waits.setdefault(name, []).append((began, now - began))
-        return {"waits": self.waits, "late": self.late, "errors": self.errors, "refused": self.refused}
-
-
 class OpenWireBystander:
     """One connection with a producer and a consumer."""
 
     def __init__(self, port: int, user: str | None, password: str | None, *, exclusive: bool) -> None:
-        self._socket = _connect(port)
+        self._socket = connected(port)
         self._stream = self._socket.makefile("rb")
         self._number = self._sequence = 0
+        self._bodies = NumberedBodies()
         self._dispatches: list[Any] = []
         self._alive = False
         self._id = f"bystander-{os.getpid()}"
@@ -113,24 +86,31 @@ class OpenWireBystander:
                     destination=self._queue,
                     message_id=wire.OpenWireMessageId(None, self._producer, self._sequence),
                     persistent=True,
-                    content=encode_text("bystander"),
+                    content=encode_text(self._bodies.next()),
                     timestamp=int(time.time() * 1000),
                 )
             )
         with record.step("openwire receive"):
-            while not self._dispatches:
+            while not self._received():
                 self._next()
-        dispatch = self._dispatches.pop()
-        self._send(
-            wire.MessageAck(
-                destination=self._queue,
-                consumer_id=self._consumer,
-                ack_type=int(wire.AckType.STANDARD),
-                first_message_id=dispatch.message.message_id,
-                last_message_id=dispatch.message.message_id,
-                message_count=1,
+
+    def _received(self) -> bool:
+        """Acknowledge messages that have come; return True if the last one that was sent is among them."""
+        is_received = False
+        while self._dispatches:
+            message = self._dispatches.pop(0).message
+            is_received |= self._bodies.is_last(decode_text(message.content))
+            self._send(
+                wire.MessageAck(
+                    destination=self._queue,
+                    consumer_id=self._consumer,
+                    ack_type=int(wire.AckType.STANDARD),
+                    first_message_id=message.message_id,
+                    last_message_id=message.message_id,
+                    message_count=1,
+                )
             )
-        )
+        return is_received
 
     def _send(self, command: Any) -> int:
         self._number += 1
@@ -179,7 +159,8 @@ class StompBystander:
         head = f"id:1\nack:auto\ndestination:{destination}\nreceipt:s\nactivemq.exclusive:{str(exclusive).lower()}"
         self._socket.sendall(f"SUBSCRIBE\n{head}\n\n\0".encode())
         self._expect(b"RECEIPT")
-        self._send = f"SEND\ndestination:{destination}\npersistent:true\nreceipt:r\n\nbystander\0".encode()
+        self._bodies = NumberedBodies()
+        self._head = f"SEND\ndestination:{destination}\npersistent:true\nreceipt:r\n\n"
 
     def round(self, record: Record) -> None:
         """Do one round."""
@@ -191,13 +172,19 @@ class StompBystander:
             except (OSError, RuntimeError):
                 record.refused += 1
         with record.step("stomp send and receive"):
-            self._socket.sendall(self._send)
-            kinds = {self._next()[:7], self._next()[:7]}
-        if kinds != {b"RECEIPT", b"MESSAGE"}:
-            raise RuntimeError(f"unexpected frames {kinds}")
+            self._socket.sendall(f"{self._head}{self._bodies.next()}\0".encode())
+            is_confirmed = is_received = False
+            while not (is_confirmed and is_received):
+                frame = self._next()
+                if frame.startswith(b"MESSAGE"):
+                    is_received |= self._bodies.is_last(frame.partition(b"\n\n")[2].decode())
+                elif frame.startswith(b"RECEIPT"):
+                    is_confirmed = True
+                else:
+                    raise RuntimeError(f"unexpected frame {frame[:200]!r}")
 
     def _connected(self) -> socket.socket:
-        made = _connect(self._port)
+        made = connected(self._port)
         made.settimeout(_CONNECT_SECONDS)
         made.sendall(f"CONNECT\naccept-version:1.2\nhost:h\nheart-beat:0,0\n{self._login}\n\0".encode())
         answer = b""
@@ -208,7 +195,7 @@ class StompBystander:
             answer += chunk
         if not answer.startswith(b"CONNECTED"):
             raise RuntimeError(f"refused: {answer[:200]!r}")
-        made.settimeout(_PATIENCE_SECONDS)
+        made.settimeout(PATIENCE_SECONDS)
         return made
 
     def _expect(self, kind: bytes) -> None:
@@ -226,13 +213,19 @@ class StompBystander:
         return frame.lstrip(b"\n")
 
 
-def _connect(port: int) -> socket.socket:
-    made = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return made
+class Bystander(Protocol):
+    """A client of one protocol."""
+
+    def round(self, record: Record) -> None:
+        """Send a message, and receive it.
+
+        Raises:
+            OSError: the connection is lost.
+            RuntimeError: the broker refuses something, or a message is lost or comes twice.
+        """
 
 
-def _rounds(client: OpenWireBystander | StompBystander, record: Record) -> Callable[[], None]:
+def _rounds(client: Bystander, record: Record) -> Callable[[], None]:
     def run() -> None:
         try:
             while not record.is_over:
@@ -259,16 +252,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--openwire", type=int, required=True)
     parser.add_argument("--stomp", type=int, required=True)
+    parser.add_argument("--mqtt", type=int)
+    parser.add_argument("--amqp", type=int)
     parser.add_argument("--user", help="of a broker with logins")
     parser.add_argument("--password")
     parser.add_argument("--exclusive", action="store_true", help="share messages with no consumer of a pattern")
     options = parser.parse_args()
     record = Record()
     login = options.user, options.password
-    clients = (
+    clients: list[Bystander] = [
         OpenWireBystander(options.openwire, *login, exclusive=options.exclusive),
         StompBystander(options.stomp, *login, exclusive=options.exclusive),
-    )
+    ]
+    if options.mqtt is not None:
+        clients.append(MqttBystander(options.mqtt, *login, exclusive=options.exclusive))
+    if options.amqp is not None:
+        clients.append(AmqpBystander(options.amqp, *login, exclusive=options.exclusive))
     for client in clients:
         client.round(Record())
         threading.Thread(target=_rounds(client, record), daemon=True).start()

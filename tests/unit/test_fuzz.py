@@ -4,18 +4,24 @@ import json
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from benchmarks.fuzz import conversations, decoders, judgement
+from benchmarks.fuzz import bytes_mutations, conversations, decoders, judgement
 from benchmarks.fuzz.campaign import Round, suspects
 from benchmarks.fuzz.conversations import OPENWIRE, PROTOCOLS, STOMP, Conversation, answers, case, save
 from benchmarks.fuzz.reduction import minimal, reduced
+from benchmarks.hostile.bystander_record import NumberedBodies
+from pybroker.broker.domain.amqp.frames import AMQP_HEADER, encode_frame, encode_transfer
+from pybroker.broker.domain.amqp.performatives import AmqpBegin
 from pybroker.broker.domain.errors import MalformedData
 from pybroker.broker.domain.openwire.commands import KeepAliveInfo
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from tests import mqtt_packets as packets
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -42,6 +48,44 @@ def test_answers_are_markers_that_were_carried_out() -> None:
     assert answers(other + alive + other + alive + alive[:6], "openwire") == 2
     assert answers(b"CONNECTED\n\n\0RECEIPT\nreceipt-id:~~\n\n\0", "auto+ssl") == 1
     assert conversations.STOMP_MARKER.count(b"receipt:~~") == 1
+
+
+def test_answers_of_mqtt_and_amqp_are_found_between_other_packets() -> None:
+    publish = packets.publish("t", b"\xd0\0" * 100)
+    data = b"\x20\2\0\0\xd0\0" + publish + b"\xd0\0" + publish[:-1]
+    assert (answers(data, "mqtt"), answers(data, "auto")) == (2, 2)
+    begin = AmqpBegin(remote_channel=200, next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+    marked, other = encode_frame(200, begin), encode_frame(0, replace(begin, remote_channel=0))
+    data = AMQP_HEADER + other + marked + encode_transfer(0, 0, 0, b"t", marked) + marked + marked[:-1]
+    assert (answers(data, "amqp+ssl"), answers(data, "auto")) == (2, 2)
+
+
+def test_paced_conversation_waits_for_each_answer() -> None:
+    made = Conversation(listener="mqtt", parts=(b"a", b"b", b"c"), marker=b"|", is_paced=True)
+    assert [made.step(number) for number in range(4)] == [b"ab|", b"c|", b"", b""]
+    made = replace(made, is_paced=False)
+    assert [made.step(number) for number in range(2)] == [b"ab|c|", b""]
+
+
+def test_rearranged_conversation_has_other_frames_or_another_order() -> None:
+    frames = [b"a", b"b", b"c", b"d"]
+    made = [tuple(bytes_mutations.rearranged(frames, Random(number))) for number in range(100)]
+    assert len(set(made)) > 50
+    assert {3, 4, 5} <= {len(each) for each in made}
+    assert frames == [b"a", b"b", b"c", b"d"]
+
+
+def test_body_that_is_lost_or_doubled_is_an_error() -> None:
+    bodies = NumberedBodies()
+    first = bodies.next()
+    assert bodies.is_last(first)
+    assert not bodies.is_last("another-1"), "of an earlier process"
+    second = bodies.next()
+    with pytest.raises(RuntimeError, match="came twice"):
+        bodies.is_last(first)
+    bodies.next()
+    with pytest.raises(RuntimeError, match="one is lost"):
+        bodies.is_last(second)
 
 
 # ---------------------------------------------------------------- judgement
