@@ -1,4 +1,4 @@
-"""Write elision: a buffer in front of the writer, so that a queue's message consumed at once is never written.
+"""Write elision: a buffer in front of the writer, so that a message consumed at once is never written.
 
 ```text
  add ──> [ m1 m2 m3 … ]  ── consumed: dropped, and its producer is confirmed ──>
@@ -8,6 +8,9 @@
 A producer is promised that its message is on disk *or* consumed. Where consumers keep up, the second comes first: a
 message goes out to a consumer and its acknowledgement comes back in less time than a disk needs for a sync. No send
 overtakes a held message: any other message is written behind all that are held.
+
+Held are the messages that one acknowledgement consumes: those of queues, and of a topic with one durable subscription.
+Of a topic with several, some subscriptions may have acknowledged a message when it has to be written for the others.
 
 The buffer measures if holding pays. While nothing is held, it watches one add in a few: is it consumed within the time
 it would have been held, plus the write before it? While messages are held, each counts as consumed or expired. Without
@@ -157,15 +160,20 @@ class WriteElisionBuffer:
 
     # ------------------------------------------------------------ the store's calls
 
-    def offer(self, message: Message, transaction: TransactionId | None) -> bool | None:
+    def offer(self, message: Message, transaction: TransactionId | None, *, is_for_one: bool = False) -> bool | None:
         """Hold a message if that pays; return True, or False if it is held or stored already.
 
         None: the store has to write it, behind all held messages.
 
+        Args:
+            message: the message.
+            transaction: takes effect at its commit.
+            is_for_one: its topic has one durable subscription; `flush` precedes each change of a topic's subscriptions.
+
         Raises:
             StoreUnavailable: the writer has stopped.
         """
-        if transaction is None and not message.destination.is_topic:
+        if transaction is None and (is_for_one or not message.destination.is_topic):
             if self._order and (message.destination, message.message_id) in self._by_key:
                 return False
             if self.is_open:

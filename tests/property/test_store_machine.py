@@ -296,17 +296,24 @@ class ClusterMachine(RuleBasedStateMachine):
         if transaction in self.prepared:
             return
         reason, connection_id = removal
-        elision, key = self.master.elision, (destination, message_id)
         is_consumed = transaction is None and reason is RemovalReason.CONSUMED
-        is_held = elision is not None and is_consumed and key in elision
-        if is_held and elision._newest.get(connection_id) in (None, elision._by_key[key].number):
-            self.consume_unwritten(destination, message_id, connection_id)
+        if is_consumed and self.is_elided(destination, message_id, connection_id):
+            self.master.store.remove(destination, message_id, connection_id=connection_id)
+            self.forget_unwritten(destination, message_id)
         else:
             self.master.store.remove(destination, message_id, transaction, reason, connection_id)
             self.record("remove", destination, message_id, transaction)
 
-    def consume_unwritten(self, destination: Destination, message_id: str, connection_id: str) -> None:
-        self.master.store.remove(destination, message_id, connection_id=connection_id)
+    def is_elided(self, destination: Destination, message_id: str, connection_id: str) -> bool:
+        """Return True if a message that is consumed now is never written."""
+        elision, key = self.master.elision, (destination, message_id)
+        return (
+            elision is not None
+            and key in elision
+            and elision._newest.get(connection_id) in (None, elision._by_key[key].number)
+        )
+
+    def forget_unwritten(self, destination: Destination, message_id: str) -> None:
         for index in reversed(range(len(self.history))):
             serial, method, arguments = self.history[index]
             if method == "add" and (arguments[0].destination, arguments[0].message_id) == (destination, message_id):
@@ -326,9 +333,27 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(destination=TOPICS, key=KEYS, number=NUMBERS, transaction=TRANSACTIONS)
     def acknowledge(self, destination: Destination, key: str, number: int, transaction: Any) -> None:
-        if transaction not in self.prepared:
-            message_id = make_message(destination, number).message_id
-            self.do("acknowledge", destination, f"client:{key}", message_id, transaction)
+        if transaction in self.prepared:
+            return
+        message_id, subscription = make_message(destination, number).message_id, f"client:{key}"
+        contents = self.master.store._state.destinations.get(destination)
+        is_its_own = contents is not None and subscription in contents.subscriptions
+        if transaction is None and is_its_own and self.is_elided(destination, message_id, ""):
+            self.master.store.acknowledge(destination, subscription, message_id)
+            self.forget_unwritten(destination, message_id)
+        else:
+            self.do("acknowledge", destination, subscription, message_id, transaction)
+
+    @rule(destination=TOPICS, key=KEYS, first=NUMBERS, size=SIZES, count=st.integers(1, 4), behind=st.integers(0, 2))
+    def relay_to_subscription(
+        self, destination: Destination, key: str, first: int, size: int, count: int, behind: int
+    ) -> None:
+        """Send some to a subscription that keeps up."""
+        numbers = [(first + offset) % 16 for offset in range(count)]
+        for number in numbers:
+            self.add(destination, number, size, None)
+        for number in numbers[: max(0, count - behind)]:
+            self.acknowledge(destination, key, number, None)
 
     @rule(destination=TOPICS, key=KEYS, selector=st.sampled_from([None, "x = 1"]))
     def subscribe(self, destination: Destination, key: str, selector: str | None) -> None:

@@ -56,6 +56,7 @@ class GarbageCollector:
         on_failure: called with an error of a collection that the loop began later.
         call_later: runs a callback on the loop after some seconds; None: nothing is done in pieces.
         append: journals a command and applies it.
+        flush: journals the messages that wait to be written: a durable subscription may be about to get one.
         damaged: data files that the recovery could only use in part. They are never deleted but moved to
             `DAMAGED_DIRECTORY`, which no recovery reads, so that an operator can still salvage them.
     """
@@ -73,6 +74,7 @@ class GarbageCollector:
         on_failure: Callable[[Exception], object],
         call_later: Later | None = None,
         append: Callable[[Command], None],
+        flush: Callable[[], None],
         damaged: Collection[int] = (),
     ) -> None:
         self._state = state
@@ -84,6 +86,7 @@ class GarbageCollector:
         self._on_failure = on_failure
         self._call_later = call_later
         self._append = append
+        self._flush = flush
         self._damaged = frozenset(damaged)
         self._file_ids = set(file_ids)
         self._newest_id = writer.file_id
@@ -150,6 +153,7 @@ class GarbageCollector:
         return not self.is_busy and self._remove_unneeded(SubscriptionFiles.of(self._state, self._writer.file_id))
 
     def _remove_unneeded(self, subscriptions: SubscriptionFiles) -> bool:
+        self._flush()  # a replay would not give a subscription the messages that are in front of its latest record
         for renewal in subscriptions.take_renewals(self._existing()):
             self._append(renewal)
         self.rewrite_metadata()

@@ -202,6 +202,7 @@ class JournalStore:
             on_failure=self._runtime.on_failure,
             call_later=self._runtime.call_later,
             append=self._append,
+            flush=self._flush_elision,
             damaged={damage.file_id for damage in self.damages},
         )
         commands: list[Command] = [Rollback(transaction) for transaction in reading.result.unfinished]
@@ -316,15 +317,18 @@ class JournalStore:
         """
         destination = message.destination
         contents = self._state.destinations.get(destination)
+        is_for_one = False
         if contents is None:
             if destination.is_topic:
                 return True
         elif message.message_id in contents.messages:
             return False
-        elif contents.is_topic and not contents.subscriptions:
-            return True
+        elif contents.is_topic:
+            if not contents.subscriptions:
+                return True
+            is_for_one = len(contents.subscriptions) == 1
         elision = self._elision
-        if elision is not None and (is_new := elision.offer(message, transaction)) is not None:
+        if elision is not None and (is_new := elision.offer(message, transaction, is_for_one=is_for_one)) is not None:
             return is_new
         self.write(message, transaction)
         return True
@@ -393,9 +397,12 @@ class JournalStore:
         """
         contents = self._state.destinations.get(topic)
         subscription = None if contents is None else contents.subscriptions.get(subscription_key)
-        if contents is not None and subscription is not None and self._state.give(contents, subscription, message_id):
-            if self._elision is not None:
-                self._elision.flush_before(transaction, reason, connection_id)
+        if contents is None or subscription is None:
+            return
+        elision = self._elision
+        if elision is not None and elision.elide(topic, message_id, transaction, reason, connection_id):
+            return
+        if self._state.give(contents, subscription, message_id):
             location = self._writer.append(encode_remove_record(topic, message_id, transaction, subscription_key))
             self._state.remove(topic, message_id, subscription_key, location.file_id, transaction)
 
@@ -408,12 +415,12 @@ class JournalStore:
             StoreUnavailable: the store has stopped.
         """
         topic, key = subscription.destination, subscription.key
+        self._flush_elision()  # what is held is for the subscription that was alone until now
         if retroactive:
             self._state.settle(topic)
         contents = self._state.destinations.get(topic)
         gets = contents if retroactive and contents and key not in contents.subscriptions else None
         command = Subscribe(topic, key, encode_subscription_info(subscription), retroactive=gets is not None)
-        self._flush_elision()
         self._state.begin_subscription(command, self._writer.append(encode_record(encode(command))))
         if gets is None:
             return ()

@@ -409,6 +409,7 @@ class TestInTheStore:
         """A client may require an answer to the last message of several only."""
         subscription = DurableSubscription(client_id="c", name="s", destination=NEWS, subscribed_destination=NEWS)
         journal.store.subscribe(subscription)
+        journal.store.subscribe(replace(subscription, name="of another"))
         assert journal.store.add(text_message(NEWS, 1))
         held = journal.add(2)
         unwritten: list[int] = []
@@ -444,6 +445,84 @@ class TestInTheStore:
         assert sorted(journal.confirmed) == ["1", "2", "durable"]
         assert journal.confirmed.index("1") < journal.confirmed.index("durable")
         assert journal.store._state.contains(QUEUE, first)
+
+
+class TestTopics:
+    """A topic's message is held where one acknowledgement consumes it: for a single durable subscription."""
+
+    SUBSCRIPTION = DurableSubscription(client_id="c", name="s", destination=NEWS, subscribed_destination=NEWS)
+    OTHER = replace(SUBSCRIPTION, name="t")
+
+    def test_message_of_one_subscription_is_never_written(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        message_id = journal.add(1, NEWS)
+        before = journal.store._writer._end
+        journal.store.acknowledge(NEWS, self.SUBSCRIPTION.key, message_id)
+        journal.turn()
+        assert (journal.confirmed, journal.store._writer._end) == (["1"], before)
+
+    def test_message_that_no_selector_matches_is_never_written(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        message_id = journal.add(1, NEWS)
+        before = journal.store._writer._end
+        journal.store.acknowledge(NEWS, self.SUBSCRIPTION.key, message_id, reason=RemovalReason.UNMATCHED)
+        assert journal.store._writer._end == before
+
+    def test_with_two_subscriptions_it_is_written(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        journal.store.subscribe(self.OTHER)
+        message_id = journal.add(1, NEWS)
+        journal.store.acknowledge(NEWS, self.SUBSCRIPTION.key, message_id)
+        assert pending_after_kill(journal) == {"c:t": [message_id]}
+
+    def test_second_subscription_gets_no_message_from_before(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        message_id = journal.add(1, NEWS)
+        journal.store.subscribe(self.OTHER)
+        journal.store.acknowledge(NEWS, self.OTHER.key, message_id)
+        assert pending_after_kill(journal) == {"c:s": [message_id]}
+
+    def test_retroactive_subscription_gets_what_was_held(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        message_id = journal.add(1, NEWS)
+        assert journal.store.subscribe(self.OTHER, retroactive=True) == [message_id]
+        journal.store.acknowledge(NEWS, self.SUBSCRIPTION.key, message_id)
+        assert pending_after_kill(journal) == {"c:t": [message_id]}
+
+    def test_end_of_a_subscription_leaves_none_of_its_messages(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        journal.add(1, NEWS)
+        journal.store.unsubscribe(NEWS, self.SUBSCRIPTION.key)
+        assert pending_after_kill(journal) == {}
+
+    def test_acknowledgement_in_a_transaction_waits_for_its_outcome(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        message_id, transaction = journal.add(1, NEWS), LocalTransactionId("ID:c:1", 1)
+        journal.store.acknowledge(NEWS, self.SUBSCRIPTION.key, message_id, transaction)
+        journal.store.rollback(transaction)
+        assert pending_after_kill(journal) == {"c:s": [message_id]}
+
+    def test_sends_are_written_before_the_subscribers_next_ack(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        message_id, reply = journal.add(1, NEWS), replace(text_message(QUEUE, 2), connection_id="ID:device")
+        assert journal.store.add(reply)
+        journal.store.acknowledge(NEWS, self.SUBSCRIPTION.key, message_id, connection_id="ID:device")
+        assert journal.stored() == ["2"]
+
+    def test_cleanup_leaves_the_subscription_of_a_held_message_in_front_of_it(self, journal: Journal) -> None:
+        """It may write the subscription again, and behind the message that record would not count for it."""
+        journal.store.subscribe(self.SUBSCRIPTION)
+        journal.store.close()
+        heir = Journal(journal.store.directory)  # which writes to another file
+        message_id = heir.add(1, NEWS)
+        heir.store.cleanup()
+        assert pending_after_kill(heir) == {"c:s": [message_id]}
+
+    def test_message_sent_again_after_its_acknowledgement_is_known(self, journal: Journal) -> None:
+        journal.store.subscribe(self.SUBSCRIPTION)
+        message_id = journal.add(1, NEWS)
+        journal.store.acknowledge(NEWS, self.SUBSCRIPTION.key, message_id)
+        assert journal.store.last_sequence(message_id.rpartition(":")[0]) == 1
 
 
 class TestAnsweredAcknowledgements:
@@ -550,3 +629,17 @@ def last_sequence_after_kill(journal: Journal, directory: Path) -> int:
         return new_master.store.last_sequence(text_message(QUEUE, 1).message_id.rpartition(":")[0])
     finally:
         new_master.store.abandon()
+
+
+def pending_after_kill(journal: Journal) -> dict[str, list[str]]:
+    """Let the requested time pass and the disk sync; return the ids by subscription that a new master then finds."""
+    journal.buffer.flush()
+    done: list[int] = []
+    journal.store.when_durable(lambda: done.append(1))
+    journal.run_until(done)
+    journal.store.abandon()
+    store = JournalStore(journal.store.directory, runtime=runtime(lambda callback: None))
+    try:
+        return {each.subscription.key: list(each.message_ids) for each in store.recover().backlogs if each.message_ids}
+    finally:
+        store.abandon()
