@@ -224,6 +224,11 @@ class MemoryStore:
         self._messages.pop(destination, None)
         self._topics.pop(destination, None)
 
+    def take_records_to_move(self, queue: Destination, count_max: int) -> Sequence[str]:
+        """Return nothing: there are no files."""
+        del queue, count_max
+        return ()
+
     def forget_empty(self, destination: Destination) -> None:
         """Free the state of an empty destination that is not declared."""
         if (

@@ -7,8 +7,8 @@ The queue has no object in the core. So clients cannot reach it, and it is in no
 
 Bodies are read back in pages, one in each turn of the event loop, so that very many requests do not hold up others.
 
-A data file of a journal stays while it has a record. So a record that is a day old is written again, a few at a time,
-and no file stays longer than that for records.
+A data file of a journal stays while it has a record, and others with acknowledgements may stay because of it. So the
+store selects records of files that hold mostly garbage, and these are written again, a few at a time.
 
 The messages are added in transactions for another reason, too: write elision, which waits a moment for a consumer of a
 queue's message, leaves those alone.
@@ -36,9 +36,6 @@ _log = logging.getLogger(__name__)
 _NUMBERS_PER_MS: Final = 1000
 """Numbers begin with the time, so that those of a later master are higher, also if the former one removed its last."""
 
-
-REFRESH_MS: Final = 24 * 3_600_000
-"""The age at which a record is written again: 100,000 of 1 KB are 100 MB a day."""
 
 REFRESHED_MAX: Final = 100
 """Records that are written again at a time."""
@@ -196,13 +193,13 @@ class RecordQueue:
             self._serve()
 
     def refresh(self) -> None:
-        """Write the oldest records again if they are old; called periodically. Does nothing if no files are pinned."""
-        if not self._store.used_bytes or self._store.is_full:
+        """Write records again whose files the store could remove; called periodically."""
+        if self._store.is_full:
             return
-        old = (self._clock() - REFRESH_MS) * _NUMBERS_PER_MS
-        for key, number in list(islice(self._numbers.items(), REFRESHED_MAX + len(self._unreadable))):
-            if number < old and key not in self._unreadable:
-                self.request(key, partial(self._rewrite, key, number))
+        for message_id in self._store.take_records_to_move(self._reserved.destination, REFRESHED_MAX):
+            record = self._reserved.record_id(message_id)
+            if record is not None and record.key not in self._unreadable:
+                self.request(record.key, partial(self._rewrite, record.key, record.number))
 
     # ------------------------------------------------------------ private
 

@@ -208,6 +208,13 @@ class MessageStore(Protocol):
         """Append the deletion of a destination with its messages."""
         ...
 
+    def take_records_to_move(self, queue: Destination, count_max: int) -> Sequence[str]:
+        """Return ids of messages on a reserved queue to be replaced by others of the same content, each id once.
+
+        They are small, and disk space is freed once they are removed.
+        """
+        ...
+
     def forget_empty(self, destination: Destination) -> None:
         """Free the memory of an empty destination. Appends nothing.
 

@@ -476,6 +476,11 @@ class JdbcStore:
         self._state.remove_destination(destination)
         self._wake(writer)
 
+    def take_records_to_move(self, queue: Destination, count_max: int) -> Sequence[str]:
+        """Return nothing: a row keeps no other row."""
+        del queue, count_max
+        return ()
+
     def forget_empty(self, destination: Destination) -> None:
         """Free the state of an empty destination that is not declared."""
         self._state.forget_empty(destination)

@@ -5,8 +5,8 @@ A data file must stay as long as
 1. it, or a later one, is being written;
 2. it holds a live message;
 3. it holds a record of an unfinished transaction;
-4. it holds the latest record of a durable subscription, or an earlier one while the subscription has pending messages:
-   without that a replay would not add those messages to it;
+4. it holds the latest record of a durable subscription, or an earlier one while the subscription has pending messages
+   that came before the latest: without that a replay would not add those messages to it;
 5. it voids records of a file that stays: an acknowledgement must live as long as any record that would create the
    message again, an outcome as long as any operation of its transaction, an unsubscription as long as the subscription.
 
@@ -18,7 +18,8 @@ db-3 (live) <--acks-- db-7 <--acks-- db-9        all three stay
 db-4        <--acks-- db-5                       both go, db-4 first
 ```
 
-Because of chains one old message can make a journal grow without bounds; `compaction` breaks them.
+Because of chains one old message can make a journal grow without bounds; `compaction` breaks them. Where a chain hangs
+on a few small records that may be written again, `relocation` does that.
 
 Files go in ascending order, each one durably before the next. References point to lower ids only, so a crash in between
 leaves an ack without its message, which is harmless, and never a message without its ack.
@@ -35,12 +36,17 @@ from typing import Self
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.store.journal.commands import Subscribe, Trace
+from pybroker.store.journal.contents import FILE_SHIFT, OFFSET_SHIFT, Contents, Subscription
 from pybroker.store.journal.state import StoreState, encode_sequences
 
 RENEWALS_MAX = 1000
 """Subscriptions that one cleanup writes again: at some 300 bytes each, a burst no client notices."""
 VISITED_AT_ONCE = 1000
 """Subscriptions or destinations that are visited in one turn of the event loop: some 0.5 ms."""
+PENDING_CHECKED_MAX = 4096
+"""Pending messages of a subscription whose places are compared with its record's: at most a millisecond."""
+SUBSCRIPTION_REST_BYTES = 512
+"""Estimated bytes of a subscription's record beside its `SubscriptionInfo`."""
 TRACE_ENTRIES_MAX = 1000
 """Producers in one record: some 50 KB, at most half a megabyte."""
 
@@ -59,6 +65,10 @@ class SubscriptionFiles:
         """Files that subscriptions with pending messages need."""
         self._idle: dict[int, list[tuple[Destination, str]]] = {}
         """By file, the topics and keys of the others whose latest record it has."""
+        self._settled: dict[int, list[tuple[Destination, str]]] = {}
+        """Likewise those with pending messages that need no earlier record; their files are among the busy ones."""
+        self._unsettled: set[int] = set()
+        """Files that the rest of the subscriptions with pending messages need."""
 
     @classmethod
     def of(cls, state: StoreState, keep_from: int) -> Self:
@@ -74,17 +84,63 @@ class SubscriptionFiles:
         for topic, contents in list(self._state.destinations.items()):
             for key, subscription in list(contents.subscriptions.items()) if contents.subscriptions else ():
                 if subscription.pending:
-                    self._busy |= subscription.files
+                    left -= len(subscription.pending) // 4 if len(subscription.pending) <= PENDING_CHECKED_MAX else 0
+                    self._visit_busy(topic, key, contents, subscription)
                 elif subscription.location.file_id < self.keep_from:
                     self._idle.setdefault(subscription.location.file_id, []).append((topic, key))
                 left -= 1
-                if not left:
+                if left <= 0:
                     left = VISITED_AT_ONCE
                     yield
             left -= 1
-            if not left:
+            if left <= 0:
                 left = VISITED_AT_ONCE
                 yield
+
+    def _visit_busy(self, topic: Destination, key: str, contents: Contents, subscription: Subscription) -> None:
+        """Visit a subscription with pending messages."""
+        if not _is_settled(contents, subscription):
+            self._busy |= subscription.files
+            self._unsettled |= subscription.files
+        elif subscription.location.file_id < self.keep_from:
+            self._busy.add(subscription.location.file_id)
+            self._settled.setdefault(subscription.location.file_id, []).append((topic, key))
+
+    @property
+    def unmovable(self) -> set[int]:
+        """Files that stay for subscriptions with messages older than their record, or for too many subscriptions."""
+        many = {
+            file_id
+            for file_id in self._idle.keys() | self._settled.keys()
+            if len(self._idle.get(file_id, ())) + len(self._settled.get(file_id, ())) > RENEWALS_MAX
+        }
+        return self._unsettled | many
+
+    def movable_bytes(self) -> dict[int, int]:
+        """Return by file the bytes of the subscriptions that need only the record in it, and may be written again."""
+        byte_counts: dict[int, int] = {}
+        for by_file in (self._idle, self._settled):
+            for file_id, found in by_file.items():
+                for topic, key in found:
+                    contents = self._state.destinations.get(topic)
+                    subscription = None if contents is None else contents.subscriptions.get(key)
+                    byte_count = 0 if subscription is None else len(subscription.info) + SUBSCRIPTION_REST_BYTES
+                    byte_counts[file_id] = byte_counts.get(file_id, 0) + byte_count
+        return byte_counts
+
+    def take_moved(self, file_id: int) -> list[Subscribe]:
+        """Return the subscriptions whose latest record is in a file, to be written again.
+
+        One with pending messages needs that record as well until all of them were consumed that came before the new
+        one. Replaying both changes nothing: a record of a subscription that exists leaves its pending messages alone.
+        """
+        found: list[Subscribe] = []
+        for topic, key in (*self._idle.get(file_id, ()), *self._settled.get(file_id, ())):
+            contents = self._state.destinations.get(topic)
+            subscription = None if contents is None else contents.subscriptions.get(key)
+            if subscription is not None and subscription.location.file_id == file_id:  # not deleted or written since
+                found.append(Subscribe(topic, key, subscription.info))
+        return found
 
     @property
     def all(self) -> set[int]:
@@ -123,6 +179,24 @@ class SubscriptionFiles:
                 continue  # written again
             found.append(Subscribe(topic, key, subscription.info))
         return found
+
+
+def _is_settled(contents: Contents, subscription: Subscription) -> bool:
+    """Return True if all that is pending for a subscription is behind its latest record: a replay needs no earlier one.
+
+    A message of a transaction counts from its commit on, and that is behind the message. Where it is not quickly
+    known, or a message has several records, the answer is False.
+    """
+    if contents.recalls or contents.superseded or not isinstance(contents.messages, dict):
+        return False
+    file_id, offset = subscription.location
+    place = file_id << FILE_SHIFT | offset << OFFSET_SHIFT
+    messages = contents.messages
+    if next(iter(messages.values())) > place:  # the oldest of the topic; entries compare like their places
+        return True
+    return len(subscription.pending) <= PENDING_CHECKED_MAX and all(
+        messages[each] > place for each in subscription.pending
+    )
 
 
 def removable(

@@ -13,9 +13,12 @@ appended before it, which is sufficient. Records appended later change nothing: 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.appender import JournalSettings
 from pybroker.store.journal.cleanup import TRACE_ENTRIES_MAX, SubscriptionFiles, compactable, removable, sequence_traces
@@ -25,6 +28,7 @@ from pybroker.store.journal.declared_queues import encode_declared
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import DataFileWalk, load
+from pybroker.store.journal.relocation import RecordFiles, relocatable
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.writer import JournalWriter
 from pybroker.store.producers import NOT_JOURNALLED
@@ -57,6 +61,7 @@ class GarbageCollector:
         call_later: runs a callback on the loop after some seconds; None: nothing is done in pieces.
         append: journals a command and applies it.
         flush: journals the messages that wait to be written: a durable subscription may be about to get one.
+        sizes: returns the bytes of each data file; None: no records are written again for their files' size.
         damaged: data files that the recovery could only use in part. They are never deleted but moved to
             `DAMAGED_DIRECTORY`, which no recovery reads, so that an operator can still salvage them.
     """
@@ -75,6 +80,7 @@ class GarbageCollector:
         call_later: Later | None = None,
         append: Callable[[Command], None],
         flush: Callable[[], None],
+        sizes: Callable[[], Mapping[int, int]] | None = None,
         damaged: Collection[int] = (),
     ) -> None:
         self._state = state
@@ -87,14 +93,17 @@ class GarbageCollector:
         self._call_later = call_later
         self._append = append
         self._flush = flush
+        self._sizes = sizes
         self._damaged = frozenset(damaged)
         self._file_ids = set(file_ids)
         self._newest_id = writer.file_id
         self._compacted: set[int] = set()
         self._survived: dict[int, int] = {}
         """By file that only its acknowledgements keep, the number of collections in a row that found it so."""
-        self._visit: tuple[SubscriptionFiles, Iterator[None]] | None = None
-        """The visit of all subscriptions under way."""
+        self._visit: tuple[SubscriptionFiles, RecordFiles, Iterator[None]] | None = None
+        """The visit of all subscriptions and records under way."""
+        self._to_move: dict[Destination, deque[str]] = {}
+        """By reserved queue, the records to be written again."""
         self._job_count = 0
         self.change_count = 0
         """How often data files were removed or compacted."""
@@ -111,7 +120,8 @@ class GarbageCollector:
         """
         if not self.is_busy:
             found = SubscriptionFiles(self._state, self._writer.file_id)
-            self._visit = found, found.visit()
+            records = RecordFiles(self._state, self._writer.file_id)
+            self._visit = found, records, chain(found.visit(), records.visit())
             self._visit_next()
 
     def cancel(self) -> None:
@@ -119,16 +129,17 @@ class GarbageCollector:
         self._visit = None
 
     def _visit_next(self) -> None:
-        """Visit some of the subscriptions and schedule the rest, or decide."""
+        """Visit some of the subscriptions and records and schedule the rest, or decide."""
         if self._visit is None:
             return
-        found, steps = self._visit
+        found, records, steps = self._visit
         for _ in steps:
             if self._call_later is not None:
                 self._call_later(VISIT_SECONDS, self._go_on)
                 return
         self._visit = None
         self._remove_unneeded(found)
+        self._relocate(found, records)
         self._compact_unremovable(found)
 
     def _go_on(self) -> None:
@@ -139,6 +150,24 @@ class GarbageCollector:
         except Exception as error:
             self._visit = None
             self._on_failure(error)
+
+    def take_records_to_move(self, queue: Destination, count_max: int) -> list[str]:
+        """Return ids of some records on a reserved queue that the last collection wants written again."""
+        waiting = self._to_move.get(queue, deque())
+        return [waiting.popleft() for _ in range(min(count_max, len(waiting)))]
+
+    def _relocate(self, subscriptions: SubscriptionFiles, records: RecordFiles) -> None:
+        """Write subscriptions again, and select records for that, which alone keep files of garbage."""
+        self._to_move = {}
+        if self._sizes is None or self._writer.is_full:
+            return
+        existing, sizes = self._existing(), self._sizes()
+        known = {file_id: sizes[file_id] for file_id in existing if file_id in sizes}
+        for file_id in relocatable(self._state, known, subscriptions, records):
+            for renewal in subscriptions.take_moved(file_id):
+                self._append(renewal)
+            for queue, message_id in records.of(file_id):
+                self._to_move.setdefault(queue, deque()).append(message_id)
 
     def _compact_unremovable(self, subscriptions: SubscriptionFiles) -> None:
         """Compact files that could not be removed for long enough."""

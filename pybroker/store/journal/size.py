@@ -18,11 +18,13 @@ class JournalSize:
 
     Attributes:
         file_count: the number of its data files when its size was last asked for; 0 before.
+        finished: the size of each data file but the current one at that time.
     """
 
     def __init__(self, files: JournalFiles) -> None:
         """Prepare; nothing is measured yet."""
         self.file_count = 0
+        self.finished: dict[int, int] = {}
         self._files = files
         self._finished_bytes = 0
         self._seen = (-1, -1)
@@ -42,12 +44,12 @@ class JournalSize:
 
     def _measured(self, below: int) -> int:
         """Return the size of the data files below one; the newest of them may still have its hole."""
-        total, count = 0, 1
+        finished: dict[int, int] = {}
         for file_id, path in data_files(self._files.directory).items():
             if file_id < below:
                 with contextlib.suppress(FileNotFoundError):  # removed in this moment
                     status = path.stat()
-                    total += min(status.st_size, status.st_blocks * 512)
-                    count += 1
-        self.file_count = count
-        return total
+                    finished[file_id] = min(status.st_size, status.st_blocks * 512)
+        self.finished = finished
+        self.file_count = len(finished) + 1
+        return sum(finished.values())

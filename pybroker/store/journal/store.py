@@ -203,6 +203,7 @@ class JournalStore:
             call_later=self._runtime.call_later,
             append=self._append,
             flush=self._flush_elision,
+            sizes=self._finished_sizes,
             damaged={damage.file_id for damage in self.damages},
         )
         commands: list[Command] = [Rollback(transaction) for transaction in reading.result.unfinished]
@@ -538,6 +539,10 @@ class JournalStore:
         if destination.type is DestinationType.QUEUE and destination not in self._state.declared:
             self._append(encode_declared((destination,)))
 
+    def take_records_to_move(self, queue: Destination, count_max: int) -> Sequence[str]:
+        """Return ids of records that alone keep data files of garbage, see `relocation`; each is returned once."""
+        return () if self._collector is None else self._collector.take_records_to_move(queue, count_max)
+
     def forget_empty(self, destination: Destination) -> None:
         """Free the state of an empty destination that is not declared."""
         self._state.forget_empty(destination)
@@ -583,6 +588,10 @@ class JournalStore:
         writer, collector = self._writer, self._collector
         changes = 0 if collector is None else collector.change_count
         return self._size.bytes(writer.file_id, writer.end, changes)
+
+    def _finished_sizes(self) -> Mapping[int, int]:
+        """Return the bytes of each data file but the current one."""
+        return self._size.finished if self.used_bytes else {}
 
     @property
     def file_count(self) -> int:

@@ -158,32 +158,40 @@ def test_records_leave_no_producer_sequences():
 
 
 class TestRefresh:
-    """A data file of a journal stays while it has a record."""
+    """A data file of a journal stays while it has a record, so the store selects records to be written again."""
 
-    def old(self, monkeypatch, *keys):
+    def selected(self, *keys):
+        """Return records of which the store selects all."""
         records = Records()
-        monkeypatch.setattr(type(records.store), "used_bytes", 1)
         for key in keys:
             records.queue.put(key, key.encode())
         records.take_over()
-        records.now_ms += record_queue.REFRESH_MS + 1
+        waiting = list(records.ids())
+
+        def take(queue, count_max):
+            assert queue == RETAINED_RECORDS.destination
+            return [waiting.pop(0) for _ in range(min(count_max, len(waiting)))]
+
+        records.store.take_records_to_move = take
+        records.waiting = waiting
         return records
 
-    def test_old_records_are_written_again_a_few_at_a_time(self, monkeypatch):
+    def test_selected_records_are_written_again_a_few_at_a_time(self, monkeypatch):
         monkeypatch.setattr(record_queue, "REFRESHED_MAX", 2)
-        records = self.old(monkeypatch, "a", "b", "c")
+        records = self.selected("a", "b", "c")
         before = list(records.ids())
-        records.queue.put("b", b"new")
+        records.queue.refresh()
+        assert len(set(before) & set(records.ids())) == 1
         records.queue.refresh()
         assert not set(before) & set(records.ids())
-        records.take_over()
-        assert records.bodies() == {"a": b"a", "b": b"new", "c": b"c"}
         after = list(records.ids())
         records.queue.refresh()
         assert list(records.ids()) == after
+        records.take_over()
+        assert records.bodies() == {"a": b"a", "b": b"b", "c": b"c"}
 
-    def test_record_that_changes_meanwhile_is_left_alone(self, monkeypatch):
-        records = self.old(monkeypatch, "a", "b")
+    def test_record_that_changes_meanwhile_is_left_alone(self):
+        records = self.selected("a", "b")
         turns = []
         records.paging.later = turns.append
         records.queue.refresh()
@@ -193,29 +201,33 @@ class TestRefresh:
         records.paging.later = None
         assert records.bodies() == {"a": b"new"}
 
-    def test_unreadable_record_stays_and_is_not_asked_for_again(self, monkeypatch):
-        records = self.old(monkeypatch, "a", "b")
-        monkeypatch.setattr(record_queue, "REFRESHED_MAX", 1)
+    def test_unreadable_record_stays_and_is_not_asked_for_again(self):
+        records = self.selected("a", "b")
         read = records.store.read
         asked = []
-
         first = next(iter(records.ids()))
         records.store.read = lambda destination, ids: (
             asked.extend(ids) or [each for each in read(destination, ids) if each.message_id != first]
         )
         records.queue.refresh()
-        records.queue.refresh()
+        records.waiting.append(first)
         records.queue.refresh()
         assert asked.count(first) == 1
         assert len(asked) == 2
         assert first in records.ids()
 
-    def test_store_without_files_or_space_is_left_alone(self, monkeypatch):
-        records = self.old(monkeypatch, "a")
+    def test_message_that_is_no_record_is_left_alone(self):
+        records = self.selected()
+        records.store.add(make_message("theirs", str(RETAINED_RECORDS.destination)))
         before = list(records.ids())
-        with monkeypatch.context() as patch:
-            patch.setattr(type(records.store), "used_bytes", 0)
-            records.queue.refresh()
+        records.waiting += before
+        records.queue.refresh()
+        assert list(records.ids()) == before != []
+
+    def test_store_without_space_is_left_alone(self, monkeypatch):
+        records = self.selected("a")
+        before = list(records.ids())
         monkeypatch.setattr(type(records.store), "is_full", True)
         records.queue.refresh()
         assert list(records.ids()) == before
+        assert records.waiting == before

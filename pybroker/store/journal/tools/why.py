@@ -20,7 +20,7 @@ from typing import Any
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.counted import inflected
-from pybroker.store.journal.cleanup import compactable, renewable, unreferenced
+from pybroker.store.journal.cleanup import SubscriptionFiles, compactable, renewable, unreferenced
 from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.commands import (
     AckMessageFileMap,
@@ -411,8 +411,9 @@ class _Why(ObservedReplay):
                 )
                 for file_id in transaction.files:
                     facts.own[file_id].append(reason)
+        needed = SubscriptionFiles.of(self.state, self._lowest_writable).all
         for topic, key, subscription in self.state.subscriptions():
-            for file_id in subscription.files:
+            for file_id in subscription.files & needed:
                 facts.own[file_id] += held_by_subscription(
                     key, str(topic), len(subscription.pending), is_latest=file_id == subscription.location.file_id
                 )
