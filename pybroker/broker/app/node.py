@@ -50,6 +50,8 @@ from pybroker.transports.turn import Turn
 
 _log = logging.getLogger(__name__)
 
+_REFRESH_SECONDS = 1.0
+"""How often records are written again, so that a cleanup soon removes their files."""
 _REPORT_SECONDS = 10.0
 """The interval of log lines with counts, such as of dead letters."""
 
@@ -433,6 +435,7 @@ class Node:
             self._every(sweep_interval(config), term.broker.remove_expired),
             self._every(config.expire_interval, term.broker.resume_stalled),
             self._every(_REPORT_SECONDS, term.broker.report),
+            self._every(_REFRESH_SECONDS, term.broker.refresh_records),
             self._every(config.cleanup_interval, term.store.cleanup, first=_CLEANUP_SECONDS),
             term.server.turn.watch(),
         ]

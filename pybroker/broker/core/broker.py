@@ -238,10 +238,13 @@ class BrokerCore(Host):
         Called periodically.
         """
         attempt(self.scheduling_queue.resume, "scheduling what was committed")
-        for records in (self.retained, self.sessions):
-            attempt(records.refresh, "writing records again")
         for usage in [self.usage, *[q.usage for q in self.queues.values()], *[t.usage for t in self.topics.values()]]:
             attempt(usage.release_stalled, "releasing producers")
+
+    def refresh_records(self) -> None:
+        """Write records again that alone keep data files; called every second, since the next cleanup removes these."""
+        for records in (self.retained, self.sessions):
+            attempt(records.refresh, "writing records again")
 
     def report(self) -> None:
         """Log the counts of events of single messages since the last report; called every few seconds."""

@@ -28,6 +28,7 @@ class Records:
         self._transactions = count(1)
         self.paging = Paging()
         self.now_ms = NOW
+        self.waiting = []
         self.take_over()
 
     def take_over(self):
