@@ -1,9 +1,10 @@
 # mypy: disable-error-code="arg-type"
 """A real ActiveMQ opens what pybroker wrote, goes on with it, and hands it back: clean stops and kills, both ways."""
 
+import shutil
 import threading
 from collections.abc import Callable
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from pybroker.broker.domain.recovery import Recovery
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.appender import JournalSettings, Preallocation
+from pybroker.store.journal.format import Location
+from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.store import JournalStore
 from tests.runtimes import runtime
 
@@ -229,6 +232,71 @@ def test_activemq_opens_a_compacted_journal(tmp_path: Path, activemq: Callable[.
     node.kill()
     live = [f"ORDERS {text(ORDERS, number).message_id}" for number in (0, 147, 148, 149)]
     assert [" ".join(line.split()[1:3]) for line in activemq()] == live
+
+
+def test_activemq_delivers_what_waits_when_records_were_moved(
+    tmp_path: Path, activemq: Callable[..., list[str]]
+) -> None:
+    """To ActiveMQ a subscription's record acknowledges the topic's newest message, if that is all there is for it.
+
+    So a subscription that has pending messages is not written again; one without is, whatever comes for it later.
+    """
+    node = Node(tmp_path / "kahadb", JournalSettings(file_bytes_max=32 * 1024, compact_after_cleanups=0))
+    keys = ["few:s", "newest:s", "none:s"]
+    for key in reversed(keys):
+        name = key.partition(":")[0]
+        node.store.subscribe(
+            DurableSubscription(client_id=name, name="s", destination=PRICES, subscribed_destination=PRICES)
+        )
+        if key == "none:s":  # the others' records are in another file
+            for number in range(40):
+                node.store.add(text(BILLS, number, "x" * 1000))
+                node.store.remove(BILLS, text(BILLS, number).message_id)
+    created = places(node)
+    pending: dict[str, list[str]] = {key: [] for key in keys}
+    numbers = count()
+
+    def publish(message_count: int, few: int, newest: int) -> None:
+        """Publish messages, and leave the two subscriptions that many."""
+        for _ in range(message_count):
+            message = text(PRICES, next(numbers), "x" * 1000)
+            node.store.add(message)
+            for key, left in zip(keys, (few, newest, 0), strict=True):
+                pending[key].append(message.message_id)
+                while len(pending[key]) > left:
+                    node.store.acknowledge(PRICES, key, pending[key].pop(0))
+
+    def heard() -> list[str]:
+        """Return what ActiveMQ delivers from a copy, index and all."""
+        node.kill()
+        shutil.copytree(tmp_path / "kahadb", tmp_path / "copy")
+        lines = activemq(*(f"hear:{PRICES.name}:{key}" for key in keys))
+        shutil.rmtree(tmp_path / "kahadb")
+        (tmp_path / "copy").rename(tmp_path / "kahadb")
+        return [line for line in lines if line.startswith("heard")]
+
+    def expected() -> list[str]:
+        return [f"heard {PRICES.name} {key} {message_id}" for key in keys for message_id in pending[key]]
+
+    publish(120, few=3, newest=1)
+    node.clean(3)
+    assert [key for key in keys if places(node)[key] != created[key]] == ["none:s"]
+    assert heard() == expected()
+
+    node = Node(tmp_path / "kahadb", JournalSettings(file_bytes_max=32 * 1024, compact_after_cleanups=0))
+    publish(60, few=0, newest=0)
+    node.clean(3)
+    assert min(data_files(tmp_path / "kahadb")) > created[keys[0]].file_id
+    moved = places(node)
+    assert all(moved[key].file_id > created[key].file_id for key in keys)
+    publish(60, few=2, newest=1)
+    node.clean(3)
+    assert heard() == expected()
+
+
+def places(node: Node) -> dict[str, Location]:
+    """Return where the latest record of each subscription is."""
+    return {key: each.location for key, each in node.store._state.destinations[PRICES].subscriptions.items()}
 
 
 def test_a_torn_tail_is_cut_and_activemq_opens_the_rest(tmp_path: Path, activemq: Callable[..., list[str]]) -> None:

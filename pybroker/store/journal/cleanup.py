@@ -65,10 +65,6 @@ class SubscriptionFiles:
         """Files that subscriptions with pending messages need."""
         self._idle: dict[int, list[tuple[Destination, str]]] = {}
         """By file, the topics and keys of the others whose latest record it has."""
-        self._settled: dict[int, list[tuple[Destination, str]]] = {}
-        """Likewise those with pending messages that need no earlier record; their files are among the busy ones."""
-        self._unsettled: set[int] = set()
-        """Files that the rest of the subscriptions with pending messages need."""
 
     @classmethod
     def of(cls, state: StoreState, keep_from: int) -> Self:
@@ -82,10 +78,14 @@ class SubscriptionFiles:
         """Visit the subscriptions; yields after each `VISITED_AT_ONCE` of them, or topics and queues without any."""
         left = VISITED_AT_ONCE
         for topic, contents in list(self._state.destinations.items()):
+            oldest: int | None = None
             for key, subscription in list(contents.subscriptions.items()) if contents.subscriptions else ():
-                if subscription.pending:
+                if subscription.pending or self._state.is_in_pieces:
+                    if oldest is None:
+                        oldest = _oldest_place(contents)
                     left -= len(subscription.pending) // 4 if len(subscription.pending) <= PENDING_CHECKED_MAX else 0
-                    self._visit_busy(topic, key, contents, subscription)
+                    is_settled = not self._state.is_in_pieces and _is_settled(contents, subscription, oldest)
+                    self._busy |= {subscription.location.file_id} if is_settled else subscription.files
                 elif subscription.location.file_id < self.keep_from:
                     self._idle.setdefault(subscription.location.file_id, []).append((topic, key))
                 left -= 1
@@ -97,50 +97,34 @@ class SubscriptionFiles:
                 left = VISITED_AT_ONCE
                 yield
 
-    def _visit_busy(self, topic: Destination, key: str, contents: Contents, subscription: Subscription) -> None:
-        """Visit a subscription with pending messages."""
-        if not _is_settled(contents, subscription):
-            self._busy |= subscription.files
-            self._unsettled |= subscription.files
-        elif subscription.location.file_id < self.keep_from:
-            self._busy.add(subscription.location.file_id)
-            self._settled.setdefault(subscription.location.file_id, []).append((topic, key))
-
     @property
     def unmovable(self) -> set[int]:
-        """Files that stay for subscriptions with messages older than their record, or for too many subscriptions."""
-        many = {
-            file_id
-            for file_id in self._idle.keys() | self._settled.keys()
-            if len(self._idle.get(file_id, ())) + len(self._settled.get(file_id, ())) > RENEWALS_MAX
-        }
-        return self._unsettled | many
+        """Files that stay for subscriptions with pending messages, or for too many subscriptions."""
+        return self._busy | {file_id for file_id, found in self._idle.items() if len(found) > RENEWALS_MAX}
 
     def movable_bytes(self) -> dict[int, int]:
-        """Return by file the bytes of the subscriptions that need only the record in it, and may be written again."""
+        """Return by file the bytes of the subscriptions whose latest record it has, and that may be written again."""
         byte_counts: dict[int, int] = {}
-        for by_file in (self._idle, self._settled):
-            for file_id, found in by_file.items():
-                for topic, key in found:
-                    contents = self._state.destinations.get(topic)
-                    subscription = None if contents is None else contents.subscriptions.get(key)
-                    byte_count = 0 if subscription is None else len(subscription.info) + SUBSCRIPTION_REST_BYTES
-                    byte_counts[file_id] = byte_counts.get(file_id, 0) + byte_count
+        unmovable = self.unmovable
+        for file_id, found in self._idle.items():
+            if file_id not in unmovable:
+                byte_counts[file_id] = sum(map(self._byte_count, found))
         return byte_counts
 
-    def take_moved(self, file_id: int) -> list[Subscribe]:
+    def _byte_count(self, name: tuple[Destination, str]) -> int:
+        """Return the estimated bytes of a subscription's record; 0 for one that was deleted."""
+        topic, key = name
+        contents = self._state.destinations.get(topic)
+        subscription = None if contents is None else contents.subscriptions.get(key)
+        return 0 if subscription is None else len(subscription.info) + SUBSCRIPTION_REST_BYTES
+
+    def take_moved(self, file_id: int) -> list[Subscribe] | None:
         """Return the subscriptions whose latest record is in a file, to be written again.
 
-        One with pending messages needs that record as well until all of them were consumed that came before the new
-        one. Replaying both changes nothing: a record of a subscription that exists leaves its pending messages alone.
+        None if one of them has a pending message by now. ActiveMQ takes a record of a subscription for an
+        acknowledgement of the topic's newest message, and would not deliver that one.
         """
-        found: list[Subscribe] = []
-        for topic, key in (*self._idle.get(file_id, ()), *self._settled.get(file_id, ())):
-            contents = self._state.destinations.get(topic)
-            subscription = None if contents is None else contents.subscriptions.get(key)
-            if subscription is not None and subscription.location.file_id == file_id:  # not deleted or written since
-                found.append(Subscribe(topic, key, subscription.info))
-        return found
+        return self._renewals_of(file_id)
 
     @property
     def all(self) -> set[int]:
@@ -181,19 +165,32 @@ class SubscriptionFiles:
         return found
 
 
-def _is_settled(contents: Contents, subscription: Subscription) -> bool:
+def _oldest_place(contents: Contents) -> int:
+    """Return the entry of a topic's oldest message; 0 if it is not quickly known.
+
+    It is asked for once for all subscriptions of a topic: a dictionary passes what was removed at its beginning.
+    """
+    return next(iter(contents.messages.values()), 0) if isinstance(contents.messages, dict) else 0
+
+
+def _is_settled(contents: Contents, subscription: Subscription, oldest: int) -> bool:
     """Return True if all that is pending for a subscription is behind its latest record: a replay needs no earlier one.
 
     A message of a transaction counts from its commit on, and that is behind the message. Where it is not quickly
     known, or a message has several records, the answer is False.
+
+    Args:
+        contents: the topic's.
+        subscription: one that no commit in pieces may still give messages.
+        oldest: of the topic's entries, the first or one before.
     """
     if contents.recalls or contents.superseded or not isinstance(contents.messages, dict):
         return False
     file_id, offset = subscription.location
     place = file_id << FILE_SHIFT | offset << OFFSET_SHIFT
-    messages = contents.messages
-    if next(iter(messages.values())) > place:  # the oldest of the topic; entries compare like their places
+    if oldest > place:  # entries compare like their places
         return True
+    messages = contents.messages
     return len(subscription.pending) <= PENDING_CHECKED_MAX and all(
         messages[each] > place for each in subscription.pending
     )

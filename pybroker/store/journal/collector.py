@@ -164,7 +164,10 @@ class GarbageCollector:
         existing, sizes = self._existing(), self._sizes()
         known = {file_id: sizes[file_id] for file_id in existing if file_id in sizes}
         for file_id in relocatable(self._state, known, subscriptions, records):
-            for renewal in subscriptions.take_moved(file_id):
+            moved = subscriptions.take_moved(file_id)
+            if moved is None:
+                continue  # a message came for one of them, so the file stays
+            for renewal in moved:
                 self._append(renewal)
             for queue, message_id in records.of(file_id):
                 self._to_move.setdefault(queue, deque()).append(message_id)

@@ -1,8 +1,9 @@
 """Selects small live records that alone keep data files of garbage, so that they are written again. Pure decisions.
 
 Some records live for long and change rarely: those of MQTT sessions and retained messages (see `reserved_queues`), and
-durable subscriptions. One of them keeps its data file; the acks for that file's dead messages keep the next file, and
-so on (see `cleanup`): a journal of a gigabyte may stay for one kilobyte, and a recovery reads all of it.
+durable subscriptions without pending messages. One of them keeps its data file; the acks for that file's dead messages
+keep the next file, and so on (see `cleanup`): a journal of a gigabyte may stay for one kilobyte, and a recovery reads
+all of it.
 
 ```text
 db-1  session, dead a  <--ack a--  db-2  ack a, dead b  <--ack b--  db-3   …   db-9 (being written)
@@ -12,6 +13,10 @@ db-1  dead a           <--ack a--  db-2  ack a, dead b  <--ack b--  db-3   …  
 What is written again is a record like any other, so a crash between any two steps is safe: the former record counts
 until the new one is on disk, and files are removed only after that. The order of a queue's messages does not change:
 messages of clients are never moved, and a reserved queue has one record for each key, whose order has no meaning.
+
+A durable subscription is moved only while it has no pending messages. ActiveMQ 5.17 (`MessageDatabase.updateIndex`)
+takes its record for an ack of the topic's newest message: it does not deliver that one if it is the only pending one,
+and versions without the pending ids of subscriptions deliver none.
 
 The rule is one of size. A record is moved if that frees at least `MOVED_SHARE` times its bytes. A byte of the journal
 is freed once, so at most one byte in `MOVED_SHARE` of all that is written is written for this.

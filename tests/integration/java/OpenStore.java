@@ -36,6 +36,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  *   take:QUEUE    consume the queue's first message
  *   send:QUEUE:TEXT   send a message
  *   drain:TOPIC:CLIENT:NAME   attach the durable subscription (TOPIC as it subscribed) and acknowledge all it has
+ *   hear:TOPIC:CLIENT:NAME   the same, and print "heard TOPIC CLIENT:NAME ID" for each message, in the order of delivery
  *   prepare:NAME:QUEUE:TEXT   in an XA branch, consume the queue's first message, send another, and prepare
  *   prepare:NAME:TOPIC:CLIENT:NAME   in an XA branch, acknowledge a durable subscription's first message, and prepare
  *   commit:NAME, rollback:NAME   end a branch that recover gives
@@ -59,17 +60,19 @@ public class OpenStore {
         broker.start();
         broker.waitUntilStarted();
         boolean halt = false;
+        StringBuilder out = new StringBuilder();
         for (int i = 1; i < arguments.length; i++) {
             String[] step = arguments[i].split(":", 5);
             if (step[0].equals("halt")) {
                 halt = true;
             } else if (List.of("prepare", "commit", "rollback").contains(step[0])) {
                 decide(step);
+            } else if (step[0].equals("hear")) {
+                hear(step, out);
             } else {
                 perform(step);
             }
         }
-        StringBuilder out = new StringBuilder();
         describe(store, out);
         System.out.print(out);
         System.out.flush();
@@ -106,6 +109,21 @@ public class OpenStore {
                 message.acknowledge();
             }
             consumer.close();
+        }
+        connection.close();
+    }
+
+    private static void hear(String[] step, StringBuilder out) throws Exception {
+        Connection connection = factory().createConnection();
+        connection.setClientID(step[2]);
+        connection.start();
+        Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
+        MessageConsumer consumer = session.createDurableSubscriber(session.createTopic(step[1]), step[3]);
+        javax.jms.Message message;
+        while ((message = consumer.receive(1500)) != null) {
+            out.append("heard ").append(step[1]).append(' ').append(step[2]).append(':').append(step[3]).append(' ')
+                .append(message.getJMSMessageID()).append('\n');
+            message.acknowledge();
         }
         connection.close();
     }
