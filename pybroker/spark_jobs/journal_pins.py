@@ -19,6 +19,7 @@ from pybroker.broker.domain.destination import queue
 from pybroker.spark_jobs.cli import run
 from pybroker.spark_jobs.history import PREPARED, History, Source, Tables, file_of, full_name, history_of
 from pybroker.spark_jobs.lifetimes import FILE_SHIFT, RecordEvent, subscription_lifetimes
+from pybroker.store.journal.cleanup import PENDING_CHECKED_MAX
 from pybroker.store.journal.declared_queues import DECLARED_PREFIX, DeclaredQueues, decode_declared
 from pybroker.store.journal.reader import data_files
 from pybroker.store.journal.tools.journal_snapshot import lowest_writable
@@ -156,11 +157,21 @@ def _add_acks(history: History, found: Mapping[str, RetentionFacts]) -> None:
 
 def _add_subscriptions(history: History, found: Mapping[str, RetentionFacts]) -> None:
     """Replay the destinations' own records, of which there are few: what subscriptions hold, and what ends them."""
+    topics = history.live.where(F.col("destination_type") == "topic")
     pending = {
-        (row.directory, row.destination, row.subscription): row.messages
-        for row in history.live.select("directory", "destination", F.explode("pending").alias("subscription"))
+        (row.directory, row.destination, row.subscription): row
+        for row in topics.select("directory", "destination", "location", F.explode("pending").alias("subscription"))
         .groupBy("directory", "destination", "subscription")
-        .agg(F.count("*").alias("messages"))
+        .agg(F.count("*").alias("messages"), F.min("location").alias("oldest"))
+        .collect()
+    }
+    firsts = {
+        (row.directory, row.destination): 0 if row.is_rewritten else row.first
+        for row in topics.groupBy("directory", "destination")
+        .agg(
+            F.min_by("location", F.struct("added_at", "added_pos")).alias("first"),
+            F.max(F.size("superseded") > 0).alias("is_rewritten"),
+        )
         .collect()
     }
     for row in history.destination_events.withColumn("name", full_name()).collect():
@@ -169,9 +180,25 @@ def _add_subscriptions(history: History, found: Mapping[str, RetentionFacts]) ->
             if each.ended is not None:
                 _add_reference(facts, each.ended >> FILE_SHIFT, each.files)
                 continue
-            count, latest = pending.get((row.directory, row.destination, each.key), 0), each.location >> FILE_SHIFT
-            for file_id in each.files:
-                facts.own[file_id] += held_by_subscription(each.key, row.name, count, is_latest=file_id == latest)
+            waiting = pending.get((row.directory, row.destination, each.key))
+            first = firsts.get((row.directory, row.destination), 0)
+            count, oldest = (waiting.messages, waiting.oldest) if waiting is not None else (0, 0)
+            needs_all = count and not _is_settled(each.location, count, oldest, first)
+            files = each.files if needs_all else {each.location >> FILE_SHIFT}
+            for file_id in files:
+                facts.own[file_id].append(held_by_subscription(each.key, row.name, count))
+
+
+def _is_settled(latest: int, pending: int, oldest: int, first: int) -> bool:
+    """Return True if all that is pending for a subscription is behind its latest record, as `cleanup` decides it.
+
+    Args:
+        latest: position of the record.
+        pending: how many messages are pending.
+        oldest: the lowest position of these.
+        first: position of the topic's first message; 0 if a message of the topic has several records.
+    """
+    return first > latest or (first > 0 and pending <= PENDING_CHECKED_MAX and oldest > latest)
 
 
 def _add_removed_queues(history: History, found: Mapping[str, RetentionFacts]) -> None:

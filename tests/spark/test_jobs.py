@@ -23,8 +23,10 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.journal_generator import Totals, generate
-from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.reserved_queues import SESSION_RECORDS
 from pybroker.client import connect
+from pybroker.store.journal.commands import Trace
 from pybroker.store.journal.tools.check import check
 from pybroker.store.journal.tools.export import Export, LiveMessage, LiveSubscription
 from pybroker.store.journal.tools.findings import Level
@@ -34,6 +36,7 @@ from pybroker.testing import Broker
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
 from tests.spark.conftest import QUICK
+from tests.unit.store.tools.journals import TOPIC, ack, add, subscribe, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +49,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "spark-jobs.md"
 BY_PRIORITY = "06-priority"
 """Its broker dispatched by priority, which no record shows."""
 GENERATED = "generated"
+REPEATED = "repeated"
+"""Has repeated records of subscriptions, and a record on a reserved queue."""
+OTHER_TOPIC = topic("OTHER")
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,18 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     generated = root / GENERATED / "kahadb"
     totals = generate(generated, 4_000_000, seed=1, per_second=40, file_bytes_max=700_000)
     assert totals.dead
-    return Stores({name: root / name / "kahadb" for name in (*SAMPLES, GENERATED)}, totals)
+    write(
+        root / REPEATED / "kahadb",
+        [subscribe("all"), subscribe("newest"), subscribe("older"), add(1), add(2, SESSION_RECORDS.destination)],
+        [add(3, TOPIC)],
+        [subscribe("newest"), subscribe("older")],
+        [add(4, TOPIC), ack(3, TOPIC, key="client:newest")],
+        [subscribe("last", OTHER_TOPIC), subscribe("idle", OTHER_TOPIC)],
+        [subscribe("last", OTHER_TOPIC), subscribe("idle", OTHER_TOPIC)],
+        [add(5, OTHER_TOPIC), ack(5, OTHER_TOPIC, key="client:idle")],
+        [Trace("written")],
+    )
+    return Stores({name: root / name / "kahadb" for name in (*SAMPLES, GENERATED, REPEATED)}, totals)
 
 
 @pytest.fixture(scope="module")

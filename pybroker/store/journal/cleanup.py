@@ -82,10 +82,10 @@ class SubscriptionFiles:
             for key, subscription in list(contents.subscriptions.items()) if contents.subscriptions else ():
                 if subscription.pending or self._state.is_in_pieces:
                     if oldest is None:
-                        oldest = _oldest_place(contents)
+                        oldest = oldest_place(contents)
                     left -= len(subscription.pending) // 4 if len(subscription.pending) <= PENDING_CHECKED_MAX else 0
-                    is_settled = not self._state.is_in_pieces and _is_settled(contents, subscription, oldest)
-                    self._busy |= {subscription.location.file_id} if is_settled else subscription.files
+                    is_whole = not self._state.is_in_pieces
+                    self._busy |= needed_files(contents, subscription, oldest) if is_whole else subscription.files
                 elif subscription.location.file_id < self.keep_from:
                     self._idle.setdefault(subscription.location.file_id, []).append((topic, key))
                 left -= 1
@@ -165,7 +165,7 @@ class SubscriptionFiles:
         return found
 
 
-def _oldest_place(contents: Contents) -> int:
+def oldest_place(contents: Contents) -> int:
     """Return the entry of a topic's oldest message; 0 if it is not quickly known.
 
     It is asked for once for all subscriptions of a topic: a dictionary passes what was removed at its beginning.
@@ -173,16 +173,24 @@ def _oldest_place(contents: Contents) -> int:
     return next(iter(contents.messages.values()), 0) if isinstance(contents.messages, dict) else 0
 
 
+def needed_files(contents: Contents, subscription: Subscription, oldest: int) -> set[int]:
+    """Return the files whose records of a subscription a replay needs, if no commit is being applied in pieces.
+
+    Args:
+        contents: the topic's.
+        subscription: one of it.
+        oldest: the topic's `oldest_place`, now or before.
+    """
+    if subscription.pending and not _is_settled(contents, subscription, oldest):
+        return subscription.files
+    return {subscription.location.file_id}
+
+
 def _is_settled(contents: Contents, subscription: Subscription, oldest: int) -> bool:
     """Return True if all that is pending for a subscription is behind its latest record: a replay needs no earlier one.
 
     A message of a transaction counts from its commit on, and that is behind the message. Where it is not quickly
     known, or a message has several records, the answer is False.
-
-    Args:
-        contents: the topic's.
-        subscription: one that no commit in pieces may still give messages.
-        oldest: of the topic's entries, the first or one before.
     """
     if contents.recalls or contents.superseded or not isinstance(contents.messages, dict):
         return False

@@ -19,8 +19,9 @@ from itertools import islice
 from typing import Any
 
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.reserved_queues import RESERVED_QUEUES
 from pybroker.counted import inflected
-from pybroker.store.journal.cleanup import SubscriptionFiles, compactable, renewable, unreferenced
+from pybroker.store.journal.cleanup import compactable, needed_files, oldest_place, renewable, unreferenced
 from pybroker.store.journal.collector import DAMAGED_DIRECTORY
 from pybroker.store.journal.commands import (
     AckMessageFileMap,
@@ -30,6 +31,7 @@ from pybroker.store.journal.commands import (
 )
 from pybroker.store.journal.contents import FILE_SHIFT
 from pybroker.store.journal.format import data_file_name
+from pybroker.store.journal.relocation import MOVED_SHARE
 from pybroker.store.journal.tools.journal_snapshot import DataFile, JournalSnapshot, Progress
 from pybroker.store.journal.tools.observed_replay import ObservedReplay, read_jobs
 from pybroker.store.journal.tools.scan import Record
@@ -40,6 +42,7 @@ EXAMPLES_MAX = 3
 """Example ids per reason: the oldest."""
 _ANSWERED_SHOWN_MAX = 20
 """Example files whose records a file voids."""
+_RESERVED_NAMES = frozenset(map(str, RESERVED_QUEUES))
 
 
 class Cause(enum.Enum):
@@ -184,9 +187,14 @@ def explain(facts: RetentionFacts) -> dict[int, tuple[bool, list[Reason]]]:
 def held_by_messages(
     destination: str, count: int, examples: Iterable[str], subscriptions: Iterable[str] = ()
 ) -> Reason:
-    """Return the reason of a file with live messages, which on a topic wait for durable subscriptions."""
+    """Return the reason of a file with live messages, which on a topic wait for durable subscriptions.
+
+    Those on reserved queues are records of the broker's, which no consumer can take.
+    """
     remedy = f"look at them: pybroker browse {shlex.quote(destination)}; then let their consumer take them"
-    if keys := _first(sorted(subscriptions)):
+    if destination in _RESERVED_NAMES:
+        remedy = f"none: pybroker writes them again when that frees {MOVED_SHARE} times their bytes"
+    elif keys := _first(sorted(subscriptions)):
         remedy = f"let these durable subscriptions take them, or end them: {', '.join(keys)}"
     return Reason(
         cause=Cause.MESSAGES,
@@ -213,18 +221,17 @@ def held_by_transaction(transaction: str, count: int, examples: Iterable[str], *
     )
 
 
-def held_by_subscription(key: str, topic: str, pending: int, *, is_latest: bool) -> Iterator[Reason]:
-    """Yield the reason of a file with a record of a durable subscription; none for an earlier one of an idle one."""
-    if pending or is_latest:
-        subscription = f"durable subscription {key} to {topic}"
-        yield Reason(
-            cause=Cause.SUBSCRIPTION,
-            what=f"{inflected(pending, 'message')} pending for {subscription}" if pending else subscription,
-            count=pending,
-            remedy="let its client come and take its messages, or unsubscribe"
-            if pending
-            else "none: pybroker rewrites it when nothing else holds the file",
-        )
+def held_by_subscription(key: str, topic: str, pending: int) -> Reason:
+    """Return the reason of a file with a record of a durable subscription that a replay needs."""
+    subscription = f"durable subscription {key} to {topic}"
+    return Reason(
+        cause=Cause.SUBSCRIPTION,
+        what=f"{inflected(pending, 'message')} pending for {subscription}" if pending else subscription,
+        count=pending,
+        remedy="let its client come and take its messages, or unsubscribe"
+        if pending
+        else "none: pybroker rewrites it when nothing else holds the file",
+    )
 
 
 def _answers(facts: RetentionFacts, file_id: int, held: set[int], roots: set[int]) -> Iterator[Reason]:
@@ -411,12 +418,11 @@ class _Why(ObservedReplay):
                 )
                 for file_id in transaction.files:
                     facts.own[file_id].append(reason)
-        needed = SubscriptionFiles.of(self.state, self._lowest_writable).all
-        for topic, key, subscription in self.state.subscriptions():
-            for file_id in subscription.files & needed:
-                facts.own[file_id] += held_by_subscription(
-                    key, str(topic), len(subscription.pending), is_latest=file_id == subscription.location.file_id
-                )
+        for topic, contents in self.state.destinations.items():
+            oldest = oldest_place(contents)
+            for key, subscription in contents.subscriptions.items():
+                for file_id in needed_files(contents, subscription, oldest):
+                    facts.own[file_id].append(held_by_subscription(key, str(topic), len(subscription.pending)))
         return facts
 
     def _live_messages(self, destination: Destination, message_ids: Sequence[str]) -> Reason:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pybroker.broker.domain.destination import parse
+from pybroker.broker.domain.reserved_queues import SESSION_RECORDS
 from pybroker.broker.domain.transaction import LocalTransactionId, XATransactionId
 from pybroker.store.journal.cleanup import removable
 from pybroker.store.journal.commands import (
@@ -77,6 +78,20 @@ def test_an_idle_subscription_is_written_again(tmp_path: Path) -> None:
     file = explained(tmp_path)[1]
     assert file.is_held
     assert file.note.startswith("goes once its idle subscriptions are written again")
+
+
+def test_an_earlier_record_of_a_subscription_stays_for_older_messages(tmp_path: Path) -> None:
+    older: list[Sequence[Command]] = [[subscribe("a")], [add(1, TOPIC)], [subscribe("a"), add(2, TOPIC)]]
+    assert [each.cause for each in reasons(tmp_path / "older", *older)] == [Cause.SUBSCRIPTION]
+    gone = [*older, [ack(1, TOPIC, key="client:a")]]
+    assert reasons(tmp_path / "gone", *gone) == ()
+    assert {each.cause for each in reasons(tmp_path / "gone", *gone, of=3)} == {Cause.SUBSCRIPTION, Cause.MESSAGES}
+
+
+def test_records_of_reserved_queues_have_no_consumer(tmp_path: Path) -> None:
+    (found,) = reasons(tmp_path, [add(1, SESSION_RECORDS.destination)])
+    assert found.what == f"message of {SESSION_RECORDS.destination}"
+    assert found.remedy == "none: pybroker writes them again when that frees 8 times their bytes"
 
 
 def test_open_transactions_hold_their_files(tmp_path: Path) -> None:
