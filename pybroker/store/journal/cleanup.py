@@ -65,6 +65,8 @@ class SubscriptionFiles:
         """Files that subscriptions with pending messages need."""
         self._idle: dict[int, list[tuple[Destination, str]]] = {}
         """By file, the topics and keys of the others whose latest record it has."""
+        self._taken_count = 0
+        """Subscriptions that were taken to be written again."""
 
     @classmethod
     def of(cls, state: StoreState, keep_from: int) -> Self:
@@ -121,10 +123,14 @@ class SubscriptionFiles:
     def take_moved(self, file_id: int) -> list[Subscribe] | None:
         """Return the subscriptions whose latest record is in a file, to be written again.
 
-        None if one of them has a pending message by now. ActiveMQ takes a record of a subscription for an
-        acknowledgement of the topic's newest message, and would not deliver that one.
+        None if one of them has a pending message by now, or more than `RENEWALS_MAX` would be taken. ActiveMQ takes a
+        record of a subscription for an acknowledgement of the topic's newest message, and would not deliver that one.
         """
-        return self._renewals_of(file_id)
+        found = self._renewals_of(file_id)
+        if found is None or self._taken_count + len(found) > RENEWALS_MAX:
+            return None
+        self._taken_count += len(found)
+        return found
 
     @property
     def all(self) -> set[int]:
@@ -147,6 +153,7 @@ class SubscriptionFiles:
                 if found is not None:
                     renewals += found
                     self._idle.pop(file_id, None)
+        self._taken_count += len(renewals)
         return renewals
 
     def _renewals_of(self, file_id: int) -> list[Subscribe] | None:

@@ -166,11 +166,11 @@ class GarbageCollector:
         for file_id in relocatable(self._state, known, subscriptions, records):
             moved = subscriptions.take_moved(file_id)
             if moved is None:
-                continue  # a message came for one of them, so the file stays
+                continue  # the file stays: a message came for one of them, or they are too many for this time
             for renewal in moved:
                 self._append(renewal)
-            for queue, message_id in records.of(file_id):
-                self._to_move.setdefault(queue, deque()).append(message_id)
+            for queue, message_ids in records.of(file_id).items():
+                self._to_move.setdefault(queue, deque()).extend(message_ids)
 
     def _compact_unremovable(self, subscriptions: SubscriptionFiles) -> None:
         """Compact files that could not be removed for long enough."""

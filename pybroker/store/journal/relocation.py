@@ -22,7 +22,7 @@ The rule is one of size. A record is moved if that frees at least `MOVED_SHARE` 
 is freed once, so at most one byte in `MOVED_SHARE` of all that is written is written for this.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.reserved_queues import RECORD_PREFIXES, RESERVED_QUEUES
@@ -58,7 +58,7 @@ class RecordFiles:
         self.byte_counts: dict[int, int] = {}
         self._state = state
         self._keep_from = keep_from
-        self._found: dict[int, list[tuple[Destination, str]]] = {}
+        self._found: dict[int, dict[Destination, list[str]]] = {}
 
     def visit(self) -> Iterator[None]:
         """Visit the records; yields after each `VISITED_AT_ONCE` of them."""
@@ -67,10 +67,11 @@ class RecordFiles:
             messages = {} if contents is None else contents.messages
             if not isinstance(messages, dict):
                 continue  # a snapshot's that are not materialised: the next collection finds them
-            for number, (message_id, packed) in enumerate(list(messages.items()), 1):
+            for number, message_id in enumerate(list(messages), 1):  # no items: 100,000 tuples take 20 ms
+                packed = messages.get(message_id, 0)  # 0: it was removed since
                 file_id = packed >> FILE_SHIFT
-                if file_id < self._keep_from and message_id.startswith(RECORD_PREFIXES):
-                    self._found.setdefault(file_id, []).append((queue, message_id))
+                if 0 < file_id < self._keep_from and message_id.startswith(RECORD_PREFIXES):
+                    self._found.setdefault(file_id, {}).setdefault(queue, []).append(message_id)
                     byte_count = (packed >> SIZE_SHIFT & _SIZE_MASK) + RECORD_REST_BYTES
                     self.byte_counts[file_id] = self.byte_counts.get(file_id, 0) + byte_count
                 if not number % VISITED_AT_ONCE:
@@ -78,12 +79,12 @@ class RecordFiles:
 
     def others(self) -> set[int]:
         """Return the files that have live messages besides these records."""
-        found = self._found
-        return {file_id for file_id, count in self._state.usage.live.items() if count > len(found.get(file_id, ()))}
+        counts = {file_id: sum(map(len, found.values())) for file_id, found in self._found.items()}
+        return {file_id for file_id, count in self._state.usage.live.items() if count > counts.get(file_id, 0)}
 
-    def of(self, file_id: int) -> list[tuple[Destination, str]]:
-        """Return the queue and message id of each record in a file."""
-        return self._found.get(file_id, [])
+    def of(self, file_id: int) -> Mapping[Destination, Sequence[str]]:
+        """Return the message ids of the records in a file, by queue."""
+        return self._found.get(file_id, {})
 
 
 def relocatable(

@@ -23,7 +23,7 @@ from pybroker.broker.domain.reserved_queues import SESSION_RECORDS
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.appender import JournalSettings
-from pybroker.store.journal.cleanup import SubscriptionFiles, removable, unreferenced
+from pybroker.store.journal.cleanup import RENEWALS_MAX, SubscriptionFiles, removable, unreferenced
 from pybroker.store.journal.commands import AddMessage, Command, RemoveMessage, Subscribe
 from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.format import Location
@@ -121,6 +121,15 @@ def test_subscription_is_not_moved_if_a_message_came_since_the_visit() -> None:
     assert found.take_moved(1) == [made]
     state.apply(AddMessage(TOPIC, "m", b""), Location(3, 28))
     assert found.take_moved(1) is None
+
+
+def test_subscriptions_are_moved_a_thousand_at_a_time() -> None:
+    state = StoreState()
+    for number in range(RENEWALS_MAX + 1):
+        state.apply(Subscribe(TOPIC, f"s{number}", b"info"), Location(1 + number % 2, 28 + number))
+    found = SubscriptionFiles.of(state, 3)
+    assert len(found.take_moved(1) or ()) == RENEWALS_MAX // 2 + 1
+    assert found.take_moved(2) is None
 
 
 def test_a_commit_in_pieces_keeps_earlier_records() -> None:
