@@ -68,6 +68,9 @@ _VERSION: Final = (1, 0, 0)
 _WAITING: Final = (AmqpState.OPENED, AmqpState.SASL, AmqpState.SECURED, AmqpState.OPENING)
 """The states in which the client has to send something."""
 
+_CONNECTED: Final = (AmqpState.CONNECTED, AmqpState.CLOSING)
+"""The states in which the broker has answered open, and may send frames."""
+
 _SASL_FRAME_BYTES_MAX: Final = FRAME_BYTES_MIN_MAX
 """The largest frame of SASL (5.3.2): a client without a name must not have the broker hold more."""
 
@@ -167,7 +170,7 @@ class AmqpSession:
     @property
     def is_connected(self) -> bool:
         """True once open was answered."""
-        return self._state is AmqpState.CONNECTED
+        return self._state in _CONNECTED
 
     def receive(self, chunk: bytes) -> bool:
         """Carry out the frames that the chunk completes."""
@@ -260,7 +263,7 @@ class AmqpSession:
                 self._close(f"no open within {self._limits.connect_seconds:g} seconds")
             else:
                 self._link.wake_at(self._connects_until)
-        elif self._state is AmqpState.CONNECTED:
+        elif self._state in _CONNECTED:
             self._check(now)
 
     def stopping(self) -> None:
@@ -283,7 +286,7 @@ class AmqpSession:
 
     def _is_deaf(self) -> bool:
         """Return True while no frame is carried out."""
-        return self._is_held or self._state is AmqpState.CLOSED
+        return self._is_held or self._state in (AmqpState.CLOSING, AmqpState.CLOSED)
 
     def _obey(self, received: AmqpInput) -> None:
         """Carry out a header or frame.
@@ -440,7 +443,7 @@ class AmqpSession:
     def _arm(self, now: float) -> None:
         """Have `on_timer` called when something is due."""
         due: list[float] = []
-        if self._limits.idle_seconds:
+        if self._limits.idle_seconds and self._state is AmqpState.CONNECTED:
             due.append(self._received_at + self._limits.idle_seconds)
         if self._keep_alive_seconds is not None:
             due.append(self._keep_alive_at)
@@ -465,20 +468,20 @@ class AmqpSession:
             if not self._has_written:
                 self._write(EMPTY_FRAME)
             self._has_written = False
-        if self._limits.idle_seconds:
+        if self._limits.idle_seconds and self._state is AmqpState.CONNECTED:
             reading_since = self._link.reading_since
             self._received_at = max(self._received_at, now if reading_since is None else reading_since)
             if now - self._received_at >= self._limits.idle_seconds:
                 text = f"nothing was received for {self._limits.idle_seconds:g} seconds, twice the idle time-out"
                 self._fail(AmqpError(text, RESOURCE_LIMIT))
                 return
-        if self._state is AmqpState.CONNECTED:
+        if self._state in _CONNECTED:
             self._arm(now)
 
     # ------------------------------------------------------------ end
 
     def _leave(self, performative: AmqpClose) -> None:
-        """End the conversation as the client asks."""
+        """End the conversation as the client asks: what comes behind its close is discarded (2.4.6)."""
         if performative.error is not None:
             _log.info("%s: the client closes with %s", self._connection_id, performative.error.condition)
         self._end_of_chunk()
@@ -486,13 +489,17 @@ class AmqpSession:
         connection = self._connection
         if connection is None:
             return
+        self._state = AmqpState.CLOSING
+        self._decoder.clear()
+        self._input = iter(())
+        self._reserve()
         # What it has sent is answered, or refused; then the broker has nothing more of it.
         if self._client is not None:
             self._client.finish_deferred()
         connection.when_durable(self._answer_close)
 
     def _answer_close(self) -> None:
-        if self._state is not AmqpState.CONNECTED:
+        if self._state is not AmqpState.CLOSING:
             return
         self._write(encode_frame(0, AmqpClose()))
         self._end()
@@ -524,7 +531,7 @@ class AmqpSession:
             case AmqpState.OPENED:
                 self._write(SASL_HEADER)
                 reason = other_protocol(self._head, DetectedProtocol.AMQP) or reason
-            case AmqpState.OPENING | AmqpState.CONNECTING | AmqpState.CONNECTED:
+            case AmqpState.OPENING | AmqpState.CONNECTING | AmqpState.CONNECTED | AmqpState.CLOSING:
                 if not self._has_opened:
                     self._write(encode_frame(0, self._own_open("", _FAILED)))
                 self._write(encode_frame(0, AmqpClose(error=self._condition(error))))

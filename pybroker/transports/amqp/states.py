@@ -7,7 +7,9 @@
    | AMQP header (no SASL): OPENING            v                     v                      | open
    `------------------------------------->  CLOSED  <----------------+----- CONNECTING <----'
                                                ^                                |  the core has admitted the client
-                                               `-------- CONNECTED <------------'
+                                               +-------- CONNECTED <------------'
+                                               | durable    | close
+                                               `-------- CLOSING
 ```
 """
 
@@ -24,4 +26,5 @@ class AmqpState(enum.Enum):
     OPENING = "waits for open"
     CONNECTING = "waits for the core"
     CONNECTED = "open"
+    CLOSING = "finishes what came before the client's close, discards what comes behind it"
     CLOSED = "closed"

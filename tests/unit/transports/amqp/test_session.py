@@ -8,6 +8,7 @@ from pybroker.broker.domain.amqp.frames import AMQP_HEADER, SASL_HEADER, AmqpHea
 from pybroker.broker.domain.amqp.performatives import (
     AmqpAccepted,
     AmqpAttach,
+    AmqpBegin,
     AmqpClose,
     AmqpDetach,
     AmqpDisposition,
@@ -148,6 +149,39 @@ def test_close_is_answered(world: World) -> None:
     assert peer.send(AmqpClose()) == [AmqpClose()]
     assert peer.link.closed
     world.open("one")
+
+
+@pytest.mark.parametrize("is_slow", [False, True], ids=["at once", "after the disk"])
+@pytest.mark.parametrize(
+    "behind",
+    [encode_frame(1, AmqpBegin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)), b"\0\0\0\0garbage"],
+    ids=["begin", "no frame"],
+)
+@pytest.mark.parametrize("is_same_chunk", [True, False])
+def test_bytes_behind_close_are_discarded(world: World, is_slow: bool, behind: bytes, is_same_chunk: bool) -> None:
+    peer = world.open("one")
+    world.store.is_slow = is_slow
+    close = encode_frame(0, AmqpClose())
+    found = peer.feed(close + behind) if is_same_chunk else peer.feed(close) + peer.feed(behind)
+    assert peer.link.closed is not is_slow
+    world.store.sync()
+    assert frames(found + peer.receive()) == [AmqpClose()]
+    assert peer.link.closed
+
+
+def test_client_that_closes_while_the_disk_waits_gets_empty_frames(world: World) -> None:
+    peer = world.open(idle_time_out=900)
+    world.store.is_slow = True
+    assert peer.send(AmqpClose()) == []
+    peer.link.now = 40.0  # longer than a client may be silent that has not sent close
+    peer.session.on_timer()
+    peer.link.now = peer.link.wakes_at or 0.0
+    assert peer.link.now == pytest.approx(40.3)
+    peer.session.on_timer()
+    assert peer.performatives() == [None]
+    world.store.sync()
+    assert peer.performatives() == [AmqpClose()]
+    assert peer.link.closed
 
 
 def test_silent_client_is_closed_at_twice_the_announced_time(world: World) -> None:
