@@ -17,7 +17,7 @@ from struct import pack
 from typing import Any, Final
 
 from benchmarks.fuzz import amqp_values, bytes_mutations, corpus
-from benchmarks.fuzz.values import NAMES, QUEUE, SELECTORS, TOPIC
+from benchmarks.fuzz.values import NAME_COUNT, NAMES, QUEUE, SELECTORS, TOPIC
 from pybroker.broker.domain.amqp import performatives as amqp
 from pybroker.broker.domain.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, encode_frame
 from pybroker.broker.domain.amqp.values import AmqpDescribed, AmqpValue, Symbol, UnsignedLong
@@ -84,7 +84,7 @@ def parts(dice: Random, number: int, login: tuple[str | None, str | None], frame
 
 def valid(maker: "AmqpFrames") -> tuple[bytes, ...]:
     """Return a conversation in which each frame is allowed: sends, all outcomes, transactions, detach, end, close."""
-    queue = f"queue://FUZZ.V.{maker.container_id}"
+    queue = f"queue://FUZZ.V.{maker.number % NAME_COUNT}"
     outcomes = (amqp.AmqpReleased(), amqp.AmqpModified(delivery_failed=True), amqp.AmqpRejected(), amqp.AmqpAccepted())
     first = amqp.AmqpTransactionalState(txn_id=_txn_id(1))
     accepted = amqp.AmqpTransactionalState(txn_id=_txn_id(1), outcome=amqp.AmqpAccepted())
@@ -160,6 +160,7 @@ class AmqpFrames:
     """Makes the frames of one conversation.
 
     Attributes:
+        number: of the case.
         container_id: of its connection.
     """
 
@@ -173,6 +174,7 @@ class AmqpFrames:
         """
         self._dice = dice
         self._login = login
+        self.number = number
         is_shared = dice.random() < _SHARED
         self.container_id = f"fuzz-{dice.randrange(_CONTAINERS)}" if is_shared else f"fuzz-one-{number}"
         self._is_shared = is_shared

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from benchmarks.fuzz import bytes_mutations, corpus
-from benchmarks.fuzz.values import TOPIC
+from benchmarks.fuzz.values import NAME_COUNT, TOPIC
 from tests import mqtt_packets as packets
 
 MARKER: Final = packets.PINGREQ
@@ -79,7 +79,7 @@ def parts(dice: Random, number: int, login: tuple[str | None, str | None], frame
 def valid(maker: "MqttPackets") -> tuple[bytes, ...]:
     """Return a conversation in which each packet is allowed: publishes with each QoS, and all acknowledgements."""
     none = [] if maker.level == 5 else None
-    name = f"FUZZ/V/{maker.client_id}"
+    name = f"FUZZ/V/{maker.number % NAME_COUNT}"
     return (
         maker.connect(),
         packets.subscribe(1, (name, 2), (f"{name}/a", 1), pieces=none),
@@ -103,6 +103,7 @@ class MqttPackets:
 
     Attributes:
         level: 3, 4 or 5, as CONNECT has it.
+        number: of the case.
         client_id: of the session.
     """
 
@@ -117,6 +118,7 @@ class MqttPackets:
         """
         self._dice = dice
         self.level = level
+        self.number = number
         self._login = login
         self._is_shared = dice.random() < _SHARED
         self.client_id = f"fuzz-{dice.randrange(_SESSIONS)}" if self._is_shared else f"fuzz-one-{number}"

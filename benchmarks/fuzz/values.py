@@ -21,6 +21,9 @@ from pybroker.broker.domain.transaction import LocalTransactionId, XATransaction
 
 QUEUE: Final = "FUZZ.Q"
 TOPIC: Final = "FUZZ.T"
+NAME_COUNT: Final = 64
+"""The names of queues and topics of valid conversations: more than are played at a time, and so few that what changed
+ones leave, such as retained messages, which each subscriber to `FUZZ/#` gets, does not grow with the cases."""
 NAMES: Final = (
     "FUZZ.Q", "FUZZ.Q", "FUZZ.Q1", "FUZZ.T", "FUZZ.>", "FUZZ.*", ">", "*", "FUZZ.Q,FUZZ.Q1", "FUZZ.Q,topic://FUZZ.T",
     "queue://FUZZ.Q,temp-queue://x", "ActiveMQ.DLQ", "ActiveMQ.Advisory.>", "ActiveMQ.Advisory.Connection",
