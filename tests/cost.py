@@ -25,7 +25,7 @@ LONG: dict[str, tuple[float, str]] = {
     "tests/crash/test_torn_tails.py": (60, "a last write torn at each of its bytes"),
     "tests/integration/test_activemq_database_lock.py": (60, "ActiveMQ's leases run out"),
     "tests/integration/test_amqp_kills.py": (90, "five kills under load"),
-    "tests/integration/test_fuzz.py": (90, "10,000 frames of each protocol"),
+    "tests/integration/test_fuzz.py": (130, "10,000 frames of each protocol"),
     "tests/integration/test_handback.py": (60, "ActiveMQ and pybroker in turn on one store, each read as a whole"),
     "tests/integration/test_kills.py": (90, "25 kills under load"),
     "tests/integration/test_migration.py": (90, "stock pairs are replaced step by step, and put back"),
