@@ -50,7 +50,7 @@ BY_PRIORITY = "06-priority"
 """Its broker dispatched by priority, which no record shows."""
 GENERATED = "generated"
 REPEATED = "repeated"
-"""Has repeated records of subscriptions, and a record on a reserved queue."""
+"""Has repeated records of subscriptions, and a record on a reserved queue; no record has a time."""
 OTHER_TOPIC = topic("OTHER")
 
 
@@ -284,7 +284,8 @@ def test_the_queue_report_counts_what_was_sent_and_consumed(history: "History", 
     assert _sum(queues, "dead_lettered") == stores.totals.dead
     ends = {row.destination: row.depth for row in own["depth"]}
     assert ends == {row.destination: row.waiting for row in own["time_in_queue"]}
-    assert {row.time_source for row in tables["clock"]} == {"estimate", "mark"}
+    clocks = [row for row in tables["clock"] if stores.name(row.directory) != REPEATED]  # whose records have no times
+    assert {row.time_source for row in clocks} == {"estimate", "mark"}
     for row in own["time_in_queue"]:
         if row.consumed:
             assert 0 <= row.min_ms <= row.p50_ms <= row.p95_ms <= row.p99_ms <= row.max_ms
@@ -360,7 +361,7 @@ def test_the_backlog_is_what_is_live_and_names_who_is_waited_for(
     assert sum(row.messages for row in pending.values()) == sum(map(len, alive.values()))
     assert set(pending["03-durable", "DUR.T"].waiting_for) >= {"cli-1:active", "cli-2:inactive"}
     assert pending["05-xa-indoubt-kill9", "XA.Q"].hidden > 0
-    assert all(row.age_seconds >= 0 for row in pending.values())
+    assert all(row.age_seconds >= 0 for (store, _), row in pending.items() if store != REPEATED)
     subscriptions = {
         (stores.name(row.directory), row.subscription): row.pending for row in rows(tables["subscriptions"])
     }
