@@ -18,9 +18,10 @@ from collections.abc import Callable
 from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.errors import BrokerError, unexpected
+from pybroker.broker.domain.errors import unexpected
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.mqtt.codec import encode_acknowledgement, encode_publish
+from pybroker.broker.domain.mqtt.errors import PacketTooLarge
 from pybroker.broker.domain.mqtt.packets import LEVEL_5, AcknowledgementPacket, PacketType
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 from pybroker.broker.domain.mqtt.topics import InvalidTopic
@@ -112,10 +113,6 @@ class MqttRecipient:
             self.consumer.acknowledge_oldest(count)
         if sent:
             self.consumer.acknowledge_all(sent)
-
-
-class _PacketTooLarge(BrokerError):
-    """A PUBLISH is larger than its client accepts: it is not sent, and the client is not at fault."""
 
 
 class _InFlight:
@@ -227,7 +224,7 @@ class OutgoingDeliveries:
                 self._write(self._packet(recipient, message, made, 0, 0, dup=False))
                 self._note_sent(recipient, delivery)
         except Exception as error:  # of any kind, it concerns this message: only that is used here
-            is_expected = isinstance(error, _PacketTooLarge | InvalidTopic)
+            is_expected = isinstance(error, PacketTooLarge | InvalidTopic)
             _log.log(
                 logging.INFO if is_expected else logging.ERROR, "message %s of %s cannot be sent to an MQTT client: %s",
                 message.message_id, message.destination, error, exc_info=unexpected(error),
@@ -280,7 +277,7 @@ class OutgoingDeliveries:
             alias = None
             packet = self._encoded(recipient, message, made, qos, packet_id, None, dup=dup)
         if limit is not None and len(packet) > limit:
-            raise _PacketTooLarge(f"it takes {len(packet)} bytes, and the client accepts {limit}")
+            raise PacketTooLarge(f"it takes {len(packet)} bytes, and the client accepts {limit}")
         if alias is not None:
             self._aliases.record(made.topic, alias)
         return packet

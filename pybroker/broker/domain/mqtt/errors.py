@@ -1,6 +1,6 @@
 """Errors of MQTT clients: a sentence for the log and, in MQTT 5, for the client; and the reason code for the client."""
 
-from pybroker.broker.domain.errors import ProtocolError
+from pybroker.broker.domain.errors import BrokerError, ProtocolError
 from pybroker.broker.domain.mqtt.reason_codes import ReasonCode
 
 
@@ -19,3 +19,7 @@ class MqttProtocolError(ProtocolError):
 def malformed(message: str) -> MqttProtocolError:
     """Return the error for a packet that cannot be decoded."""
     return MqttProtocolError(message, ReasonCode.MALFORMED_PACKET)
+
+
+class PacketTooLarge(BrokerError):
+    """A PUBLISH is larger than its client accepts: it is not sent, and the client is not at fault."""
