@@ -17,8 +17,6 @@ from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
-from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message
 from pybroker.broker.domain.reserved_queues import SESSION_RECORDS
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
@@ -33,6 +31,7 @@ from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store import JournalStore
 from tests.runtimes import runtime
+from tests.unit.store.test_journal_store import message as store_message
 
 QUEUE, TOPIC = queue("Q"), topic("T")
 RECORD = AddMessage(SESSION_RECORDS.destination, "mqtt-session:a:1:1:7", b"session")
@@ -161,17 +160,7 @@ def test_subscription_needs_its_latest_record_once_older_messages_are_gone() -> 
 
 
 def message(destination: Destination, sequence: int) -> Message:
-    producer = ProducerId("ID:c:1", 1, 1)
-    return to_message(
-        OpenWireMessage(
-            type=MessageType.BYTES,
-            producer_id=producer,
-            destination=destination,
-            message_id=OpenWireMessageId(None, producer, sequence),
-            persistent=True,
-            content=b"x" * 2000,
-        )
-    )
+    return store_message(sequence, 2000, destination)
 
 
 SUBSCRIPTIONS = [
