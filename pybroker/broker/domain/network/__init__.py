@@ -1,0 +1,11 @@
+"""Networks of brokers: what a bridge is configured with, and what it decides, without any I/O.
+
+A bridge connects the local broker, which has the connector, to a remote one. Demand for messages comes from the remote
+broker, as advisories about its consumers; messages go there.
+
+- `connector`: the attributes of a `networkConnector`
+- `permission`: which destinations a bridge may serve
+- `hops`: whether a message may make one more hop
+
+Source: ActiveMQ 5.17, `org.apache.activemq.network`.
+"""
