@@ -6,6 +6,8 @@ broker, as advisories about its consumers; messages go there.
 - `connector`: the attributes of a `networkConnector`
 - `permission`: which destinations a bridge may serve
 - `hops`: whether a message may make one more hop
+- `names`: client ids, names of durable subscriptions, and the topics of advisories
+- `properties`: the Java properties file in which a bridge describes its connector
 
 Source: ActiveMQ 5.17, `org.apache.activemq.network`.
 """

@@ -44,7 +44,7 @@ class NetworkConnector:
         excluded: destinations, and patterns of them, that are not served.
         dynamically_included: destinations that are served on demand; none: all.
         statically_included: destinations whose messages are forwarded without demand.
-        durable: topics whose consumers of the remote broker have durable demand.
+        durable: topics; without effect, because the stored durable subscriptions of a bridge name theirs.
     """
 
     name: str = "NC"

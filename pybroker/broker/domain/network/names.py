@@ -1,0 +1,48 @@
+"""Names that a bridge uses at both brokers; those of durable subscriptions outlive it, so all brokers must agree.
+
+Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`, `DurableConduitBridge`, `NetworkBridgeConfiguration`.
+"""
+
+from typing import Final
+
+from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, parts, topic
+from pybroker.broker.domain.network.connector import NetworkConnector
+
+DURABLE_PREFIX: Final = "NC-DS_"
+"""How the names of the durable subscriptions of bridges begin."""
+
+_CONSUMER_PREFIX: Final = ADVISORY_PREFIX + "Consumer."
+_TEMPORARY: Final = (ADVISORY_PREFIX + "TempQueue", ADVISORY_PREFIX + "TempTopic")
+
+
+def inbound_client_id(connector: str, remote_broker: str, local_broker: str) -> str:
+    """Return the client id of a bridge at its own broker, by the names of connector and brokers."""
+    return f"{connector}_{remote_broker}_inbound_{local_broker}"
+
+
+def outbound_client_id(connector: str, local_broker: str) -> str:
+    """Return the client id of a bridge at the remote broker, by the names of connector and local broker."""
+    return f"{connector}_{local_broker}_outbound"
+
+
+def durable_name(local_broker: str, destination: Destination) -> str:
+    """Return the name of the durable subscription at the local broker in which messages for a topic wait."""
+    return f"{DURABLE_PREFIX}{local_broker}_{destination.name}"
+
+
+def advisory_destination(connector: NetworkConnector) -> Destination:
+    """Return the topics of advisories about demand, which a bridge consumes at the remote broker, as one composite."""
+    if connector.destination_filter:
+        wanted = [each.strip() for each in connector.destination_filter.split(",")]
+        names = [each if each.startswith(_CONSUMER_PREFIX) else _CONSUMER_PREFIX + each for each in wanted if each]
+    else:
+        names = [
+            f"{_CONSUMER_PREFIX}{'Queue' if part.is_queue else 'Topic'}.{part.name}"
+            for each in connector.dynamically_included
+            for part in parts(each)
+        ]
+    if not names:
+        names = [_CONSUMER_PREFIX + ">"]
+    if connector.bridge_temp_destinations:
+        names += _TEMPORARY
+    return topic(",".join(names))
