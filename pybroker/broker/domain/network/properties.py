@@ -9,8 +9,7 @@ Source: `java.util.Properties`, `store` and `load`; ActiveMQ 5.17, `BrokerInfo.n
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.network.connector import NetworkConnector
@@ -21,6 +20,7 @@ _BLANKS: Final = " \t\f"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _UNIT: Final = re.compile(r"[0-9A-Fa-f]{4}")
 
+_TEXTS: Final = {"name": "name", "destinationFilter": "destination_filter"}
 _NUMBERS: Final = {
     "consumerTTL": "consumer_ttl",
     "messageTTL": "message_ttl",
@@ -92,22 +92,18 @@ def connector_of(pairs: Mapping[str, str]) -> NetworkConnector:
         ValueError: a number is none.
         InvalidDestination: a destination of a list has no name.
     """
-    flags = {name: pairs[key].strip().lower() == "true" for key, name in _FLAGS.items() if key in pairs}
-    numbers = {name: int(pairs[key]) for key, name in _NUMBERS.items() if key in pairs}
-    lists = {
-        name: tuple(parse(each.strip()) for each in pairs[key].strip().strip("[]").split(", ") if each.strip())
-        for key, name in _LISTS.items()
-        if key in pairs
+    values: dict[str, Any] = {
+        name: pairs[key].strip().lower() == "true" for key, name in _FLAGS.items() if key in pairs
     }
-    defaults = NetworkConnector()
-    return replace(
-        defaults,
-        name=pairs.get("name", defaults.name),
-        destination_filter=pairs.get("destinationFilter", ""),
-        **flags,
-        **numbers,
-        **lists,
-    )
+    values |= {name: int(pairs[key]) for key, name in _NUMBERS.items() if key in pairs}
+    values |= {name: _listed(pairs[key]) for key, name in _LISTS.items() if key in pairs}
+    values |= {name: pairs[key] for key, name in _TEXTS.items() if key in pairs}
+    return NetworkConnector(**values)
+
+
+def _listed(text: str) -> tuple[Destination, ...]:
+    """Return the destinations of a list as Java writes it, `[queue://A, topic://B]`."""
+    return tuple(parse(each.strip()) for each in text.strip().strip("[]").split(", ") if each.strip())
 
 
 def _escaped(text: str, *, in_key: bool) -> str:
