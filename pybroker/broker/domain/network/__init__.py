@@ -6,6 +6,9 @@ broker, as advisories about its consumers; messages go there.
 - `connector`: the attributes of a `networkConnector`
 - `permission`: which destinations a bridge may serve
 - `hops`: whether a message may make one more hop
+- `demand`: the demand table of a bridge, which turns advisories into `changes` of its subscriptions
+- `interests`: of several ways to one consumer, over all bridges of a broker, one is used
+- `overlap`: one copy of a topic message goes over a bridge, however many of its subscriptions take it
 - `names`: client ids, names of durable subscriptions, and the topics of advisories
 - `properties`: the Java properties file in which a bridge describes its connector
 
