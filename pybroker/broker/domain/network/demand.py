@@ -174,7 +174,7 @@ class DemandTable:
         self._subscriptions: dict[int, _SharedDemand] = {}
         self._patterns: dict[int, _SharedDemand] = {}
         self._concrete: dict[Destination, dict[int, _SharedDemand]] = {}
-        self._numbers: dict[ConsumerId, set[int]] = {}
+        self._places: dict[ConsumerId, set[tuple[int, Destination]]] = {}
         self._waiting: dict[_ConsumerKey, _Candidate] = {}
         self._offline: dict[_DurableKey, _Candidate] = {}
         self._stored: dict[str, Destination] = {}
@@ -248,12 +248,12 @@ class DemandTable:
             if not self._outlives_its_consumer(self._waiting[key]):
                 del self._waiting[key]
         changes: list[DemandChange] = []
-        for number in sorted(self._numbers.pop(consumer_id, ())):
-            subscription = self._subscriptions[number]
-            for key in [each for each in subscription.consumers if each[0] == consumer_id]:
-                candidate = subscription.remove(key)
-                if candidate.durable_key is not None:
-                    self._offline[candidate.durable_key] = candidate
+        places = self._places.pop(consumer_id, set())
+        for number, destination in places:
+            candidate = self._subscriptions[number].remove((consumer_id, destination))
+            if candidate.durable_key is not None:
+                self._offline[candidate.durable_key] = candidate
+        for subscription in [self._subscriptions[each] for each in sorted({number for number, _ in places})]:
             changes += self._select(subscription) if self._is_kept(subscription) else self._end(subscription)
         return self._complete(changes)
 
@@ -326,7 +326,7 @@ class DemandTable:
         ]
 
     def _add(self, candidate: _Candidate) -> list[DemandChange]:
-        if any(candidate.key in each.consumers for each in self._covering(candidate.destination)):
+        if any(each == candidate.destination for _, each in self._places.get(candidate.consumer_id, ())):
             return []  # an advisory that comes twice, replayed and live
         merged = self._merge(candidate)
         if merged is not None:
@@ -341,6 +341,8 @@ class DemandTable:
 
     def _merge(self, candidate: _Candidate) -> list[DemandChange] | None:
         """Let all subscriptions that cover a candidate serve it too; None if there are none."""
+        if not self._connector.conduit_subscriptions:
+            return None
         found = [each for each in self._covering(candidate.destination) if self._can_share(each, candidate)]
         if not found:
             return None
@@ -358,7 +360,8 @@ class DemandTable:
             subscription.durables[key] = candidate
         else:
             subscription.add(candidate)
-            self._numbers.setdefault(candidate.consumer_id, set()).add(subscription.local.number)
+            place = (subscription.local.number, candidate.destination)
+            self._places.setdefault(candidate.consumer_id, set()).add(place)
 
     def _outlives_its_consumer(self, candidate: _Candidate) -> bool:
         return candidate.durable_key is not None and self._connector.conduit_subscriptions
@@ -373,8 +376,6 @@ class DemandTable:
 
     def _can_share(self, subscription: _SharedDemand, candidate: _Candidate) -> bool:
         local = subscription.local
-        if not self._connector.conduit_subscriptions:
-            return False
         if candidate.durable_key is not None and local.subscription_name is None:
             return False  # its messages would not wait for it while the bridge is down
         if local.destination.is_topic:
@@ -490,8 +491,8 @@ class DemandTable:
         concrete.pop(number, None)
         if not concrete:
             self._concrete.pop(destination, None)
-        for consumer_id, _ in subscription.consumers:
-            self._numbers[consumer_id].discard(number)
+        for consumer_id, wanted in subscription.consumers:
+            self._places[consumer_id].discard((number, wanted))
         self._interests.release(subscription.claim, subscription.gone)
         return [EndDemand(number, deletes_durable)]
 
