@@ -132,12 +132,60 @@ def test_a_bridge_decides_between_its_own_candidates_too() -> None:
     assert [type(each) for each in bridge.remove(one.consumer_id)] == [EndDemand, BeginDemand]
 
 
-def test_durable_demand_that_was_stored_is_never_suppressed() -> None:
-    ring = Ring()
-    durable_detour = detour(1)
-    durable_detour.subscription_name = "NC-DS_c_T"
-    ring.c.add(durable_detour)
+def durable_detour(*, priority: int = 0) -> ConsumerInfo:
+    """Return the demand of c's durable subscription for the consumer at b."""
+    relayed = detour(1, priority=priority)
+    relayed.subscription_name = "NC-DS_c_T"
+    return relayed
+
+
+@pytest.mark.parametrize("dynamic_only", [False, True])
+def test_durable_demand_that_was_stored_is_never_suppressed(dynamic_only: bool) -> None:
+    ring = Ring(NetworkConnector(name="nc", consumer_ttl=2, dynamic_only=dynamic_only))
+    ring.c.add(durable_detour())
     ring.b.apply(ring.b.table.restored(stored()))
 
-    assert ring.b.add(info(consumer(1), TOPIC, name="sub")) == []
+    ring.b.add(info(consumer(1), TOPIC, name="sub"))
+
     assert [each.subscription_name for each in (ring.b.only(), ring.c.only())] == ["NC-DS_a_T", "NC-DS_a_T"]
+
+
+def test_stored_demand_suppresses_whatever_the_priority() -> None:
+    ring = Ring()
+    ring.b.apply(ring.b.table.restored(stored()))
+    ring.b.add(info(consumer(1), TOPIC, name="sub"))
+
+    assert ring.c.add(durable_detour(priority=9)) == []
+    assert ring.b.woken == 0
+
+
+def test_durable_demand_is_not_displaced() -> None:
+    """Its backlog would stay at the local broker."""
+    ring = Ring(DECREASING)
+    ring.c.add(durable_detour())
+
+    assert ring.b.add(info(consumer(1), TOPIC, name="sub")) == []
+    assert ring.c.only().priority == -8
+
+
+def test_a_durable_candidate_waits_while_its_subscriber_is_offline() -> None:
+    ring = Ring()
+    ring.b.add(info(consumer(1), TOPIC, name="sub"))
+    ring.c.add(durable_detour())
+    ring.c.remove(ConsumerId("c->b:1", 1, 1))
+
+    ring.b.table.close()
+    ring.c.apply(ring.c.table.reconsider())
+
+    assert ring.c.only().subscription_name == "NC-DS_a_T"
+
+
+def test_a_durable_candidate_ends_with_its_subscription() -> None:
+    ring = Ring()
+    ring.b.add(info(consumer(1), TOPIC, name="sub"))
+    ring.c.add(durable_detour())
+    ring.c.apply(ring.c.table.subscription_removed("client", "NC-DS_c_T"))
+
+    ring.b.table.close()
+
+    assert ring.c.table.reconsider() == []
