@@ -75,7 +75,7 @@ _BOTH: Final[Mapping[str, Attribute]] = {
     "DispatchCount": column("long", "dispatched"),
     "InFlightCount": column("long", "in_flight"),
     "ExpiredCount": column("long", "expired"),
-    "ForwardCount": constant("long", 0),
+    "ForwardCount": column("long", "forwarded"),
     "DuplicateFromStoreCount": constant("long", 0),
     "ConsumerCount": column("long", "consumers"),
     "ProducerCount": column("long", "producers"),

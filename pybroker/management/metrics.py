@@ -69,6 +69,7 @@ _COUNTS: Final[Mapping[str, tuple[str, Value]]] = {
     "dequeue_count": ("Messages that have left it", lambda row: row.dequeued),
     "dispatch_count": ("Deliveries to consumers", lambda row: row.dispatched),
     "expired_count": ("Messages that have expired", lambda row: row.expired),
+    "forward_count": ("Messages that bridges have forwarded to other brokers", lambda row: row.forwarded),
 }
 
 

@@ -56,6 +56,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
+    BrokerId,
     ConnectionId,
     ConnectionInfo,
     ConsumerId,
@@ -578,7 +579,7 @@ def consumer_id(consumer: ConsumerView) -> ConsumerId:
 
 def consumer_info(consumer: ConsumerView) -> ConsumerInfo:
     """Return a consumer's request as the OpenWire command."""
-    request = consumer.request
+    request, network = consumer.request, consumer.request.network
     return ConsumerInfo(
         consumer_id=consumer_id(consumer),
         destination=request.destination,
@@ -592,6 +593,9 @@ def consumer_info(consumer: ConsumerView) -> ConsumerInfo:
         exclusive=request.exclusive,
         retroactive=request.retroactive,
         priority=request.priority,
+        broker_path=None if network is None else tuple(map(BrokerId, network.broker_path)),
+        network_subscription=network is not None,
+        network_consumer_path=None if network is None else network.consumer_path,
     )
 
 

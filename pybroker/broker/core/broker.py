@@ -552,6 +552,10 @@ class BrokerCore(Host):
             return True
         return self.send(message, owner)
 
+    def accept_bridged(self, message: Message, owner: Owner) -> bool:
+        """Send what has come over a bridge, unless it was accepted before; see `Host`."""
+        return self._runtime.bridged.accept(message, partial(self.accept, message, owner))
+
     def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
         """Return the target of a message that a transaction schedules, with the copy that it gets."""
         return self.scheduling_queue, to_scheduling_queue(message)
@@ -765,10 +769,9 @@ class BrokerCore(Host):
             paging.monotonic = monotonic
 
     def _object_memory(self) -> ObjectMemory:
-        limits = self.limits
         return ObjectMemory(
-            0 if self._counted is None else limits.memory_bytes_max,
-            limits.destinations_max,
+            0 if self._counted is None else self.limits.memory_bytes_max,
+            self.limits.destinations_max,
             count=self._count_objects,
             seconds=lambda: self.usage.paging.monotonic(),
         )

@@ -17,7 +17,7 @@ from typing import Final, NoReturn, cast
 
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.delivery_index import DeliveryIndex
-from pybroker.broker.core.matcher import matcher
+from pybroker.broker.core.matcher import request_matcher
 from pybroker.broker.core.object_memory import ObjectAccount
 from pybroker.broker.core.paging import PIECE_MAX, PIECE_SECONDS, Paging
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, copy_cost
@@ -275,7 +275,7 @@ class BrokerConsumer:
         self._pulled: int = 0
         self._excluded: set[str] = set()
         """The ids of messages that its client cannot process."""
-        self._matches = matcher(request.selector)
+        self._matches = request_matcher(request)
         self.is_selective = self._matches is not None or request.no_local
 
     @property

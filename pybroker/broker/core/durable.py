@@ -6,7 +6,7 @@ topic that it covers, or one under the name of the wildcard while it covers none
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -128,6 +128,7 @@ class Durable(StoredSource):
     """
 
     __slots__ = (
+        "_admits",
         "_covered",
         "_matches",
         "_rights",
@@ -161,6 +162,8 @@ class Durable(StoredSource):
         self.reader: Rights | None = None
         self.is_recovered = False
         self.unvouched: set[Destination] = set()
+        self._admits: Callable[[Message], bool] | None = None
+        """Returns False for what the bridge of its consumer must not forward; None: all may be delivered."""
         self._rights: Rights | None = None
         """The rights of the consumer's user, for a subscription to a wildcard; None: the user may read all topics."""
 
@@ -182,6 +185,8 @@ class Durable(StoredSource):
         self.consumer = consumer
         self.attach_count += 1
         self._rights = consumer.connection.rights if self.info.subscribed_destination.is_pattern else None
+        network = consumer.request.network
+        self._admits = None if network is None else network.admits
         consumer.add_source(self)
         if not is_new and not self.pending.count and not any(topic.owes(self) for topic in self.topics):
             for topic in self.topics:
@@ -199,7 +204,7 @@ class Durable(StoredSource):
     def detach(self, consumer: BrokerConsumer) -> None:
         """Detach the consumer, whose outstanding messages are back."""
         self.consumer = None
-        self._rights = None
+        self._admits = self._rights = None
 
     def recover_stored(self, topic: Destination, message_ids: Sequence[str]) -> None:
         """Add messages that a topic stores for other subscriptions; delivery begins once they are on disk."""
@@ -312,7 +317,9 @@ class Durable(StoredSource):
                 space -= len(reference.message.data)
             if reference.message.expiration and self.is_expired(reference.message):
                 self.expire(reference)
-            elif self._rights is not None and not self._rights.may_read(reference.message.destination):
+            elif (self._admits is not None and not self._admits(reference.message)) or (
+                self._rights is not None and not self._rights.may_read(reference.message.destination)
+            ):
                 self.forget(reference, None, RemovalReason.UNMATCHED)
                 self.release(reference)
             else:

@@ -99,6 +99,10 @@ class Host(metaclass=ABCMeta):
         """
 
     @abstractmethod
+    def accept_bridged(self, message: Message, owner: Owner) -> bool:
+        """Do what `accept` does with a message that has come over a bridge; return False too if it came before."""
+
+    @abstractmethod
     def schedules(self, message: Message) -> bool:
         """Return True if a message is to be scheduled instead of being sent at once.
 

@@ -37,4 +37,5 @@ class MessageSizes:
             message_bytes=self.total,
             message_bytes_max=self.largest,
             message_bytes_min=self.smallest,
+            forwarded=counters.forwarded,
         )

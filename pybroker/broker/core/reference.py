@@ -24,7 +24,7 @@ class ReferenceState(enum.Enum):
 
 
 class Reference(Delivery):
-    """A message in a backlog.
+    """A message in a backlog. What came over a bridge counts at least as many redeliveries as on its way.
 
     Attributes:
         source: the backlog.
@@ -39,6 +39,8 @@ class Reference(Delivery):
 
     def __init__(self, message: Message, source: "Origin", sequence: int, redelivery_count: int = 0) -> None:
         self.message, self.redelivery_count = message, redelivery_count  # without super(): called for every message
+        if message.bridge is not None and message.bridge.redelivery_counter > redelivery_count:
+            self.redelivery_count = message.bridge.redelivery_counter
         self.source = source
         self.sequence = sequence
         self.delivery = 0

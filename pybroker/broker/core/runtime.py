@@ -1,7 +1,8 @@
 """The objects that all parts of one broker's core share, as one value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from pybroker.broker.core.bridged_messages import BridgedMessages
 from pybroker.broker.core.deadletter import DeadLetters
 from pybroker.broker.core.object_memory import ObjectMemory
 from pybroker.broker.core.observers import Observers
@@ -25,6 +26,7 @@ class CoreRuntime:
         observers: are notified of events.
         objects: the memory of what clients create.
         retained: the stored retained messages of all topics.
+        bridged: which messages have come over bridges.
     """
 
     store: MessageStore
@@ -35,6 +37,7 @@ class CoreRuntime:
     observers: Observers
     objects: ObjectMemory
     retained: RetainedMessages
+    bridged: BridgedMessages = field(default_factory=BridgedMessages)
 
     def policy(self, destination: Destination) -> DestinationPolicy:
         """Return the policy of a destination."""

@@ -71,6 +71,7 @@ class StoredSource(DeliverySource):
         dispatched: the number of deliveries to consumers.
         dequeued: the number of messages that were acknowledged, have expired, or were dead-lettered.
         expired: those of them that have expired.
+        forwarded: those of them that bridges have forwarded to other brokers.
         waits: how long messages wait for a consumer.
     """
 
@@ -97,6 +98,7 @@ class StoredSource(DeliverySource):
         "dequeued",
         "dispatched",
         "expired",
+        "forwarded",
         "paging",
         "pending",
         "policy",
@@ -117,6 +119,7 @@ class StoredSource(DeliverySource):
         self.dispatched = 0
         self.dequeued = 0
         self.expired = 0
+        self.forwarded = 0
         self._recovered_count = 0
         self._lost_count = 0
         self.paging = Paging()
@@ -190,6 +193,7 @@ class StoredSource(DeliverySource):
             dispatched=self.dispatched,
             dequeued=self.dequeued,
             expired=self.expired,
+            forwarded=self.forwarded,
             in_flight=size - self.pending.count,
             wait_seconds=self.waits.total,
             wait_seconds_max=self.waits.longest,

@@ -10,6 +10,7 @@ from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.counting_consumer import CountingConsumer
 from pybroker.broker.core.destinations import Destinations, check_name
 from pybroker.broker.core.durable import Durable
+from pybroker.broker.core.network_consumer import NetworkConsumer
 from pybroker.broker.core.piecewise import Steps
 from pybroker.broker.core.queue import Queue
 from pybroker.broker.core.rights import Right
@@ -105,7 +106,7 @@ class Subscribing:
         return consumer
 
     def _subscribe_queue(self, owner: Owner, request: ConsumerRequest, deliver: Deliver) -> BrokerConsumer:
-        consumer = BrokerConsumer(
+        consumer = _class_for(request)(
             owner,
             request,
             deliver,
@@ -221,7 +222,7 @@ class Subscribing:
         owner.require_durable(destination)
         self._destinations.durables.check_inactive(info)
         # Created first: an invalid selector must be found before the new subscription replaces an old one.
-        consumer = BrokerConsumer(
+        consumer = _class_for(request)(
             owner,
             request,
             deliver,
@@ -231,6 +232,10 @@ class Subscribing:
             self._destinations.target(destination)
         self._destinations.durables.activate(info, consumer)
         return consumer
+
+
+def _class_for(request: ConsumerRequest) -> type[BrokerConsumer]:
+    return BrokerConsumer if request.network is None else NetworkConsumer
 
 
 def _prefetch(request: ConsumerRequest, default: int) -> int:

@@ -49,6 +49,7 @@ class Counters:
         message_bytes: the sum of the sizes of the messages that were sent to it (AverageMessageSize, by `enqueued`).
         message_bytes_max: the largest of these sizes (MaxMessageSize).
         message_bytes_min: the smallest of them (MinMessageSize).
+        forwarded: messages that bridges have forwarded to other brokers (ForwardCount). A topic counts none.
     """
 
     size: int
@@ -63,6 +64,7 @@ class Counters:
     message_bytes: int = 0
     message_bytes_max: int = 0
     message_bytes_min: int = 0
+    forwarded: int = 0
 
     def __add__(self, other: "Counters") -> "Counters":
         """Return the counts of both together."""
@@ -79,6 +81,7 @@ class Counters:
             message_bytes=self.message_bytes + other.message_bytes,
             message_bytes_max=max(self.message_bytes_max, other.message_bytes_max),
             message_bytes_min=min(filter(None, (self.message_bytes_min, other.message_bytes_min)), default=0),
+            forwarded=self.forwarded + other.forwarded,
         )
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from pybroker.broker.domain.destination import Destination
 
@@ -26,6 +26,18 @@ _HEADER_BYTES: Final = 512
 """Headers of at most so many bytes have their texts within `SIZE_OVERHEAD`. Those of usual messages take 200."""
 
 
+class BridgeFields(NamedTuple):
+    """The fields of a message that has come over a bridge.
+
+    Attributes:
+        broker_path: the brokers that it has passed, the first one first; at least one.
+        redelivery_counter: how often it may have been delivered before, as the last of them counted.
+    """
+
+    broker_path: tuple[str, ...]
+    redelivery_counter: int
+
+
 @dataclass(slots=True, eq=False, init=False)
 class Message:
     """One message. It is shared by all subscriptions that get it, and must not be changed after it was sent.
@@ -42,6 +54,7 @@ class Message:
         group_sequence: its position in the group (`JMSXGroupSeq`): 1 begins the group again, below 0 closes it.
         payload_size: its size in ActiveMQ, by which clients count too: 1024 + content + properties.
         size: bytes that it counts for in memory limits: `data`, the texts decoded from it, and its Python objects.
+        bridge: what other brokers have written into it; None: it has come from a client of this one.
         decoded: the decoded `data` for a short time, see `openwire.decoded_cache`; None otherwise.
     """
 
@@ -56,6 +69,7 @@ class Message:
     group_sequence: int
     payload_size: int
     size: int = field(init=False)
+    bridge: BridgeFields | None = None
     decoded: object | None = None
 
     # Written by hand, because mypyc compiles this method, but not the one that `dataclass` generates.
@@ -72,6 +86,7 @@ class Message:
         group_id: str | None = None,
         group_sequence: int = 0,
         payload_size: int = SIZE_OVERHEAD,
+        bridge: BridgeFields | None = None,
         decoded: object | None = None,
     ) -> None:
         self.message_id = message_id
@@ -84,6 +99,7 @@ class Message:
         self.group_id = group_id
         self.group_sequence = group_sequence
         self.payload_size = payload_size
+        self.bridge = bridge
         self.decoded = decoded
         size = SIZE_OVERHEAD + len(data)
         if size - payload_size > _HEADER_BYTES:
@@ -116,6 +132,7 @@ class BodilessMessage(Message):
             group_id=message.group_id,
             group_sequence=message.group_sequence,
             payload_size=message.payload_size,
+            bridge=message.bridge,
         )
         self.size = message.size - len(message.data)
         self.broker_sequence = broker_sequence

@@ -89,6 +89,7 @@ class DestinationRow(NamedTuple):
     has_flow_control: bool
     is_always_retroactive: bool
     oldest_seconds: float
+    forwarded: int = 0
 
     @classmethod
     def of(cls, state: DestinationState) -> "DestinationRow":
@@ -121,6 +122,7 @@ class DestinationRow(NamedTuple):
             state.has_flow_control,
             state.is_always_retroactive,
             state.oldest_seconds,
+            counters.forwarded,
         )
 
 

@@ -1,8 +1,10 @@
 """The request of a consumer, and the durable subscription that the store keeps of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pybroker.broker.domain.destination import Destination, matches
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.ids import ConsumerId
 
 QUEUE_PREFETCH = 1000
@@ -36,6 +38,24 @@ class DurableSubscription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSubscription:
+    """A consumer that stands for consumers of another broker: a bridge forwards what it gets.
+
+    Attributes:
+        remote_broker_id: the broker at the other end of the bridge.
+        broker_path: the brokers between the consumers and this one, the nearest to the consumers first.
+        consumer_path: the consumer for which it was made, and those of the bridges on the way.
+        admits: returns False for a message that must not pass the bridge. Other consumers get such a message; to a
+            durable subscription it counts as one that does not match its selector.
+    """
+
+    remote_broker_id: str
+    broker_path: tuple[str, ...]
+    consumer_path: tuple[ConsumerId, ...]
+    admits: Callable[[Message], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRequest:
     """A client's request for a consumer.
 
@@ -63,6 +83,7 @@ class ConsumerRequest:
             store for other subscriptions.
         continues: a durable subscription of this client with the same terms and another name, which is not active. The
             new one takes its backlog over, and it is deleted.
+        network: it is the consumer of a bridge; None: of a client.
     """
 
     destination: Destination
@@ -83,6 +104,7 @@ class ConsumerRequest:
     is_literal: bool = False
     history_only: bool = False
     continues: str | None = None
+    network: NetworkSubscription | None = None
 
     @property
     def is_counted(self) -> bool:

@@ -12,7 +12,7 @@ from struct import error as StructError
 from typing import Final
 
 from pybroker.broker.domain.big_endian import INT, UNSIGNED_SHORT
-from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+from pybroker.broker.domain.message import SIZE_OVERHEAD, BridgeFields, Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.layout import (
     BLOB,
@@ -48,6 +48,7 @@ _DELIVERY_BYTES: Final = _DELIVERY.size
 _TIMESTAMP_BYTES: Final = packed(MESSAGE.run("timestamp", "timestamp")).size
 _BROKER_FLAGS_BYTES: Final = BROKER_FLAGS.size
 _BROKER_SHAPE: Final = MESSAGE.shape("data_structure")
+_BEFORE_COUNTER: Final = MESSAGE.shape("data_structure", "compressed")
 _BLOB_SHAPE: Final = BLOB.shape("data_structure")
 
 _REMEMBERED = 1024
@@ -134,6 +135,7 @@ def _route(data: bytes, decode_rest: Callable[[bytes], object] | None) -> Messag
         and (not has_reply_to or _is_plain(data[reply_to_at : type_at - _TIMESTAMP_BYTES]))
     ):
         decode_rest(data)
+    bridge: BridgeFields | None = None
     content_bytes, offset = _byte_sequence(data, offset)
     property_bytes, offset = _byte_sequence(data, offset)
     if (
@@ -145,6 +147,7 @@ def _route(data: bytes, decode_rest: Callable[[bytes], object] | None) -> Messag
             _check_tail(data, offset)
         else:
             decode_rest(data)
+        bridge = _bridge_fields(data, offset)
     return Message(
         message_id=message_id,
         destination=destination,
@@ -156,6 +159,7 @@ def _route(data: bytes, decode_rest: Callable[[bytes], object] | None) -> Messag
         group_id=group,
         group_sequence=group_sequence,
         payload_size=SIZE_OVERHEAD + content_bytes + property_bytes,
+        bridge=bridge,
     )
 
 
@@ -217,6 +221,15 @@ def _check_tail(data: bytes, offset: int) -> None:
     reader = Reader(data, offset)
     skip_fields(reader, _BLOB_SHAPE if data[0] == _BLOB else _BROKER_SHAPE)
     reader.end()
+
+
+def _bridge_fields(data: bytes, offset: int) -> BridgeFields | None:
+    """Return what other brokers have written behind the properties, which end at an offset."""
+    reader = Reader(data, offset)
+    skip_fields(reader, _BEFORE_COUNTER)
+    counter = reader.integer()
+    path = ids.read_broker_ids(reader)
+    return BridgeFields(path, max(counter, 0)) if path else None
 
 
 def _byte_sequence(data: bytes, offset: int) -> tuple[int, int]:
