@@ -8,7 +8,7 @@ Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "In
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from typing import Any, Final
@@ -93,14 +93,16 @@ class Sessions:
 
     Attributes:
         by_id: those of connected clients, by connection id.
+        bridges: those of bridges of other brokers, by client id.
         owners: the clients of these and of former connections.
         reconnection_count: the connections whose client was connected before, to this broker or to another.
     """
 
-    __slots__ = ("by_id", "owners", "reconnection_count")
+    __slots__ = ("bridges", "by_id", "owners", "reconnection_count")
 
     def __init__(self) -> None:
         self.by_id: dict[str, OpenWireSession] = {}
+        self.bridges: dict[str, OpenWireSession] = {}
         self.owners = ConnectionOwners()
         self.reconnection_count = 0
 
@@ -142,9 +144,10 @@ class OpenWireSession(Session):
         """The client, while it is connected and sends messages in the bytes that the store keeps."""
         self._connection_id = self.client_id = ""
         self.user = ANONYMOUS
-        self._is_bridge = False
+        self._introduction: BrokerInfo | None = None
+        """The peer is a bridge of this broker, which counts only once its ConnectionInfo is accepted."""
         self._login = PeerLogin(link, authenticator)
-        self._refusal: NotAuthenticated | None = None
+        self._refusal: RequestError | None = None
         """The answer to all that comes between a refused login and the close."""
         self._unconnected_count = 0
         """Frames other than KeepAliveInfo before the login."""
@@ -390,11 +393,12 @@ class OpenWireSession(Session):
         self._schedule()
 
     def _introduce(self, info: BrokerInfo) -> None:
-        """Record that the peer is another broker's bridge, if it says so before its ConnectionInfo."""
+        """Record that the peer is another broker's bridge, if it says so before its ConnectionInfo, and only once."""
         if self._client is not None:
             self._client.obey(info)
             return
-        self._is_bridge = info.network_connection
+        if info.network_connection and self._introduction is None:
+            self._introduction = replace(info, network_properties=None)  # which may have a password
         if info.response_required:
             self._refuse(info, WrongState("BrokerInfo came before ConnectionInfo"))
 
@@ -412,17 +416,17 @@ class OpenWireSession(Session):
         """Open the connection for the user; refused, close soon."""
         assert self._peer is not None, "commands come after the format was agreed"
         if isinstance(outcome, NotAuthenticated):
-            self._refusal = outcome
-            self._refuse(info, outcome)
-            self._connects_by = self._link.time() + _REFUSED_SECONDS
-            self._schedule()
+            self._refuse_for_good(info, outcome)
             return
         try:
             self._client = self._admit(info, connection_id, outcome)
         except RequestError as error:
             audit.refused(outcome.name, self._link.peer, str(error))
-            self._refuse(info, error)
-            self._close()
+            if self._introduction is not None:  # it has sent further commands, and reads the cause before the close
+                self._refuse_for_good(info, error)
+            else:
+                self._refuse(info, error)
+                self._close()
             return
         except BrokerError as error:
             self._close_with_error(error)
@@ -434,6 +438,13 @@ class OpenWireSession(Session):
         if self._peer.is_verbatim:
             self._verbatim = self._client
         self._welcome(info)
+
+    def _refuse_for_good(self, info: ConnectionInfo, error: RequestError) -> None:
+        """Answer a ConnectionInfo with an error, and close soon."""
+        self._refusal = error
+        self._refuse(info, error)
+        self._connects_by = self._link.time() + _REFUSED_SECONDS
+        self._schedule()
 
     def _welcome(self, info: ConnectionInfo) -> None:
         """Answer a ConnectionInfo that the broker has admitted."""
@@ -466,11 +477,14 @@ class OpenWireSession(Session):
             ):
                 raise InvalidClientId(f"Connection {connection_id} belongs to another client")
             former.close_superseded()
+        self._replace_half_open(info.client_id, user)
         connection = self._broker.connect(connection_id, info.client_id, self._link, user)
         self._connection_id, self.client_id, self.user = connection_id, info.client_id, user
         self._sessions.by_id[connection_id] = self
         self._sessions.reconnection_count += info.failover_reconnect
-        is_bridge = self._is_bridge or is_returning_bridge(info)
+        is_bridge = self._introduction is not None or is_returning_bridge(info)
+        if is_bridge:
+            self._sessions.bridges[info.client_id] = self
         if is_bridge and not connection.is_administrator:
             is_bridge = False  # by ids of others it could make their messages pass for repetitions
             _log.warning(
@@ -489,6 +503,27 @@ class OpenWireSession(Session):
             is_bridge=is_bridge,
             has_login=user.is_certain,
         )
+
+    def _replace_half_open(self, client_id: str, user: User) -> None:
+        """Close a bridge's former connection, which this broker has not found dead yet: it has the client id.
+
+        Only the same user's, from a broker of the same id or name. ActiveMQ refuses the new one until the former one
+        has been silent for too long.
+        """
+        former, mine = self._sessions.bridges.get(client_id), self._introduction
+        theirs = None if former is None else former.introduction
+        if former is None or mine is None or theirs is None:
+            return
+        is_same_broker = (mine.broker_id is not None and mine.broker_id == theirs.broker_id) or (
+            bool(mine.broker_name) and mine.broker_name == theirs.broker_name
+        )
+        if is_same_broker and (former.user.name, former.user.is_guest) == (user.name, user.is_guest):
+            former.close_superseded()
+
+    @property
+    def introduction(self) -> BrokerInfo | None:
+        """The BrokerInfo of a bridge; None for a client."""
+        return self._introduction
 
     def close_superseded(self) -> None:
         """Close, as the client has reconnected on another socket before this one was known to be dead."""
@@ -593,3 +628,5 @@ class OpenWireSession(Session):
     def _forget(self) -> None:
         if self._sessions.by_id.get(self._connection_id) is self:
             del self._sessions.by_id[self._connection_id]
+        if self._sessions.bridges.get(self.client_id) is self:
+            del self._sessions.bridges[self.client_id]
