@@ -13,15 +13,25 @@ A message may come to several destinations under one id, and counts for each of 
 was forwarded to is no duplicate: it has passed more brokers than before. Only their number counts, because a broker may
 have another id after a restart.
 
+Windows in which persistent messages were recorded are kept in the store, as records (`record_queue`): each that has
+changed is written once in a turn of the event loop. A crash may lose the last turn; what comes again then is delivered
+again, as redelivered.
+
 Source: ActiveMQ 5.17, `ActiveMQMessageAuditNoSync`, which has the same limits, but does not tell destinations apart.
 """
 
+import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.core.containment import attempt
+from pybroker.broker.core.paging import Paging
+from pybroker.broker.core.record_queue import RecordQueue
+from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.message import Message
 
 _log = logging.getLogger(__name__)
@@ -31,6 +41,9 @@ NUMBERS_MAX: Final = 2048
 
 WINDOWS_MAX: Final = 64 * 16
 """The producers that are remembered, the latest ones, each once for every destination: some 400 kB."""
+
+_NAME_MAX: Final = 1024
+"""The limit to the name of a record: of windows with longer names there are none."""
 
 _WindowKey = tuple[Destination, str, int]
 """The destination, the producer, and the number of brokers passed."""
@@ -49,12 +62,45 @@ class _Window:
 
 
 class BridgedMessages:
-    """Remembers which messages destinations have accepted from bridges."""
+    """Remembers which messages destinations have accepted from bridges.
 
-    __slots__ = ("_windows",)
+    Args:
+        records: keep the windows in the store.
+        paging: has the event loop, in whose next turn what has changed is written.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_changed", "_is_deferred", "_paging", "_records", "_windows")
+
+    def __init__(self, records: RecordQueue, paging: Paging) -> None:
+        self._records = records
+        self._paging = paging
         self._windows: OrderedDict[_WindowKey, _Window] = OrderedDict()
+        self._changed: dict[_WindowKey, None] = {}
+        """The windows that are to be written."""
+        self._is_deferred = False
+
+    def recover(self, message_ids: Iterable[str]) -> None:
+        """Take over the records of former masters, of which there are few. Blocks.
+
+        Raises:
+            StoreUnavailable: they cannot be read now.
+        """
+        self._records.recover(message_ids)
+        for key, body in self._records.read_all():
+            try:
+                found: Any = json.loads(body)
+                window_key = parse(found["destination"]), str(found["producer"]), int(found["passed"])
+                window = _Window(int(found["highest"]))
+                window.bits = int(found["bits"], 16) & _ALL
+            except (ValueError, KeyError, TypeError, InvalidDestination) as error:
+                _log.error("the record %s of messages of bridges is of no use: %r", key, error)
+                continue
+            if len(self._windows) < WINDOWS_MAX:
+                self._windows[window_key] = window
+
+    def refresh(self) -> None:
+        """Write records again that are old; called periodically."""
+        self._records.refresh()
 
     def accept(self, message: Message, send: Callable[[], bool]) -> bool:
         """Send a message that has come over a bridge, unless it was accepted before.
@@ -71,6 +117,8 @@ class BridgedMessages:
             return False
         is_new = send()
         self.add(message)  # not before: what is refused may be forwarded again
+        if self._changed and not self._is_deferred:
+            self.write()
         return is_new
 
     def has(self, message: Message) -> bool:
@@ -87,10 +135,13 @@ class BridgedMessages:
         if not text.isdecimal():
             return
         number, key = int(text), _key(message, producer)
+        if message.persistent:
+            self._change(key)
         window = self._windows.get(key)
         if window is None:
             if len(self._windows) >= WINDOWS_MAX:
-                self._windows.popitem(last=False)
+                oldest, _ = self._windows.popitem(last=False)
+                self._change(oldest)
             self._windows[key] = _Window(number)
             return
         self._windows.move_to_end(key)
@@ -100,6 +151,34 @@ class BridgedMessages:
             window.highest = number
         elif -ahead < NUMBERS_MAX:
             window.bits |= 1 << -ahead
+
+    def write(self) -> None:
+        """Write the windows that have changed, and remove the records of those that were forgotten."""
+        self._is_deferred = False
+        changed, self._changed = self._changed, {}
+        for key in changed:
+            attempt(partial(self._write, key), "keeping what has come over a bridge")
+
+    def _change(self, key: _WindowKey) -> None:
+        self._changed[key] = None
+        if not self._is_deferred:
+            self._is_deferred = self._paging.defer(self.write)
+
+    def _write(self, key: _WindowKey) -> None:
+        destination, producer, passed = key
+        name = f"{passed} {destination} {producer}"
+        window = self._windows.get(key)
+        if window is None:
+            self._records.remove(name)
+        elif len(name) <= _NAME_MAX and self._records.can_grow:
+            fields = {
+                "destination": str(destination),
+                "producer": producer,
+                "passed": passed,
+                "highest": window.highest,
+                "bits": f"{window.bits:x}",
+            }
+            self._records.put(name, json.dumps(fields).encode())
 
     def _find(self, message: Message) -> tuple[_Window, int] | None:
         producer, _, text = message.message_id.rpartition(":")

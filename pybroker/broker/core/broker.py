@@ -1,10 +1,7 @@
 """The broker's core: creates its parts, keeps the connections, and routes messages.
 
-`destinations` keeps the queues and topics, `subscribing` attaches consumers to them, and `takeover` recovers the state
-from the store.
-
-The core does no I/O and gets its clock as a parameter: it appends to the store, calls `deliver` of its consumers, and
-reads the clock that it was given.
+`destinations` keeps the queues and topics, `subscribing` attaches consumers, `takeover` recovers all from the store.
+The core does no I/O: it appends to the store, calls `deliver` of its consumers, and reads the clock that it was given.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -13,6 +10,7 @@ from itertools import chain, count
 
 from pybroker.broker.core.administration import Administration
 from pybroker.broker.core.advisory import Advisories
+from pybroker.broker.core.bridged_messages import BridgedMessages
 from pybroker.broker.core.client_ids import ClientIds
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
@@ -68,7 +66,7 @@ from pybroker.broker.domain.openwire.message import outline
 from pybroker.broker.domain.openwire.spotting import may_have
 from pybroker.broker.domain.ports import Clock, Deliver, MessageSpool, MessageStore, Throttle
 from pybroker.broker.domain.recovery import Recovery
-from pybroker.broker.domain.reserved_queues import RETAINED_RECORDS, SESSION_RECORDS, ReservedQueue
+from pybroker.broker.domain.reserved_queues import BRIDGED_RECORDS, RETAINED_RECORDS, SESSION_RECORDS, ReservedQueue
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -133,6 +131,7 @@ class BrokerCore(Host):
             observers=self._observers,
             objects=self._object_memory(),
             retained=self.retained,
+            bridged=BridgedMessages(self._records(BRIDGED_RECORDS), self.paging),
         )
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
         self.destinations = there = Destinations(self._runtime, definitions, limits.destinations_max, work)
@@ -165,7 +164,7 @@ class BrokerCore(Host):
         """Take over the contents of the store, after the caller has called `MessageStore.recover` in a thread."""
         self.id = recovery.broker_id or self.id
         self.destinations.ensure_configured()
-        queues = self.scheduling_queue, self.retained, self.sessions
+        queues = self.scheduling_queue, self.retained, self.sessions, self._runtime.bridged
         RecoveryLoader(self.store, self.destinations, *queues, self.branches, self._counted).perform(recovery)
         self.objects.begin_grace()
 
@@ -243,7 +242,7 @@ class BrokerCore(Host):
 
     def refresh_records(self) -> None:
         """Write records again that alone keep data files; called every second, since the next cleanup removes these."""
-        for records in (self.retained, self.sessions):
+        for records in (self.retained, self.sessions, self._runtime.bridged):
             attempt(records.refresh, "writing records again")
 
     def report(self) -> None:

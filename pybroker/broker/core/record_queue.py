@@ -186,6 +186,18 @@ class RecordQueue:
         self._removal_count += 1
         self._store.when_durable(self._removed)
 
+    def read_all(self) -> Iterator[tuple[str, bytes]]:
+        """Yield each key and the body of its record, if that can be read. Blocks: for few records, at recovery.
+
+        Raises:
+            StoreUnavailable: nothing can be read now; a later call may succeed.
+        """
+        keys = list(self._numbers)
+        while keys:
+            page = self._read_page(keys[:PAGE_MAX])
+            yield from page.bodies.items()
+            del keys[: max(1, page.looked_at)]
+
     def request(self, key: str, receive: Receive) -> None:
         """Read a record back in a later turn of the event loop, behind earlier requests."""
         self._requests.append((key, receive))

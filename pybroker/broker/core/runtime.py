@@ -1,6 +1,6 @@
 """The objects that all parts of one broker's core share, as one value."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pybroker.broker.core.bridged_messages import BridgedMessages
 from pybroker.broker.core.deadletter import DeadLetters
@@ -37,7 +37,7 @@ class CoreRuntime:
     observers: Observers
     objects: ObjectMemory
     retained: RetainedMessages
-    bridged: BridgedMessages = field(default_factory=BridgedMessages)
+    bridged: BridgedMessages
 
     def policy(self, destination: Destination) -> DestinationPolicy:
         """Return the policy of a destination."""

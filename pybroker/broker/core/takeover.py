@@ -10,6 +10,7 @@ depend on the number of messages.
 import logging
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
+from pybroker.broker.core.bridged_messages import BridgedMessages
 from pybroker.broker.core.destinations import Destinations
 from pybroker.broker.core.durable import Durable
 from pybroker.broker.core.gate import PagedOutMessage
@@ -26,7 +27,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import InvalidSelector
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.broker.domain.recovery import PreparedAck, PreparedTransaction, Recovery, SubscriptionBacklog
-from pybroker.broker.domain.reserved_queues import RETAINED_RECORDS, SESSION_RECORDS
+from pybroker.broker.domain.reserved_queues import BRIDGED_RECORDS, RETAINED_RECORDS, SESSION_RECORDS
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.broker.domain.transaction import XATransactionId
 
@@ -42,6 +43,7 @@ class RecoveryLoader:
         scheduling_queue: gets the messages that former masters committed and did not schedule.
         retained: gets the ids of the retained messages of topics.
         sessions: gets the ids of the sessions of MQTT clients.
+        bridged: gets the ids of the records of what has come over bridges.
         branches: the broker's XA transactions, still empty.
         usage: the broker's memory, which counts recovered branches, and refuses none; None: they are not counted.
     """
@@ -53,6 +55,7 @@ class RecoveryLoader:
         scheduling_queue: SchedulingQueue,
         retained: RetainedMessages,
         sessions: RecordQueue,
+        bridged: BridgedMessages,
         branches: MutableMapping[XATransactionId, BrokerTransaction],
         usage: Usage | None,
     ) -> None:
@@ -61,6 +64,7 @@ class RecoveryLoader:
         self._scheduling_queue = scheduling_queue
         self._retained = retained
         self._sessions = sessions
+        self._bridged = bridged
         self._branches = branches
         self._usage = usage
 
@@ -77,6 +81,8 @@ class RecoveryLoader:
                     self._destinations.topic(topic)
             elif destination == SESSION_RECORDS.destination:
                 self._sessions.recover(message_ids)
+            elif destination == BRIDGED_RECORDS.destination:
+                self._bridged.recover(message_ids)
             else:
                 self._destinations.queue(destination).recover(destination, message_ids, recovery.delivered)
         self._take_over_durables(recovery)

@@ -4,6 +4,7 @@
 queue                   key         body                                  message id
 ActiveMQ.Retained       topic       the retained message, marshalled      retained:<topic>:1:1:<number>
 ActiveMQ.MQTT.Session   client id   the session in JSON                   mqtt-session:<client id>:1:1:<number>
+ActiveMQ.Bridged        producer    numbers accepted from bridges         bridged:<producer>:1:1:<number>
 ```
 
 The key is in the message id, so that a new master finds all keys without reading bodies. It is in the correlation id
@@ -69,7 +70,12 @@ RETAINED_RECORDS: Final = ReservedQueue(queue("ActiveMQ.Retained"), "retained:",
 SESSION_RECORDS: Final = ReservedQueue(queue("ActiveMQ.MQTT.Session"), "mqtt-session:")
 """The sessions of MQTT clients."""
 
-RESERVED_QUEUES: Final = frozenset((RETAINED_RECORDS.destination, SESSION_RECORDS.destination))
+BRIDGED_RECORDS: Final = ReservedQueue(queue("ActiveMQ.Bridged"), "bridged:")
+"""Which messages have come over bridges, by original producer and destination."""
 
-RECORD_PREFIXES: Final = (RETAINED_RECORDS.prefix, SESSION_RECORDS.prefix)
+_ALL: Final = (RETAINED_RECORDS, SESSION_RECORDS, BRIDGED_RECORDS)
+
+RESERVED_QUEUES: Final = frozenset([each.destination for each in _ALL])
+
+RECORD_PREFIXES: Final = tuple([each.prefix for each in _ALL])
 """Producers whose ids begin so are no clients, and never send a message again."""

@@ -2,18 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from pybroker.broker.core.bridged_messages import NUMBERS_MAX, WINDOWS_MAX, BridgedMessages
+from pybroker.broker.core.paging import Paging
+from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.domain.destination import parse
 from pybroker.broker.domain.message import BridgeFields, Message
 from pybroker.broker.domain.openwire.commands import BrokerId, ConsumerInfo
 from pybroker.broker.domain.openwire.ids import ConsumerId
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
-from pybroker.broker.domain.openwire.message import decode, to_message, view
+from pybroker.broker.domain.openwire.message import decode, encode, to_message, view
 from pybroker.broker.domain.openwire.routing import routing
+from pybroker.broker.domain.reserved_queues import BRIDGED_RECORDS
 from pybroker.broker.domain.subscription import NetworkSubscription
+from pybroker.broker.domain.transaction import LocalTransactionId
 from tests.unit.core.conftest import Inbox, World, make_message
 
 NAMES = ("yes 1", "no 2", "yes 3")
@@ -34,6 +39,11 @@ def bridged(
 ) -> Message:
     fields = view(make_message(name, destination, "ID:origin", persistent=persistent))
     return to_message(replace(fields, broker_path=path or ("ID:a",), redelivery_counter=counter))
+
+
+def count_transactions() -> Callable[[], LocalTransactionId]:
+    numbers = count(1)
+    return lambda: LocalTransactionId("b", next(numbers))
 
 
 def forwarded_count(world: World, destination: str) -> int:
@@ -197,8 +207,37 @@ def test_message_that_comes_back_from_where_it_went_is_new(world: World) -> None
     assert inbox.ids == ["m", "m"]
 
 
-def test_memory_of_bridged_messages_is_bounded() -> None:
-    memory = BridgedMessages()
+def test_next_master_knows_what_has_come_over_bridges(world: World) -> None:
+    client = world.client()
+    inbox = client.subscribe("queue://Q")
+    first, other = bridged("m"), bridged("not persistent", persistent=False)
+    for each in (first, other):
+        client.connection.send(each)
+    inbox.ack(0)
+    inbox.ack(1)
+    for _ in range(2):
+        world.start()
+        client = world.client()
+        assert not client.connection.send(to_message(replace(decode(first.data), redelivery_counter=1)))
+    assert client.connection.send(bridged("next"))
+    assert client.subscribe("queue://Q").ids == ["next"]
+
+
+def test_damaged_record_is_reported_and_left_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.client().connection.send(bridged("m"))
+    (name,) = world.store.recover().queues[BRIDGED_RECORDS.destination]
+    (record,) = world.store.read(BRIDGED_RECORDS.destination, [name])
+    record.data = encode(replace(decode(record.data), content=b"{}"))
+    record.decoded = None
+    world.start()
+    assert "is of no use" in caplog.text
+    assert world.client().connection.send(bridged("next"))
+
+
+def test_memory_of_bridged_messages_is_bounded(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    records = RecordQueue(BRIDGED_RECORDS, world.store, count_transactions(), lambda: 1_000, Paging())
+    memory = BridgedMessages(records, Paging())
 
     def numbered(producer: int, number: int) -> Message:
         return Message(
@@ -216,3 +255,5 @@ def test_memory_of_bridged_messages_is_bounded() -> None:
         memory.add(numbered(producer, 7))
     assert not memory.has(numbered(0, 10 * NUMBERS_MAX))
     assert memory.has(numbered(1, 7))
+    memory.write()
+    assert len(records) == WINDOWS_MAX

@@ -85,7 +85,7 @@ def _compare(pending, order, operations):
 @pytest.mark.parametrize("way", ["pop", "take"])
 def test_what_is_taken_is_let_go_of(way):
     pending = Pending()
-    references = [Reference(None, None, sequence) for sequence in range(100_000)]
+    references = [Reference(MESSAGES[0], None, sequence) for sequence in range(100_000)]
     for reference in references:
         pending.append(reference)
     for reference in references[:-1]:
@@ -100,7 +100,7 @@ def test_what_is_taken_is_let_go_of(way):
 
 def test_what_comes_back_makes_every_consumer_look_again():
     pending = Pending()
-    references = [Reference(None, None, sequence) for sequence in range(5)]
+    references = [Reference(MESSAGES[0], None, sequence) for sequence in range(5)]
     for reference in references:
         pending.append(reference)
     pending.searched = {"far": 4, "near": 1}
