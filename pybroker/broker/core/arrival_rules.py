@@ -2,9 +2,11 @@
 
 | rule           | ActiveMQ                           | what it changes                      |
 |----------------|------------------------------------|--------------------------------------|
-| populates_user | `populateJMSXUserID`               | the user who has sent it             |
+| populates_user | `populateJMSXUserID`               | the user who has sent it, see below  |
 | time_stamping  | `timeStampingBrokerPlugin`         | when it was sent, and its expiration |
 | persistency    | `forcePersistencyModeBrokerPlugin` | its delivery mode                    |
+
+A user whom another broker has written into a message that comes over a bridge stays.
 
 What the broker itself sends is not changed: dead letters, advisories, the messages of jobs, what operators move. The
 message of a job was changed when its client sent it.
@@ -19,6 +21,7 @@ from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import MalformedData, RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.delivery_headers import DeliveryHeaders
+from pybroker.broker.domain.openwire.message import outline
 from pybroker.broker.domain.openwire.sender import with_user
 
 _LARGE_BYTES: Final = 1 << 20
@@ -96,7 +99,8 @@ class ArrivalRules:
                 message = _stamped(message, self.time_stamping, now)
             if self.persistency not in (None, message.persistent):
                 message = DeliveryHeaders(message).replaced(persistent=self.persistency)
-            return with_user(message, user) if self.populates_user else message
+            is_populated = self.populates_user and (message.bridge is None or outline(message).user_id is None)
+            return with_user(message, user) if is_populated else message
         except MalformedData as error:
             raise RequestError(f"{message.message_id} does not decode: {error}") from error
 

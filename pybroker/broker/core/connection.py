@@ -242,13 +242,14 @@ class BrokerConnection(Owner):
         if not policy.producer_flow_control:
             return False
         name = message.destination
-        if policy.send_fail_if_no_space:
+        if policy.send_fail_if_no_space and message.bridge is None:  # as in ActiveMQ, a bridge waits
             raise ResourceLimit(f"Usage Manager Memory Limit reached on {name}. Consume from it, or raise its limit.")
         if transaction is not None and (sending := self.transaction(transaction)).holds_memory:
             sending.check_space(usage, message)
             return False
         if answered:
-            if policy.send_fail_if_no_space_after_timeout and transaction is None and not self.is_patient:
+            is_patient = self.is_patient or message.bridge is not None or transaction is not None
+            if policy.send_fail_if_no_space_after_timeout and not is_patient:
                 raise self._space_awaited(usage, name, policy.send_fail_if_no_space_after_timeout / 1000)
             return True
         if not self._is_read_on:

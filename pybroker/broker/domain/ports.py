@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from pybroker.broker.domain.admin import Admin
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.errors import BrokerError
@@ -694,6 +695,11 @@ class BrokerPort(Protocol):
 
     name: str
     id: str
+
+    @property
+    def admin(self) -> Admin:
+        """The state of the broker."""
+        ...
 
     def next_sequence(self) -> int:
         """Return the broker sequence number for a message on arrival, larger than all before, also of former masters.

@@ -148,6 +148,7 @@ class OpenWireClient:
     Attributes:
         consumers: its consumers by id.
         pulling: those with a pull that may time out.
+        is_bridge: see `__init__`.
         must_reconnect: the client's deliveries differ from the broker's since a failover, and the client knows that a
             transaction failed. After another reconnect all its messages are redelivered in one order.
     """
@@ -179,14 +180,14 @@ class OpenWireClient:
         self._may_repeat = reconnected or is_bridge or peer.wire.version < _RECONNECT_VERSION
         self._connection_id = connection.connection_id
         self._persistency = connection.persistency
-        self._is_bridge = is_bridge
+        self.is_bridge = is_bridge
         self._reconnected = reconnected
         self._restored = RestoredTransactions(reconnected=reconnected)
         self.must_reconnect = self._saw_unmatched_ack = False
         self._sessions: set[int] = {IMPLICIT_SESSION}
         self._producers: dict[ProducerId, OpenWireProducer] = {}
         self._next_sequence = next_sequence
-        self._arrivals = Arrivals(next_sequence, takes_foreign_ids=is_bridge, removes_user=has_login)
+        self._arrivals = Arrivals(next_sequence, takes_foreign_ids=is_bridge, removes_user=has_login and not is_bridge)
         self._acknowledgements = Acknowledgements()
         self._unencodable: list[tuple[OpenWireConsumer, Delivery, str]] = []
         """Deliveries that cannot be encoded for the peer; rejected after the present dispatch."""
@@ -449,7 +450,7 @@ class OpenWireClient:
         command_id, response_required = command.command_id, command.response_required
         command.message_id = message_id._replace(broker_sequence_id=self._next_sequence())
         try:
-            if message_id.producer_id != producer_id and not self._is_bridge:
+            if message_id.producer_id != producer_id and not self.is_bridge:
                 raise ForeignMessageId(f"{message_id} is not an id of its producer {producer_id}", transaction)
             command.destination = _checked(command.destination)
             message = self._arrivals.routed(encode(command))

@@ -7,13 +7,14 @@ Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "In
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from typing import Any, Final
 
 from pybroker.broker.domain import audit
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, ProtocolError, RequestError, ResourceLimit
 from pybroker.broker.domain.inactivity import InactivityMonitor
@@ -21,6 +22,7 @@ from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
     BrokerId,
     BrokerInfo,
+    BrokerSubscriptionInfo,
     ConnectionControl,
     ConnectionId,
     ConnectionInfo,
@@ -38,6 +40,7 @@ from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.login import PeerLogin
 from pybroker.transports.openwire.client import OpenWireClient
+from pybroker.transports.openwire.durable_sync import asked_for, subscription_infos
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.ownership import ConnectionOwners, is_returning_bridge
 from pybroker.transports.openwire.peer import Peer
@@ -146,6 +149,8 @@ class OpenWireSession(Session):
         self.user = ANONYMOUS
         self._introduction: BrokerInfo | None = None
         """The peer is a bridge of this broker, which counts only once its ConnectionInfo is accepted."""
+        self._durables_asked_for: Sequence[Destination] | None = None
+        """The topics whose durable subscriptions the bridge asks for; None: it does not ask."""
         self._login = PeerLogin(link, authenticator)
         self._refusal: RequestError | None = None
         """The answer to all that comes between a refused login and the close."""
@@ -398,6 +403,7 @@ class OpenWireSession(Session):
             self._client.obey(info)
             return
         if info.network_connection and self._introduction is None:
+            self._durables_asked_for = asked_for(info)
             self._introduction = replace(info, network_properties=None)  # which may have a password
         if info.response_required:
             self._refuse(info, WrongState("BrokerInfo came before ConnectionInfo"))
@@ -416,14 +422,14 @@ class OpenWireSession(Session):
         """Open the connection for the user; refused, close soon."""
         assert self._peer is not None, "commands come after the format was agreed"
         if isinstance(outcome, NotAuthenticated):
-            self._refuse_for_good(info, outcome)
+            self._refuse_and_close_soon(info, outcome)
             return
         try:
             self._client = self._admit(info, connection_id, outcome)
         except RequestError as error:
             audit.refused(outcome.name, self._link.peer, str(error))
             if self._introduction is not None:  # it has sent further commands, and reads the cause before the close
-                self._refuse_for_good(info, error)
+                self._refuse_and_close_soon(info, error)
             else:
                 self._refuse(info, error)
                 self._close()
@@ -439,7 +445,7 @@ class OpenWireSession(Session):
             self._verbatim = self._client
         self._welcome(info)
 
-    def _refuse_for_good(self, info: ConnectionInfo, error: RequestError) -> None:
+    def _refuse_and_close_soon(self, info: ConnectionInfo, error: RequestError) -> None:
         """Answer a ConnectionInfo with an error, and close soon."""
         self._refusal = error
         self._refuse(info, error)
@@ -452,6 +458,16 @@ class OpenWireSession(Session):
         self._enter(OpenWireEvent.CONNECT)
         if info.response_required:
             self._peer.respond((info.command_id,))
+        topics, self._durables_asked_for = self._durables_asked_for, None
+        if topics is not None and self._client is not None and self._client.is_bridge:
+            subscriptions = subscription_infos(self._broker.admin.durable_subscriptions(), topics)
+            info_of_all = BrokerSubscriptionInfo(
+                broker_id=BrokerId(self._broker.id),
+                broker_name=self._broker.name,
+                subscription_infos=subscriptions,
+            )
+            if self._peer.wire.version >= BrokerSubscriptionInfo.SINCE:
+                self._peer.send(info_of_all)
         if info.manageable:
             self._peer.send(
                 ConnectionControl(

@@ -143,11 +143,7 @@ def _route(data: bytes, decode_rest: Callable[[bytes], object] | None) -> Messag
         or data[0] == _BLOB
         or _broker_flags_at(data, offset) != _NO_BROKER_FIELDS
     ):
-        if decode_rest is None:
-            _check_tail(data, offset)
-        else:
-            decode_rest(data)
-        bridge = _bridge_fields(data, offset)
+        bridge = _unusual_tail(data, offset, decode_rest)
     return Message(
         message_id=message_id,
         destination=destination,
@@ -221,6 +217,15 @@ def _check_tail(data: bytes, offset: int) -> None:
     reader = Reader(data, offset)
     skip_fields(reader, _BLOB_SHAPE if data[0] == _BLOB else _BROKER_SHAPE)
     reader.end()
+
+
+def _unusual_tail(data: bytes, offset: int, decode_rest: Callable[[bytes], object] | None) -> BridgeFields | None:
+    """Check what is behind the properties, which end at an offset; return what other brokers have written there."""
+    if decode_rest is None:
+        _check_tail(data, offset)
+    else:
+        decode_rest(data)
+    return _bridge_fields(data, offset)
 
 
 def _bridge_fields(data: bytes, offset: int) -> BridgeFields | None:

@@ -7,11 +7,12 @@ from typing import Any, Final
 import pytest
 
 from pybroker.broker.core.broker import BrokerCore
-from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
     BrokerId,
     BrokerInfo,
+    BrokerSubscriptionInfo,
     ConnectionErrorCommand,
     ConnectionId,
     ConnectionInfo,
@@ -20,13 +21,17 @@ from pybroker.broker.domain.openwire.commands import (
     ExceptionResponse,
     MessageAck,
     MessageDispatch,
+    OpenWireMessageId,
+    ProducerId,
     Response,
     SessionId,
     SessionInfo,
     ShutdownInfo,
 )
 from pybroker.broker.domain.openwire.marshal.wireformat import decode_offer
+from pybroker.store.memory import MemoryStore
 from pybroker.transports.openwire.session import Sessions
+from tests.unit.transports.authenticators import FakeAuthenticator
 from tests.unit.transports.openwire.conversation import OpenWireClient, World, new_broker, of_kind, texts
 
 RECORDED: Final = Path(__file__).parents[3] / "golden" / "network"
@@ -106,6 +111,24 @@ def test_bridge_that_lost_its_answers_delivers_once() -> None:
     assert reader.receive() == []
 
 
+def test_restarted_acceptor_knows_what_it_has_accepted() -> None:
+    """The messages were consumed, their answers lost, and the acceptor started again before the bridge came back."""
+    store = MemoryStore()
+    world = World(store)
+    reader = world.client("reader")
+    reader.consume(queue("Q"))
+    Initiator(world.broker, world.sessions, frames("lost")).replay()
+    got = of_kind(reader.receive(), MessageDispatch)
+    assert len(got) == 3
+    reader.ack(got)
+    world = World(store)
+    reader = world.client("reader")
+    reader.consume(queue("Q"))
+    answers = Initiator(world.broker, world.sessions, frames("lost", 2)).replay()
+    assert [each.correlation_id for each in of_kind(answers, Response)] == [6, 7, 8]
+    assert bodies(reader.receive()) == [("np", 1)], "only the message that is not persistent comes again"
+
+
 def test_message_forwarded_again_is_delivered_as_redelivered() -> None:
     """What the first connection could not deliver arrives with the counter of the bridge."""
     world = World()
@@ -169,21 +192,34 @@ def test_advisories_are_acknowledged_in_bulk() -> None:
 
 
 def bridge_of(
-    world: World, broker: str, *, connection: str = "a->b-1:2", broker_id: str | None = "ID:a", **details: Any
+    world: World,
+    broker: str,
+    *,
+    connection: str = "a->b-1:2",
+    broker_id: str | None = "ID:a",
+    asks: str = "",
+    user: str = "u",
+    **details: Any,
 ) -> OpenWireClient:
     """Return a bridge whose BrokerInfo and ConnectionInfo are sent, one way."""
-    bridge = world.new_client()
+    bridge = world.new_client(**details)
     bridge.id = connection
     info = BrokerInfo(
         command_id=1,
         broker_id=None if broker_id is None else BrokerId(broker_id),
         broker_name=broker,
         network_connection=True,
-        network_properties="password=secret",
+        network_properties=f"#\npassword=secret\n{asks}",
     )
     bridge.send_commands(
         info,
-        ConnectionInfo(command_id=2, connection_id=ConnectionId(connection), client_id="nc_a_outbound", **details),
+        ConnectionInfo(
+            command_id=2,
+            connection_id=ConnectionId(connection),
+            client_id="nc_a_outbound",
+            user_name=user,
+            password="right",
+        ),
     )
     return bridge
 
@@ -214,6 +250,14 @@ def test_bridge_of_another_broker_replaces_none() -> None:
     assert error.exception is not None
     assert error.exception.class_name == "javax.jms.InvalidClientIDException"
     assert "already connected" in str(error.exception.message)
+
+
+def test_bridge_of_another_user_replaces_none() -> None:
+    world = World()
+    former = bridge_of(world, "a", user="someone else")
+    other = bridge_of(world, "a", connection="a->b-2:2", authenticator=FakeAuthenticator())
+    assert not former.link.closed
+    assert len(of_kind(other.receive(), ConnectionErrorCommand)) == 1
 
 
 def test_client_replaces_no_bridge() -> None:
@@ -265,3 +309,54 @@ def test_bridge_before_its_login_is_none() -> None:
         BrokerInfo(command_id=1, broker_id=BrokerId("ID:a"), broker_name="a", network_connection=True)
     )
     assert not former.link.closed
+
+
+# ---------------------------------------------------------------- durable subscriptions, users
+
+
+ASKS: Final = "syncDurableSubs=true\ndynamicallyIncludedDestinations=[topic\\://D.>, queue\\://Q]"
+
+
+def durable_of(world: World, name: str, destination: Destination, **details: Any) -> OpenWireClient:
+    client = world.client(name)
+    client.consume(destination, subscription_name=f"of {name}", **details)
+    return client
+
+
+@pytest.mark.parametrize("is_online", [True, False])
+def test_bridge_gets_the_durable_subscriptions_it_asks_for(is_online: bool) -> None:
+    world = World()
+    wanted = durable_of(world, "d", topic("D.1"), selector="n = 1")
+    durable_of(world, "e", topic("E"))
+    if not is_online:
+        wanted.session.lost()
+    (info,) = of_kind(bridge_of(world, "a", asks=ASKS).receive(), BrokerSubscriptionInfo)
+    assert info.broker_name == world.broker.name
+    assert info.subscription_infos is not None
+    (found,) = info.subscription_infos
+    assert found is not None
+    assert (found.client_id, found.subscription_name, found.destination) == ("d", "of d", topic("D.1"))
+    assert found.selector == "n = 1"
+
+
+@pytest.mark.parametrize(
+    "asks",
+    ["", "syncDurableSubs=true", ASKS.replace("true", "false")],
+)
+def test_bridge_that_does_not_ask_gets_no_durable_subscriptions(asks: str) -> None:
+    world = World()
+    durable_of(world, "d", topic("D.1"))
+    assert of_kind(bridge_of(world, "a", asks=asks).receive(), BrokerSubscriptionInfo) == []
+
+
+def test_user_of_a_forwarded_message_stays() -> None:
+    world = World()
+    reader = world.client("reader")
+    reader.consume(queue("Q"))
+    bridge = bridge_of(world, "a", authenticator=FakeAuthenticator())
+    bridge.open_session()
+    theirs = OpenWireMessageId(None, ProducerId("ID:theirs", 1, 1), 1)
+    bridge.send(queue("Q"), "m", message_id=theirs, user_id="someone", broker_path=(BrokerId("ID:a"),))
+    (dispatch,) = of_kind(reader.receive(), MessageDispatch)
+    assert dispatch.message is not None
+    assert dispatch.message.user_id == "someone"
