@@ -65,6 +65,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * "dropOnly=EXPRESSIONS" has dead letters of destinations with such names dropped.
  * "forcePersistency=true|false" makes every message persistent, or none.
  * "journal=NAME" has the journal in a directory of that name in place of "kahadb".
+ * "network=NAME:URI" has it bridge to another broker by a network connector, one way.
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
  */
@@ -86,9 +87,10 @@ public final class StockBroker {
     private static final String REDELIVERY = "redelivery=";
     private static final String PERSISTENCY = "forcePersistency=";
     private static final String JOURNAL = "journal=";
+    private static final String NETWORK = "network=";
     private static final List<String> NO_POLICIES = List.of(
             LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY,
-            REDELIVERY, DROP_ONLY, JOURNAL);
+            REDELIVERY, DROP_ONLY, JOURNAL, NETWORK);
 
     public static void main(String[] arguments) throws Exception {
         PrintStream output = System.out;
@@ -114,6 +116,12 @@ public final class StockBroker {
         for (String text : rest) {
             if (text.startsWith(SSL)) {
                 listenWithTls(broker, text.substring(SSL.length()).split(":", 4));
+            }
+        }
+        for (String text : rest) {
+            if (text.startsWith(NETWORK)) {
+                String[] parts = text.substring(NETWORK.length()).split(":", 2);
+                broker.addNetworkConnector(parts[1]).setName(parts[0]);
             }
         }
         broker.start();
