@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.activemq_broker import ActiveMQProcess
-from tests.integration.cluster import free_port
+from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
 from tests.java.checks import Programs
-from tests.java.installations import FollowedBroker
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(180)]
 
@@ -25,7 +24,7 @@ class Acceptor:
 
     def start(self) -> None:
         extra = ("--openwire", str(self.openwire))
-        self.broker = FollowedBroker(self._store, name="b", port=self.stomp, extra=extra)
+        self.broker = BrokerProcess(self._store, name="b", port=self.stomp, extra=extra)
         self.broker.wait_for("listening on")
 
     def restart(self) -> None:
