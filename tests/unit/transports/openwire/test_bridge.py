@@ -1,7 +1,5 @@
 """A bridge of another broker, as the acceptor: its messages, its repetitions, its refusal, its successor."""
 
-import json
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -31,15 +29,14 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.marshal.wireformat import decode_offer
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.openwire.session import Sessions
+from tests.unit.domain.network.recorded import conversations
 from tests.unit.transports.authenticators import FakeAuthenticator
 from tests.unit.transports.openwire.conversation import OpenWireClient, World, new_broker, of_kind, texts
-
-RECORDED: Final = Path(__file__).parents[3] / "golden" / "network"
 
 
 def frames(scenario: str, connection: int = 1) -> list[bytes]:
     """Return what the initiator sent over one connection, without size fields; its offer is the first."""
-    recorded = json.loads((RECORDED / f"{scenario}.json").read_text())["frames"]
+    recorded = conversations()[scenario]["frames"]
     return [
         bytes.fromhex(each["hex"])[4:]
         for each in recorded
