@@ -1,0 +1,1 @@
+"""Network connectors: the bridges that this broker opens to other brokers."""
