@@ -1,0 +1,126 @@
+"""A demand subscription at work: a consumer of the local broker whose messages go over the bridge.
+
+Messages are forwarded in their order, up to the prefetch without waiting for an answer. Only the remote broker's answer
+acknowledges a message here; one that needs no answer counts as received once it has left the process. What has no
+answer when the bridge ends returns to its place, and counts as redelivered.
+
+Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport.serviceLocalCommand`.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.ports import ConnectionPort, ConsumerPort
+from pybroker.broker.domain.subscription import ConsumerRequest
+
+_log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+PAUSE_SECONDS_MAX: Final = 30.0
+"""The pauses of a subscription whose message the remote broker has refused for a reason that may pass."""
+
+Forward = Callable[["DemandConsumer", Delivery], None]
+"""Sends a delivery to the remote broker."""
+
+
+class DemandConsumer:
+    """One demand subscription of a bridge.
+
+    Attributes:
+        number: its number in the demand table.
+        request: what it has subscribed to.
+        resumes_at: the time at which it takes messages again; None: it takes them.
+        deletes_durable: its durable subscription is deleted at its end.
+        ends_by: the time at which it ends, though answers are outstanding; None: it goes on.
+    """
+
+    __slots__ = (
+        "_core",
+        "_forward",
+        "_outstanding",
+        "_pause_seconds",
+        "deletes_durable",
+        "ends_by",
+        "number",
+        "request",
+        "resumes_at",
+    )
+
+    def __init__(self, number: int, request: ConsumerRequest, connection: ConnectionPort, forward: Forward) -> None:
+        """Subscribe; messages come from `start` on.
+
+        Raises:
+            RequestError: the local broker refuses the subscription.
+        """
+        self.number = number
+        self.request = request
+        self.resumes_at: float | None = None
+        self.ends_by: float | None = None
+        self.deletes_durable = False
+        self._outstanding = 0
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._forward = forward
+        self._core: ConsumerPort = connection.subscribe(request, self._deliver)
+
+    def start(self) -> None:
+        """Take messages."""
+        self._core.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """True while no answer of the remote broker is outstanding."""
+        return self._outstanding == 0
+
+    def _deliver(self, delivery: Delivery) -> None:
+        self._outstanding += 1
+        self._forward(self, delivery)
+
+    # ------------------------------------------------------------ answers
+
+    def accepted(self, delivery: Delivery) -> None:
+        """Acknowledge a message that the remote broker has."""
+        self._outstanding -= 1
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        if self.request.is_counted:
+            self._core.acknowledge_oldest(1)
+        else:
+            self._core.acknowledge(delivery)
+
+    def refused(self, delivery: Delivery, cause: str) -> None:
+        """Give up a message that the remote broker refuses for good: it becomes a dead letter of this broker."""
+        self._outstanding -= 1
+        if self.request.is_counted:
+            self._core.acknowledge_oldest(1)
+        else:
+            self._core.reject(delivery, cause)
+
+    def postponed(self, delivery: Delivery, now: float) -> None:
+        """Return a message that the remote broker may take later, and pause; other subscriptions go on."""
+        self._outstanding -= 1
+        self.resumes_at = now + self._pause_seconds
+        self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
+        self._core.set_prefetch(0)
+        if self.request.is_counted:
+            self._core.acknowledge_oldest(1)
+        else:
+            self._core.release((delivery,), has_failed=True)
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self.resumes_at = None
+        if self.ends_by is None and self.request.prefetch is not None:
+            self._core.set_prefetch(self.request.prefetch)
+
+    # ------------------------------------------------------------ end
+
+    def end(self, ends_by: float, *, deletes_durable: bool) -> None:
+        """Take no further messages; `close` follows once all answers are there, or the time is over."""
+        self.ends_by = ends_by
+        self.deletes_durable = deletes_durable
+        self._core.set_prefetch(0)
+
+    def close(self) -> None:
+        """End; what has no answer returns to its place."""
+        self._core.close()

@@ -1,0 +1,112 @@
+"""Two brokers and a bridge between them, without sockets: the sessions of both ends over fake links."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.network.interests import Interests
+from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
+from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
+from pybroker.store.memory import MemoryStore
+from pybroker.transports.network.bridge import BridgeSession, BridgeSettings
+from pybroker.transports.openwire.session import OpenWireSession, Sessions
+from tests.unit.transports.openwire.conversation import Clock, FakeLink, OpenWireClient, settings
+
+
+def named_broker(name: str) -> BrokerCore:
+    """Return a broker with an empty store."""
+    broker = BrokerCore(name, store=MemoryStore(), clock=Clock())
+    broker.url = f"tcp://{name}:61616"
+    broker.recover()
+    return broker
+
+
+class Near:
+    """The broker that has the connector, and what its bridges have reported."""
+
+    def __init__(self, broker: BrokerCore) -> None:
+        self.broker = broker
+        self.interests = Interests()
+        self.begun: list[BridgeSession] = []
+        self.ended: list[BridgeSession] = []
+        self.soon: list[Callable[[], None]] = []
+        self.bridge_count = 0
+
+    def bridge(self, **attributes: Any) -> tuple[BridgeSession, FakeLink]:
+        """Begin a bridge."""
+        self.bridge_count += 1
+        link = FakeLink()
+        session = BridgeSession(
+            broker=self.broker,
+            link=link,
+            settings=BridgeSettings(
+                connector=NetworkConnector(**attributes),
+                offer=broker_offer(),
+                broker_url="tcp://near:61616",
+                connection_id=f"ID:near->far-{self.bridge_count}",
+                interests=self.interests,
+                subscriptions=self.broker.subscriptions_of,
+            ),
+            call_soon=self.soon.append,
+            on_begin=self.begun.append,
+            on_end=self.ended.append,
+        )
+        link.session = session
+        return session, link
+
+
+class TwoBrokers:
+    """A bridge from `near` to `far`."""
+
+    def __init__(self, *, authenticator: Authenticator = WITHOUT_LOGINS, **attributes: Any) -> None:
+        self.near = Near(named_broker("near"))
+        self.far = named_broker("far")
+        self.sessions = Sessions()
+        self.authenticator = authenticator
+        self.connect(**attributes)
+
+    def connect(self, **attributes: Any) -> None:
+        """Open a bridge, and let it stand."""
+        self.session, self.link = self.near.bridge(**attributes)
+        self.far_link = FakeLink()
+        self.far_session = OpenWireSession(
+            broker=self.far,
+            link=self.far_link,
+            settings=settings(),
+            sessions=self.sessions,
+            authenticator=self.authenticator,
+        )
+        self.far_link.session = self.far_session
+        self.pump()
+
+    def pump(self, *, answers: bool = True) -> None:
+        """Carry bytes both ways until there are none; without answers, those of the far broker are lost."""
+        is_busy = True
+        while is_busy:
+            is_busy = False
+            while self.near.soon:
+                self.near.soon.pop(0)()
+            for link, session, is_carried in (
+                (self.link, self.far_session, True),
+                (self.far_link, self.session, answers),
+            ):
+                data, link.output = bytes(link.output), bytearray()
+                if data:
+                    is_busy = True
+                    if is_carried:
+                        session.receive(data)
+                    if link.session is not None and not link.closed:
+                        link.session.written()
+
+    def cut(self) -> None:
+        """Lose the connection, at both ends."""
+        self.session.lost()
+        self.far_session.lost()
+
+    def client(self, broker: BrokerCore, name: str) -> OpenWireClient:
+        """Return a connected client."""
+        client = OpenWireClient(broker)
+        client.connect(name)
+        client.open_session()
+        return client
