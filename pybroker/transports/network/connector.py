@@ -1,0 +1,266 @@
+"""The life of a network connector: it dials, waits after a failure, and dials again, until it is stopped.
+
+```text
+        dialled, BrokerInfo came          lost, refused, silent
+DIALLING ------------------------> UP ------------------------> WAITING ----+
+    ^                                                              | delay  |
+    +--------------------------------------------------------------+        | too many failures, or itself
+                                                                            v
+                                                                          ENDED
+```
+
+Each address of the connector's URI has a bridge of its own. A bridge keeps nothing from one connection to the next.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Final
+
+from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.ports import BrokerPort
+from pybroker.transports.connection import Registry, ReplaceableLink, SocketConnection
+from pybroker.transports.frame_memory import FrameMemory
+from pybroker.transports.network.backoff import BackOff
+from pybroker.transports.network.bridge import BridgeEnd, BridgeSession, BridgeSettings
+from pybroker.transports.network.discovery import BridgeTarget, RemoteAddress, parse
+from pybroker.transports.output_memory import OutputMemory
+from pybroker.transports.session import Session
+from pybroker.transports.turn import Turn
+from pybroker.transports.work_thread import WorkThread
+
+_log = logging.getLogger(__name__)
+
+_FINAL: Final = frozenset((BridgeEnd.STOPPED, BridgeEnd.ITSELF))
+
+
+class BridgeState(Enum):
+    """The state of one bridge."""
+
+    DIALLING = "connecting"
+    UP = "up"
+    WAITING = "waiting to connect again"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeStatus:
+    """A bridge, as operators see it.
+
+    Attributes:
+        connector: the name of its connector.
+        target: the addresses of its remote broker.
+        state: its state.
+        remote_name: the name of the remote broker; empty: never known.
+        forwarded_count: messages that the remote broker has confirmed, over all connections.
+        failure_count: attempts in a row that failed.
+        reason: why it is not up; empty while it is.
+    """
+
+    connector: str
+    target: str
+    state: BridgeState
+    remote_name: str
+    forwarded_count: int
+    failure_count: int
+    reason: str
+
+
+class _Outgoing:
+    """The registry of a bridge's connection: the server's memory limits hold for it, its limits to clients do not."""
+
+    def __init__(self, server: Registry) -> None:
+        self._server = server
+
+    def admit(self, connection: SocketConnection) -> bool:
+        """Add a connection: this broker has opened it."""
+        return True
+
+    def forget(self, connection: SocketConnection) -> None:
+        """Do nothing: the bridge learns of its end from its session."""
+
+    @property
+    def frames(self) -> FrameMemory:
+        """The server's."""
+        return self._server.frames
+
+    @property
+    def unread(self) -> OutputMemory:
+        """The server's."""
+        return self._server.unread
+
+    @property
+    def turn(self) -> Turn:
+        """The server's."""
+        return self._server.turn
+
+    @property
+    def work_thread(self) -> WorkThread:
+        """The server's."""
+        return self._server.work_thread
+
+
+class BridgeLife:
+    """The connections of one bridge, one after the other."""
+
+    def __init__(self, target: BridgeTarget, settings: BridgeSettings, broker: BrokerPort, registry: Registry) -> None:
+        """Wait for `start`.
+
+        Args:
+            target: the remote broker's addresses.
+            settings: those of each connection; the connection ids get a number.
+            broker: this broker.
+            registry: the server, whose loop and memory are used.
+        """
+        self._target = target
+        self._settings = settings
+        self._broker = broker
+        self._registry = _Outgoing(registry)
+        self._back_off = BackOff(target.delays)
+        self._state = BridgeState.DIALLING
+        self._reason = ""
+        self._remote_name = ""
+        self._forwarded_count = 0
+        self._number = 0
+        self._session: BridgeSession | None = None
+        self._connection: SocketConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> BridgeStatus:
+        """Its present state."""
+        running = 0 if self._session is None else self._session.forwarded_count
+        return BridgeStatus(
+            connector=self._settings.connector.name,
+            target=str(self._target),
+            state=self._state,
+            remote_name=self._remote_name,
+            forwarded_count=self._forwarded_count + running,
+            failure_count=self._back_off.failure_count,
+            reason=self._reason,
+        )
+
+    def start(self) -> None:
+        """Dial, and dial again after each end."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """End the bridge: nothing more is forwarded, and what has no answer returns to its place."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._session is not None:
+            self._session.stop()
+        elif self._connection is not None:
+            self._connection.abort()
+        self._state = BridgeState.ENDED
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            end = await self._attempt()
+            if end in _FINAL:
+                self._state = BridgeState.ENDED
+                _log.warning("%s ends: %s", self, self._reason)
+                return
+            delay = self._back_off.after(loop.time() - began)
+            if delay is None:
+                self._state = BridgeState.ENDED
+                _log.error("%s ends after %d failures: %s", self, self._back_off.failure_count, self._reason)
+                return
+            self._state = BridgeState.WAITING
+            _log.warning("%s: %s; the next attempt is in %g s", self, self._reason, delay)
+            await asyncio.sleep(delay)
+            self._state = BridgeState.DIALLING
+
+    async def _attempt(self) -> BridgeEnd:
+        """Connect to the first address that accepts, and wait for the end."""
+        failures: list[str] = []
+        for address in self._target.addresses:
+            ended: asyncio.Future[BridgeEnd] = asyncio.get_running_loop().create_future()
+            try:
+                await self._dial(address, ended)
+            except (OSError, TimeoutError) as error:
+                failures.append(f"{address}: {str(error) or "no connection in time"}")
+                continue
+            return await ended
+        self._reason = "; ".join(failures)
+        return BridgeEnd.LOST
+
+    async def _dial(self, address: RemoteAddress, ended: "asyncio.Future[BridgeEnd]") -> None:
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        connection_id = f"{self._settings.connection_id}-{self._number}"
+        settings = replace(
+            self._settings,
+            connection_id=connection_id,
+            offer=replace(
+                self._settings.offer,
+                max_inactivity_ms=address.max_inactivity_ms,
+                initial_delay_ms=address.initial_delay_ms,
+                host=address.host,
+            ),
+        )
+
+        def make_session(link: ReplaceableLink) -> Session:
+            self._session = BridgeSession(
+                broker=self._broker,
+                link=link,
+                settings=settings,
+                call_soon=loop.call_soon,
+                on_begin=self._begun,
+                on_end=partial(self._ended, ended=ended),
+            )
+            return self._session
+
+        async with asyncio.timeout(address.connection_timeout_seconds):
+            _, self._connection = await loop.create_connection(
+                lambda: SocketConnection(self._registry, str(address), make_session, b""), address.host, address.port
+            )
+
+    def _begun(self, session: BridgeSession) -> None:
+        self._state = BridgeState.UP
+        self._reason = ""
+        self._remote_name = session.remote_name
+        _log.info("%s is up: broker %s, id %s", self, session.remote_name, session.remote_id)
+
+    def _ended(self, session: BridgeSession, *, ended: "asyncio.Future[BridgeEnd]") -> None:
+        self._forwarded_count += session.forwarded_count
+        self._reason = session.reason
+        self._session = self._connection = None
+        if not ended.done() and session.end is not None:
+            ended.set_result(session.end)
+
+    def __str__(self) -> str:
+        """Return the connector's name and its addresses, for logs."""
+        return f"network connector {self._settings.connector.name} to {self._target}"
+
+
+def bridges_of(
+    connector: NetworkConnector,
+    broker: BrokerPort,
+    registry: Registry,
+    settings: Callable[[NetworkConnector, str], BridgeSettings],
+) -> Sequence[BridgeLife]:
+    """Return the bridges of a connector, none of which has started.
+
+    Args:
+        connector: the connector.
+        broker: this broker.
+        registry: the server.
+        settings: returns what a bridge is made with, from the connector and the first part of its connection ids.
+
+    Raises:
+        ValueError: the connector's URI is not valid.
+    """
+    lives: list[BridgeLife] = []
+    for target in parse(connector.uri):
+        connection_id = f"ID:{broker.name}->{target.addresses[0].port}-{time.time_ns() // 10**6}-{secrets.randbits(32)}"
+        lives.append(BridgeLife(target, settings(connector, connection_id), broker, registry))
+    return lives
