@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # imported when a file has tables
 
 ENVIRONMENT_PREFIX = "PYBROKER_"
 
-TABLES = ("listeners", *MESSAGE_TABLES, "ldap", "management_roles")
+TABLES = ("listeners", "network", *MESSAGE_TABLES, "ldap", "management_roles")
 """The settings that are TOML tables, and neither flags nor variables."""
 
 

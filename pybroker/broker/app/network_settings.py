@@ -9,6 +9,7 @@ from typing import Any
 
 from pybroker.broker.app.listeners import ListenerSettings, MqttSettings, TlsSettings, networks_of
 from pybroker.broker.app.setting import Setting, choice, declared, header_value, path, port, text, whole
+from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.security.networks import Networks
 from pybroker.transports.mqtt.subscription_strategy import DEFAULT_SUBSCRIPTIONS, VIRTUAL_TOPIC_SUBSCRIPTIONS
 from pybroker.transports.websocket.origins import SAME_HOST, OriginRule
@@ -22,6 +23,13 @@ def _listeners(value: object) -> Any:
 
     plain = {name: each for name, each in vars(NetworkSettings).items() if isinstance(each, Setting)}
     return listener_tables.read_listeners(value, plain)
+
+
+def _networks(value: object) -> Any:
+    """Read the tables `network`, with a module that is imported when it is needed."""
+    from pybroker.broker.app import network_tables
+
+    return network_tables.read_networks(value)
 
 
 def _origins(value: object) -> str:
@@ -82,6 +90,11 @@ class NetworkSettings:
         "[listeners](listeners.md).",
     )
     """All open listeners: those of the settings that are ports, and those of the tables."""
+    network: tuple[NetworkConnector, ...] = declared(
+        _networks,
+        (),
+        "Connectors to other brokers, as tables: messages go where they are consumed. See [networks](networks.md).",
+    )
     tls_certificate: Path | None = declared(
         path,
         None,

@@ -44,6 +44,7 @@ from pybroker.broker.domain.rules import Rules
 from pybroker.store.journal.follower import Follower
 from pybroker.store.members import Followed, PublishedEnd
 from pybroker.transports.mqtt.session_states import SessionStates
+from pybroker.transports.network.connector import BridgeLife
 from pybroker.transports.openwire.session import Sessions
 from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
@@ -69,6 +70,7 @@ class Term:
 
     Attributes:
         listeners: the URLs of the open listeners; none before it serves.
+        bridges: the bridges to other brokers; none before it serves.
     """
 
     store: MessageStore
@@ -82,6 +84,7 @@ class Term:
     authentication: Authentication | None = None
     alarm: asyncio.TimerHandle | None = None
     listeners: Sequence[str] = ()
+    bridges: Sequence[BridgeLife] = ()
 
 
 class Node:
@@ -358,6 +361,9 @@ class Node:
             unused.pop_all()
         term.listeners = listeners
         self._open_services(term, jobs)
+        term.bridges = wiring.make_bridges(self._config, term.broker, term.server)
+        for bridge in term.bridges:
+            bridge.start()
         term.store.cleanup()  # otherwise the files of each failover would be replayed in the next
         self._begin_tasks(term)
         self.has_served = True
@@ -511,6 +517,7 @@ class Node:
     def _abort_clients(self) -> None:
         if self._term is not None:
             self._end_tasks()
+            self._end_bridges(self._term)
             self._term.mqtt_states.close()
             self._term.broker.abandon()
             self._term.server.abort()
@@ -520,6 +527,7 @@ class Node:
         if self._term is None:
             return
         self._end_tasks()
+        self._end_bridges(self._term)
         server, broker = self._term.server, self._term.broker
         self._term.mqtt_states.publish_wills()  # the next master does not know of them
         self._term.mqtt_states.close()
@@ -530,6 +538,13 @@ class Node:
         broker.when_durable(on_disk.set)
         await _within(self._config.stop_timeout, on_disk.wait())
         await server.drain(self._config.stop_timeout)
+
+    @staticmethod
+    def _end_bridges(term: Term) -> None:
+        """End the bridges to other brokers: what has no answer returns to its place, while the store is open."""
+        for bridge in term.bridges:
+            bridge.stop()
+        term.bridges = ()
 
     def _close_store(self) -> None:
         term, self._term = self._term, None

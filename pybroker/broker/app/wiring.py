@@ -28,6 +28,8 @@ from pybroker.broker.core.virtual import Definition, VirtualTopic
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
+from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
@@ -52,7 +54,9 @@ from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.store.spool import FileSpool, SpoolThread
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.frame_memory import FrameMemory
+from pybroker.transports.network.connector import BridgeLife
 from pybroker.transports.output_memory import OutputMemory
+from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
 
 if TYPE_CHECKING:  # the libraries are extras
@@ -595,3 +599,26 @@ def _progress() -> Progress:
             _log.info("recovering: %d of %d journal files read, %d records", done, total, records)
 
     return log
+
+
+def make_bridges(config: Config, broker: BrokerCore, server: Server) -> Sequence[BridgeLife]:
+    """Return the bridges of all network connectors, none of which has started."""
+    if not config.network:
+        return ()
+    from pybroker.broker.domain.network.interests import Interests  # few brokers have any
+    from pybroker.transports.network.bridge import BridgeSettings
+    from pybroker.transports.network.connector import bridges_of
+
+    interests = Interests()
+
+    def settings(connector: NetworkConnector, connection_id: str) -> BridgeSettings:
+        return BridgeSettings(
+            connector=connector,
+            offer=broker_offer(frame_bytes_max=config.frame_max),
+            broker_url=broker.url,
+            connection_id=connection_id,
+            interests=interests,
+            subscriptions=broker.subscriptions_of,
+        )
+
+    return [bridge for each in config.network for bridge in bridges_of(each, broker, server, settings)]

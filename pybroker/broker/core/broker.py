@@ -232,10 +232,7 @@ class BrokerCore(Host):
         self._inactive.sweep()
 
     def resume_stalled(self) -> None:
-        """Release producers that wait although no memory is freed (see `usage`), and retry what could not be scheduled.
-
-        Called periodically.
-        """
+        """Release producers that wait although no memory is freed (see `usage`), and schedule; called periodically."""
         attempt(self.scheduling_queue.resume, "scheduling what was committed")
         for usage in [self.usage, *[q.usage for q in self.queues.values()], *[t.usage for t in self.topics.values()]]:
             attempt(usage.release_stalled, "releasing producers")

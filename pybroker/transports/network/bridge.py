@@ -12,7 +12,7 @@ Message                           -->
 ```
 
 Nothing before the messages is answered: an error comes as a ConnectionError, and ends the bridge. The demand table
-decides which subscriptions there are; it begins anew with each connection.
+decides which subscriptions there are; each connection begins with an empty one.
 
 Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 3, 5, 6, 9.
 """

@@ -187,7 +187,7 @@ class BridgeLife:
             try:
                 await self._dial(address, ended)
             except (OSError, TimeoutError) as error:
-                failures.append(f"{address}: {str(error) or "no connection in time"}")
+                failures.append(f"{address}: {str(error) or 'no connection in time'}")
                 continue
             return await ended
         self._reason = "; ".join(failures)

@@ -89,7 +89,7 @@ class DemandConsumer:
             self._core.acknowledge(delivery)
 
     def refused(self, delivery: Delivery, cause: str) -> None:
-        """Give up a message that the remote broker refuses for good: it becomes a dead letter of this broker."""
+        """Give up a message that the remote broker will refuse again: it becomes a dead letter of this broker."""
         self._outstanding -= 1
         if self.request.is_counted:
             self._core.acknowledge_oldest(1)

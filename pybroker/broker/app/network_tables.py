@@ -1,0 +1,100 @@
+"""The configuration's `[[network]]` tables: connectors to other brokers, with ActiveMQ's attributes in snake case.
+
+```toml
+[[network]]
+name = "to-berlin"
+uri = "masterslave:(tcp://berlin-a:61616,tcp://berlin-b:61616)"
+dynamically_included = ["queue://ORDERS.>"]
+```
+"""
+
+from typing import Any, Final
+
+from pybroker.broker.app.setting import Setting, Table, listed, member_name, tables, text, whole, yes_or_no
+from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.transports.network import discovery
+
+
+def _destination(value: object) -> Destination:
+    return parse(text(value))
+
+
+_destinations: Final = listed(
+    _destination, "entry", 'it is a list of destinations, such as ["queue://A", "topic://B.>"]'
+)
+_TTL: Final = Setting(whole, least=-1)
+_FLAG: Final = Setting(yes_or_no)
+_LIST: Final = Setting(_destinations)
+_TEXT: Final = Setting(text)
+
+_ATTRIBUTES: Final = {
+    "name": Setting(member_name),
+    "uri": Setting(text, is_required=True),
+    "duplex": _FLAG,
+    "network_ttl": _TTL,
+    "consumer_ttl": _TTL,
+    "message_ttl": _TTL,
+    "prefetch_size": Setting(whole, least=1),
+    "advisory_prefetch_size": Setting(whole, least=0),
+    "advisory_ack_percentage": Setting(whole, least=1, most=100),
+    "conduit_subscriptions": _FLAG,
+    "conduit_network_queue_subscriptions": _FLAG,
+    "dynamic_only": _FLAG,
+    "sync_durable_subs": _FLAG,
+    "decrease_network_consumer_priority": _FLAG,
+    "consumer_priority_base": Setting(whole, least=-128, most=127),
+    "suppress_duplicate_queue_subscriptions": _FLAG,
+    "suppress_duplicate_topic_subscriptions": _FLAG,
+    "always_sync_send": _FLAG,
+    "static_bridge": _FLAG,
+    "destination_filter": _TEXT,
+    "user_name": _TEXT,
+    "password": Setting(text, is_secret=True),
+    "remote_user_name": _TEXT,
+    "remote_password": Setting(text, is_secret=True),
+    "excluded": _LIST,
+    "dynamically_included": _LIST,
+    "statically_included": _LIST,
+    "gc_destination_views": _FLAG,
+    "gc_sweep_time": Setting(whole),
+    "use_broker_names_as_id_seed": _FLAG,
+    "dispatch_async": _FLAG,
+}
+
+_WITHOUT_EFFECT: Final = ("gc_destination_views", "gc_sweep_time", "use_broker_names_as_id_seed", "dispatch_async")
+"""Attributes of ActiveMQ's management, ids and threads."""
+
+_NOT_SERVED: Final = (
+    "use_compression",
+    "use_virtual_dest_subs",
+    "check_duplicate_messages_on_duplex",
+    "advisory_for_failed_forward",
+    "bridge_temp_destinations",
+    "client_id_token",
+)
+
+
+def _connector(**given: Any) -> NetworkConnector:
+    if given.get("duplex"):
+        raise ValueError("duplex is not supported yet: give each of the two brokers a [[network]] table")
+    for name in _WITHOUT_EFFECT:
+        given.pop(name, None)
+    if (ttl := given.pop("network_ttl", None)) is not None:
+        given = {"consumer_ttl": ttl, "message_ttl": ttl} | given
+    discovery.parse(given["uri"])
+    return NetworkConnector(**given)
+
+
+def read_networks(value: object) -> tuple[NetworkConnector, ...]:
+    """Read the tables.
+
+    Raises:
+        ValueError: one is not valid, or two have the same name.
+    """
+    found = tables(Table(_connector, _ATTRIBUTES, not_served=_NOT_SERVED), "network")(value)
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two tables have the name {name!r}: the other broker would refuse the second bridge")
+    return found
