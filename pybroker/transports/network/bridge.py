@@ -18,29 +18,18 @@ Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 3, 5, 6, 9.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from itertools import count
 from typing import Any, Final
 
-from pybroker.broker.domain.big_endian import INT
-from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination
-from pybroker.broker.domain.errors import BrokerError, ProtocolError, RequestError
+from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.errors import BrokerError, ProtocolError
 from pybroker.broker.domain.inactivity import InactivityMonitor
-from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
 from pybroker.broker.domain.network.connector import NetworkConnector
-from pybroker.broker.domain.network.demand import DemandTable
-from pybroker.broker.domain.network.forwarding import forwarded
-from pybroker.broker.domain.network.hops import may_pass
 from pybroker.broker.domain.network.interests import Interests
-from pybroker.broker.domain.network.names import advisory_destination, inbound_client_id, outbound_client_id
-from pybroker.broker.domain.network.overlap import OverlapFilter
-from pybroker.broker.domain.network.permission import Permissions
+from pybroker.broker.domain.network.names import advisory_destination, outbound_client_id
 from pybroker.broker.domain.network.properties import described, encode
 from pybroker.broker.domain.openwire.commands import (
     AckType,
@@ -60,22 +49,18 @@ from pybroker.broker.domain.openwire.commands import (
     OpenWireMessageId,
     ProducerId,
     ProducerInfo,
-    RemoveInfo,
-    RemoveSubscriptionInfo,
     Response,
     SessionId,
     SessionInfo,
     ShutdownInfo,
 )
-from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
-from pybroker.broker.domain.openwire.throwables import Throwable
-from pybroker.broker.domain.ports import BrokerPort, ConnectionPort
+from pybroker.broker.domain.ports import BrokerPort
 from pybroker.broker.domain.security import ANONYMOUS, User
-from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription, NetworkSubscription
+from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
-from pybroker.transports.network.demand_consumer import DemandConsumer
+from pybroker.transports.network.forwarding_half import SESSION, ForwardingHalf, ForwardingSettings, cause_of
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link, Session
 
@@ -84,32 +69,8 @@ _log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS: Final = 30.0
 """The limit to the time until the remote broker's BrokerInfo; ActiveMQ has none, and waits for ever."""
 
-ENDING_SECONDS: Final = 30.0
-"""The limit to the time for which a subscription that ends waits for answers."""
-
-_VERBATIM: Final = WireFormat(version=12)
-"""The form in which messages are kept and forwarded."""
-
-_SESSION: Final = 1
 _PRODUCER: Final = 1
 _ADVISORY_CONSUMER: Final = 1
-
-_INTERPRETED: Final = tuple(
-    ADVISORY_PREFIX + each for each in ("Consumer.", "VirtualDestination.Consumer.", "TempQueue", "TempTopic")
-)
-"""Advisories that a bridge interprets, and never forwards."""
-
-_FINAL: Final = frozenset(
-    (
-        "java.lang.SecurityException",
-        "javax.jms.JMSSecurityException",
-        "javax.jms.InvalidDestinationException",
-        "org.apache.activemq.broker.region.policy.DestinationDoesNotExistException",
-        "org.apache.activemq.DestinationDoesNotExistException",
-        "org.apache.activemq.broker.region.DestinationDoesNotExistException",
-    )
-)
-"""Exceptions after which the same message is refused again."""
 
 
 class BridgeEnd(Enum):
@@ -150,7 +111,6 @@ class BridgeSession(Session):
     Attributes:
         remote_name: the name of the remote broker; empty before its BrokerInfo.
         remote_id: its id.
-        forwarded_count: messages that it has confirmed.
         end: why the bridge has ended; None: it has not.
         reason: the reason in words, for the log.
     """
@@ -176,7 +136,6 @@ class BridgeSession(Session):
             on_end: called once, when the bridge has ended.
         """
         self.remote_name = self.remote_id = ""
-        self.forwarded_count = 0
         self.end: BridgeEnd | None = None
         self.reason = ""
         self._broker = broker
@@ -186,26 +145,15 @@ class BridgeSession(Session):
         self._call_soon = call_soon
         self._on_begin = on_begin
         self._on_end = on_end
-        self._permissions = Permissions(settings.connector)
         self._peer: Peer | None = None
         self._inactivity: InactivityMonitor | None = None
         self._frames = FrameReader(settings.offer.frame_bytes_max)
         self._begins_by = link.time() + HANDSHAKE_SECONDS
-        self._connection: ConnectionPort | None = None
-        self._table: DemandTable | None = None
-        self._overlap: OverlapFilter | None = None
-        self._consumers: dict[int, DemandConsumer] = {}
-        self._ending: list[DemandConsumer] = []
-        self._numbers = count(1)
-        self._producer_id = ProducerId(f"{settings.connection_id}:2", _SESSION, _PRODUCER)
+        self._half: ForwardingHalf | None = None
+        self._producer_id = ProducerId(f"{settings.connection_id}:2", SESSION, _PRODUCER)
         self._command_id = 0
-        self._unanswered: dict[int, tuple[DemandConsumer, Delivery]] = {}
-        self._unconfirmed: deque[tuple[DemandConsumer, Delivery]] = deque()
-        """Messages that need no answer, until they have left the process."""
-        self._is_settling = False
         self._advisory_count = 0
         """Advisories since the last acknowledgement."""
-        self._paused = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             BrokerInfo: self._begin,
             BrokerSubscriptionInfo: self._compare_subscriptions,
@@ -224,7 +172,12 @@ class BridgeSession(Session):
     @property
     def is_connected(self) -> bool:
         """True while the bridge stands."""
-        return self._connection is not None
+        return self._half is not None and self.end is None
+
+    @property
+    def forwarded_count(self) -> int:
+        """Messages that the remote broker has confirmed."""
+        return 0 if self._half is None else self._half.forwarded_count
 
     def receive(self, chunk: bytes) -> bool:
         """Carry out the frames that the chunk completes."""
@@ -254,23 +207,18 @@ class BridgeSession(Session):
         """Resume, and acknowledge what needs no answer."""
         if self._inactivity is not None:
             self._inactivity.wrote()
-        if self._connection is not None:
-            self._connection.written()
-            self._settle()
-            if self._paused:
-                self._paused = False
-                self._connection.resume()
+        if self._half is not None:
+            self._half.written()
 
     def handed_over(self) -> None:
         """Count all forwards so far as possibly received."""
-        if self._connection is not None:
-            self._connection.written()
+        if self._half is not None:
+            self._half.handed_over()
 
     def pause_writing(self) -> None:
         """Forward nothing until `written`."""
-        if self._connection is not None:
-            self._paused = True
-            self._connection.pause()
+        if self._half is not None:
+            self._half.pause()
 
     def hold(self) -> None:
         """Carry out no frame behind the present one."""
@@ -284,7 +232,7 @@ class BridgeSession(Session):
         """End if the remote broker is silent for too long, send a KeepAliveInfo, resume and end subscriptions."""
         now = self._link.time()
         inactivity = self._inactivity
-        if self._connection is None and now >= self._begins_by:
+        if self._half is None and now >= self._begins_by:
             self._close(BridgeEnd.LOST, f"no BrokerInfo came within {HANDSHAKE_SECONDS:g} seconds: is it a broker?")
             return
         if inactivity is not None and self._peer is not None:
@@ -293,7 +241,8 @@ class BridgeSession(Session):
                 return
             if inactivity.is_heartbeat_due(now):
                 self._peer.send(KeepAliveInfo())
-        self._guarded(partial(self._look_after, now))
+        if self._half is not None:
+            self._guarded(partial(self._half.on_timer, now))
         if self.end is None:
             self._schedule()
 
@@ -346,7 +295,7 @@ class BridgeSession(Session):
 
     def _begin(self, info: BrokerInfo) -> None:
         """Introduce this broker, once the other one has, and connect."""
-        if self._connection is not None:
+        if self._half is not None:
             return
         remote_id = "" if info.broker_id is None else info.broker_id.value or ""
         if not remote_id or not info.broker_name:
@@ -355,33 +304,31 @@ class BridgeSession(Session):
         if remote_id == self._broker.id:
             self._close(BridgeEnd.ITSELF, "the address is that of this broker itself")
             return
-        connector, settings = self._connector, self._settings
-        local_id = f"{settings.connection_id}:1"
-        self._connection = connection = self._broker.connect(
-            local_id,
-            inbound_client_id(connector.name, self.remote_name, self._broker.name),
-            self._link,
-            settings.user,
-            takes_over=True,
+        settings = self._settings
+        assert self._peer is not None, "the wire format is agreed before the first command"
+        self._half = ForwardingHalf(
+            broker=self._broker,
+            link=self._link,
+            peer=self._peer,
+            settings=ForwardingSettings(
+                connector=self._connector,
+                remote_id=remote_id,
+                remote_name=self.remote_name,
+                local_connection_id=f"{settings.connection_id}:1",
+                producer_id=self._producer_id,
+                interests=settings.interests,
+                subscriptions=settings.subscriptions,
+                user=settings.user,
+                label=str(self),
+            ),
+            next_command_id=self._next_command_id,
+            call_soon=self._call_soon,
+            on_deadline=self._schedule,
+            on_error=self.give_up,
         )
-        self._table = table = DemandTable(
-            connector,
-            self._permissions,
-            settings.interests,
-            local_broker_id=self._broker.id,
-            remote_broker_id=remote_id,
-            local_broker_name=self._broker.name,
-            remote_broker_name=self.remote_name,
-            local_connection_id=local_id,
-            number=partial(next, self._numbers),
-            wake=self._wake,
-        )
-        self._overlap = OverlapFilter(table.taking)
         self._introduce()
         self._on_begin(self)
-        for subscription in settings.subscriptions(connection.client_id):
-            self._change(table.restored(subscription))
-        self._change(table.static())
+        self._half.start()
         self._schedule()
 
     def _introduce(self) -> None:
@@ -409,7 +356,7 @@ class BridgeSession(Session):
                 client_master=True,
             )
         )
-        self._send(SessionInfo(session_id=SessionId(connection_id, _SESSION)))
+        self._send(SessionInfo(session_id=SessionId(connection_id, SESSION)))
         self._send(ProducerInfo(producer_id=self._producer_id))
         if not connector.static_bridge:
             self._send(
@@ -432,29 +379,20 @@ class BridgeSession(Session):
 
     @property
     def _advisory_consumer_id(self) -> ConsumerId:
-        return ConsumerId(f"{self._settings.connection_id}:2", _SESSION, _ADVISORY_CONSUMER)
+        return ConsumerId(f"{self._settings.connection_id}:2", SESSION, _ADVISORY_CONSUMER)
 
     @property
     def _advisory_prefetch(self) -> int:
         return self._connector.advisory_prefetch_size or self._connector.prefetch_size
 
-    # ------------------------------------------------------------ demand
+    # ------------------------------------------------------------ advisories, answers
 
     def _hear(self, dispatch: MessageDispatch) -> None:
         """Follow the demand of the remote broker, from an advisory."""
         message = dispatch.message
-        if message is None or self._table is None:
-            return
-        match message.data_structure:
-            case ConsumerInfo() as info:
-                self._change(self._table.consumer_added(info))
-            case RemoveInfo(object_id=ConsumerId() as consumer_id):
-                self._change(self._table.consumer_removed(consumer_id))
-            case RemoveSubscriptionInfo(client_id=client_id, subscription_name=str() as name):
-                self._change(self._table.subscription_removed(client_id, name))
-            case _:
-                pass
-        self._acknowledge_advisory(dispatch.destination, message.message_id)
+        if message is not None and self._half is not None:
+            self._half.advised(message.data_structure)
+            self._acknowledge_advisory(dispatch.destination, message.message_id)
 
     def _acknowledge_advisory(self, destination: Destination | None, message_id: OpenWireMessageId | None) -> None:
         """Acknowledge advisories, many at once."""
@@ -472,182 +410,23 @@ class BridgeSession(Session):
             self._advisory_count = 0
 
     def _compare_subscriptions(self, info: BrokerSubscriptionInfo) -> None:
-        if self._table is not None:
-            self._change(self._table.remote_subscriptions(each for each in info.subscription_infos or () if each))
-
-    def _wake(self) -> None:
-        self._call_soon(self._reconsider)
-
-    def _reconsider(self) -> None:
-        if self._table is not None and self.end is None:
-            self._guarded(partial(self._change, self._table.reconsider()))
-
-    def _change(self, changes: Iterable[DemandChange]) -> None:
-        """Carry out the changes of the demand table."""
-        for change in changes:
-            if isinstance(change, BeginDemand):
-                self._subscribe(change.demand.number, self._request(change.demand))
-            elif isinstance(change, EndDemand):
-                self._unsubscribe(change.number, deletes_durable=change.deletes_durable)
-            elif isinstance(change, DeleteDurable):
-                self._delete_durable(change.subscription_name)
-            elif (consumer := self._consumers.get(change.number)) is not None:
-                # The new one begins before the other takes no more, so that no message of a topic is between them.
-                again = replace(consumer.request, selector=change.selector, consumer_id=self._new_consumer_id())
-                self._subscribe(change.number, again)
-                self._wind_up(consumer, deletes_durable=False)
-
-    def _new_consumer_id(self) -> ConsumerId:
-        return ConsumerId(f"{self._settings.connection_id}:1", _SESSION, next(self._numbers))
-
-    def _request(self, demand: LocalDemand) -> ConsumerRequest:
-        return ConsumerRequest(
-            destination=demand.destination,
-            prefetch=self._connector.prefetch_size,
-            selector=demand.selector,
-            subscription_name=demand.subscription_name,
-            no_local=demand.no_local,
-            exclusive=demand.exclusive,
-            priority=demand.priority,
-            retroactive=demand.retroactive,
-            pending_limit=demand.pending_limit,
-            consumer_id=ConsumerId(f"{self._settings.connection_id}:1", _SESSION, demand.number),
-            network=NetworkSubscription(
-                remote_broker_id=self.remote_id,
-                broker_path=demand.broker_path,
-                consumer_path=demand.consumer_path,
-                admits=self._admits,
-            ),
-        )
-
-    def _admits(self, message: Message) -> bool:
-        """Return True for a message that may go over the bridge."""
-        if message.destination.name.startswith(_INTERPRETED) or not self._permissions.admits(message.destination):
-            return False
-        path = () if message.bridge is None else message.bridge.broker_path
-        return may_pass(path, self.remote_id, self._connector.message_ttl)
-
-    def _subscribe(self, number: int, request: ConsumerRequest) -> None:
-        assert self._connection is not None, "demand comes after the connection"
-        try:
-            consumer = DemandConsumer(number, request, self._connection, self._forward)
-        except RequestError as error:
-            _log.warning("%s: no messages of %s go to %s: %s", self, request.destination, self.remote_name, error)
-            return
-        self._consumers[number] = consumer
-        consumer.start()
-
-    def _unsubscribe(self, number: int, *, deletes_durable: bool) -> None:
-        consumer = self._consumers.pop(number, None)
-        if consumer is not None:
-            self._wind_up(consumer, deletes_durable=deletes_durable)
-
-    def _wind_up(self, consumer: DemandConsumer, *, deletes_durable: bool) -> None:
-        consumer.end(self._link.time() + ENDING_SECONDS, deletes_durable=deletes_durable)
-        self._ending.append(consumer)
-        self._end_idle()
-        self._schedule()
-
-    def _end_idle(self) -> None:
-        """Close the subscriptions that end, and have all their answers."""
-        if not self._ending:
-            return
-        now = self._link.time()
-        for consumer in [each for each in self._ending if each.is_idle or (each.ends_by or 0.0) <= now]:
-            self._ending.remove(consumer)
-            consumer.close()
-            name = consumer.request.subscription_name
-            if consumer.deletes_durable and name is not None:
-                self._delete_durable(name)
-
-    def _delete_durable(self, name: str) -> None:
-        assert self._connection is not None, "demand comes after the connection"
-        try:
-            self._connection.unsubscribe(self._connection.client_id, name)
-        except RequestError as error:
-            _log.warning("%s: the durable subscription %s stays: %s", self, name, error)
-
-    # ------------------------------------------------------------ messages
-
-    def _forward(self, consumer: DemandConsumer, delivery: Delivery) -> None:
-        """Send a message, during a dispatch of this broker: nothing may be acknowledged before its end."""
-        message = delivery.message
-        assert self._peer is not None, "deliveries come after the connection"
-        assert self._overlap is not None, "deliveries come after the connection"
-        if not self._overlap.is_first(consumer.number, message.destination, message.message_id):
-            self._settle_later(consumer, delivery)
-            return
-        is_answered = message.persistent or self._connector.always_sync_send
-        command_id = self._next_command_id()
-        data = forwarded(
-            message,
-            producer_id=self._producer_id,
-            broker_id=self._broker.id,
-            redelivery_count=delivery.redelivery_count,
-            command_id=command_id,
-            response_required=is_answered,
-        )
-        if self._peer.is_verbatim:
-            self._link.write(INT.pack(len(data)))
-            self._link.write(data)
-        else:
-            self._peer.send(_VERBATIM.decode(data))
-        if is_answered:
-            self._unanswered[command_id] = (consumer, delivery)
-        else:
-            self._settle_later(consumer, delivery)
-
-    def _settle_later(self, consumer: DemandConsumer, delivery: Delivery) -> None:
-        self._unconfirmed.append((consumer, delivery))
-        if not self._is_settling:
-            self._is_settling = True
-            self._call_soon(self._settle)
-
-    def _settle(self) -> None:
-        """Acknowledge what the remote broker does not answer."""
-        self._is_settling = False
-        settled, self._unconfirmed = self._unconfirmed, deque()
-        if self.end is None:
-            for consumer, delivery in settled:
-                self._guarded(partial(consumer.accepted, delivery))
-            self._guarded(self._end_idle)
+        if self._half is not None:
+            self._half.compare_subscriptions(info.subscription_infos)
 
     def _answered(self, response: Response) -> None:
-        found = self._unanswered.pop(response.correlation_id, None)
-        if found is not None:
-            consumer, delivery = found
-            self.forwarded_count += 1
-            consumer.accepted(delivery)
-            self._end_idle()
+        if self._half is not None:
+            self._half.answered(response)
 
     def _refused(self, response: ExceptionResponse) -> None:
-        """Give up a message that will be refused again; otherwise let its subscription pause, and no other."""
-        found = self._unanswered.pop(response.correlation_id, None)
-        if found is None:
-            return
-        consumer, delivery = found
-        cause = _cause(response.exception)
-        _log.warning("%s: %s refuses %s: %s", self, self.remote_name, delivery.message.message_id, cause)
-        if response.exception is not None and response.exception.class_name in _FINAL:
-            consumer.refused(delivery, f"{self.remote_name} refuses it: {cause}")
-        else:
-            consumer.postponed(delivery, self._link.time())
-            self._schedule()
-        self._end_idle()
+        if self._half is not None:
+            self._half.refused(response)
 
     # ------------------------------------------------------------ timers, end
 
-    def _look_after(self, now: float) -> None:
-        for consumer in list(self._consumers.values()):
-            if consumer.resumes_at is not None and consumer.resumes_at <= now:
-                consumer.resume()
-        self._end_idle()
-
     def _schedule(self) -> None:
-        times = [each.resumes_at for each in self._consumers.values() if each.resumes_at is not None]
-        times += [each.ends_by for each in self._ending if each.ends_by is not None]
-        if self._connection is None:
-            times.append(self._begins_by)
+        if self.end is not None:
+            return
+        times = [self._begins_by] if self._half is None else self._half.deadlines
         if self._inactivity is not None:
             times.append(self._inactivity.next_check)
         self._link.wake_at(min(times, default=None))
@@ -658,7 +437,7 @@ class BridgeSession(Session):
 
     def _fail(self, error: ConnectionErrorCommand) -> None:
         self.stopping()
-        self._close(BridgeEnd.REFUSED, _cause(error.exception))
+        self._close(BridgeEnd.REFUSED, cause_of(error.exception))
 
     def _shut_down(self, info: ShutdownInfo) -> None:
         self._close(BridgeEnd.LOST, "the remote broker stops")
@@ -676,16 +455,9 @@ class BridgeSession(Session):
         self.end, self.reason = end, reason
         self._frames.clear()
         self._handlers = {}  # they refer to this session
-        self._unanswered.clear()
-        self._unconfirmed.clear()
-        self._consumers.clear()
-        self._ending.clear()
-        if self._table is not None:
-            self._table.close()
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        if self._half is not None:
             try:
-                connection.close()
+                self._half.close()
             except BrokerError as error:  # a store that failed: what had no answer is delivered by the next master
                 _log.error("%s cannot be removed: %s", self, error)
         self._on_end(self)
@@ -693,9 +465,3 @@ class BridgeSession(Session):
     def __str__(self) -> str:
         """Return the connector's name and the remote address, for logs."""
         return f"network connector {self._connector.name} to {self._link.peer}"
-
-
-def _cause(exception: Throwable | None) -> str:
-    if exception is None:
-        return "no reason was given"
-    return exception.message or exception.class_name or "no reason was given"

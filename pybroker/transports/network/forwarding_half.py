@@ -1,0 +1,443 @@
+"""The forwarding half of a bridge: follows the demand of the remote broker, and forwards messages to it.
+
+```text
+advisories of the remote broker --> demand table --> consumers of this broker --> messages to the remote broker
+                                                     acknowledgements        <-- its answers
+```
+
+A bridge has one such half, at the broker with the connector; a duplex bridge has one at both. The half is given the
+peer that it writes to, and is passed what comes back; it reads no frames, and has no timers of its own.
+
+Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 5, 6, 9.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from typing import Final
+
+from pybroker.broker.domain.big_endian import INT
+from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.destination import ADVISORY_PREFIX
+from pybroker.broker.domain.errors import BrokerError, RequestError
+from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
+from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.network.demand import DemandTable
+from pybroker.broker.domain.network.forwarding import forwarded
+from pybroker.broker.domain.network.hops import may_pass
+from pybroker.broker.domain.network.interests import Interests
+from pybroker.broker.domain.network.names import inbound_client_id
+from pybroker.broker.domain.network.overlap import OverlapFilter
+from pybroker.broker.domain.network.permission import Permissions
+from pybroker.broker.domain.openwire.commands import (
+    ConsumerId,
+    ConsumerInfo,
+    DataStructure,
+    ExceptionResponse,
+    ProducerId,
+    RemoveInfo,
+    RemoveSubscriptionInfo,
+    Response,
+)
+from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.broker.domain.openwire.throwables import Throwable
+from pybroker.broker.domain.ports import BrokerPort, ConnectionPort
+from pybroker.broker.domain.security import User
+from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription, NetworkSubscription
+from pybroker.transports.network.demand_consumer import DemandConsumer
+from pybroker.transports.openwire.peer import Peer
+from pybroker.transports.session import Link
+
+_log = logging.getLogger(__name__)
+
+ENDING_SECONDS: Final = 30.0
+"""The limit to the time for which a subscription that ends waits for answers."""
+
+SESSION: Final = 1
+"""The one session of each connection of a bridge."""
+
+VERBATIM: Final = WireFormat(version=12)
+"""The form in which messages are kept and forwarded."""
+
+INTERPRETED: Final = tuple(
+    ADVISORY_PREFIX + each for each in ("Consumer.", "VirtualDestination.Consumer.", "TempQueue", "TempTopic")
+)
+"""Advisories that a bridge interprets; they are not forwarded as other messages are."""
+
+_FINAL: Final = frozenset(
+    (
+        "java.lang.SecurityException",
+        "javax.jms.JMSSecurityException",
+        "javax.jms.InvalidDestinationException",
+        "org.apache.activemq.broker.region.policy.DestinationDoesNotExistException",
+        "org.apache.activemq.DestinationDoesNotExistException",
+        "org.apache.activemq.broker.region.DestinationDoesNotExistException",
+    )
+)
+"""Exceptions after which the same message is refused again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardingSettings:
+    """The circumstances of a forwarding half.
+
+    Attributes:
+        connector: the bridge's connector.
+        remote_id: the id of the remote broker.
+        remote_name: its name.
+        local_connection_id: the id of the half's connection at this broker.
+        producer_id: the bridge's producer at the remote broker.
+        interests: shared by all bridges of this broker.
+        subscriptions: returns the durable subscriptions of a client id.
+        user: who the bridge is at this broker.
+        label: names the bridge in the log.
+    """
+
+    connector: NetworkConnector
+    remote_id: str
+    remote_name: str
+    local_connection_id: str
+    producer_id: ProducerId
+    interests: Interests
+    subscriptions: Callable[[str], Iterable[DurableSubscription]]
+    user: User
+    label: str
+
+
+class ForwardingHalf:
+    """The forwarding half of one connection of a bridge.
+
+    Attributes:
+        forwarded_count: messages that the remote broker has confirmed.
+        permissions: decide which destinations it serves.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: BrokerPort,
+        link: Link,
+        peer: Peer,
+        settings: ForwardingSettings,
+        next_command_id: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object],
+        on_deadline: Callable[[], None],
+        on_error: Callable[[BrokerError], None],
+    ) -> None:
+        """Connect to this broker; demand begins with `start`.
+
+        Args:
+            broker: this broker.
+            link: moves the bytes.
+            peer: writes commands to the remote broker.
+            settings: the half's.
+            next_command_id: numbers the commands of the connection.
+            call_soon: calls back in a later turn of the event loop.
+            on_deadline: called when `deadlines` has changed.
+            on_error: called for an error outside of a call of this half, after which it cannot go on.
+
+        Raises:
+            RequestError: this broker refuses the connection.
+        """
+        self.forwarded_count = 0
+        self.permissions = Permissions(settings.connector)
+        self._broker = broker
+        self._link = link
+        self._peer = peer
+        self._settings = settings
+        self._connector = connector = settings.connector
+        self._next_command_id = next_command_id
+        self._call_soon = call_soon
+        self._on_deadline = on_deadline
+        self._on_error = on_error
+        self._is_over = False
+        self._paused = False
+        self._numbers = count(1)
+        self._consumers: dict[int, DemandConsumer] = {}
+        self._ending: list[DemandConsumer] = []
+        self._unanswered: dict[int, tuple[DemandConsumer, Delivery]] = {}
+        self._unconfirmed: deque[tuple[DemandConsumer, Delivery]] = deque()
+        """Messages that need no answer, until they have left the process."""
+        self._is_settling = False
+        self._connection: ConnectionPort = broker.connect(
+            settings.local_connection_id,
+            inbound_client_id(connector.name, settings.remote_name, broker.name),
+            link,
+            settings.user,
+            takes_over=True,
+        )
+        self._table = DemandTable(
+            connector,
+            self.permissions,
+            settings.interests,
+            local_broker_id=broker.id,
+            remote_broker_id=settings.remote_id,
+            local_broker_name=broker.name,
+            remote_broker_name=settings.remote_name,
+            local_connection_id=settings.local_connection_id,
+            number=partial(next, self._numbers),
+            wake=self._wake,
+        )
+        self._overlap = OverlapFilter(self._table.taking)
+
+    def start(self) -> None:
+        """Begin what needs no demand: stored durable subscriptions, and static destinations."""
+        for subscription in self._settings.subscriptions(self._connection.client_id):
+            self._change(self._table.restored(subscription))
+        self._change(self._table.static())
+
+    def close(self) -> None:
+        """End; what has no answer returns to its place, in its order.
+
+        Raises:
+            BrokerError: the store has failed.
+        """
+        if self._is_over:
+            return
+        self._is_over = True
+        self._unanswered.clear()
+        self._unconfirmed.clear()
+        self._consumers.clear()
+        self._ending.clear()
+        self._table.close()
+        self._connection.close()
+
+    # ------------------------------------------------------------ link
+
+    def written(self) -> None:
+        """Resume, and acknowledge what needs no answer, as all output has left the process."""
+        if self._is_over:
+            return
+        self._connection.written()
+        self._settle()
+        if self._paused:
+            self._paused = False
+            self._connection.resume()
+
+    def handed_over(self) -> None:
+        """Count all forwards so far as possibly received."""
+        if not self._is_over:
+            self._connection.written()
+
+    def pause(self) -> None:
+        """Forward nothing until `written`."""
+        if not self._is_over:
+            self._paused = True
+            self._connection.pause()
+
+    def on_timer(self, now: float) -> None:
+        """Resume subscriptions, and end them, whose time has come."""
+        for consumer in list(self._consumers.values()):
+            if consumer.resumes_at is not None and consumer.resumes_at <= now:
+                consumer.resume()
+        self._end_idle()
+
+    @property
+    def deadlines(self) -> list[float]:
+        """The times at which `on_timer` has something to do."""
+        times = [each.resumes_at for each in self._consumers.values() if each.resumes_at is not None]
+        return times + [each.ends_by for each in self._ending if each.ends_by is not None]
+
+    # ------------------------------------------------------------ demand
+
+    def advised(self, structure: DataStructure | None) -> None:
+        """Follow the demand of the remote broker, from the data structure of an advisory."""
+        match structure:
+            case ConsumerInfo() as info:
+                self._change(self._table.consumer_added(info))
+            case RemoveInfo(object_id=ConsumerId() as consumer_id):
+                self._change(self._table.consumer_removed(consumer_id))
+            case RemoveSubscriptionInfo(client_id=client_id, subscription_name=str() as name):
+                self._change(self._table.subscription_removed(client_id, name))
+            case _:
+                pass
+
+    def compare_subscriptions(self, infos: Iterable[ConsumerInfo | None] | None) -> None:
+        """Learn all durable subscriptions of the remote broker."""
+        self._change(self._table.remote_subscriptions(each for each in infos or () if each))
+
+    def _wake(self) -> None:
+        self._call_soon(self._reconsider)
+
+    def _reconsider(self) -> None:
+        if not self._is_over:
+            self._guarded(self._change_again)
+
+    def _change_again(self) -> None:
+        self._change(self._table.reconsider())
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except BrokerError as error:
+            self._on_error(error)
+
+    def _change(self, changes: Iterable[DemandChange]) -> None:
+        """Carry out the changes of the demand table."""
+        for change in changes:
+            if isinstance(change, BeginDemand):
+                self._subscribe(change.demand.number, self._request(change.demand))
+            elif isinstance(change, EndDemand):
+                self._unsubscribe(change.number, deletes_durable=change.deletes_durable)
+            elif isinstance(change, DeleteDurable):
+                self._delete_durable(change.subscription_name)
+            elif (consumer := self._consumers.get(change.number)) is not None:
+                # The new one begins before the other takes no more, so that no message of a topic is between them.
+                again = replace(consumer.request, selector=change.selector, consumer_id=self._new_consumer_id())
+                self._subscribe(change.number, again)
+                self._wind_up(consumer, deletes_durable=False)
+
+    def _new_consumer_id(self) -> ConsumerId:
+        return ConsumerId(self._settings.local_connection_id, SESSION, next(self._numbers))
+
+    def _request(self, demand: LocalDemand) -> ConsumerRequest:
+        return ConsumerRequest(
+            destination=demand.destination,
+            prefetch=self._connector.prefetch_size,
+            selector=demand.selector,
+            subscription_name=demand.subscription_name,
+            no_local=demand.no_local,
+            exclusive=demand.exclusive,
+            priority=demand.priority,
+            retroactive=demand.retroactive,
+            pending_limit=demand.pending_limit,
+            consumer_id=ConsumerId(self._settings.local_connection_id, SESSION, demand.number),
+            network=NetworkSubscription(
+                remote_broker_id=self._settings.remote_id,
+                broker_path=demand.broker_path,
+                consumer_path=demand.consumer_path,
+                admits=self._admits,
+            ),
+        )
+
+    def _admits(self, message: Message) -> bool:
+        """Return True for a message that may go over the bridge."""
+        if message.destination.name.startswith(INTERPRETED) or not self.permissions.admits(message.destination):
+            return False
+        path = () if message.bridge is None else message.bridge.broker_path
+        return may_pass(path, self._settings.remote_id, self._connector.message_ttl)
+
+    def _subscribe(self, number: int, request: ConsumerRequest) -> None:
+        try:
+            consumer = DemandConsumer(number, request, self._connection, self._forward)
+        except RequestError as error:
+            remote = self._settings.remote_name
+            _log.warning("%s: no messages of %s go to %s: %s", self, request.destination, remote, error)
+            return
+        self._consumers[number] = consumer
+        consumer.start()
+
+    def _unsubscribe(self, number: int, *, deletes_durable: bool) -> None:
+        consumer = self._consumers.pop(number, None)
+        if consumer is not None:
+            self._wind_up(consumer, deletes_durable=deletes_durable)
+
+    def _wind_up(self, consumer: DemandConsumer, *, deletes_durable: bool) -> None:
+        consumer.end(self._link.time() + ENDING_SECONDS, deletes_durable=deletes_durable)
+        self._ending.append(consumer)
+        self._end_idle()
+        self._on_deadline()
+
+    def _end_idle(self) -> None:
+        """Close the subscriptions that end, and have all their answers."""
+        if not self._ending:
+            return
+        now = self._link.time()
+        for consumer in [each for each in self._ending if each.is_idle or (each.ends_by or 0.0) <= now]:
+            self._ending.remove(consumer)
+            consumer.close()
+            name = consumer.request.subscription_name
+            if consumer.deletes_durable and name is not None:
+                self._delete_durable(name)
+
+    def _delete_durable(self, name: str) -> None:
+        try:
+            self._connection.unsubscribe(self._connection.client_id, name)
+        except RequestError as error:
+            _log.warning("%s: the durable subscription %s stays: %s", self, name, error)
+
+    # ------------------------------------------------------------ messages
+
+    def _forward(self, consumer: DemandConsumer, delivery: Delivery) -> None:
+        """Send a message, during a dispatch of this broker: nothing may be acknowledged before its end."""
+        message = delivery.message
+        if not self._overlap.is_first(consumer.number, message.destination, message.message_id):
+            self._settle_later(consumer, delivery)
+            return
+        is_answered = message.persistent or self._connector.always_sync_send
+        command_id = self._next_command_id()
+        self._write(delivery, command_id, is_answered=is_answered)
+        if is_answered:
+            self._unanswered[command_id] = (consumer, delivery)
+        else:
+            self._settle_later(consumer, delivery)
+
+    def _write(self, delivery: Delivery, command_id: int, *, is_answered: bool) -> None:
+        data = forwarded(
+            delivery.message,
+            producer_id=self._settings.producer_id,
+            broker_id=self._broker.id,
+            redelivery_count=delivery.redelivery_count,
+            command_id=command_id,
+            response_required=is_answered,
+        )
+        if self._peer.is_verbatim:
+            self._link.write(INT.pack(len(data)))
+            self._link.write(data)
+        else:
+            self._peer.send(VERBATIM.decode(data))
+
+    def _settle_later(self, consumer: DemandConsumer, delivery: Delivery) -> None:
+        self._unconfirmed.append((consumer, delivery))
+        if not self._is_settling:
+            self._is_settling = True
+            self._call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """Acknowledge what the remote broker does not answer."""
+        self._is_settling = False
+        settled, self._unconfirmed = self._unconfirmed, deque()
+        for consumer, delivery in settled:
+            if not self._is_over:
+                self._guarded(partial(consumer.accepted, delivery))
+        if not self._is_over:
+            self._guarded(self._end_idle)
+
+    def answered(self, response: Response) -> None:
+        """Acknowledge a message that the remote broker has."""
+        found = self._unanswered.pop(response.correlation_id, None)
+        if found is not None:
+            consumer, delivery = found
+            self.forwarded_count += 1
+            consumer.accepted(delivery)
+            self._end_idle()
+
+    def refused(self, response: ExceptionResponse) -> None:
+        """Give up a message that will be refused again; otherwise let its subscription pause, and no other."""
+        found = self._unanswered.pop(response.correlation_id, None)
+        if found is None:
+            return
+        consumer, delivery = found
+        cause, remote = cause_of(response.exception), self._settings.remote_name
+        _log.warning("%s: %s refuses %s: %s", self, remote, delivery.message.message_id, cause)
+        if response.exception is not None and response.exception.class_name in _FINAL:
+            consumer.refused(delivery, f"{remote} refuses it: {cause}")
+        else:
+            consumer.postponed(delivery, self._link.time())
+            self._on_deadline()
+        self._end_idle()
+
+    def __str__(self) -> str:
+        """Return the name of the bridge, for logs."""
+        return self._settings.label
+
+
+def cause_of(exception: Throwable | None) -> str:
+    """Return the words of an exception of the remote broker."""
+    if exception is None:
+        return "no reason was given"
+    return exception.message or exception.class_name or "no reason was given"
