@@ -76,8 +76,6 @@ _NOT_SERVED: Final = (
 
 
 def _connector(**given: Any) -> NetworkConnector:
-    if given.get("duplex"):
-        raise ValueError("duplex is not supported yet: give each of the two brokers a [[network]] table")
     for name in _WITHOUT_EFFECT:
         given.pop(name, None)
     if (ttl := given.pop("network_ttl", None)) is not None:

@@ -38,6 +38,7 @@ from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
+from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
@@ -69,6 +70,7 @@ class Term:
     """The objects of a term of mastership.
 
     Attributes:
+        interests: shared by all bridges, those of this broker and those of others to it.
         listeners: the URLs of the open listeners; none before it serves.
         bridges: the bridges to other brokers; none before it serves.
     """
@@ -79,6 +81,7 @@ class Term:
     server: Server
     tasks: list[asyncio.Task[None]]
     sessions: Sessions
+    interests: Interests
     mqtt_states: SessionStates
     spool: MessageSpool | None = None
     authentication: Authentication | None = None
@@ -361,7 +364,7 @@ class Node:
             unused.pop_all()
         term.listeners = listeners
         self._open_services(term, jobs)
-        term.bridges = wiring.make_bridges(self._config, term.broker, term.server)
+        term.bridges = wiring.make_bridges(self._config, term.broker, term.server, term.interests)
         for bridge in term.bridges:
             bridge.start()
         term.store.cleanup()  # otherwise the files of each failover would be replayed in the next
@@ -421,7 +424,8 @@ class Node:
                 unread=wiring.make_output_memory(broker),
             ),
             tasks=[],
-            sessions=Sessions(),
+            sessions=wiring.make_sessions(broker, interests := Interests()),
+            interests=interests,
             mqtt_states=make_session_states(broker, turn.after, machine.clock),
         )
 

@@ -29,6 +29,7 @@ from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.role import Role
@@ -55,6 +56,9 @@ from pybroker.store.spool import FileSpool, SpoolThread
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.network.connector import BridgeLife
+from pybroker.transports.openwire.client import OpenWireClient
+from pybroker.transports.openwire.duplex import DuplexRequest
+from pybroker.transports.openwire.session import Sessions
 from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
@@ -601,15 +605,33 @@ def _progress() -> Progress:
     return log
 
 
-def make_bridges(config: Config, broker: BrokerCore, server: Server) -> Sequence[BridgeLife]:
+def make_sessions(broker: BrokerCore, interests: Interests) -> Sessions:
+    """Return the OpenWire sessions of a broker, none yet, which serve duplex bridges of other brokers too.
+
+    Args:
+        broker: the core.
+        interests: shared by all bridges of the broker.
+    """
+
+    def open_duplex(request: DuplexRequest) -> OpenWireClient:
+        from pybroker.transports.network.acceptor import DuplexAcceptor  # few brokers have a duplex bridge
+
+        return DuplexAcceptor(
+            broker=broker,
+            interests=interests,
+            subscriptions=broker.subscriptions_of,
+            call_soon=asyncio.get_running_loop().call_soon,
+        ).open(request)
+
+    return Sessions(open_duplex)
+
+
+def make_bridges(config: Config, broker: BrokerCore, server: Server, interests: Interests) -> Sequence[BridgeLife]:
     """Return the bridges of all network connectors, none of which has started."""
     if not config.network:
         return ()
-    from pybroker.broker.domain.network.interests import Interests  # few brokers have any
-    from pybroker.transports.network.bridge import BridgeSettings
+    from pybroker.transports.network.bridge import BridgeSettings  # few brokers have any
     from pybroker.transports.network.connector import bridges_of
-
-    interests = Interests()
 
     def settings(connector: NetworkConnector, connection_id: str) -> BridgeSettings:
         return BridgeSettings(

@@ -11,10 +11,12 @@ Message                           -->
                                        <--    Response: it is safe there, and acknowledged here
 ```
 
+With `duplex` the remote broker does the same over this connection, from its ConnectionInfo on; see `duplex_client`.
+
 Nothing before the messages is answered: an error comes as a ConnectionError, and ends the bridge. The demand table
 decides which subscriptions there are; each connection begins with an empty one.
 
-Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 3, 5, 6, 9.
+Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 3, 8, 9.
 """
 
 import logging
@@ -22,36 +24,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from io import BytesIO
 from typing import Any, Final
 
-from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, ProtocolError
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
-from pybroker.broker.domain.network.names import advisory_destination, outbound_client_id
+from pybroker.broker.domain.network.names import inbound_duplex_client_id, outbound_client_id
 from pybroker.broker.domain.network.properties import described, encode
 from pybroker.broker.domain.openwire.commands import (
-    AckType,
+    ActiveMQMessage,
     BaseCommand,
     BrokerId,
     BrokerInfo,
     BrokerSubscriptionInfo,
     ConnectionErrorCommand,
-    ConnectionId,
     ConnectionInfo,
-    ConsumerId,
-    ConsumerInfo,
     ExceptionResponse,
     KeepAliveInfo,
-    MessageAck,
     MessageDispatch,
-    OpenWireMessageId,
-    ProducerId,
-    ProducerInfo,
     Response,
-    SessionId,
-    SessionInfo,
     ShutdownInfo,
 )
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
@@ -60,7 +53,8 @@ from pybroker.broker.domain.ports import BrokerPort
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
-from pybroker.transports.network.forwarding_half import SESSION, ForwardingHalf, ForwardingSettings, cause_of
+from pybroker.transports.network.duplex_client import DuplexClient
+from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings, cause_of
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link, Session
 
@@ -69,8 +63,9 @@ _log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS: Final = 30.0
 """The limit to the time until the remote broker's BrokerInfo; ActiveMQ has none, and waits for ever."""
 
-_PRODUCER: Final = 1
-_ADVISORY_CONSUMER: Final = 1
+_MESSAGE_MIN: Final = ActiveMQMessage.DATA_TYPE
+_MESSAGE_MAX: Final = 29
+"""The data types of messages, one after the other."""
 
 
 class BridgeEnd(Enum):
@@ -90,7 +85,8 @@ class BridgeSettings:
         connector: its connector.
         offer: the wire format that this broker offers: loose and without caching, as the store keeps messages.
         broker_url: the address of this broker for clients of the other one.
-        connection_id: the first part of the ids of its connections, unique; `:1` is local, `:2` at the remote broker.
+        connection_id: the first part of the ids of its connections, unique. `:1` is local, the last one is at the
+            remote broker: `:2`, or `:3` if `:2` sends what a duplex bridge brings.
         interests: shared by all bridges of this broker.
         subscriptions: returns the durable subscriptions of a client id.
         user: who the bridge is at this broker.
@@ -150,12 +146,12 @@ class BridgeSession(Session):
         self._frames = FrameReader(settings.offer.frame_bytes_max)
         self._begins_by = link.time() + HANDSHAKE_SECONDS
         self._half: ForwardingHalf | None = None
-        self._producer_id = ProducerId(f"{settings.connection_id}:2", SESSION, _PRODUCER)
+        self._duplex: DuplexClient | None = None
+        """The remote broker as a client of this one; None: messages go one way."""
         self._command_id = 0
-        self._advisory_count = 0
-        """Advisories since the last acknowledgement."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             BrokerInfo: self._begin,
+            ConnectionInfo: self._register,
             BrokerSubscriptionInfo: self._compare_subscriptions,
             MessageDispatch: self._hear,
             Response: self._answered,
@@ -187,37 +183,50 @@ class BridgeSession(Session):
             self._inactivity.has_read = True
         self._frames.feed(chunk)
         if self._frames.whole is not None:
-            whole, self._frames.whole = self._frames.whole.getvalue(), None
-            self._guarded(partial(self._frame, whole))
+            whole, self._frames.whole = self._frames.whole, None
+            self._guarded(partial(self._whole_frame, whole))
         return self.proceed()
 
     def proceed(self) -> bool:
         """Carry out the frames that are left."""
         frames, left = self._frames, FRAMES_PER_CLOCK
         while self.end is None and frames.advance():
-            self._guarded(partial(self._frame, frames.data[frames.start : frames.stop]))
+            self._guarded(partial(self._frame, frames.data, frames.start, frames.stop))
             left -= 1
             if not left:
                 if self._link.is_slice_over():
+                    self._end_of_chunk()
                     return self.end is None
                 left = FRAMES_PER_CLOCK
+        self._end_of_chunk()
         return False
+
+    def _end_of_chunk(self) -> None:
+        """Answer the messages so far together, once they are safe."""
+        if self._duplex is not None and self.end is None:
+            self._guarded(self._duplex.end_of_chunk)
 
     def written(self) -> None:
         """Resume, and acknowledge what needs no answer."""
         if self._inactivity is not None:
             self._inactivity.wrote()
-        if self._half is not None:
+        if self._duplex is not None:
+            self._guarded(self._duplex.written)
+        elif self._half is not None:
             self._half.written()
 
     def handed_over(self) -> None:
         """Count all forwards so far as possibly received."""
-        if self._half is not None:
+        if self._duplex is not None:
+            self._duplex.handed_over()
+        elif self._half is not None:
             self._half.handed_over()
 
     def pause_writing(self) -> None:
         """Forward nothing until `written`."""
-        if self._half is not None:
+        if self._duplex is not None:
+            self._duplex.pause()
+        elif self._half is not None:
             self._half.pause()
 
     def hold(self) -> None:
@@ -272,16 +281,34 @@ class BridgeSession(Session):
         except BrokerError as error:
             self._close(BridgeEnd.LOST, str(error))
 
-    def _frame(self, data: bytes) -> None:
+    def _whole_frame(self, whole: BytesIO) -> None:
+        """Carry out a large frame."""
+        peer, duplex = self._peer, self._duplex
+        if duplex is None or peer is None or not _MESSAGE_MIN <= whole.getbuffer()[0] <= _MESSAGE_MAX:
+            data = whole.getvalue()
+            self._frame(data, 0, len(data))
+        elif peer.is_verbatim:
+            duplex.whole_message(whole)
+        else:
+            duplex.foreign_message(whole)
+
+    def _frame(self, chunk: bytes, start: int, stop: int) -> None:
+        """Carry out a frame, from its data type at `start` to its end at `stop`."""
+        duplex = self._duplex
         if self._peer is None:
-            self._agree(decode_offer(data))
+            self._agree(decode_offer(chunk[start:stop]))
             return
-        command = self._peer.wire.decode(data)
+        if duplex is not None and self._peer.is_verbatim and _MESSAGE_MIN <= chunk[start] <= _MESSAGE_MAX:
+            duplex.message(chunk, start, stop)
+            return
+        command = self._peer.wire.decode(chunk[start:stop])
         if not isinstance(command, BaseCommand):
             raise ProtocolError(f"a {type(command).__name__} where a command belongs")
         handler = self._handlers.get(type(command))
         if handler is not None:
             handler(command)
+        elif duplex is not None:
+            duplex.obey(command)
         else:
             _log.debug("%s: a %s is ignored", self._link.peer, type(command).__name__)
 
@@ -315,7 +342,7 @@ class BridgeSession(Session):
                 remote_id=remote_id,
                 remote_name=self.remote_name,
                 local_connection_id=f"{settings.connection_id}:1",
-                producer_id=self._producer_id,
+                remote_connection_id=f"{settings.connection_id}:{3 if self._connector.duplex else 2}",
                 interests=settings.interests,
                 subscriptions=settings.subscriptions,
                 user=settings.user,
@@ -326,7 +353,10 @@ class BridgeSession(Session):
             on_deadline=self._schedule,
             on_error=self.give_up,
         )
+        if self._connector.duplex:
+            self._open_duplex(self._half, self._peer)
         self._introduce()
+        self._half.introduce()
         self._on_begin(self)
         self._half.start()
         self._schedule()
@@ -334,7 +364,6 @@ class BridgeSession(Session):
     def _introduce(self) -> None:
         """Send what opens a bridge; nothing of it is answered."""
         connector, settings = self._connector, self._settings
-        connection_id = f"{settings.connection_id}:2"
         self._send(
             BrokerInfo(
                 broker_id=BrokerId(self._broker.id),
@@ -347,26 +376,32 @@ class BridgeSession(Session):
         )
         if connector.sync_durable_subs:
             self._send(BrokerSubscriptionInfo(broker_id=BrokerId(self._broker.id), broker_name=self._broker.name))
-        self._send(
-            ConnectionInfo(
-                connection_id=ConnectionId(connection_id),
-                client_id=outbound_client_id(connector.name, self._broker.name),
-                user_name=connector.remote_user_name or connector.user_name or None,
-                password=connector.remote_password or connector.password or None,
-                client_master=True,
-            )
+
+    def _open_duplex(self, half: ForwardingHalf, peer: Peer) -> None:
+        """Be ready for what the remote broker forwards."""
+        settings, name = self._settings, self._connector.name
+        connection = self._broker.connect(
+            f"{settings.connection_id}:2",
+            inbound_duplex_client_id(name, self.remote_name, self._broker.name),
+            self._link,
+            settings.user,
+            takes_over=True,
         )
-        self._send(SessionInfo(session_id=SessionId(connection_id, SESSION)))
-        self._send(ProducerInfo(producer_id=self._producer_id))
-        if not connector.static_bridge:
-            self._send(
-                ConsumerInfo(
-                    consumer_id=self._advisory_consumer_id,
-                    destination=advisory_destination(connector),
-                    prefetch_size=self._advisory_prefetch,
-                    dispatch_async=True,
-                )
-            )
+        self._duplex = DuplexClient(connection, peer, half, next_sequence=self._broker.next_sequence)
+
+    def _register(self, info: ConnectionInfo) -> None:
+        """Make the remote broker a client of this one, under the name that its connector has here.
+
+        It does not choose the name, by which it could take over the connection of another client.
+        """
+        duplex = self._duplex
+        if duplex is None or duplex.is_registered or info.connection_id is None:
+            return
+        client_id = outbound_client_id(self._connector.name, self.remote_name)
+        connection_id = info.connection_id.value or ""
+        duplex.register(
+            self._broker.connect(connection_id, client_id, self._link, self._settings.user, takes_over=True)
+        )
 
     def _send(self, command: BaseCommand) -> None:
         assert self._peer is not None, "the remote broker has introduced itself"
@@ -377,37 +412,12 @@ class BridgeSession(Session):
         self._command_id += 1
         return self._command_id
 
-    @property
-    def _advisory_consumer_id(self) -> ConsumerId:
-        return ConsumerId(f"{self._settings.connection_id}:2", SESSION, _ADVISORY_CONSUMER)
-
-    @property
-    def _advisory_prefetch(self) -> int:
-        return self._connector.advisory_prefetch_size or self._connector.prefetch_size
-
     # ------------------------------------------------------------ advisories, answers
 
     def _hear(self, dispatch: MessageDispatch) -> None:
         """Follow the demand of the remote broker, from an advisory."""
-        message = dispatch.message
-        if message is not None and self._half is not None:
-            self._half.advised(message.data_structure)
-            self._acknowledge_advisory(dispatch.destination, message.message_id)
-
-    def _acknowledge_advisory(self, destination: Destination | None, message_id: OpenWireMessageId | None) -> None:
-        """Acknowledge advisories, many at once."""
-        self._advisory_count += 1
-        if self._advisory_count > self._advisory_prefetch * self._connector.advisory_ack_percentage / 100:
-            self._send(
-                MessageAck(
-                    ack_type=AckType.STANDARD,
-                    consumer_id=self._advisory_consumer_id,
-                    destination=destination,
-                    last_message_id=message_id,
-                    message_count=self._advisory_count,
-                )
-            )
-            self._advisory_count = 0
+        if dispatch.message is not None and self._half is not None:
+            self._half.advised(dispatch.message, dispatch.destination)
 
     def _compare_subscriptions(self, info: BrokerSubscriptionInfo) -> None:
         if self._half is not None:
@@ -455,11 +465,14 @@ class BridgeSession(Session):
         self.end, self.reason = end, reason
         self._frames.clear()
         self._handlers = {}  # they refer to this session
-        if self._half is not None:
-            try:
+        duplex, self._duplex = self._duplex, None
+        try:
+            if duplex is not None:
+                duplex.close()
+            elif self._half is not None:
                 self._half.close()
-            except BrokerError as error:  # a store that failed: what had no answer is delivered by the next master
-                _log.error("%s cannot be removed: %s", self, error)
+        except BrokerError as error:  # a store that failed: what had no answer is delivered by the next master
+            _log.error("%s cannot be removed: %s", self, error)
         self._on_end(self)
 
     def __str__(self) -> str:

@@ -5,8 +5,9 @@ advisories of the remote broker --> demand table --> consumers of this broker --
                                                      acknowledgements        <-- its answers
 ```
 
-A bridge has one such half, at the broker with the connector; a duplex bridge has one at both. The half is given the
-peer that it writes to, and is passed what comes back; it reads no frames, and has no timers of its own.
+A bridge has one such half, at the broker with the connector; a duplex bridge has one at both, and each serves the
+other's consumer of advisories as well: they go over the bridge as plain messages. The half is given the peer that it
+writes to, and is passed what comes back; it reads no frames, and has no timers of its own.
 
 Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 5, 6, 9.
 """
@@ -21,7 +22,7 @@ from typing import Final
 
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import ADVISORY_PREFIX
+from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, checked, parts_to_consume
 from pybroker.broker.domain.errors import BrokerError, RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
@@ -30,22 +31,31 @@ from pybroker.broker.domain.network.demand import DemandTable
 from pybroker.broker.domain.network.forwarding import forwarded
 from pybroker.broker.domain.network.hops import may_pass
 from pybroker.broker.domain.network.interests import Interests
-from pybroker.broker.domain.network.names import inbound_client_id
+from pybroker.broker.domain.network.names import advisory_destination, inbound_client_id, outbound_client_id
 from pybroker.broker.domain.network.overlap import OverlapFilter
 from pybroker.broker.domain.network.permission import Permissions
 from pybroker.broker.domain.openwire.commands import (
+    AckType,
+    ActiveMQMessage,
+    BaseCommand,
+    ConnectionId,
+    ConnectionInfo,
     ConsumerId,
     ConsumerInfo,
     DataStructure,
     ExceptionResponse,
+    MessageAck,
     ProducerId,
+    ProducerInfo,
     RemoveInfo,
     RemoveSubscriptionInfo,
     Response,
+    SessionId,
+    SessionInfo,
 )
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.throwables import Throwable
-from pybroker.broker.domain.ports import BrokerPort, ConnectionPort
+from pybroker.broker.domain.ports import BrokerPort, ConnectionPort, ConsumerPort
 from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription, NetworkSubscription
 from pybroker.transports.network.demand_consumer import DemandConsumer
@@ -59,6 +69,9 @@ ENDING_SECONDS: Final = 30.0
 
 SESSION: Final = 1
 """The one session of each connection of a bridge."""
+
+_PRODUCER: Final = 1
+_ADVISORY_CONSUMER: Final = 1
 
 VERBATIM: Final = WireFormat(version=12)
 """The form in which messages are kept and forwarded."""
@@ -90,7 +103,7 @@ class ForwardingSettings:
         remote_id: the id of the remote broker.
         remote_name: its name.
         local_connection_id: the id of the half's connection at this broker.
-        producer_id: the bridge's producer at the remote broker.
+        remote_connection_id: the id of its connection at the remote broker.
         interests: shared by all bridges of this broker.
         subscriptions: returns the durable subscriptions of a client id.
         user: who the bridge is at this broker.
@@ -101,7 +114,7 @@ class ForwardingSettings:
     remote_id: str
     remote_name: str
     local_connection_id: str
-    producer_id: ProducerId
+    remote_connection_id: str
     interests: Interests
     subscriptions: Callable[[str], Iterable[DurableSubscription]]
     user: User
@@ -157,6 +170,13 @@ class ForwardingHalf:
         self._is_over = False
         self._paused = False
         self._numbers = count(1)
+        self._producer_id = ProducerId(settings.remote_connection_id, SESSION, _PRODUCER)
+        self._advisory_consumer_id = ConsumerId(settings.remote_connection_id, SESSION, _ADVISORY_CONSUMER)
+        self._advisory_prefetch = connector.advisory_prefetch_size or connector.prefetch_size
+        self._advisory_count = 0
+        """Advisories since the last acknowledgement."""
+        self._listeners: dict[ConsumerId, ConsumerPort] = {}
+        """What the remote broker's consumers of advisories get from this one."""
         self._consumers: dict[int, DemandConsumer] = {}
         self._ending: list[DemandConsumer] = []
         self._unanswered: dict[int, tuple[DemandConsumer, Delivery]] = {}
@@ -184,6 +204,34 @@ class ForwardingHalf:
         )
         self._overlap = OverlapFilter(self._table.taking)
 
+    def introduce(self) -> None:
+        """Connect to the remote broker, and subscribe to its advisories; nothing of it is answered."""
+        connector, connection_id = self._connector, self._settings.remote_connection_id
+        self._send(
+            ConnectionInfo(
+                connection_id=ConnectionId(connection_id),
+                client_id=outbound_client_id(connector.name, self._broker.name),
+                user_name=connector.remote_user_name or connector.user_name or None,
+                password=connector.remote_password or connector.password or None,
+                client_master=True,
+            )
+        )
+        self._send(SessionInfo(session_id=SessionId(connection_id, SESSION)))
+        self._send(ProducerInfo(producer_id=self._producer_id))
+        if not connector.static_bridge:
+            self._send(
+                ConsumerInfo(
+                    consumer_id=self._advisory_consumer_id,
+                    destination=advisory_destination(connector),
+                    prefetch_size=self._advisory_prefetch,
+                    dispatch_async=True,
+                )
+            )
+
+    def _send(self, command: BaseCommand) -> None:
+        command.command_id = self._next_command_id()
+        self._peer.send(command)
+
     def start(self) -> None:
         """Begin what needs no demand: stored durable subscriptions, and static destinations."""
         for subscription in self._settings.subscriptions(self._connection.client_id):
@@ -203,6 +251,7 @@ class ForwardingHalf:
         self._unconfirmed.clear()
         self._consumers.clear()
         self._ending.clear()
+        self._listeners.clear()
         self._table.close()
         self._connection.close()
 
@@ -244,8 +293,28 @@ class ForwardingHalf:
 
     # ------------------------------------------------------------ demand
 
-    def advised(self, structure: DataStructure | None) -> None:
-        """Follow the demand of the remote broker, from the data structure of an advisory."""
+    def advised(self, message: ActiveMQMessage, destination: Destination | None = None) -> None:
+        """Follow the demand of the remote broker, from an advisory, and acknowledge advisories, many at once.
+
+        Args:
+            message: the advisory.
+            destination: the destination that it was dispatched from; None: that of the message.
+        """
+        self._follow(message.data_structure)
+        self._advisory_count += 1
+        if self._advisory_count > self._advisory_prefetch * self._connector.advisory_ack_percentage / 100:
+            self._send(
+                MessageAck(
+                    ack_type=AckType.STANDARD,
+                    consumer_id=self._advisory_consumer_id,
+                    destination=destination or message.destination,
+                    last_message_id=message.message_id,
+                    message_count=self._advisory_count,
+                )
+            )
+            self._advisory_count = 0
+
+    def _follow(self, structure: DataStructure | None) -> None:
         match structure:
             case ConsumerInfo() as info:
                 self._change(self._table.consumer_added(info))
@@ -360,6 +429,61 @@ class ForwardingHalf:
         except RequestError as error:
             _log.warning("%s: the durable subscription %s stays: %s", self, name, error)
 
+    # ------------------------------------------------------------ advisories for the remote broker
+
+    def add_listener(self, info: ConsumerInfo) -> None:
+        """Serve the remote broker's consumer of advisories, which get there as plain messages.
+
+        Raises:
+            RequestError: it is for something else than these advisories, or the user may not read them.
+        """
+        consumer_id, destination = info.consumer_id, info.destination
+        if consumer_id is None or destination is None:
+            raise RequestError("a consumer without id or destination")
+        if consumer_id in self._listeners:
+            return
+        first, *others = parts_to_consume(checked(*destination))
+        if not all(each.is_topic and each.name.startswith(INTERPRETED) for each in (first, *others)):
+            raise RequestError(f"a duplex bridge consumes the advisories of demand, not {destination}")
+        request = ConsumerRequest(
+            destination=first,
+            composite=tuple(others),
+            prefetch=max(info.prefetch_size, 1),
+            consumer_id=self._new_consumer_id(),
+            network=NetworkSubscription(
+                remote_broker_id=self._settings.remote_id,
+                broker_path=(self._settings.remote_id,),
+                consumer_path=(consumer_id,),
+                admits=self._admits_advisory,
+            ),
+        )
+        listener = self._listeners[consumer_id] = self._connection.subscribe(request, self._advise)
+        listener.start()
+
+    def remove_listener(self, consumer_id: ConsumerId) -> None:
+        """End what `add_listener` began."""
+        listener = self._listeners.pop(consumer_id, None)
+        if listener is not None:
+            listener.close()
+
+    def acknowledged(self, consumer_id: ConsumerId, message_count: int) -> None:
+        """Make space in the window of advisories: the remote broker has read so many."""
+        listener = self._listeners.get(consumer_id)
+        if listener is not None:
+            listener.acknowledge_oldest(message_count)
+
+    def _admits_advisory(self, message: Message) -> bool:
+        """Return True for an advisory whose demand may go on to the remote broker; the end of demand always may."""
+        command = VERBATIM.decode(message.data)
+        info = command.data_structure if isinstance(command, ActiveMQMessage) else None
+        if not isinstance(info, ConsumerInfo):
+            return True
+        path = [each.value or "" for each in info.broker_path or () if each]
+        return may_pass(path, self._settings.remote_id, self._connector.consumer_ttl)
+
+    def _advise(self, delivery: Delivery) -> None:
+        self._write(delivery, self._next_command_id(), is_answered=False)
+
     # ------------------------------------------------------------ messages
 
     def _forward(self, consumer: DemandConsumer, delivery: Delivery) -> None:
@@ -379,7 +503,7 @@ class ForwardingHalf:
     def _write(self, delivery: Delivery, command_id: int, *, is_answered: bool) -> None:
         data = forwarded(
             delivery.message,
-            producer_id=self._settings.producer_id,
+            producer_id=self._producer_id,
             broker_id=self._broker.id,
             redelivery_count=delivery.redelivery_count,
             command_id=command_id,

@@ -212,6 +212,9 @@ class OpenWireClient:
         self.release_references()
         self._connection.close()
 
+    def begin(self) -> None:
+        """Do nothing: the answer to its ConnectionInfo has been sent, and a client expects nothing else."""
+
     def release_references(self) -> None:
         """Break the reference cycles, so that the memory of an ended connection is freed without a garbage collection.
 

@@ -18,6 +18,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, ProtocolError, RequestError, ResourceLimit
 from pybroker.broker.domain.inactivity import InactivityMonitor
+from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
     BrokerId,
@@ -33,13 +34,14 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
-from pybroker.broker.domain.ports import BrokerPort
+from pybroker.broker.domain.ports import BrokerPort, ConnectionPort
 from pybroker.broker.domain.security import ANONYMOUS, WITHOUT_LOGINS, Authenticator, NotAuthenticated, User
 from pybroker.transports.client_log import ClientLog
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.login import PeerLogin
 from pybroker.transports.openwire.client import OpenWireClient
+from pybroker.transports.openwire.duplex import DuplexRequest, OpenDuplex, duplex_connector
 from pybroker.transports.openwire.durable_sync import asked_for, subscription_infos
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.ownership import ConnectionOwners, is_returning_bridge
@@ -97,13 +99,15 @@ class Sessions:
     Attributes:
         by_id: those of connected clients, by connection id.
         bridges: those of bridges of other brokers, by client id.
+        open_duplex: serves a bridge over which messages go both ways; None: such bridges are served one way.
         owners: the clients of these and of former connections.
         reconnection_count: the connections whose client was connected before, to this broker or to another.
     """
 
-    __slots__ = ("bridges", "by_id", "owners", "reconnection_count")
+    __slots__ = ("bridges", "by_id", "open_duplex", "owners", "reconnection_count")
 
-    def __init__(self) -> None:
+    def __init__(self, open_duplex: OpenDuplex | None = None) -> None:
+        self.open_duplex = open_duplex
         self.by_id: dict[str, OpenWireSession] = {}
         self.bridges: dict[str, OpenWireSession] = {}
         self.owners = ConnectionOwners()
@@ -149,6 +153,8 @@ class OpenWireSession(Session):
         self.user = ANONYMOUS
         self._introduction: BrokerInfo | None = None
         """The peer is a bridge of this broker, which counts only once its ConnectionInfo is accepted."""
+        self._duplex_connector: NetworkConnector | None = None
+        """The connector of a bridge that wants messages to go both ways."""
         self._durables_asked_for: Sequence[Destination] | None = None
         """The topics whose durable subscriptions the bridge asks for; None: it does not ask."""
         self._login = PeerLogin(link, authenticator)
@@ -404,6 +410,7 @@ class OpenWireSession(Session):
             return
         if info.network_connection and self._introduction is None:
             self._durables_asked_for = asked_for(info)
+            self._duplex_connector = duplex_connector(info)
             self._introduction = replace(info, network_properties=None)  # which may have a password
         if info.response_required:
             self._refuse(info, WrongState("BrokerInfo came before ConnectionInfo"))
@@ -412,7 +419,7 @@ class OpenWireSession(Session):
         """Open the connection, once the client has logged in; if it is open already, respond again."""
         connection_id = "" if info.connection_id is None else info.connection_id.value or ""
         if self._client is not None and connection_id == self._connection_id:
-            self._welcome(info)
+            self._welcome(info, is_again=True)
         elif self._refusal is not None:
             self._refuse(info, self._refusal)
         else:
@@ -452,7 +459,7 @@ class OpenWireSession(Session):
         self._connects_by = self._link.time() + _REFUSED_SECONDS
         self._schedule()
 
-    def _welcome(self, info: ConnectionInfo) -> None:
+    def _welcome(self, info: ConnectionInfo, *, is_again: bool = False) -> None:
         """Answer a ConnectionInfo that the broker has admitted."""
         assert self._peer is not None, "commands come after the format was agreed"
         self._enter(OpenWireEvent.CONNECT)
@@ -474,6 +481,8 @@ class OpenWireSession(Session):
                     connected_brokers=self._settings.connected_brokers if info.fault_tolerant else "", reconnect_to=""
                 )
             )
+        if self._client is not None and not is_again:
+            self._client.begin()
 
     def _admit(self, info: ConnectionInfo, connection_id: str, user: User) -> OpenWireClient:
         if self._client is not None:
@@ -511,6 +520,8 @@ class OpenWireSession(Session):
             )
         protocol = f"OpenWire {self._peer.wire.version}"
         self._client_log.connected(connection_id, info.client_id, self._link.peer, protocol)
+        if is_bridge and self._duplex_connector is not None and self._sessions.open_duplex is not None:
+            return self._open_duplex(self._sessions.open_duplex, self._duplex_connector, connection)
         return OpenWireClient(
             connection,
             self._peer,
@@ -519,6 +530,32 @@ class OpenWireSession(Session):
             is_bridge=is_bridge,
             has_login=user.is_certain,
         )
+
+    def _open_duplex(
+        self, open_duplex: OpenDuplex, connector: NetworkConnector, connection: ConnectionPort
+    ) -> OpenWireClient:
+        """Return a client that is a bridge over which messages go both ways."""
+        introduction = self._introduction
+        assert self._peer is not None, "commands come after the format was agreed"
+        assert introduction is not None, "a connector comes with it"
+        assert introduction.broker_id is not None, "a connector comes with it"
+        try:
+            return open_duplex(
+                DuplexRequest(
+                    connector=connector,
+                    remote_id=introduction.broker_id.value or "",
+                    remote_name=introduction.broker_name or "",
+                    connection=connection,
+                    user=self.user,
+                    peer=self._peer,
+                    link=self._link,
+                    on_deadline=self._schedule,
+                    on_error=self._close_with_error,
+                )
+            )
+        except BaseException:
+            connection.close()
+            raise
 
     def _replace_half_open(self, client_id: str, user: User) -> None:
         """Close a bridge's former connection, which this broker has not found dead yet: it has the client id.

@@ -11,6 +11,7 @@ from pybroker.broker.app.node import Node, Term
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.core.mastership import Action
 from pybroker.broker.domain.errors import StoreUnavailable
+from pybroker.broker.domain.network.interests import Interests
 from pybroker.store.memory import MemoryStore
 from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.transports.admission import AdmissionLimits
@@ -63,6 +64,7 @@ def test_a_store_that_fails_to_close_does_not_stop_the_other(broken, ends, monke
             server=server,
             tasks=[],
             sessions=Sessions(),
+            interests=Interests(),
             mqtt_states=mqtt_states,
         )
         await node._perform(Action.CLOSE_STORE)

@@ -20,6 +20,11 @@ def inbound_client_id(connector: str, remote_broker: str, local_broker: str) -> 
     return f"{connector}_{remote_broker}_inbound_{local_broker}"
 
 
+def inbound_duplex_client_id(connector: str, remote_broker: str, local_broker: str) -> str:
+    """Return the client id, at its own broker, under which a duplex bridge sends what the remote broker forwards."""
+    return f"{connector}_{remote_broker}_inbound_duplex_{local_broker}"
+
+
 def outbound_client_id(connector: str, local_broker: str) -> str:
     """Return the client id of a bridge at the remote broker, by the names of connector and local broker."""
     return f"{connector}_{local_broker}_outbound"

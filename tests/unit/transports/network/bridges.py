@@ -9,6 +9,7 @@ from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.store.memory import MemoryStore
+from pybroker.transports.network.acceptor import DuplexAcceptor
 from pybroker.transports.network.bridge import BridgeSession, BridgeSettings
 from pybroker.transports.openwire.session import OpenWireSession, Sessions
 from tests.unit.transports.openwire.conversation import Clock, FakeLink, OpenWireClient, settings
@@ -62,7 +63,15 @@ class TwoBrokers:
     def __init__(self, *, authenticator: Authenticator = WITHOUT_LOGINS, **attributes: Any) -> None:
         self.near = Near(named_broker("near"))
         self.far = named_broker("far")
-        self.sessions = Sessions()
+        self.far_soon: list[Callable[[], None]] = []
+        self.sessions = Sessions(
+            DuplexAcceptor(
+                broker=self.far,
+                interests=Interests(),
+                subscriptions=self.far.subscriptions_of,
+                call_soon=self.far_soon.append,
+            ).open
+        )
         self.authenticator = authenticator
         self.connect(**attributes)
 
@@ -85,8 +94,9 @@ class TwoBrokers:
         is_busy = True
         while is_busy:
             is_busy = False
-            while self.near.soon:
-                self.near.soon.pop(0)()
+            for soon in (self.near.soon, self.far_soon):
+                while soon:
+                    soon.pop(0)()
             for link, session, is_carried in (
                 (self.link, self.far_session, True),
                 (self.far_link, self.session, answers),

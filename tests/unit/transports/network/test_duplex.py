@@ -1,0 +1,204 @@
+"""A duplex bridge between two brokers of this process: messages go both ways over its one connection."""
+
+from typing import Any
+
+import pytest
+
+from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.domain.destination import Destination, queue, topic
+from pybroker.broker.domain.openwire.commands import (
+    MessageDispatch,
+)
+from tests.unit.transports.network.bridges import TwoBrokers
+from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind, texts
+
+Q, T = queue("Q"), topic("T")
+
+
+def got(client: OpenWireClient) -> list[str | None]:
+    """Return the texts that a client has got, and acknowledge them."""
+    dispatches = of_kind(client.receive(), MessageDispatch)
+    for each in dispatches:
+        client.ack([each])
+    return texts(dispatches)
+
+
+def waiting(broker: BrokerCore, destination: Destination = Q) -> int:
+    """Return the number of messages on a queue."""
+    found = broker.queues.get(destination)
+    return 0 if found is None else len(found.pending) + len(found.in_flight())
+
+
+class Duplex(TwoBrokers):
+    """A duplex bridge, opened by `near`."""
+
+    def __init__(self, **attributes: Any) -> None:
+        details: dict[str, Any] = {"name": "nc", "duplex": True, **attributes}
+        super().__init__(**details)
+
+    def ends(self, *, is_back: bool) -> tuple[BrokerCore, BrokerCore]:
+        """Return the broker that has the messages, and the one that wants them."""
+        return (self.far, self.near.broker) if is_back else (self.near.broker, self.far)
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_duplex_bridge_moves_messages_of_either_broker(is_back: bool, persistent: bool) -> None:
+    brokers = Duplex()
+    source, target = brokers.ends(is_back=is_back)
+    producer, reader = brokers.client(source, "p"), brokers.client(target, "c")
+    producer.send(Q, "1", "2", persistent=persistent)
+    reader.consume(Q)
+    brokers.pump()
+    assert got(reader) == ["1", "2"]
+    producer.send(Q, "3", persistent=persistent)
+    brokers.pump()
+    assert got(reader) == ["3"]
+    brokers.pump()
+    assert (waiting(source), waiting(target)) == (0, 0)
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_duplex_bridge_begun_late_moves_the_backlog(is_back: bool) -> None:
+    brokers = Duplex()
+    brokers.cut()
+    source, target = brokers.ends(is_back=is_back)
+    producer, reader = brokers.client(source, "p"), brokers.client(target, "c")
+    producer.send(Q, "1", "2")
+    reader.consume(Q)
+    brokers.connect(name="nc", duplex=True)
+    assert got(reader) == ["1", "2"]
+
+
+def test_duplex_bridge_carries_both_ways_at_once() -> None:
+    brokers = Duplex()
+    near, far = brokers.client(brokers.near.broker, "n"), brokers.client(brokers.far, "f")
+    near.consume(T)
+    far.consume(T)
+    brokers.pump()
+    brokers.client(brokers.near.broker, "np").send(T, "of near")
+    brokers.client(brokers.far, "fp").send(T, "of far")
+    brokers.pump()
+    assert got(near) == ["of near", "of far"]
+    assert got(far) == ["of far", "of near"]
+    brokers.pump()
+    assert brokers.session.end is None
+
+
+def test_end_of_demand_ends_the_flow_back() -> None:
+    brokers = Duplex()
+    producer, reader = brokers.client(brokers.far, "p"), brokers.client(brokers.near.broker, "c")
+    reader.consume(Q)
+    brokers.pump()
+    reader.session.lost()
+    brokers.pump()
+    producer.send(Q, "1")
+    brokers.pump()
+    assert (waiting(brokers.far), waiting(brokers.near.broker)) == (1, 0)
+
+
+def test_clients_of_a_duplex_bridge_have_the_names_of_activemq() -> None:
+    brokers = Duplex()
+    assert {each.client_id for each in brokers.near.broker.connections()} == {
+        "nc_far_inbound_near",
+        "nc_far_inbound_duplex_near",
+        "nc_far_outbound",
+    }
+    assert {each.client_id for each in brokers.far.connections()} == {
+        "nc_near_inbound_far",
+        "nc_near_inbound_duplex_far",
+        "nc_near_outbound",
+    }
+
+
+def test_end_of_a_duplex_bridge_leaves_nothing() -> None:
+    brokers = Duplex()
+    brokers.client(brokers.near.broker, "n").consume(Q)
+    brokers.client(brokers.far, "f").consume(Q)
+    brokers.pump()
+    brokers.cut()
+    assert [each.client_id for each in brokers.near.broker.connections()] == ["n"]
+    assert [each.client_id for each in brokers.far.connections()] == ["f"]
+    assert brokers.near.broker.admin.consumer_count(Q) == brokers.far.admin.consumer_count(Q) == 1
+
+
+def test_unanswered_messages_of_the_acceptor_return_in_order() -> None:
+    brokers = Duplex()
+    producer, reader = brokers.client(brokers.far, "p"), brokers.client(brokers.near.broker, "c")
+    reader.consume(Q)
+    brokers.pump()
+    producer.send(Q, "1", "2", "3")
+    brokers.cut()
+    local = brokers.client(brokers.far, "local")
+    dispatches = local.consume(Q)
+    assert texts(dispatches) == ["1", "2", "3"]
+
+
+def test_half_open_duplex_bridge_is_replaced_at_once() -> None:
+    brokers = Duplex()
+    producer, reader = brokers.client(brokers.far, "p"), brokers.client(brokers.near.broker, "c")
+    reader.consume(Q)
+    brokers.pump()
+    former = brokers.far_link
+    brokers.session.lost()  # the acceptor does not notice
+    brokers.connect(name="nc", duplex=True)
+    assert former.closed
+    assert brokers.session.end is None
+    producer.send(Q, "1")
+    brokers.pump()
+    assert got(reader) == ["1"]
+
+
+def test_destination_that_is_not_permitted_is_refused() -> None:
+    """The acceptor may not forward it either, so the message stays where it is."""
+    brokers = Duplex(excluded=(Q,))
+    producer, reader = brokers.client(brokers.far, "p"), brokers.client(brokers.near.broker, "c")
+    reader.consume(queue(">"))
+    brokers.pump()
+    producer.send(Q, "1")
+    producer.send(queue("R"), "2")
+    brokers.pump()
+    assert got(reader) == ["2"]
+    assert waiting(brokers.far) == 1
+
+
+def test_static_destinations_are_static_at_both_ends() -> None:
+    brokers = Duplex(statically_included=(Q,))
+    brokers.client(brokers.far, "p").send(Q, "1")
+    brokers.pump()
+    assert (waiting(brokers.far), waiting(brokers.near.broker)) == (0, 1)
+
+
+def test_many_advisories_pass_a_narrow_window_both_ways() -> None:
+    brokers = Duplex(advisory_prefetch_size=4)
+    near, far = brokers.client(brokers.near.broker, "n"), brokers.client(brokers.far, "f")
+    for number in range(20):
+        near.consume(queue(f"N.{number}"), number + 1)
+        far.consume(queue(f"F.{number}"), number + 1)
+        brokers.pump()
+    for number in range(20):
+        far.send(queue(f"N.{number}"), str(number))
+        near.send(queue(f"F.{number}"), str(number))
+    brokers.pump()
+    assert got(near) == got(far) == [str(number) for number in range(20)]
+
+
+def test_demand_of_a_duplex_bridge_does_not_come_back() -> None:
+    brokers = Duplex(consumer_ttl=-1, message_ttl=-1)
+    brokers.client(brokers.near.broker, "n").consume(Q)
+    brokers.pump()
+    assert (brokers.near.broker.admin.consumer_count(Q), brokers.far.admin.consumer_count(Q)) == (1, 1)
+
+
+def test_durable_subscription_at_the_initiator_collects_at_the_acceptor() -> None:
+    brokers = Duplex()
+    producer, reader = brokers.client(brokers.far, "p"), brokers.client(brokers.near.broker, "c")
+    reader.consume(T, subscription_name="s")
+    brokers.pump()
+    assert [each.key for each in brokers.far.subscriptions_of("nc_near_inbound_far")] == [
+        "nc_near_inbound_far:NC-DS_far_T"
+    ]
+    brokers.cut()
+    producer.send(T, "1", "2")
+    brokers.connect(name="nc", duplex=True)
+    assert got(reader) == ["1", "2"]
