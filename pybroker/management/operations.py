@@ -100,6 +100,7 @@ def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
         *_of_clients(link),
         *_of_transactions(link),
         *_of_jobs(link),
+        *_of_network(link),
         _of_pair(link),
     ]
     return [_seen(each, snapshots) if each.changes else each for each in found]
@@ -396,6 +397,23 @@ async def _remove_job(link: NodeLink, request: web.Request) -> web.StreamRespons
     due = None if text is None else whole(request.query, "next_time_ms", 0, 0, 1 << 53)
     answer = await link.ask("remove_job", job_id=request.match_info["name"], next_time=due, **_actor(request))
     return json_answer(answer.result)
+
+
+# ---------------------------------------------------------------- networks
+
+
+def _of_network(link: NodeLink) -> Sequence[Route]:
+    connector = f"{API}/network/connectors/{{name}}"
+    stop, start = partial(_switch, link, "stop_connector"), partial(_switch, link, "start_connector")
+    return [
+        _post(f"{connector}/stop", stop, "End the bridges of a network connector, until it is started.", {}),
+        _post(f"{connector}/start", start, "Open the bridges of a network connector again.", {}),
+    ]
+
+
+async def _switch(link: NodeLink, method: str, request: web.Request) -> web.StreamResponse:
+    await _body(request, ())
+    return json_answer((await link.ask(method, connector=request.match_info["name"], **_actor(request))).result)
 
 
 # ---------------------------------------------------------------- the pair

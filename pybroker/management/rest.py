@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
+from pybroker.broker.domain.network.rows import BridgeRow, DemandRow, NetworkConnectorRow, StrandedRow
 from pybroker.broker.domain.node_requests import (
     BranchRow,
     ConnectionRow,
@@ -94,6 +95,7 @@ def routes(snapshots: Snapshots, rates_of: RatesOf) -> Sequence[Route]:
             "key",
             "The durable subscriptions, with or without a consumer.",
         ),
+        *_of_network(snapshots),
         _list("transactions", snapshots.branches, BranchRow, "branch", "The XA transactions in doubt."),
         Route(
             method="GET",
@@ -102,6 +104,17 @@ def routes(snapshots: Snapshots, rates_of: RatesOf) -> Sequence[Route]:
             summary="The user that this request comes from, and its role.",
             answer=object_schema(("user", "role")),
         ),
+    ]
+
+
+def _of_network(snapshots: Snapshots) -> Sequence[Route]:
+    connectors = "The network connectors, each with the sums of its bridges."
+    stranded = "The queues with messages that have come over a bridge, and without a consumer of this broker."
+    return [
+        _list("network/connectors", snapshots.network_connectors, NetworkConnectorRow, "name", connectors),
+        _list("network/bridges", snapshots.bridges, BridgeRow, "connector", "The bridges to other brokers."),
+        _list("network/demand", snapshots.demand, DemandRow, "destination", "What bridges consume for other brokers."),
+        _list("network/stranded", snapshots.stranded, StrandedRow, "queue", stranded),
     ]
 
 

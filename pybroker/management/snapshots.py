@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from pybroker.broker.domain.network.rows import BridgeRow, DemandRow, NetworkConnectorRow, StrandedRow
 from pybroker.broker.domain.node_requests import (
     BranchRow,
     ConnectionRow,
@@ -102,6 +103,10 @@ class Snapshots:
         ha: the state of the pair; see `app.ha_state`.
         producers: the producers.
         branches: the XA transactions in doubt.
+        network_connectors: the network connectors.
+        bridges: their bridges.
+        demand: the demand subscriptions of these.
+        stranded: the queues with messages that have come over a bridge, and without a consumer of this broker.
     """
 
     def __init__(self, link: NodeLink) -> None:
@@ -114,6 +119,10 @@ class Snapshots:
         self.subscriptions: Shared[Sequence[SubscriptionRow]] = Shared(self._subscriptions)
         self.producers: Shared[Sequence[ProducerRow]] = Shared(self._producers)
         self.branches: Shared[Sequence[BranchRow]] = Shared(self._branches, BRANCHES_SECONDS, BRANCHES_SECONDS)
+        self.network_connectors: Shared[Sequence[NetworkConnectorRow]] = Shared(self._network_connectors)
+        self.bridges: Shared[Sequence[BridgeRow]] = Shared(self._bridges)
+        self.demand: Shared[Sequence[DemandRow]] = Shared(self._demand)
+        self.stranded: Shared[Sequence[StrandedRow]] = Shared(self._stranded)
 
     def forget(self) -> None:
         """Ask the node again: something was changed."""
@@ -125,6 +134,9 @@ class Snapshots:
             self.producers,
             self.subscriptions,
             self.branches,
+            self.network_connectors,
+            self.bridges,
+            self.demand,
         )
         for each in shared:
             each.forget()
@@ -159,3 +171,15 @@ class Snapshots:
 
     async def _branches(self) -> Sequence[BranchRow]:
         return [BranchRow(*row) for row in (await self._link.ask("branches")).rows]
+
+    async def _network_connectors(self) -> Sequence[NetworkConnectorRow]:
+        return [NetworkConnectorRow(*row) for row in (await self._link.ask("network_connectors")).rows]
+
+    async def _bridges(self) -> Sequence[BridgeRow]:
+        return [BridgeRow(*row) for row in (await self._link.ask("bridges")).rows]
+
+    async def _demand(self) -> Sequence[DemandRow]:
+        return [DemandRow(*row) for row in (await self._link.ask("demand")).rows]
+
+    async def _stranded(self) -> Sequence[StrandedRow]:
+        return [StrandedRow(*row) for row in (await self._link.ask("stranded")).rows]

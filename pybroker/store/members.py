@@ -123,6 +123,9 @@ class Load:
         loop_lag_ms: the longest turn of the event loop in the last minute, in milliseconds.
         loop_lag_cause: what that turn did.
         reconnections: connections of clients that were connected before, since it became master.
+        bridges: the bridges to other brokers.
+        bridges_up: those of them that work.
+        bridge_problem: a bridge that does not work, and why; empty: all do.
     """
 
     connections: int
@@ -137,6 +140,9 @@ class Load:
     loop_lag_ms: int = 0
     loop_lag_cause: str = ""
     reconnections: int = 0
+    bridges: int = 0
+    bridges_up: int = 0
+    bridge_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

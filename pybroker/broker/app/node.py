@@ -39,6 +39,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.network.interests import Interests
+from pybroker.broker.domain.network.rows import BridgeRow
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
@@ -198,6 +199,11 @@ class Node:
             reconnections=term.sessions.reconnection_count,
             by_listener=term.server.connection_counts(),
         )
+
+    def bridges(self) -> Sequence[BridgeRow]:
+        """Return the state of the bridges to other brokers; none unless the broker serves."""
+        term = self.serving()
+        return () if term is None else [each.row for each in term.bridges]
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes; none unless the broker serves."""

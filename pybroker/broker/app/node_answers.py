@@ -21,6 +21,7 @@ from pybroker.broker.app.ha_answers import HaAnswers
 from pybroker.broker.app.ha_state import HaState
 from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.management_logins import ManagementLogins
+from pybroker.broker.app.network_answers import NetworkAnswers
 from pybroker.broker.app.node import Node, Term
 from pybroker.broker.app.operation_answers import OperationAnswers
 from pybroker.broker.app.request_types import Arguments, Method, SendRows
@@ -82,6 +83,7 @@ class NodeAnswers:
             "subscriptions": self._subscriptions,
             **OperationAnswers(self._serving).methods,
             **self.ha.methods,
+            **NetworkAnswers(self._serving).methods,
             "producers": self._producers,
         }
 

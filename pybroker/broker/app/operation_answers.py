@@ -89,7 +89,7 @@ class OperationAnswers:
                 return operations.browse_subscription(arguments["subscription"], cursor, limits, selector, done)
             return operations.browse(queue(arguments["queue"]), cursor, limits, selector, done)
 
-        page = await _outcome(begin, send)
+        page = await outcome(begin, send)
         if not isinstance(page, MessagePage):
             raise page
         for each in page.messages:
@@ -98,7 +98,7 @@ class OperationAnswers:
 
     async def _message(self, arguments: Arguments, send: SendRows) -> object:
         where, message_id = queue(arguments["queue"]), arguments["message_id"]
-        found = await _outcome(partial(self._operations.message, where, message_id), send)
+        found = await outcome(partial(self._operations.message, where, message_id), send)
         if isinstance(found, BrokerError):
             raise found
         if found is not None:
@@ -125,7 +125,7 @@ class OperationAnswers:
                 begin = partial(operations.copy, where, _target(arguments), selection, actor)
             case _:
                 begin = partial(operations.retry, where, selection, actor)
-        result = await _outcome(begin, send, _progress)
+        result = await outcome(begin, send, _progress)
         return _result_json(result)
 
     async def _send(self, arguments: Arguments, send: SendRows) -> object:
@@ -135,7 +135,7 @@ class OperationAnswers:
         def begin(done: Callable[[None], None]) -> None:
             sent.append(self._operations.send(message, _actor(arguments), partial(done, None)))
 
-        await _outcome(begin, send)
+        await outcome(begin, send)
         return {"message_id": sent[0]}
 
     # ------------------------------------------------------------ destinations and clients
@@ -168,7 +168,7 @@ class OperationAnswers:
             if not results[0]:
                 done(None)  # nothing was changed
 
-        await _outcome(begin, send)
+        await outcome(begin, send)
         return results[0]
 
     async def _cut_off(self, arguments: Arguments, send: SendRows) -> object:
@@ -186,7 +186,7 @@ class OperationAnswers:
         def begin(done: Callable[[None], None]) -> None:
             self._operations.unsubscribe(found.client_id, found.name, actor, partial(done, None))
 
-        await _outcome(begin, send)
+        await outcome(begin, send)
         return {}
 
     # ------------------------------------------------------------ transactions and jobs
@@ -202,12 +202,12 @@ class OperationAnswers:
         if found is None:
             raise RequestFailed(HTTPStatus.NOT_FOUND, f"there is no branch in doubt {name!r}")
         end = operations.commit_branch if arguments["commit"] else operations.roll_back_branch
-        result = await _outcome(partial(end, found, _actor(arguments)), send)
+        result = await outcome(partial(end, found, _actor(arguments)), send)
         return _result_json(result)
 
     async def _jobs(self, arguments: Arguments, send: SendRows) -> object:
         cursor = FIRST_JOB if arguments["cursor"] is None else JobCursor(*arguments["cursor"])
-        page = await _outcome(partial(self._operations.jobs, cursor, arguments["count"]), send)
+        page = await outcome(partial(self._operations.jobs, cursor, arguments["count"]), send)
         if not isinstance(page, JobPage):
             raise page
         await send([_job_row(each) for each in page.jobs])
@@ -223,7 +223,7 @@ class OperationAnswers:
             if not count:
                 done(None)
 
-        await _outcome(begin, send)
+        await outcome(begin, send)
         if not removed[0]:
             raise RequestFailed(HTTPStatus.NOT_FOUND, f"there is no scheduled message {arguments['job_id']!r}")
         return {"removed": removed[0]}
@@ -237,7 +237,7 @@ def _no_rows(running: RunningOperation) -> list[Any]:
     return []
 
 
-async def _outcome(
+async def outcome(
     begin: Callable[[Callable[[ResultT], None]], RunningOperation | None],
     send: SendRows,
     sign: Callable[[RunningOperation], list[Any]] = _no_rows,
@@ -249,21 +249,21 @@ async def _outcome(
         send: sends signs of life while it is under way.
         sign: the rows of a sign of life.
     """
-    outcome: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
+    ended: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
 
     def done(result: ResultT) -> None:
-        if not outcome.done():
-            outcome.set_result(result)
+        if not ended.done():
+            ended.set_result(result)
 
     running = begin(done)
     try:
-        while not (await asyncio.wait([outcome], timeout=SIGN_SECONDS))[0]:
+        while not (await asyncio.wait([ended], timeout=SIGN_SECONDS))[0]:
             await send([] if running is None else sign(running))
     except asyncio.CancelledError:
         if running is not None:
             running.cancel()
         raise
-    return outcome.result()
+    return ended.result()
 
 
 def _actor(arguments: Arguments) -> Actor:

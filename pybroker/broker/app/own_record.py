@@ -2,13 +2,14 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pybroker import __version__
 from pybroker.broker.app.machine import clock
 from pybroker.broker.domain.admin import Totals
+from pybroker.broker.domain.network.rows import UP, BridgeRow
 from pybroker.broker.domain.role import Role
 from pybroker.store.members import Followed, Load, MemberRecord, PublishedEnd, StoreIdentity
 
@@ -22,6 +23,10 @@ class Running(Protocol):
 
     def totals(self) -> Totals | None:
         """Return the counts of its broker; None unless it serves."""
+        ...
+
+    def bridges(self) -> Sequence[BridgeRow]:
+        """Return the state of its bridges to other brokers; none unless it serves."""
         ...
 
     def journal_end(self) -> PublishedEnd | None:
@@ -136,7 +141,7 @@ class OwnRecord:
             self._member,
             updated_ms=clock(),
             followed=None if followed is None else replace(followed, behind_ms=examined.behind_ms),
-            load=None if running is None else _load(running.totals()),
+            load=None if running is None else _load(running.totals(), running.bridges()),
             journal_end=None if running is None else running.journal_end(),
             lock_since_ms=since_ms,
             lock_confirmed_ms=confirmed_ms,
@@ -152,11 +157,15 @@ class OwnRecord:
         )
 
 
-def _load(totals: Totals | None) -> Load | None:
-    """Return the part of a broker's totals that is published."""
+def _load(totals: Totals | None, bridges: Sequence[BridgeRow]) -> Load | None:
+    """Return the part of a broker's totals that is published, and the state of its bridges."""
     if totals is None:
         return None
+    down = [each for each in bridges if each.state != UP]
     return Load(
+        bridges=len(bridges),
+        bridges_up=len(bridges) - len(down),
+        bridge_problem=f"{down[0].connector} to {down[0].target}: {down[0].problem}" if down else "",
         connections=totals.connections,
         waiting=totals.waiting,
         in_flight=totals.in_flight,

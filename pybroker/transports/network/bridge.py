@@ -20,7 +20,7 @@ Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 3, 8, 9.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -53,6 +53,7 @@ from pybroker.broker.domain.ports import BrokerPort
 from pybroker.broker.domain.security import ANONYMOUS, User
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
+from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.duplex_client import DuplexClient
 from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings, cause_of
 from pybroker.transports.openwire.peer import Peer
@@ -174,6 +175,16 @@ class BridgeSession(Session):
     def forwarded_count(self) -> int:
         """Messages that the remote broker has confirmed."""
         return 0 if self._half is None else self._half.forwarded_count
+
+    @property
+    def sent_count(self) -> int:
+        """The messages that were sent to the remote broker."""
+        return 0 if self._half is None else self._half.sent_count
+
+    @property
+    def demand(self) -> Sequence[DemandConsumer]:
+        """The demand subscriptions, those that end included."""
+        return () if self._half is None or self.end is not None else self._half.demand
 
     def receive(self, chunk: bytes) -> bool:
         """Carry out the frames that the chunk completes."""

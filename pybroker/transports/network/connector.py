@@ -16,13 +16,14 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Final
 
 from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.network.rows import STOPPED, UP, BridgeRow, DemandRow
 from pybroker.broker.domain.ports import BrokerPort
 from pybroker.transports.connection import Registry, ReplaceableLink, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
@@ -43,32 +44,10 @@ class BridgeState(Enum):
     """The state of one bridge."""
 
     DIALLING = "connecting"
-    UP = "up"
+    UP = UP
     WAITING = "waiting to connect again"
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeStatus:
-    """A bridge, as operators see it.
-
-    Attributes:
-        connector: the name of its connector.
-        target: the addresses of its remote broker.
-        state: its state.
-        remote_name: the name of the remote broker; empty: never known.
-        forwarded_count: messages that the remote broker has confirmed, over all connections.
-        failure_count: attempts in a row that failed.
-        reason: why it is not up; empty while it is.
-    """
-
-    connector: str
-    target: str
-    state: BridgeState
-    remote_name: str
-    forwarded_count: int
-    failure_count: int
-    reason: str
+    STOPPED = STOPPED
 
 
 class _Outgoing:
@@ -126,27 +105,71 @@ class BridgeLife:
         self._reason = ""
         self._remote_name = ""
         self._forwarded_count = 0
+        self._remote_id = self._remote_address = ""
+        self._sent_count = self._failure_count = 0
+        self._since_ms = _now_ms()
+        self._last_failure, self._last_failure_ms = "", 0
+        self._next_attempt_ms = 0
         self._number = 0
         self._session: BridgeSession | None = None
         self._connection: SocketConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def status(self) -> BridgeStatus:
+    def connector(self) -> NetworkConnector:
+        """Its connector."""
+        return self._settings.connector
+
+    @property
+    def is_started(self) -> bool:
+        """False before `start`, and after `stop`."""
+        return self._task is not None
+
+    @property
+    def row(self) -> BridgeRow:
         """Its present state."""
-        running = 0 if self._session is None else self._session.forwarded_count
-        return BridgeStatus(
-            connector=self._settings.connector.name,
-            target=str(self._target),
-            state=self._state,
-            remote_name=self._remote_name,
-            forwarded_count=self._forwarded_count + running,
-            failure_count=self._back_off.failure_count,
-            reason=self._reason,
+        session = self._session
+        return BridgeRow(
+            self.connector.name,
+            str(self._target),
+            self._state.value,
+            self._since_ms,
+            self._remote_name,
+            self._remote_id,
+            self._remote_address,
+            self._sent_count + (0 if session is None else session.sent_count),
+            self._forwarded_count + (0 if session is None else session.forwarded_count),
+            self._failure_count,
+            self._back_off.failure_count,
+            self._last_failure,
+            self._last_failure_ms,
+            self._next_attempt_ms,
+            0 if session is None else len(session.demand),
+            self.connector.duplex,
         )
 
+    def demand(self) -> Iterator[DemandRow]:
+        """Yield its demand subscriptions."""
+        for each in () if self._session is None else self._session.demand:
+            request = each.request
+            yield DemandRow(
+                self.connector.name,
+                self._remote_name,
+                "topic" if request.destination.is_topic else "queue",
+                request.destination.name,
+                request.selector or "",
+                request.subscription_name or "",
+                self.connector.prefetch_size,
+                each.outstanding_count,
+                request.priority,
+                each.resumes_at is not None,
+                each.ends_by is not None,
+            )
+
     def start(self) -> None:
-        """Dial, and dial again after each end."""
+        """Dial, and dial again after each end; also after `stop`, with all counts as they are."""
+        self._back_off = BackOff(self._target.delays)
+        self._enter(BridgeState.DIALLING)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
@@ -158,26 +181,31 @@ class BridgeLife:
             self._session.stop()
         elif self._connection is not None:
             self._connection.abort()
-        self._state = BridgeState.ENDED
+        self._enter(BridgeState.STOPPED)
+
+    def _enter(self, state: BridgeState, next_attempt_ms: int = 0) -> None:
+        self._state, self._since_ms, self._next_attempt_ms = state, _now_ms(), next_attempt_ms
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
             end = await self._attempt()
+            self._failure_count += 1
+            self._last_failure, self._last_failure_ms = self._reason, _now_ms()
             if end in _FINAL:
-                self._state = BridgeState.ENDED
+                self._enter(BridgeState.ENDED)
                 _log.warning("%s ends: %s", self, self._reason)
                 return
             delay = self._back_off.after(loop.time() - began)
             if delay is None:
-                self._state = BridgeState.ENDED
+                self._enter(BridgeState.ENDED)
                 _log.error("%s ends after %d failures: %s", self, self._back_off.failure_count, self._reason)
                 return
-            self._state = BridgeState.WAITING
+            self._enter(BridgeState.WAITING, _now_ms() + round(1000 * delay))
             _log.warning("%s: %s; the next attempt is in %g s", self, self._reason, delay)
             await asyncio.sleep(delay)
-            self._state = BridgeState.DIALLING
+            self._enter(BridgeState.DIALLING)
 
     async def _attempt(self) -> BridgeEnd:
         """Connect to the first address that accepts, and wait for the end."""
@@ -189,6 +217,7 @@ class BridgeLife:
             except (OSError, TimeoutError) as error:
                 failures.append(f"{address}: {str(error) or 'no connection in time'}")
                 continue
+            self._remote_address = str(address)
             return await ended
         self._reason = "; ".join(failures)
         return BridgeEnd.LOST
@@ -225,12 +254,13 @@ class BridgeLife:
             )
 
     def _begun(self, session: BridgeSession) -> None:
-        self._state = BridgeState.UP
+        self._enter(BridgeState.UP)
         self._reason = ""
-        self._remote_name = session.remote_name
+        self._remote_name, self._remote_id = session.remote_name, session.remote_id
         _log.info("%s is up: broker %s, id %s", self, session.remote_name, session.remote_id)
 
     def _ended(self, session: BridgeSession, *, ended: "asyncio.Future[BridgeEnd]") -> None:
+        self._sent_count += session.sent_count
         self._forwarded_count += session.forwarded_count
         self._reason = session.reason
         self._session = self._connection = None
@@ -264,3 +294,7 @@ def bridges_of(
         connection_id = f"ID:{broker.name}->{target.addresses[0].port}-{time.time_ns() // 10**6}-{secrets.randbits(32)}"
         lives.append(BridgeLife(target, settings(connector, connection_id), broker, registry))
     return lives
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 10**6

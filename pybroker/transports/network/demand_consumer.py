@@ -73,6 +73,11 @@ class DemandConsumer:
         """True while no answer of the remote broker is outstanding."""
         return self._outstanding == 0
 
+    @property
+    def outstanding_count(self) -> int:
+        """The messages whose answers are outstanding."""
+        return self._outstanding
+
     def _deliver(self, delivery: Delivery) -> None:
         self._outstanding += 1
         self._forward(self, delivery)

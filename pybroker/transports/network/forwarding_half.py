@@ -14,7 +14,7 @@ Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 5, 6, 9.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -125,7 +125,8 @@ class ForwardingHalf:
     """The forwarding half of one connection of a bridge.
 
     Attributes:
-        forwarded_count: messages that the remote broker has confirmed.
+        sent_count: messages that were sent to the remote broker.
+        forwarded_count: messages that it has confirmed, or that need no answer.
         permissions: decide which destinations it serves.
     """
 
@@ -156,7 +157,7 @@ class ForwardingHalf:
         Raises:
             RequestError: this broker refuses the connection.
         """
-        self.forwarded_count = 0
+        self.sent_count = self.forwarded_count = 0
         self.permissions = Permissions(settings.connector)
         self._broker = broker
         self._link = link
@@ -292,6 +293,11 @@ class ForwardingHalf:
         return times + [each.ends_by for each in self._ending if each.ends_by is not None]
 
     # ------------------------------------------------------------ demand
+
+    @property
+    def demand(self) -> Sequence[DemandConsumer]:
+        """The demand subscriptions, those that end included."""
+        return [*self._consumers.values(), *self._ending]
 
     def advised(self, message: ActiveMQMessage, destination: Destination | None = None) -> None:
         """Follow the demand of the remote broker, from an advisory, and acknowledge advisories, many at once.
@@ -495,9 +501,11 @@ class ForwardingHalf:
         is_answered = message.persistent or self._connector.always_sync_send
         command_id = self._next_command_id()
         self._write(delivery, command_id, is_answered=is_answered)
+        self.sent_count += 1
         if is_answered:
             self._unanswered[command_id] = (consumer, delivery)
         else:
+            self.forwarded_count += 1
             self._settle_later(consumer, delivery)
 
     def _write(self, delivery: Delivery, command_id: int, *, is_answered: bool) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,7 @@ from pybroker.broker.app.pair_examination import OwnFacts
 from pybroker.broker.app.pair_judgement import PairFacts
 from pybroker.broker.app.pair_watch import PairWatch
 from pybroker.broker.domain.admin import Totals
+from pybroker.broker.domain.network.rows import BridgeRow
 from pybroker.broker.domain.role import Role
 from pybroker.store.members import Followed, PublishedEnd
 
@@ -35,6 +36,9 @@ class Run:
 
     def totals(self) -> Totals | None:
         return None
+
+    def bridges(self) -> Sequence[BridgeRow]:
+        return ()
 
     def journal_end(self) -> PublishedEnd | None:
         return None
