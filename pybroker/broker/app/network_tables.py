@@ -48,6 +48,7 @@ _ATTRIBUTES: Final = {
     "suppress_duplicate_topic_subscriptions": _FLAG,
     "always_sync_send": _FLAG,
     "static_bridge": _FLAG,
+    "advisory_for_failed_forward": _FLAG,
     "destination_filter": _TEXT,
     "user_name": _TEXT,
     "password": Setting(text, is_secret=True),
@@ -69,7 +70,6 @@ _NOT_SERVED: Final = (
     "use_compression",
     "use_virtual_dest_subs",
     "check_duplicate_messages_on_duplex",
-    "advisory_for_failed_forward",
     "bridge_temp_destinations",
     "client_id_token",
 )

@@ -641,6 +641,7 @@ def make_bridges(config: Config, broker: BrokerCore, server: Server, interests: 
             connection_id=connection_id,
             interests=interests,
             subscriptions=broker.subscriptions_of,
+            announce=broker.announce,
         )
 
     return [bridge for each in config.network for bridge in bridges_of(each, broker, server, settings)]

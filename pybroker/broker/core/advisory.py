@@ -6,6 +6,9 @@ ActiveMQ.Advisory.Queue  .Topic  .TempQueue  .TempTopic            DestinationIn
 ActiveMQ.Advisory.Consumer.Queue.NAME   .Consumer.Topic.NAME       ConsumerInfo, RemoveInfo; consumerCount
 ActiveMQ.Advisory.Producer.Queue.NAME   .Producer.Topic.NAME       ProducerInfo, RemoveInfo; producerCount
 ActiveMQ.Advisory.Expired.Queue.NAME    .MessageDLQd.Queue.NAME    the message, without its body
+ActiveMQ.Advisory.NetworkBridge                                    BrokerInfo of the peer; started, and at the start
+                                                                   createdByDuplex and remoteIp
+ActiveMQ.Advisory.NetworkBridge.ForwardFailure                     the message, without its body; cause
 ```
 
 Where the policy of a destination asks for it, for `Queue.NAME` and `Topic.NAME` each:
@@ -53,10 +56,12 @@ from pybroker.broker.domain.destination import (
     topic,
 )
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.network.peers import BridgePeer
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
     BrokerId,
+    BrokerInfo,
     ConnectionId,
     ConnectionInfo,
     ConsumerId,
@@ -98,6 +103,8 @@ so. They acknowledge on their own, and send no reply to a temporary queue that w
 EXISTING_WAITING_MAX: Final = 1000
 """Advisories about what exists are made once fewer wait for their subscriber, so that its pace limits their memory."""
 
+_BRIDGE: Final = "NetworkBridge"
+_FORWARD_FAILURE: Final = "NetworkBridge.ForwardFailure"
 _ORIGINAL: Final = "orignalDestination"  # as ActiveMQ spells it
 
 _ABOUT_TEMPORARY: Final = (ADVISORY_PREFIX + "TempQueue", ADVISORY_PREFIX + "TempTopic")
@@ -175,6 +182,7 @@ class Advisories(Observer):
         self._connections: dict[ClientView, None] = {}
         self._consumers: _Index[ConsumerView] = _Index()
         self._producers: _Index[tuple[ProducerId, Destination]] = _Index()
+        self._bridges: dict[BridgePeer, None] = {}
         self._unfinished: deque[_Existing] = deque()
         """New subscribers that have not got all advisories about what exists, in turns."""
         self._is_deferred = False
@@ -291,6 +299,22 @@ class Advisories(Observer):
             info = None if producer_id is None else ProducerInfo(producer_id=producer_id, destination=destination)
             self._publish(f"FastProducer.{name}", info, {"producerId": str(producer_id)})
 
+    def bridge_started(self, peer: BridgePeer) -> None:
+        """Publish that a bridge to another broker has begun to work."""
+        self._bridges[peer] = None
+        if self._has_listener(_BRIDGE):
+            self._publish(_BRIDGE, _broker_info(peer), _of_start(peer))
+
+    def bridge_stopped(self, peer: BridgePeer) -> None:
+        """Publish that a bridge has ended."""
+        self._bridges.pop(peer, None)
+        if self._has_listener(_BRIDGE):
+            self._publish(_BRIDGE, _broker_info(peer), {"started": False})
+
+    def forward_failed(self, message: Message, cause: str) -> None:
+        """Publish that the remote broker of a bridge has refused a message."""
+        self._publish_with_message(_FORWARD_FAILURE, message, {"cause": cause})
+
     def _publish_destination(
         self, destination: Destination, owner: str | None, operation: DestinationOperation
     ) -> None:
@@ -313,17 +337,20 @@ class Advisories(Observer):
         destination = message.destination
         if is_advisory(destination):
             return
-        subject = f"{event}.{_domain(destination)}.{_name(destination)}"
+        properties = {"orignalMessageId": message.message_id, **(about or {})}
+        self._publish_with_message(f"{event}.{_domain(destination)}.{_name(destination)}", message, properties)
+
+    def _publish_with_message(self, subject: str, message: Message, properties: Mapping[str, Value]) -> None:
         if not self._has_listener(subject):
             return
         try:
             subject_message = from_store(message.data)
-            if not self._policy(destination).include_body_for_advisory:
+            if not self._policy(message.destination).include_body_for_advisory:
                 subject_message = replace(subject_message, content=None)
         except Exception as error:  # caused by the message; only this advisory is affected
             contain(error, "making an advisory", message)
             return
-        self._publish(subject, subject_message, {"orignalMessageId": message.message_id, **(about or {})})
+        self._publish(subject, subject_message, properties)
 
     # ------------------------------------------------------------ what exists already
 
@@ -437,6 +464,9 @@ class Advisories(Observer):
             if destination.type in kinds and not is_advisory(destination) and self._admin.exists(destination):
                 owner = self._admin.owner(destination)
                 yield _KINDS[destination.type], _destination_info(destination, owner, DestinationOperation.ADD), {}
+        for peer in [*self._bridges] if wants(_BRIDGE) else ():
+            if peer in self._bridges:
+                yield _BRIDGE, _broker_info(peer), _of_start(peer)
         for subject, (producer_id, target) in self._producers.matching(wanted):
             count = {"producerCount": self._admin.producer_count(target)}
             yield subject, ProducerInfo(producer_id=producer_id, destination=target), count
@@ -601,6 +631,21 @@ def consumer_info(consumer: ConsumerView) -> ConsumerInfo:
 
 def _connection_info(connection: ClientView) -> ConnectionInfo:
     return ConnectionInfo(connection_id=ConnectionId(connection.connection_id), client_id=connection.client_id)
+
+
+def _broker_info(peer: BridgePeer) -> BrokerInfo:
+    """Return the introduction of a remote broker, without what it says of its connector, which may have passwords."""
+    return BrokerInfo(
+        broker_id=BrokerId(peer.broker_id),
+        broker_name=peer.broker_name,
+        broker_url=peer.broker_url,
+        network_connection=True,
+    )
+
+
+def _of_start(peer: BridgePeer) -> Mapping[str, Value]:
+    """Return the properties of the advisory that a bridge has started."""
+    return {"started": True, "createdByDuplex": peer.is_duplex, "remoteIp": f"tcp://{peer.address}"}
 
 
 def _destination_info(

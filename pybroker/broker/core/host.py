@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from pybroker.broker.core.arrival_rules import ArrivalRules
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.object_memory import ObjectMemory
+from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.piecewise import PiecewiseWork, Steps
 from pybroker.broker.core.policy import DestinationPolicy
@@ -18,6 +19,7 @@ from pybroker.broker.core.uncommitted import SendTarget
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.ports import Clock, Deliver
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription
@@ -61,11 +63,17 @@ class Host(metaclass=ABCMeta):
         arrival_rules: change each message that a client sends; None: there are none.
     """
 
+    _observers: Observers
+
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.is_stopping = False
         self.abandoned = False
         self.arrival_rules: ArrivalRules | None = None
+
+    def announce(self, event: Callable[[Observer], None]) -> None:
+        """Notify each observer of an event outside the core, such as that a bridge stands."""
+        self._observers.announce(event)
 
     @property
     @abstractmethod

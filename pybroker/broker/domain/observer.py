@@ -7,6 +7,7 @@ destination asks for that and an observer uses it (`uses_messages_of`).
 from pybroker.broker.domain.admin import ClientView, ConsumerView
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.network.peers import BridgePeer
 from pybroker.broker.domain.openwire.ids import ProducerId
 
 
@@ -75,3 +76,12 @@ class Observer:
 
     def message_dead_lettered(self, message: Message, cause: str) -> None:
         """Called after a message was dead-lettered, with the cause."""
+
+    def bridge_started(self, peer: BridgePeer) -> None:
+        """Called after a bridge to another broker has begun to work."""
+
+    def bridge_stopped(self, peer: BridgePeer) -> None:
+        """Called with the same peer after that bridge has ended."""
+
+    def forward_failed(self, message: Message, cause: str) -> None:
+        """Called after the remote broker of a bridge has refused a message, if its connector asks."""

@@ -33,6 +33,7 @@ from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.names import inbound_duplex_client_id, outbound_client_id
 from pybroker.broker.domain.network.properties import described, encode
+from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
     BaseCommand,
@@ -90,6 +91,7 @@ class BridgeSettings:
             remote broker: `:2`, or `:3` if `:2` sends what a duplex bridge brings.
         interests: shared by all bridges of this broker.
         subscriptions: returns the durable subscriptions of a client id.
+        announce: notifies the observers of this broker.
         user: who the bridge is at this broker.
     """
 
@@ -99,6 +101,7 @@ class BridgeSettings:
     connection_id: str
     interests: Interests
     subscriptions: Callable[[str], Iterable[DurableSubscription]]
+    announce: Callable[[Callable[[Observer], None]], None]
     user: User = ANONYMOUS
 
 
@@ -356,8 +359,10 @@ class BridgeSession(Session):
                 remote_connection_id=f"{settings.connection_id}:{3 if self._connector.duplex else 2}",
                 interests=settings.interests,
                 subscriptions=settings.subscriptions,
+                announce=settings.announce,
                 user=settings.user,
                 label=str(self),
+                remote_url=info.broker_url or "",
             ),
             next_command_id=self._next_command_id,
             call_soon=self._call_soon,

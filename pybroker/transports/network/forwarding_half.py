@@ -33,7 +33,9 @@ from pybroker.broker.domain.network.hops import may_pass
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.names import advisory_destination, inbound_client_id, outbound_client_id
 from pybroker.broker.domain.network.overlap import OverlapFilter
+from pybroker.broker.domain.network.peers import BridgePeer
 from pybroker.broker.domain.network.permission import Permissions
+from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     AckType,
     ActiveMQMessage,
@@ -106,8 +108,11 @@ class ForwardingSettings:
         remote_connection_id: the id of its connection at the remote broker.
         interests: shared by all bridges of this broker.
         subscriptions: returns the durable subscriptions of a client id.
+        announce: notifies the observers of this broker.
         user: who the bridge is at this broker.
         label: names the bridge in the log.
+        remote_url: the address of the remote broker for clients.
+        is_created_by_duplex: True if the remote broker has opened the connection, for both ways.
     """
 
     connector: NetworkConnector
@@ -117,8 +122,11 @@ class ForwardingSettings:
     remote_connection_id: str
     interests: Interests
     subscriptions: Callable[[str], Iterable[DurableSubscription]]
+    announce: Callable[[Callable[[Observer], None]], None]
     user: User
     label: str
+    remote_url: str = ""
+    is_created_by_duplex: bool = False
 
 
 class ForwardingHalf:
@@ -204,6 +212,14 @@ class ForwardingHalf:
             wake=self._wake,
         )
         self._overlap = OverlapFilter(self._table.taking)
+        self._remote = BridgePeer(
+            broker_id=settings.remote_id,
+            broker_name=settings.remote_name,
+            broker_url=settings.remote_url,
+            address=link.peer,
+            is_duplex=settings.is_created_by_duplex,
+        )
+        self._is_announced = False
 
     def introduce(self) -> None:
         """Connect to the remote broker, and subscribe to its advisories; nothing of it is answered."""
@@ -234,7 +250,9 @@ class ForwardingHalf:
         self._peer.send(command)
 
     def start(self) -> None:
-        """Begin what needs no demand: stored durable subscriptions, and static destinations."""
+        """Begin what needs no demand: stored durable subscriptions, and static destinations; announce the bridge."""
+        self._is_announced = True
+        self._settings.announce(lambda observer: observer.bridge_started(self._remote))
         for subscription in self._settings.subscriptions(self._connection.client_id):
             self._change(self._table.restored(subscription))
         self._change(self._table.static())
@@ -254,6 +272,8 @@ class ForwardingHalf:
         self._ending.clear()
         self._listeners.clear()
         self._table.close()
+        if self._is_announced:
+            self._settings.announce(lambda observer: observer.bridge_stopped(self._remote))
         self._connection.close()
 
     # ------------------------------------------------------------ link
@@ -556,6 +576,8 @@ class ForwardingHalf:
         consumer, delivery = found
         cause, remote = cause_of(response.exception), self._settings.remote_name
         _log.warning("%s: %s refuses %s: %s", self, remote, delivery.message.message_id, cause)
+        if self._connector.advisory_for_failed_forward:
+            self._settings.announce(lambda observer: observer.forward_failed(delivery.message, cause))
         if response.exception is not None and response.exception.class_name in _FINAL:
             consumer.refused(delivery, f"{remote} refuses it: {cause}")
         else:

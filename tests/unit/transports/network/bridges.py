@@ -48,6 +48,7 @@ class Near:
                 connection_id=f"ID:near->far-{self.bridge_count}",
                 interests=self.interests,
                 subscriptions=self.broker.subscriptions_of,
+                announce=self.broker.announce,
             ),
             call_soon=self.soon.append,
             on_begin=self.begun.append,
