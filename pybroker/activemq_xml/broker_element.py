@@ -119,8 +119,11 @@ ATTRIBUTES: Final[Rules] = {
     "rejectDurableConsumers": warned("durable subscriptions are allowed: forbid them with rules", unless=FALSE),
     "useTempMirroredQueues": warned("temporary queues are not mirrored", unless=FALSE),
     "maxSchedulerRepeatAllowed": warned("repeats of scheduled messages have no such limit", unless=(_REPEATS,)),
-    "useVirtualDestSubs": ignored("it is for networks of brokers"),
-    "useVirtualDestSubsOnCreation": ignored("it is for networks of brokers"),
+    **dict.fromkeys(
+        ("useVirtualDestSubs", "useVirtualDestSubsOnCreation"),
+        warned("demand for virtual destinations does not travel over bridges", unless=FALSE),
+    ),
+    "networkConnectorStartAsync": ignored("the start never waits for another broker"),
     "anonymousProducerAdvisorySupport": warned(
         "pybroker publishes no advisory for a producer without a destination", unless=FALSE
     ),
@@ -154,7 +157,7 @@ ATTRIBUTES: Final[Rules] = {
         (
             *("adjustUsageLimits", "adminView", "brokerId", "brokerObjectName", "cacheTempDestinations"),
             *("consumerSystemUsagePortion", "dedicatedTaskRunner", "diskUsageCheckRegrowThreshold", "enableStatistics"),
-            *("managementContext", "mbeanInvocationTimeout", "monitorConnectionSplits", "networkConnectorStartAsync"),
+            *("managementContext", "mbeanInvocationTimeout", "monitorConnectionSplits"),
             *("persistenceTaskRunnerFactory", "persistenceThreadPriority", "producerSystemUsagePortion"),
             *("restartAllowed", "rollbackOnlyOnAsyncException", "schedulePeriodForDiskUsageCheck"),
             *("splitSystemUsageForProducersConsumers", "start", "startAsync", "startException", "storeOpenWireVersion"),

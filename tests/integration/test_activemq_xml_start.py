@@ -244,7 +244,7 @@ def installation(conf: Path, content: str = "") -> Path:
     return conf.parent
 
 
-NETWORK: Final = '<networkConnectors><networkConnector uri="static:(tcp://other:61616)"/></networkConnectors>'
+NETWORK: Final = '<networkConnectors><networkConnector uri="multicast://default"/></networkConnectors>'
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ class ActivemqXml:
             ConfigError: a broker must not start from it; names each reason with its line.
         """
         from pybroker.activemq_xml.database import with_password
+        from pybroker.activemq_xml.networks import with_passwords
 
         findings = list(reading.findings)
         unused = self.unused(findings)
@@ -159,9 +160,9 @@ class ActivemqXml:
                 + "".join(f"\n{each}" for each in unused),
                 setting=_SETTING,
             )
-        values: Mapping[str, object] = reading.settings
+        values: Mapping[str, object] = with_passwords(reading.settings, reading.secrets)
         if (password := reading.secrets.get("PGPASSWORD")) is not None:
-            values = with_password(reading.settings, password)
+            values = with_password(values, password)
         origins = {name: f"{name} ({self.path}, line {each.line}: {each.at})" for name, each in reading.origins.items()}
         return FoundSettings(dict(values), origins, findings, str(reading.file.directories.base), unused)
 

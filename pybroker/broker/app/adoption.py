@@ -7,7 +7,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-from pybroker.activemq_xml import derived_files, installation
+from pybroker.activemq_xml import derived_files, installation, networks
 from pybroker.activemq_xml.data_source import PASSWORD
 from pybroker.activemq_xml.derived_files import DerivedFiles
 from pybroker.activemq_xml.findings import ConfigurationFinding, FindingKind
@@ -234,6 +234,8 @@ def report(adoption: Adoption) -> Iterator[str]:
         yield f"store:         {adoption.store}"
     if PASSWORD in adoption.reading.secrets:
         yield "password:      that of the database is not in pybroker.toml: put it into a file that PGPASSFILE names"
+    if networks.has_passwords(adoption.reading.secrets):
+        yield "passwords:     those of network connectors are not in pybroker.toml: write them into its tables"
     count = len(adoption.reading.settings)
     yield ""
     yield f"Carried over: {count} settings, see below or pybroker.toml"

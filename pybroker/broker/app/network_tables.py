@@ -10,14 +10,24 @@ dynamically_included = ["queue://ORDERS.>"]
 
 from typing import Any, Final
 
-from pybroker.broker.app.setting import Setting, Table, listed, member_name, tables, text, whole, yes_or_no
+from pybroker.broker.app.setting import Setting, Table, listed, tables, text, whole, yes_or_no
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.transports.network import discovery
 
+_NAME_MAX: Final = 200
+
 
 def _destination(value: object) -> Destination:
     return parse(text(value))
+
+
+def _name(value: object) -> str:
+    """Return the name of a connector. Those of ActiveMQ have blanks and signs, such as `a->b`, and must stay."""
+    name = text(value)
+    if not 0 < len(name) <= _NAME_MAX or not name.isprintable():
+        raise ValueError(f"a name has 1 to {_NAME_MAX} characters, all of which can be printed")
+    return name
 
 
 _destinations: Final = listed(
@@ -29,7 +39,7 @@ _LIST: Final = Setting(_destinations)
 _TEXT: Final = Setting(text)
 
 _ATTRIBUTES: Final = {
-    "name": Setting(member_name),
+    "name": Setting(_name),
     "uri": Setting(text, is_required=True),
     "duplex": _FLAG,
     "network_ttl": _TTL,

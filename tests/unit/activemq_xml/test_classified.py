@@ -62,6 +62,7 @@ BEANS = {
         _policy(f"<subscriptionRecoveryPolicy>{PLACE}</subscriptionRecoveryPolicy>"),
     ),
     **dict.fromkeys(("queue", "topic", "tempQueue", "tempTopic"), f"<destinations>{PLACE}</destinations>"),
+    "networkConnector": f"<networkConnectors>{PLACE}</networkConnectors>",
     "virtualDestinationInterceptor": f"<destinationInterceptors>{PLACE}</destinationInterceptors>",
     "mirroredQueue": f"<destinationInterceptors>{PLACE}</destinationInterceptors>",
     **dict.fromkeys(("virtualTopic", "compositeQueue", "compositeTopic"), _interceptor()),
@@ -88,6 +89,7 @@ BEANS = {
 NECESSARY = {
     "policyEntry": {"queue": "Q"},
     "redeliveryPolicy": {"queue": "Q"},
+    "networkConnector": {"uri": "static:(tcp://other:61616)"},
     **{each: {"physicalName": "D"} for each in ("queue", "topic", "tempQueue", "tempTopic")},
     **{each: {"name": "C"} for each in ("compositeQueue", "compositeTopic")},
     "filteredDestination": {"queue": "F"},
@@ -113,7 +115,7 @@ def _outcome(bean: str, attributes: dict[str, str], inside: str = "") -> tuple[o
     reading = of_body(text, 'schedulerSupport="true" schedulePeriodForDestinationPurge="1000"', files=files)
     findings = [(each.at, each.why) for each in reading.findings]
     assert not [place for place, why in findings if why == "pybroker does not support it"], "it is not classified"
-    return reading.settings, findings
+    return {**reading.settings, "secrets": reading.secrets}, findings
 
 
 @pytest.mark.parametrize(("bean", "name"), [*_attributes()])

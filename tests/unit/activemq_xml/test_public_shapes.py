@@ -182,7 +182,16 @@ SHAPES: Final[Mapping[str, Shape]] = {
         content='<networkConnectors><networkConnector uri="static:(tcp://other:61616)"><staticallyIncludedDestinations>'
         '<queue physicalName="A"/></staticallyIncludedDestinations><dynamicallyIncludedDestinations>'
         '<topic physicalName="B"/></dynamicallyIncludedDestinations></networkConnector></networkConnectors>',
-        findings=((REFUSED, "networkConnector"),),
+        settings={
+            "network": [
+                {
+                    "name": "NC",
+                    "uri": "static:(tcp://other:61616)",
+                    "statically_included": ["queue://A"],
+                    "dynamically_included": ["topic://B"],
+                }
+            ]
+        },
     ),
     "sslContext": Shape(
         content='<sslContext><sslContext keyStore="file:${activemq.conf}/broker.p12" keyStoreType="PKCS12" '

@@ -85,7 +85,23 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
             "destinations",
         },
     },
-    "06-network-of-brokers": {"settings": {"broker_name": "edge"}},
+    "06-network-of-brokers": {
+        "settings": {
+            "broker_name": "edge",
+            "network": [
+                {
+                    "name": "hub",
+                    "uri": "masterslave:(tcp://hub-a:61616,tcp://hub-b:61616)",
+                    "network_ttl": 2,
+                    "user_name": "edge",
+                    "dynamically_included": ["queue://TO.HUB.>"],
+                },
+                {"name": "twin", "uri": "static:(tcp://localhost:61626)"},
+            ],
+        },
+        # Networks are served, but not one connection for both ways.
+        "refused": {"networkConnector[hub]", "networkConnector[twin]", "networkConnector[hub]@duplex"},
+    },
     "07-leveldb-and-pure-master": {"settings": {"broker_name": "old"}},
     "08-plugins-and-limits": {
         "settings": {

@@ -82,7 +82,7 @@ def test_json_has_each_setting_with_its_place(amq: Path) -> None:
 
 def test_what_is_not_supported_is_not_written_unless_it_is_accepted(amq: Path, tmp_path: Path) -> None:
     file = amq / "conf" / "activemq.xml"
-    network = '<networkConnectors><networkConnector uri="static:(tcp://h:1)"/></networkConnectors>'
+    network = '<networkConnectors><networkConnector uri="multicast://default"/></networkConnectors>'
     file.write_text(file.read_text().replace("<plugins>", f"{network}<plugins>"))
     assert adopt(amq, "--check").exit_code == 4
     assert "Not supported" in adopt(amq).output
@@ -96,7 +96,7 @@ def test_what_is_not_supported_is_not_written_unless_it_is_accepted(amq: Path, t
 def test_accept_without_effect_is_a_warning(amq: Path) -> None:
     """A misspelt place, and one of what is not refused anyway."""
     file = amq / "conf" / "activemq.xml"
-    network = '<networkConnectors><networkConnector uri="static:(tcp://h:1)"/></networkConnectors>'
+    network = '<networkConnectors><networkConnector uri="multicast://default"/></networkConnectors>'
     file.write_text(file.read_text().replace("<plugins>", f"{network}<plugins>"))
     near = "--accept networkconnectors: nothing is refused there; did you mean networkConnector?"
     far = "--accept kahaDB: nothing is refused there"
@@ -104,6 +104,18 @@ def test_accept_without_effect_is_a_warning(amq: Path) -> None:
     assert f"\nWithout effect, of --accept:\n  {far}\n  {near}\n" in adopt(amq, *options).output
     assert json.loads(adopt(amq, "--json", *options).output)["accept_without_effect"] == [far, near]
     assert "Without effect" not in adopt(amq, "--accept=networkConnector").output
+
+
+def test_passwords_of_connectors_are_not_written(amq: Path, tmp_path: Path) -> None:
+    file = amq / "conf" / "activemq.xml"
+    connector = '<networkConnector uri="static:(tcp://h:1)" userName="u" password="secret-word"/>'
+    network = f"<networkConnectors>{connector}</networkConnectors>"
+    file.write_text(file.read_text().replace("<plugins>", f"{network}<plugins>"))
+    assert "passwords:     those of network connectors" in adopt(amq, "--out", tmp_path / "out").output
+    written = tmp_path / "out" / "pybroker.toml"
+    assert "secret-word" not in written.read_text()
+    (connector_read,) = load(written, {}, {}).network
+    assert (connector_read.name, connector_read.user_name) == ("NC", "u")
 
 
 VIRTUAL = """<destinationInterceptors>
