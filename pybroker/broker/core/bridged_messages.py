@@ -10,8 +10,9 @@ producer, destination, brokers passed   highest 41      1 1 0 1 1 1 …    bit 0
 ```
 
 A message may come to several destinations under one id, and counts for each of them. One that comes back from where it
-was forwarded to is no duplicate: it has passed more brokers than before. Only their number counts, because a broker may
-have another id after a restart.
+was forwarded to is no duplicate on a queue: it has passed more brokers than before. Only their number counts, because a
+broker may have another id after a restart. A topic keeps nothing that could come back: there the number does not count,
+and what comes over two ways is delivered once.
 
 Windows in which persistent messages were recorded are kept in the store, as records (`record_queue`): each that has
 changed is written once in a turn of the event loop. A crash may lose the last turn; what comes again then is delivered
@@ -187,4 +188,5 @@ class BridgedMessages:
 
 
 def _key(message: Message, producer: str) -> _WindowKey:
-    return message.destination, producer, 0 if message.bridge is None else len(message.bridge.broker_path)
+    is_topic = message.destination.is_topic
+    return message.destination, producer, 0 if is_topic or message.bridge is None else len(message.bridge.broker_path)

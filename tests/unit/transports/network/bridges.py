@@ -45,7 +45,7 @@ class Near:
                 connector=NetworkConnector(**attributes),
                 offer=broker_offer(),
                 broker_url="tcp://near:61616",
-                connection_id=f"ID:near->far-{self.bridge_count}",
+                connection_id=f"ID:{self.broker.name}->far-{self.bridge_count}",
                 interests=self.interests,
                 subscriptions=self.broker.subscriptions_of,
                 announce=self.broker.announce,
