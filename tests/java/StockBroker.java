@@ -27,6 +27,7 @@ import org.apache.activemq.broker.util.RedeliveryPlugin;
 import org.apache.activemq.broker.util.TimeStampingBrokerPlugin;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.filter.DestinationMapEntry;
+import org.apache.activemq.network.NetworkConnector;
 import org.apache.activemq.plugin.DiscardingDLQBrokerPlugin;
 import org.apache.activemq.plugin.ForcePersistencyModeBrokerPlugin;
 import org.apache.activemq.plugin.StatisticsBrokerPlugin;
@@ -65,7 +66,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * "dropOnly=EXPRESSIONS" has dead letters of destinations with such names dropped.
  * "forcePersistency=true|false" makes every message persistent, or none.
  * "journal=NAME" has the journal in a directory of that name in place of "kahadb".
- * "network=NAME:URI" has it bridge to another broker by a network connector, one way.
+ * "network=NAME:URI" has it bridge to another broker by a network connector, one way, and "duplex=NAME:URI" both ways.
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
  */
@@ -88,9 +89,10 @@ public final class StockBroker {
     private static final String PERSISTENCY = "forcePersistency=";
     private static final String JOURNAL = "journal=";
     private static final String NETWORK = "network=";
+    private static final String DUPLEX = "duplex=";
     private static final List<String> NO_POLICIES = List.of(
             LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY,
-            REDELIVERY, DROP_ONLY, JOURNAL, NETWORK);
+            REDELIVERY, DROP_ONLY, JOURNAL, NETWORK, DUPLEX);
 
     public static void main(String[] arguments) throws Exception {
         PrintStream output = System.out;
@@ -119,9 +121,11 @@ public final class StockBroker {
             }
         }
         for (String text : rest) {
-            if (text.startsWith(NETWORK)) {
-                String[] parts = text.substring(NETWORK.length()).split(":", 2);
-                broker.addNetworkConnector(parts[1]).setName(parts[0]);
+            if (text.startsWith(NETWORK) || text.startsWith(DUPLEX)) {
+                String[] parts = text.substring(text.indexOf('=') + 1).split(":", 2);
+                NetworkConnector connector = broker.addNetworkConnector(parts[1]);
+                connector.setName(parts[0]);
+                connector.setDuplex(text.startsWith(DUPLEX));
             }
         }
         broker.start();

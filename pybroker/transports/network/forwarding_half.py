@@ -199,18 +199,7 @@ class ForwardingHalf:
             settings.user,
             takes_over=True,
         )
-        self._table = DemandTable(
-            connector,
-            self.permissions,
-            settings.interests,
-            local_broker_id=broker.id,
-            remote_broker_id=settings.remote_id,
-            local_broker_name=broker.name,
-            remote_broker_name=settings.remote_name,
-            local_connection_id=settings.local_connection_id,
-            number=partial(next, self._numbers),
-            wake=self._wake,
-        )
+        self._table = self._new_table()
         self._overlap = OverlapFilter(self._table.taking)
         self._remote = BridgePeer(
             broker_id=settings.remote_id,
@@ -220,6 +209,21 @@ class ForwardingHalf:
             is_duplex=settings.is_created_by_duplex,
         )
         self._is_announced = False
+
+    def _new_table(self) -> DemandTable:
+        settings = self._settings
+        return DemandTable(
+            self._connector,
+            self.permissions,
+            settings.interests,
+            local_broker_id=self._broker.id,
+            remote_broker_id=settings.remote_id,
+            local_broker_name=self._broker.name,
+            remote_broker_name=settings.remote_name,
+            local_connection_id=settings.local_connection_id,
+            number=partial(next, self._numbers),
+            wake=self._wake,
+        )
 
     def introduce(self) -> None:
         """Connect to the remote broker, and subscribe to its advisories; nothing of it is answered."""
