@@ -26,7 +26,7 @@ import enum
 import logging
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Final, Protocol, TypeAlias, cast
+from typing import ClassVar, Final, Protocol, TypeAlias, cast
 
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError
@@ -126,6 +126,9 @@ _OPEN: Final = ConnectionState.OPEN
 
 class SocketConnection(asyncio.Protocol):
     """One TCP connection; a session's `Link`."""
+
+    closed_by_peer: ClassVar[str] = "closed by the client"
+    """The `ending` of a connection that the peer closes."""
 
     def __init__(self, registry: Registry, peer: str, make_session: MakeSession, refusal: bytes) -> None:
         """Wait for its transport.
@@ -380,7 +383,7 @@ class SocketConnection(asyncio.Protocol):
         """React to the end of the connection, once what came before is processed."""
         is_open = self._state is _OPEN
         self._state = ConnectionState.GONE
-        self.ending = self.ending or ("closed by the client" if exc is None else f"broken: {exc}")
+        self.ending = self.ending or (self.closed_by_peer if exc is None else f"broken: {exc}")
         self._cancel_timer()
         self._drop()
         release_references(self._transport)

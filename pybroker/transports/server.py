@@ -146,7 +146,7 @@ class Server:
         self._arriving: dict[socket.socket, None] = {}  # accepted, and without a transport yet
         self._arrivals: set[asyncio.Task[None]] = set()
         self._announcing: dict[ProxyHeaderReader, None] = {}  # without the address of their client yet
-        self._handshakes = Handshakes(self._loop)
+        self.handshakes = Handshakes(self._loop)
         self.admission = Admission[SocketConnection](limits)
         self._refused: dict[SocketConnection, None] = {}  # and those that made way for others
 
@@ -199,7 +199,7 @@ class Server:
         self.turn.input.close()
         for connection in [*self.connections, *self._refused]:
             connection.abort()
-        self._handshakes.close()
+        self.handshakes.close()
         self.work_thread.close()
 
     def hold(self) -> None:
@@ -353,7 +353,7 @@ class Server:
             protocol.session,
             context=tls.context(),
             handshake_seconds=tls.handshake_seconds,
-            handshakes=self._handshakes,
+            handshakes=self.handshakes,
         )
 
     async def _arrive(self, accepted: socket.socket, receiver: SocketConnection | ProxyHeaderReader) -> None:

@@ -1,4 +1,4 @@
-"""TLS 1.2 and later, sans-I/O: the server's side, and its certificates and keys in PEM."""
+"""TLS 1.2 and later, sans-I/O: both sides, and their certificates and keys in PEM."""
 
 import logging
 import re
@@ -19,19 +19,27 @@ _READ_BYTES = 16 << 10
 
 
 class TlsChannel:
-    """The server's side of a TLS connection, sans-I/O.
+    """One side of a TLS connection, sans-I/O. The client's side begins: decrypt nothing, and send the `output`.
 
     Attributes:
         is_established: the handshake is over.
         is_ended: the peer has announced that it sends nothing more.
     """
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, *, server_host: str | None = None) -> None:
+        """Wait for bytes.
+
+        Args:
+            context: certificates and rules.
+            server_host: makes it the client's side: the host that it has dialled; None: it is the server's side.
+        """
         self.is_established = False
         self.is_ended = False
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_host is None, server_hostname=server_host
+        )
 
     def peer_subject(self) -> str:
         """Return the subject of the peer's certificate, which was verified; empty without one."""
@@ -127,29 +135,71 @@ def server_context(
     Raises:
         ConfigError: a file or the ciphers cannot be used; names the setting.
     """
-    _require(certificate, "CERTIFICATE-----", "tls_certificate")
-    _require(key or certificate, "PRIVATE KEY-----", "tls_key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = rules.version_min
     if rules.ciphers is not None:
         _set_ciphers(context, rules.ciphers)
     context.options |= ssl.OP_NO_RENEGOTIATION  # so that reading never waits for writing
+    _load(context, certificate, key, key_password_file)
+    if client_ca is not None:
+        _trust(context, client_ca, "tls_client_ca")
+        context.verify_mode = ssl.CERT_REQUIRED if needs_client else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(
+    *,
+    authorities: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    key_password_file: Path | None = None,
+    verifies_host_name: bool = True,
+) -> ssl.SSLContext:
+    """Read what a client needs: the server's certificate is always verified.
+
+    Args:
+        authorities: certificates of the authorities that are trusted, or of servers themselves; None: the system's.
+        certificate: the client's certificate, followed by those between it and its authority; None: it has none.
+        key: its private key; by default in the same file.
+        key_password_file: holds the key's password, if it has one.
+        verifies_host_name: the server's certificate must be for the host that is dialled.
+
+    Raises:
+        ConfigError: a file cannot be used; names the setting.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = verifies_host_name
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if authorities is None:
+        context.load_default_certs()
+    else:
+        _trust(context, authorities, "tls_ca")
+    if certificate is not None:
+        _load(context, certificate, key, key_password_file)
+    return context
+
+
+def _load(context: ssl.SSLContext, certificate: Path, key: Path | None, key_password_file: Path | None) -> None:
+    """Load a certificate and its key."""
+    _require(certificate, "CERTIFICATE-----", "tls_certificate")
+    _require(key or certificate, "PRIVATE KEY-----", "tls_key")
     try:
         context.load_cert_chain(certificate, key, _password(key_password_file))
     except (ssl.SSLError, ValueError) as error:
         raise _unusable(error, certificate, key or certificate, has_password=key_password_file is not None) from error
-    if client_ca is not None:
-        _require(client_ca, "CERTIFICATE-----", "tls_client_ca")
-        try:
-            context.load_verify_locations(client_ca)
-        except ssl.SSLError as error:
-            raise ConfigError(
-                f"{client_ca} cannot be used: {reason_of(error)}", setting="tls_client_ca", hint=_PEM_HINT
-            ) from error
-        # Each certificate of the file is trusted by itself, as in Java: an intermediate one without its root too.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.verify_mode = ssl.CERT_REQUIRED if needs_client else ssl.CERT_OPTIONAL
-    return context
+
+
+def _trust(context: ssl.SSLContext, authorities: Path, setting: str) -> None:
+    """Trust each certificate of a file by itself, as Java does: an intermediate one without its root too."""
+    _require(authorities, "CERTIFICATE-----", setting)
+    try:
+        context.load_verify_locations(authorities)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{authorities} cannot be used: {reason_of(error)}", setting=setting, hint=_PEM_HINT
+        ) from error
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _set_ciphers(context: ssl.SSLContext, ciphers: str) -> None:

@@ -50,9 +50,10 @@ class TlsConnection(SocketConnection):
         context: ssl.SSLContext,
         handshake_seconds: float,
         handshakes: Handshakes,
+        server_host: str | None = None,
     ) -> None:
         super().__init__(registry, peer, make_session, refusal=b"")
-        self._channel = TlsChannel(context)
+        self._channel = TlsChannel(context, server_host=server_host)
         self._handshake_seconds = handshake_seconds
         self._handshakes = handshakes
         self._in_handshake = True
@@ -106,7 +107,7 @@ class TlsConnection(SocketConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """React to the end of the connection."""
         if self._has_received and self._state is ConnectionState.OPEN and self._in_handshake:
-            _log.info("%s: TLS handshake failed: the peer left before its end", self.peer)
+            self._report("TLS handshake failed: the peer left before its end")
         if self._step is not None:
             self._step.cancel()
         super().connection_lost(exc)
@@ -116,8 +117,12 @@ class TlsConnection(SocketConnection):
         self._timer = self._loop.call_later(self._handshake_seconds, self._give_up)
 
     def _give_up(self) -> None:
-        _log.info("%s: TLS handshake failed: not over within %g seconds", self.peer, self._handshake_seconds)
+        self._report(f"TLS handshake failed: not over within {self._handshake_seconds:g} seconds")
         self.abort()
+
+    def _report(self, failure: str, error: ssl.SSLError | None = None) -> None:
+        """Log why the connection ends."""
+        _log.info("%s: %s", self.peer, failure)
 
     def _advance_handshake(self, data: bytes) -> None:
         """Begin a step of the handshake, or keep the bytes until the present step is done."""
@@ -173,7 +178,7 @@ class TlsConnection(SocketConnection):
         """Log the error, send its alert, and close."""
         during = "handshake" if self._in_handshake else "record"
         if isinstance(error, ssl.SSLError):
-            _log.info("%s: TLS %s failed: %s", self.peer, during, reason_of(error))
+            self._report(f"TLS {during} failed: {reason_of(error)}", error)
         else:
             _log.error("%s: TLS %s failed unexpectedly", self.peer, during, exc_info=error)
         if alert := self._channel.output():

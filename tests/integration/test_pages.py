@@ -233,7 +233,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     issued = authority.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(directory / "server-key.pem")
     issued.cert_chain_pems[0].write_to_path(directory / "server.pem")
-    for name in ("clients.pem", "ldap-ca.pem"):
+    for name in ("clients.pem", "ldap-ca.pem", "brokers-ca.pem"):
         authority.cert_pem.write_to_path(directory / name)
     for name in ("password", "ldap-password"):
         (directory / name).write_text("not needed\n")

@@ -31,7 +31,7 @@ OWN: Final = frozenset(
 )  # fmt: skip
 """The settings that may differ from member to member, besides ports, paths and secrets."""
 
-_PATH_KEYS: Final = ("tls_ca",)
+_PATH_KEYS: Final = ("tls_ca", "tls_certificate", "tls_key")
 """The keys of tables whose value is a path."""
 
 _DIGEST_BYTES: Final = 4
@@ -56,8 +56,13 @@ def settings_digests(config: Config) -> Digests:
 
 
 def _given_table(config: Config, name: str) -> object:
-    """Return a table as it was given, without paths, and with them the file of a password."""
-    given = config.given[name]
+    """Return a table, or several, as given: without paths and passwords, and without the paths of the latter."""
+    return _without_secrets(config.given[name])
+
+
+def _without_secrets(given: object) -> object:
+    if isinstance(given, list | tuple):
+        return [_without_secrets(each) for each in cast("list[object]", given)]
     if not isinstance(given, Mapping):
         return given
     values = cast("Mapping[str, object]", given)

@@ -8,10 +8,12 @@ dynamically_included = ["queue://ORDERS.>"]
 ```
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pybroker.broker.app.setting import Setting, Table, listed, tables, text, whole, yes_or_no
 from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.transports.network import discovery
 
@@ -28,6 +30,13 @@ def _name(value: object) -> str:
     if not 0 < len(name) <= _NAME_MAX or not name.isprintable():
         raise ValueError(f"a name has 1 to {_NAME_MAX} characters, all of which can be printed")
     return name
+
+
+def _secret(value: object) -> str:
+    """Return a password, which no error may show."""
+    if not isinstance(value, str):
+        raise ValueError("it is not text: write it in quotes")
+    return value
 
 
 _destinations: Final = listed(
@@ -61,9 +70,14 @@ _ATTRIBUTES: Final = {
     "advisory_for_failed_forward": _FLAG,
     "destination_filter": _TEXT,
     "user_name": _TEXT,
-    "password": Setting(text, is_secret=True),
+    "password": Setting(_secret, is_secret=True),
     "remote_user_name": _TEXT,
-    "remote_password": Setting(text, is_secret=True),
+    "remote_password": Setting(_secret, is_secret=True),
+    "tls_ca": _TEXT,
+    "tls_certificate": _TEXT,
+    "tls_key": _TEXT,
+    "tls_key_password_file": _TEXT,
+    "tls_verify_hostname": _FLAG,
     "excluded": _LIST,
     "dynamically_included": _LIST,
     "statically_included": _LIST,
@@ -75,6 +89,8 @@ _ATTRIBUTES: Final = {
 
 _WITHOUT_EFFECT: Final = ("gc_destination_views", "gc_sweep_time", "use_broker_names_as_id_seed", "dispatch_async")
 """Attributes of ActiveMQ's management, ids and threads."""
+
+_OF_CERTIFICATE: Final = ("tls_key", "tls_key_password_file")
 
 _NOT_SERVED: Final = (
     "use_compression",
@@ -90,7 +106,12 @@ def _connector(**given: Any) -> NetworkConnector:
         given.pop(name, None)
     if (ttl := given.pop("network_ttl", None)) is not None:
         given = {"consumer_ttl": ttl, "message_ttl": ttl} | given
-    discovery.parse(given["uri"])
+    has_tls = any(address.is_tls for target in discovery.parse(given["uri"]) for address in target.addresses)
+    for name in given:
+        if name.startswith("tls_") and not has_tls:
+            raise ValueError(f"{name} goes with an address ssl://HOST:PORT, and the uri has none")
+    if "tls_certificate" not in given and (of_it := next((each for each in _OF_CERTIFICATE if each in given), None)):
+        raise ValueError(f"{of_it} goes with a tls_certificate in the same table")
     return NetworkConnector(**given)
 
 
@@ -106,3 +127,19 @@ def read_networks(value: object) -> tuple[NetworkConnector, ...]:
         if names.count(name) > 1:
             raise ValueError(f"two tables have the name {name!r}: the other broker would refuse the second bridge")
     return found
+
+
+def check_files(connectors: Iterable[NetworkConnector]) -> None:
+    """Read the certificates and keys for TLS, which each connection reads again.
+
+    Raises:
+        ConfigError: one cannot be used.
+    """
+    from pybroker.transports.network.outgoing import tls_context  # few connectors have TLS
+
+    for connector in connectors:
+        for address in (each for target in discovery.parse(connector.uri) for each in target.addresses if each.is_tls):
+            try:
+                tls_context(connector, address)
+            except ConfigError as error:
+                raise ConfigError(error.reason, setting=f"network.{error.setting}", hint=error.hint) from error

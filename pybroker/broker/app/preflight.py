@@ -5,7 +5,15 @@ import logging
 import os
 from pathlib import Path
 
-from pybroker.broker.app import database, eventloop, log_file, protocols, security_files, tls_files, wiring
+from pybroker.broker.app import (
+    database,
+    eventloop,
+    log_file,
+    protocols,
+    security_files,
+    tls_files,
+    wiring,
+)
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.directory import read_password
 from pybroker.broker.app.layout import StoreDirectories, layout_of
@@ -43,6 +51,10 @@ def check(config: Config, *, may_change: bool = True) -> None:
 def _check_all(config: Config, *, may_change: bool) -> None:
     eventloop.choose(config.event_loop)
     tls_files.make_certificates(config)
+    if config.network:
+        from pybroker.broker.app import network_tables  # few brokers have any
+
+        network_tables.check_files(config.network)
     protocols.import_libraries(config.listeners)
     if config.users_file is not None:
         security_files.read_users(config)

@@ -644,4 +644,6 @@ def make_bridges(config: Config, broker: BrokerCore, server: Server, interests: 
             announce=broker.announce,
         )
 
-    return [bridge for each in config.network for bridge in bridges_of(each, broker, server, settings)]
+    return [
+        bridge for each in config.network for bridge in bridges_of(each, broker, server, server.handshakes, settings)
+    ]

@@ -27,9 +27,11 @@ from pybroker.broker.domain.network.rows import STOPPED, UP, BridgeRow, DemandRo
 from pybroker.broker.domain.ports import BrokerPort
 from pybroker.transports.connection import Registry, ReplaceableLink, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
+from pybroker.transports.handshakes import Handshakes
 from pybroker.transports.network.backoff import BackOff
 from pybroker.transports.network.bridge import BridgeEnd, BridgeSession, BridgeSettings
 from pybroker.transports.network.discovery import BridgeTarget, RemoteAddress, parse
+from pybroker.transports.network.outgoing import NotConnected, connect
 from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.session import Session
 from pybroker.transports.turn import Turn
@@ -51,17 +53,24 @@ class BridgeState(Enum):
 
 
 class _Outgoing:
-    """The registry of a bridge's connection: the server's memory limits hold for it, its limits to clients do not."""
+    """The registry of a bridge's connections: the server's memory limits hold for them, its limits to clients do not.
+
+    Attributes:
+        connections: those that have not ended; besides the present one they only send their last bytes.
+    """
 
     def __init__(self, server: Registry) -> None:
         self._server = server
+        self.connections: set[SocketConnection] = set()
 
     def admit(self, connection: SocketConnection) -> bool:
         """Add a connection: this broker has opened it."""
+        self.connections.add(connection)
         return True
 
     def forget(self, connection: SocketConnection) -> None:
-        """Do nothing: the bridge learns of its end from its session."""
+        """Remove a connection; the bridge learns of its end from its session."""
+        self.connections.discard(connection)
 
     @property
     def frames(self) -> FrameMemory:
@@ -87,7 +96,14 @@ class _Outgoing:
 class BridgeLife:
     """The connections of one bridge, one after the other."""
 
-    def __init__(self, target: BridgeTarget, settings: BridgeSettings, broker: BrokerPort, registry: Registry) -> None:
+    def __init__(
+        self,
+        target: BridgeTarget,
+        settings: BridgeSettings,
+        broker: BrokerPort,
+        registry: Registry,
+        handshakes: Handshakes,
+    ) -> None:
         """Wait for `start`.
 
         Args:
@@ -95,7 +111,9 @@ class BridgeLife:
             settings: those of each connection; the connection ids get a number.
             broker: this broker.
             registry: the server, whose loop and memory are used.
+            handshakes: the server's.
         """
+        self._handshakes = handshakes
         self._target = target
         self._settings = settings
         self._broker = broker
@@ -177,6 +195,9 @@ class BridgeLife:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        for connection in list(self._registry.connections):
+            if connection is not self._connection:
+                connection.abort()
         if self._session is not None:
             self._session.stop()
         elif self._connection is not None:
@@ -214,8 +235,8 @@ class BridgeLife:
             ended: asyncio.Future[BridgeEnd] = asyncio.get_running_loop().create_future()
             try:
                 await self._dial(address, ended)
-            except (OSError, TimeoutError) as error:
-                failures.append(f"{address}: {str(error) or 'no connection in time'}")
+            except NotConnected as error:
+                failures.append(f"{address}: {error}")
                 continue
             self._remote_address = str(address)
             return await ended
@@ -248,10 +269,7 @@ class BridgeLife:
             )
             return self._session
 
-        async with asyncio.timeout(address.connection_timeout_seconds):
-            _, self._connection = await loop.create_connection(
-                lambda: SocketConnection(self._registry, str(address), make_session, b""), address.host, address.port
-            )
+        self._connection = await connect(address, settings.connector, self._registry, self._handshakes, make_session)
 
     def _begun(self, session: BridgeSession) -> None:
         self._enter(BridgeState.UP)
@@ -276,6 +294,7 @@ def bridges_of(
     connector: NetworkConnector,
     broker: BrokerPort,
     registry: Registry,
+    handshakes: Handshakes,
     settings: Callable[[NetworkConnector, str], BridgeSettings],
 ) -> Sequence[BridgeLife]:
     """Return the bridges of a connector, none of which has started.
@@ -284,6 +303,7 @@ def bridges_of(
         connector: the connector.
         broker: this broker.
         registry: the server.
+        handshakes: the server's.
         settings: returns what a bridge is made with, from the connector and the first part of its connection ids.
 
     Raises:
@@ -292,7 +312,7 @@ def bridges_of(
     lives: list[BridgeLife] = []
     for target in parse(connector.uri):
         connection_id = f"ID:{broker.name}->{target.addresses[0].port}-{time.time_ns() // 10**6}-{secrets.randbits(32)}"
-        lives.append(BridgeLife(target, settings(connector, connection_id), broker, registry))
+        lives.append(BridgeLife(target, settings(connector, connection_id), broker, registry, handshakes))
     return lives
 
 

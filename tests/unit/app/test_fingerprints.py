@@ -69,6 +69,15 @@ def test_ldap_counts_without_the_place_of_its_password() -> None:
     assert differing(one, settings_digests(Config(ldap=ldap | {"user_base": "ou=other"}))) == ["ldap"]
 
 
+def test_networks_count_without_passwords_and_places_of_files() -> None:
+    uri = "ssl://other:61617"
+    own = settings_digests(Config(network=[{"uri": uri, "password": "one", "tls_ca": "/a/ca.pem"}]))
+    same = settings_digests(Config(network=[{"uri": uri, "password": "two", "tls_ca": "/b/ca.pem"}]))
+    assert own.keys() == {"network"}
+    assert differing(own, same) == []
+    assert differing(own, settings_digests(Config(network=[{"uri": uri, "network_ttl": 2}]))) == ["network"]
+
+
 def test_users_and_rules_count_by_their_meaning(tmp_path: Path) -> None:
     before = digests(tmp_path)
     assert before.keys() == {"users", "rules"}

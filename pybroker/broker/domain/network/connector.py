@@ -40,6 +40,11 @@ class NetworkConnector:
         use_compression: bodies are compressed before they are forwarded.
         user_name: login, at both brokers.
         remote_user_name: login at the remote broker; empty: `user_name`.
+        tls_ca: file with the certificates of trusted authorities, for `ssl:` addresses; empty: the system's.
+        tls_certificate: file with the certificate that this broker presents; empty: it presents none.
+        tls_key: file with its private key; empty: `tls_certificate` has it.
+        tls_key_password_file: file with the key's password; empty: it has none.
+        tls_verify_hostname: the remote broker's certificate must be for the host of its address.
         advisory_for_failed_forward: a message that the remote broker refuses causes an advisory.
         excluded: destinations, and patterns of them, that are not served.
         dynamically_included: destinations that are served on demand; none: all.
@@ -72,6 +77,11 @@ class NetworkConnector:
     password: str = field(default="", repr=False)
     remote_user_name: str = ""
     remote_password: str = field(default="", repr=False)
+    tls_ca: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_key_password_file: str = ""
+    tls_verify_hostname: bool = True
     advisory_for_failed_forward: bool = False
     excluded: tuple[Destination, ...] = ()
     dynamically_included: tuple[Destination, ...] = ()

@@ -1,0 +1,56 @@
+"""The tables of network connectors: what is refused, with the reason."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.broker.app.network_tables import check_files, read_networks
+from pybroker.broker.domain.errors import ConfigError
+from tests.unit.transports.certificates import Certificates
+
+SSL = "static:(ssl://127.0.0.1:61617)"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(directory=tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"uri": "tcp://h:1", "tls_ca": "ca.pem"}, "tls_ca goes with an address ssl://HOST:PORT, and the uri has none"),
+        ({"uri": SSL, "tls_key": "key.pem"}, "tls_key goes with a tls_certificate in the same table"),
+        ({"uri": SSL, "tls_verify_hostname": "maybe"}, "tls_verify_hostname"),
+    ],
+)
+def test_tls_attribute_without_its_partner_is_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        read_networks([given])
+
+
+def test_files_that_can_be_used_pass(certificates: Certificates) -> None:
+    both = {"tls_certificate": str(certificates.certificate), "tls_key": str(certificates.key)}
+    check_files(read_networks([{"uri": SSL, "tls_ca": str(certificates.authority), **both}]))
+
+
+@pytest.mark.parametrize("name", ["tls_ca", "tls_certificate"])
+def test_file_that_cannot_be_used_names_its_attribute(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "empty.pem"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="there is no certificate in") as caught:
+        check_files(read_networks([{"uri": SSL, name: str(file)}]))
+    assert caught.value.setting == f"network.{name}"
+
+
+def test_passwords_are_not_shown() -> None:
+    (connector,) = read_networks([{"uri": "tcp://h:1", "password": "hidden1", "remote_password": "hidden2"}])
+    assert "hidden" not in repr(connector)
+
+
+@pytest.mark.parametrize("name", ["password", "remote_password"])
+def test_password_that_is_not_text_is_not_shown(name: str) -> None:
+    with pytest.raises(ValueError, match=name) as caught:
+        read_networks([{"uri": "tcp://h:1", name: 471147}])
+    assert "471147" not in str(caught.value)
