@@ -57,6 +57,7 @@ from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.duplex_client import DuplexClient
 from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings, cause_of
+from pybroker.transports.network.remote_text import FIRST_BYTES, introduced, protocol_hint
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link, Session
 
@@ -146,6 +147,7 @@ class BridgeSession(Session):
         self._on_begin = on_begin
         self._on_end = on_end
         self._peer: Peer | None = None
+        self._first_bytes = b""
         self._inactivity: InactivityMonitor | None = None
         self._frames = FrameReader(settings.offer.frame_bytes_max)
         self._begins_by = link.time() + HANDSHAKE_SECONDS
@@ -195,6 +197,8 @@ class BridgeSession(Session):
             return False
         if self._inactivity is not None:
             self._inactivity.has_read = True
+        if len(self._first_bytes) < FIRST_BYTES:
+            self._first_bytes += chunk[: FIRST_BYTES - len(self._first_bytes)]
         self._frames.feed(chunk)
         if self._frames.whole is not None:
             whole, self._frames.whole = self._frames.whole, None
@@ -204,14 +208,17 @@ class BridgeSession(Session):
     def proceed(self) -> bool:
         """Carry out the frames that are left."""
         frames, left = self._frames, FRAMES_PER_CLOCK
-        while self.end is None and frames.advance():
-            self._guarded(partial(self._frame, frames.data, frames.start, frames.stop))
-            left -= 1
-            if not left:
-                if self._link.is_slice_over():
-                    self._end_of_chunk()
-                    return self.end is None
-                left = FRAMES_PER_CLOCK
+        try:
+            while self.end is None and frames.advance():
+                self._guarded(partial(self._frame, frames.data, frames.start, frames.stop))
+                left -= 1
+                if not left:
+                    if self._link.is_slice_over():
+                        self._end_of_chunk()
+                        return self.end is None
+                    left = FRAMES_PER_CLOCK
+        except BrokerError as error:  # an impossible frame
+            self._close_with(error)
         self._end_of_chunk()
         return False
 
@@ -280,7 +287,10 @@ class BridgeSession(Session):
 
     def lost(self) -> None:
         """Return what has no answer, and report the end."""
-        self._end(BridgeEnd.LOST, self._link.ending or "the remote broker closed the connection")
+        reason = self._link.ending or "the remote broker closed the connection"
+        if self._peer is None and reason == "the remote broker closed the connection":
+            reason += f" before its WireFormatInfo: {protocol_hint(self._first_bytes)}"
+        self._end(BridgeEnd.LOST, reason)
 
     def stop(self) -> None:
         """End the bridge: nothing more is forwarded."""
@@ -293,7 +303,12 @@ class BridgeSession(Session):
         try:
             action()
         except BrokerError as error:
-            self._close(BridgeEnd.LOST, str(error))
+            self._close_with(error)
+
+    def _close_with(self, error: BrokerError) -> None:
+        """Close after an error; before the wire format is agreed, the other side may be no broker."""
+        hint = "" if self._peer is not None else f": {protocol_hint(self._first_bytes)}"
+        self._close(BridgeEnd.LOST, f"{error}{hint}")
 
     def _whole_frame(self, whole: BytesIO) -> None:
         """Carry out a large frame."""
@@ -338,10 +353,8 @@ class BridgeSession(Session):
         """Introduce this broker, once the other one has, and connect."""
         if self._half is not None:
             return
-        remote_id = "" if info.broker_id is None else info.broker_id.value or ""
-        if not remote_id or not info.broker_name:
-            raise ProtocolError("the remote broker does not say its id and its name")
-        self.remote_id, self.remote_name = remote_id, info.broker_name
+        remote_id, remote_name = introduced(info)
+        self.remote_id, self.remote_name = remote_id, remote_name
         if remote_id == self._broker.id:
             self._close(BridgeEnd.ITSELF, "the address is that of this broker itself")
             return

@@ -32,6 +32,7 @@ from pybroker.transports.network.backoff import BackOff
 from pybroker.transports.network.bridge import BridgeEnd, BridgeSession, BridgeSettings
 from pybroker.transports.network.discovery import BridgeTarget, RemoteAddress, parse
 from pybroker.transports.network.outgoing import NotConnected, connect
+from pybroker.transports.network.remote_text import one_line
 from pybroker.transports.output_memory import OutputMemory
 from pybroker.transports.session import Session
 from pybroker.transports.turn import Turn
@@ -240,7 +241,7 @@ class BridgeLife:
                 continue
             self._remote_address = str(address)
             return await ended
-        self._reason = "; ".join(failures)
+        self._reason = one_line("; ".join(failures))
         return BridgeEnd.LOST
 
     async def _dial(self, address: RemoteAddress, ended: "asyncio.Future[BridgeEnd]") -> None:
@@ -280,7 +281,7 @@ class BridgeLife:
     def _ended(self, session: BridgeSession, *, ended: "asyncio.Future[BridgeEnd]") -> None:
         self._sent_count += session.sent_count
         self._forwarded_count += session.forwarded_count
-        self._reason = session.reason
+        self._reason = one_line(session.reason)
         self._session = self._connection = None
         if not ended.done() and session.end is not None:
             ended.set_result(session.end)

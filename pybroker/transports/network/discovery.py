@@ -125,6 +125,9 @@ def parse(uri: str) -> list[BridgeTarget]:
     targets = [_joined(_addresses([part], nested), delays) for part in parts]
     if sum(len(each.addresses) for each in targets) > ADDRESSES_MAX:
         raise ValueError(f"it has more than {ADDRESSES_MAX} addresses")
+    for target in targets:
+        if targets.count(target) > 1:
+            raise ValueError(f"{target} comes twice: the bridges would replace each other at that broker")
     return targets
 
 

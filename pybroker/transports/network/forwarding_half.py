@@ -61,6 +61,7 @@ from pybroker.broker.domain.ports import BrokerPort, ConnectionPort, ConsumerPor
 from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription, NetworkSubscription
 from pybroker.transports.network.demand_consumer import DemandConsumer
+from pybroker.transports.network.remote_text import one_line
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link
 
@@ -598,4 +599,4 @@ def cause_of(exception: Throwable | None) -> str:
     """Return the words of an exception of the remote broker."""
     if exception is None:
         return "no reason was given"
-    return exception.message or exception.class_name or "no reason was given"
+    return one_line(exception.message or exception.class_name or "no reason was given")

@@ -1,0 +1,70 @@
+"""Texts and first bytes of a remote broker, which may be another program: shortened, checked and explained for the log.
+
+It does not decode frames. Source of the first bytes: the specifications of the protocols that are named.
+"""
+
+from typing import Final
+
+from pybroker.broker.domain.errors import ProtocolError
+from pybroker.broker.domain.openwire.commands import BrokerInfo
+
+SHOWN_MAX: Final = 400
+"""The characters of a text that a line of the log shows."""
+
+NAME_MAX: Final = 255
+"""The limit to a remote broker's name and id, which become parts of client ids."""
+
+FIRST_BYTES: Final = 8
+"""The bytes by which a protocol is recognised."""
+
+_PORT: Final = "write in the uri the port of a listener for OpenWire"
+
+_PROTOCOLS: Final = (
+    (b"\x15\x03", "it answers with TLS: write ssl:// in the uri, or the port of a listener without TLS"),
+    (b"\x16\x03", "it answers with TLS: write ssl:// in the uri, or the port of a listener without TLS"),
+    (b"HTTP/", f"it is an HTTP server: {_PORT}"),
+    (b"ERROR", f"it speaks STOMP: {_PORT}"),
+    (b"CONNECTED", f"it speaks STOMP: {_PORT}"),
+    (b"AMQP", f"it speaks AMQP: {_PORT}"),
+    (b"SSH-", f"it is an SSH server: {_PORT}"),
+    (b"\x20\x02", f"it speaks MQTT: {_PORT}"),
+)
+"""What a server of another protocol answers first, and the remedy."""
+
+
+def one_line(text: str) -> str:
+    """Return a text without control characters, shortened."""
+    cut = text[:SHOWN_MAX]
+    shown = "".join(each if each.isprintable() else " " for each in cut)
+    return shown + ("…" if len(text) > SHOWN_MAX else "")
+
+
+def protocol_hint(first: bytes) -> str:
+    """Return what a server seems to be that does not speak OpenWire, and the remedy.
+
+    Args:
+        first: the first bytes that it has sent, `FIRST_BYTES` or fewer.
+    """
+    if not first:
+        return "it may want TLS, then write ssl:// in the uri; or it is no listener for OpenWire"
+    for begin, hint in _PROTOCOLS:
+        if begin.startswith(first[: len(begin)]) and len(first) >= min(len(begin), 2):
+            return hint
+    return f"it does not speak OpenWire: {_PORT}"
+
+
+def introduced(info: BrokerInfo) -> tuple[str, str]:
+    """Return the id and the name of a remote broker.
+
+    Raises:
+        ProtocolError: one is missing, too long or not printable.
+    """
+    broker_id = "" if info.broker_id is None else info.broker_id.value or ""
+    name = info.broker_name or ""
+    if not broker_id or not name:
+        raise ProtocolError("the remote broker does not say its id and its name")
+    for what, text in (("id", broker_id), ("name", name)):
+        if len(text) > NAME_MAX or not text.isprintable():
+            allowed = f"{NAME_MAX} printable ones are allowed"
+            raise ProtocolError(f"the {what} of the remote broker has {len(text)} characters, where {allowed}")
+    return broker_id, name
