@@ -370,7 +370,9 @@ class Node:
             unused.pop_all()
         term.listeners = listeners
         self._open_services(term, jobs)
-        term.bridges = wiring.make_bridges(self._config, term.broker, term.server, term.interests)
+        term.bridges = wiring.make_bridges(
+            self._config, term.broker, term.server, term.authentication.authenticator, term.interests
+        )
         for bridge in term.bridges:
             bridge.start()
         term.store.cleanup()  # otherwise the files of each failover would be replayed in the next

@@ -34,6 +34,7 @@ from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
+from pybroker.broker.domain.security import Authenticator
 from pybroker.locks import file
 from pybroker.locks.file import FileLock
 from pybroker.locks.memory import LockRegistry, MemoryLock
@@ -626,12 +627,16 @@ def make_sessions(broker: BrokerCore, interests: Interests) -> Sessions:
     return Sessions(open_duplex)
 
 
-def make_bridges(config: Config, broker: BrokerCore, server: Server, interests: Interests) -> Sequence[BridgeLife]:
+def make_bridges(
+    config: Config, broker: BrokerCore, server: Server, authenticator: Authenticator, interests: Interests
+) -> Sequence[BridgeLife]:
     """Return the bridges of all network connectors, none of which has started."""
     if not config.network:
         return ()
     from pybroker.transports.network.bridge import BridgeSettings  # few brokers have any
-    from pybroker.transports.network.connector import bridges_of
+    from pybroker.transports.network.connector import BridgeHost, bridges_of
+
+    host = BridgeHost(broker=broker, registry=server, handshakes=server.handshakes, authenticator=authenticator)
 
     def settings(connector: NetworkConnector, connection_id: str) -> BridgeSettings:
         return BridgeSettings(
@@ -644,6 +649,4 @@ def make_bridges(config: Config, broker: BrokerCore, server: Server, interests: 
             announce=broker.announce,
         )
 
-    return [
-        bridge for each in config.network for bridge in bridges_of(each, broker, server, server.handshakes, settings)
-    ]
+    return [bridge for each in config.network for bridge in bridges_of(each, host, settings)]

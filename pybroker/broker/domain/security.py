@@ -30,12 +30,14 @@ class User:
         groups: the groups it belongs to, which rights are given to.
         is_certain: False where there are no logins, and a client may give any name.
         is_guest: True of clients without a login. They are not one user: nothing belongs to their name.
+        has_all_rights: no rules hold for it. Only the broker itself is such a user, never a client.
     """
 
     name: str
     groups: frozenset[str] = frozenset()
     is_certain: bool = True
     is_guest: bool = False
+    has_all_rights: bool = False
 
     @property
     def is_verified(self) -> bool:
@@ -45,6 +47,10 @@ class User:
 
 ANONYMOUS: Final = User("anonymous", frozenset(("anonymous",)), is_guest=True)
 """A client that has not logged in, where it need not; ActiveMQ's `anonymousUser` and `anonymousGroup`."""
+
+
+NETWORK_CONNECTOR: Final = User("network connector", is_certain=False, has_all_rights=True)
+"""The broker's own bridges, at this broker, if they do not log in. What they create belongs to no user."""
 
 
 @dataclass(frozen=True, slots=True)

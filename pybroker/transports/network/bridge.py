@@ -51,7 +51,7 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import Offer, agree, decode_offer, encode_offer
 from pybroker.broker.domain.ports import BrokerPort
-from pybroker.broker.domain.security import ANONYMOUS, User
+from pybroker.broker.domain.security import NETWORK_CONNECTOR, User
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.network.demand_consumer import DemandConsumer
@@ -103,7 +103,7 @@ class BridgeSettings:
     interests: Interests
     subscriptions: Callable[[str], Iterable[DurableSubscription]]
     announce: Callable[[Callable[[Observer], None]], None]
-    user: User = ANONYMOUS
+    user: User = NETWORK_CONNECTOR
 
 
 class BridgeSession(Session):
@@ -133,7 +133,7 @@ class BridgeSession(Session):
             link: moves the bytes.
             settings: the bridge's.
             call_soon: calls back in a later turn of the event loop.
-            on_begin: called once the bridge stands.
+            on_begin: called once, when the remote broker has accepted the login.
             on_end: called once, when the bridge has ended.
         """
         self.remote_name = self.remote_id = ""
@@ -381,12 +381,12 @@ class BridgeSession(Session):
             call_soon=self._call_soon,
             on_deadline=self._schedule,
             on_error=self.give_up,
+            on_accepted=lambda: self._on_begin(self),
         )
         if self._connector.duplex:
             self._open_duplex(self._half, self._peer)
         self._introduce()
         self._half.introduce()
-        self._on_begin(self)
         self._half.start()
         self._schedule()
 

@@ -17,7 +17,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -25,6 +25,14 @@ from typing import Final
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.rows import STOPPED, UP, BridgeRow, DemandRow
 from pybroker.broker.domain.ports import BrokerPort
+from pybroker.broker.domain.security import (
+    NETWORK_CONNECTOR,
+    WITHOUT_LOGINS,
+    Authenticator,
+    Credentials,
+    NotAuthenticated,
+    User,
+)
 from pybroker.transports.connection import Registry, ReplaceableLink, SocketConnection
 from pybroker.transports.frame_memory import FrameMemory
 from pybroker.transports.handshakes import Handshakes
@@ -39,6 +47,9 @@ from pybroker.transports.turn import Turn
 from pybroker.transports.work_thread import WorkThread
 
 _log = logging.getLogger(__name__)
+
+_LOCAL_ADDRESS: Final = "127.0.0.1"
+"""The address of a bridge's login at its own broker, for the audit log."""
 
 _FINAL: Final = frozenset((BridgeEnd.STOPPED, BridgeEnd.ITSELF))
 
@@ -94,31 +105,38 @@ class _Outgoing:
         return self._server.work_thread
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeHost:
+    """What all bridges of a broker share.
+
+    Attributes:
+        broker: the broker.
+        registry: the server, whose loop and memory are used.
+        handshakes: the server's.
+        authenticator: decides who a bridge with a user name is at this broker.
+    """
+
+    broker: BrokerPort
+    registry: Registry
+    handshakes: Handshakes
+    authenticator: Authenticator = WITHOUT_LOGINS
+
+
 class BridgeLife:
     """The connections of one bridge, one after the other."""
 
-    def __init__(
-        self,
-        target: BridgeTarget,
-        settings: BridgeSettings,
-        broker: BrokerPort,
-        registry: Registry,
-        handshakes: Handshakes,
-    ) -> None:
+    def __init__(self, target: BridgeTarget, settings: BridgeSettings, host: BridgeHost) -> None:
         """Wait for `start`.
 
         Args:
             target: the remote broker's addresses.
             settings: those of each connection; the connection ids get a number.
-            broker: this broker.
-            registry: the server, whose loop and memory are used.
-            handshakes: the server's.
+            host: this broker.
         """
-        self._handshakes = handshakes
         self._target = target
         self._settings = settings
-        self._broker = broker
-        self._registry = _Outgoing(registry)
+        self._host = host
+        self._registry = _Outgoing(host.registry)
         self._back_off = BackOff(target.delays)
         self._state = BridgeState.DIALLING
         self._reason = ""
@@ -230,12 +248,17 @@ class BridgeLife:
             self._enter(BridgeState.DIALLING)
 
     async def _attempt(self) -> BridgeEnd:
-        """Connect to the first address that accepts, and wait for the end."""
+        """Log in at this broker, connect to the first address that accepts, and wait for the end."""
+        user = await self._log_in()
+        if isinstance(user, NotAuthenticated):
+            remedy = "correct user_name and password; if they are for the remote broker, call them remote_user_name and"
+            self._reason = one_line(f"this broker refuses the bridge: {user}: {remedy} remote_password")
+            return BridgeEnd.REFUSED
         failures: list[str] = []
         for address in self._target.addresses:
             ended: asyncio.Future[BridgeEnd] = asyncio.get_running_loop().create_future()
             try:
-                await self._dial(address, ended)
+                await self._dial(address, user, ended)
             except NotConnected as error:
                 failures.append(f"{address}: {error}")
                 continue
@@ -244,13 +267,29 @@ class BridgeLife:
         self._reason = one_line("; ".join(failures))
         return BridgeEnd.LOST
 
-    async def _dial(self, address: RemoteAddress, ended: "asyncio.Future[BridgeEnd]") -> None:
+    async def _log_in(self) -> User | NotAuthenticated:
+        """Return who the bridge is at this broker; without a user name it is the broker itself."""
+        connector = self._settings.connector
+        if not connector.user_name:
+            return NETWORK_CONNECTOR
+        decision: asyncio.Future[User | NotAuthenticated] = asyncio.get_running_loop().create_future()
+
+        def decided(outcome: User | NotAuthenticated) -> None:
+            if not decision.done():  # it may be cancelled
+                decision.set_result(outcome)
+
+        credentials = Credentials(connector.user_name, connector.password or None, _LOCAL_ADDRESS)
+        self._host.authenticator.authenticate(credentials, decided)
+        return await decision
+
+    async def _dial(self, address: RemoteAddress, user: User, ended: "asyncio.Future[BridgeEnd]") -> None:
         loop = asyncio.get_running_loop()
         self._number += 1
         connection_id = f"{self._settings.connection_id}-{self._number}"
         settings = replace(
             self._settings,
             connection_id=connection_id,
+            user=user,
             offer=replace(
                 self._settings.offer,
                 max_inactivity_ms=address.max_inactivity_ms,
@@ -261,7 +300,7 @@ class BridgeLife:
 
         def make_session(link: ReplaceableLink) -> Session:
             self._session = BridgeSession(
-                broker=self._broker,
+                broker=self._host.broker,
                 link=link,
                 settings=settings,
                 call_soon=loop.call_soon,
@@ -270,7 +309,9 @@ class BridgeLife:
             )
             return self._session
 
-        self._connection = await connect(address, settings.connector, self._registry, self._handshakes, make_session)
+        self._connection = await connect(
+            address, settings.connector, self._registry, self._host.handshakes, make_session
+        )
 
     def _begun(self, session: BridgeSession) -> None:
         self._enter(BridgeState.UP)
@@ -292,19 +333,13 @@ class BridgeLife:
 
 
 def bridges_of(
-    connector: NetworkConnector,
-    broker: BrokerPort,
-    registry: Registry,
-    handshakes: Handshakes,
-    settings: Callable[[NetworkConnector, str], BridgeSettings],
+    connector: NetworkConnector, host: BridgeHost, settings: Callable[[NetworkConnector, str], BridgeSettings]
 ) -> Sequence[BridgeLife]:
     """Return the bridges of a connector, none of which has started.
 
     Args:
         connector: the connector.
-        broker: this broker.
-        registry: the server.
-        handshakes: the server's.
+        host: this broker.
         settings: returns what a bridge is made with, from the connector and the first part of its connection ids.
 
     Raises:
@@ -312,8 +347,9 @@ def bridges_of(
     """
     lives: list[BridgeLife] = []
     for target in parse(connector.uri):
-        connection_id = f"ID:{broker.name}->{target.addresses[0].port}-{time.time_ns() // 10**6}-{secrets.randbits(32)}"
-        lives.append(BridgeLife(target, settings(connector, connection_id), broker, registry, handshakes))
+        unique = f"{time.time_ns() // 10**6}-{secrets.randbits(32)}"
+        connection_id = f"ID:{host.broker.name}->{target.addresses[0].port}-{unique}"
+        lives.append(BridgeLife(target, settings(connector, connection_id), host))
     return lives
 
 

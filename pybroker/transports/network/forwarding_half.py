@@ -150,6 +150,7 @@ class ForwardingHalf:
         call_soon: Callable[[Callable[[], None]], object],
         on_deadline: Callable[[], None],
         on_error: Callable[[BrokerError], None],
+        on_accepted: Callable[[], None] | None = None,
     ) -> None:
         """Connect to this broker; demand begins with `start`.
 
@@ -162,6 +163,7 @@ class ForwardingHalf:
             call_soon: calls back in a later turn of the event loop.
             on_deadline: called when `deadlines` has changed.
             on_error: called for an error outside of a call of this half, after which it cannot go on.
+            on_accepted: called once the remote broker has accepted the login; None: it is not asked.
 
         Raises:
             RequestError: this broker refuses the connection.
@@ -177,6 +179,8 @@ class ForwardingHalf:
         self._call_soon = call_soon
         self._on_deadline = on_deadline
         self._on_error = on_error
+        self._on_accepted = on_accepted
+        self._acceptance_id = 0
         self._is_over = False
         self._paused = False
         self._numbers = count(1)
@@ -227,19 +231,26 @@ class ForwardingHalf:
         )
 
     def introduce(self) -> None:
-        """Connect to the remote broker, and subscribe to its advisories; nothing of it is answered."""
+        """Connect to the remote broker, and subscribe to its advisories.
+
+        Nothing of it is answered but the producer, if someone waits for it: its answer shows that the remote broker has
+        accepted the login, which nothing else does.
+        """
         connector, connection_id = self._connector, self._settings.remote_connection_id
+        user_name, password = connector.remote_login
         self._send(
             ConnectionInfo(
                 connection_id=ConnectionId(connection_id),
                 client_id=outbound_client_id(connector.name, self._broker.name),
-                user_name=connector.remote_user_name or connector.user_name or None,
-                password=connector.remote_password or connector.password or None,
+                user_name=user_name,
+                password=password,
                 client_master=True,
             )
         )
         self._send(SessionInfo(session_id=SessionId(connection_id, SESSION)))
-        self._send(ProducerInfo(producer_id=self._producer_id))
+        producer = ProducerInfo(producer_id=self._producer_id, response_required=self._on_accepted is not None)
+        self._send(producer)
+        self._acceptance_id = producer.command_id
         if not connector.static_bridge:
             self._send(
                 ConsumerInfo(
@@ -565,7 +576,11 @@ class ForwardingHalf:
             self._guarded(self._end_idle)
 
     def answered(self, response: Response) -> None:
-        """Acknowledge a message that the remote broker has."""
+        """Acknowledge a message that the remote broker has; or take note that it accepts the bridge."""
+        if response.correlation_id == self._acceptance_id and self._on_accepted is not None:
+            on_accepted, self._on_accepted = self._on_accepted, None
+            on_accepted()
+            return
         found = self._unanswered.pop(response.correlation_id, None)
         if found is not None:
             consumer, delivery = found
@@ -580,10 +595,12 @@ class ForwardingHalf:
             return
         consumer, delivery = found
         cause, remote = cause_of(response.exception), self._settings.remote_name
-        _log.warning("%s: %s refuses %s: %s", self, remote, delivery.message.message_id, cause)
+        is_final = response.exception is not None and response.exception.class_name in _FINAL
+        if is_final or consumer.resumes_at is None:  # of those on their way when the pause begins, one is enough
+            _log.warning("%s: %s refuses %s: %s", self, remote, delivery.message.message_id, cause)
         if self._connector.advisory_for_failed_forward:
             self._settings.announce(lambda observer: observer.forward_failed(delivery.message, cause))
-        if response.exception is not None and response.exception.class_name in _FINAL:
+        if is_final:
             consumer.refused(delivery, f"{remote} refuses it: {cause}")
         else:
             consumer.postponed(delivery, self._link.time())

@@ -162,6 +162,7 @@ class OpenWireClient:
         reconnected: bool,
         is_bridge: bool = False,
         has_login: bool = False,
+        bridge_remedy: str = "",
     ) -> None:
         """Serve a connection that the broker has admitted.
 
@@ -172,6 +173,7 @@ class OpenWireClient:
             reconnected: it was connected before, and repeats what got no response.
             is_bridge: it forwards messages, which keep the ids of their producers.
             has_login: its user is certain, so that it may not name one in its messages.
+            bridge_remedy: why a client that says it is a bridge is none, and the remedy; empty for others.
         """
         self.consumers: dict[ConsumerId, OpenWireConsumer] = {}
         self.pulling: dict[ConsumerId, OpenWireConsumer] = {}
@@ -181,6 +183,7 @@ class OpenWireClient:
         self._connection_id = connection.connection_id
         self._persistency = connection.persistency
         self.is_bridge = is_bridge
+        self._bridge_remedy = bridge_remedy
         self._reconnected = reconnected
         self._restored = RestoredTransactions(reconnected=reconnected)
         self.must_reconnect = self._saw_unmatched_ack = False
@@ -469,6 +472,8 @@ class OpenWireClient:
     def _refuse(
         self, error: RequestError, command_id: int | None, transaction: TransactionId | None, *, xa: bool = False
     ) -> None:
+        if isinstance(error, ForeignMessageId) and self._bridge_remedy:
+            error = WrongState(f"{error}: {self._bridge_remedy}")
         if not isinstance(error, AccessDenied):  # which has a line in the audit log
             _log.info("%s: refused: %s", self._connection.connection_id, error)
         if command_id is not None:

@@ -510,14 +510,11 @@ class OpenWireSession(Session):
         is_bridge = self._introduction is not None or is_returning_bridge(info)
         if is_bridge:
             self._sessions.bridges[info.client_id] = self
+        remedy = ""
         if is_bridge and not connection.is_administrator:
             is_bridge = False  # by ids of others it could make their messages pass for repetitions
-            _log.warning(
-                "%s from %s is no bridge to this broker, as user %s has no right admin to all queues",
-                connection_id,
-                self._link.peer,
-                user.name,
-            )
+            remedy = f"a bridge needs the right admin for all queues: add a group of user {user.name} to a rule for >"
+            _log.warning("%s from %s is no bridge to this broker: %s", connection_id, self._link.peer, remedy)
         protocol = f"OpenWire {self._peer.wire.version}"
         self._client_log.connected(connection_id, info.client_id, self._link.peer, protocol)
         if is_bridge and self._duplex_connector is not None and self._sessions.open_duplex is not None:
@@ -529,6 +526,7 @@ class OpenWireSession(Session):
             reconnected=info.failover_reconnect,
             is_bridge=is_bridge,
             has_login=user.is_certain,
+            bridge_remedy=remedy,
         )
 
     def _open_duplex(

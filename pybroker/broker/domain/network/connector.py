@@ -38,8 +38,8 @@ class NetworkConnector:
         static_bridge: only static destinations are served, and advisories are not consumed.
         destination_filter: names of advisory topics to consume instead of the usual ones; empty: the usual ones.
         use_compression: bodies are compressed before they are forwarded.
-        user_name: login, at both brokers.
-        remote_user_name: login at the remote broker; empty: `user_name`.
+        user_name: login at both brokers, unless `remote_user_name` is set; empty: the bridge does not log in.
+        remote_user_name: login at the remote broker alone, with `remote_password`; empty: `user_name`.
         tls_ca: file with the certificates of trusted authorities, for `ssl:` addresses; empty: the system's.
         tls_certificate: file with the certificate that this broker presents; empty: it presents none.
         tls_key: file with its private key; empty: `tls_certificate` has it.
@@ -87,3 +87,11 @@ class NetworkConnector:
     dynamically_included: tuple[Destination, ...] = ()
     statically_included: tuple[Destination, ...] = ()
     durable: tuple[Destination, ...] = ()
+
+    @property
+    def remote_login(self) -> tuple[str | None, str | None]:
+        """The user name and password for the remote broker, which never sees the password of another user name."""
+        name, password = self.remote_user_name, self.remote_password
+        if not name:
+            name, password = self.user_name, password or self.password
+        return name or None, password or None

@@ -7,7 +7,7 @@ from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
-from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
+from pybroker.broker.domain.security import NETWORK_CONNECTOR, WITHOUT_LOGINS, Authenticator
 from pybroker.store.memory import MemoryStore
 from pybroker.transports.network.acceptor import DuplexAcceptor
 from pybroker.transports.network.bridge import BridgeSession, BridgeSettings
@@ -29,6 +29,7 @@ class Near:
     def __init__(self, broker: BrokerCore) -> None:
         self.broker = broker
         self.interests = Interests()
+        self.user = NETWORK_CONNECTOR
         self.begun: list[BridgeSession] = []
         self.ended: list[BridgeSession] = []
         self.soon: list[Callable[[], None]] = []
@@ -49,6 +50,7 @@ class Near:
                 interests=self.interests,
                 subscriptions=self.broker.subscriptions_of,
                 announce=self.broker.announce,
+                user=self.user,
             ),
             call_soon=self.soon.append,
             on_begin=self.begun.append,

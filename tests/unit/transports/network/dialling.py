@@ -17,7 +17,7 @@ from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.network.bridge import BridgeSettings
-from pybroker.transports.network.connector import BridgeLife, BridgeState, bridges_of
+from pybroker.transports.network.connector import BridgeHost, BridgeLife, BridgeState, bridges_of
 from pybroker.transports.openwire.session import OpenWireSession, Sessions
 from pybroker.transports.server import ListenerProtocol, Server, Tls, bind
 from pybroker.transports.session import Link
@@ -100,6 +100,7 @@ class Place:
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.server = Server(limits=AdmissionLimits.of(100))
+        self.authenticator: Authenticator = WITHOUT_LOGINS
         self.far_server = Server(limits=AdmissionLimits.of(100))
         self.broker = named_broker("near")
         self.interests = Interests()
@@ -129,7 +130,7 @@ class Place:
     def dial_all(self, uri: str, **attributes: Any) -> Sequence[BridgeLife]:
         """Start a connector."""
         connector = NetworkConnector(uri=uri, **attributes)
-        lives = bridges_of(connector, self.broker, self.server, self.server.handshakes, self._settings)
+        lives = bridges_of(connector, self._host, self._settings)
         self.lives += lives
         for life in lives:
             life.start()
@@ -143,6 +144,16 @@ class Place:
             connection_id=connection_id,
             interests=self.interests,
             subscriptions=self.broker.subscriptions_of,
+            announce=self.broker.announce,
+        )
+
+    @property
+    def _host(self) -> BridgeHost:
+        return BridgeHost(
+            broker=self.broker,
+            registry=self.server,
+            handshakes=self.server.handshakes,
+            authenticator=self.authenticator,
         )
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -159,7 +170,7 @@ class Place:
         return self.failures[:count]
 
     async def until_up(self, life: BridgeLife) -> None:
-        await self.until(lambda: life.status.state is BridgeState.UP)
+        await self.until(lambda: life.row.state == BridgeState.UP.value)
 
     async def close(self) -> None:
         for life in self.lives:

@@ -54,7 +54,7 @@ def test_other_protocol_is_named_and_retried_ever_later(
         async with raw_server(answer, closes=closes) as port:
             life = place.dial(f"static:(tcp://127.0.0.1:{port})?maxReconnectDelay=10000")
             lines = await place.until_failures(6)
-            assert life.status.failure_count >= 6
+            assert life.row.failure_count >= 6
         assert [line.rpartition(" in ")[2] for line in lines] == ["1 s", "2 s", "4 s", "8 s", "10 s", "10 s"]
         assert {line.rpartition("; the next")[0].endswith(hint) for line in lines} == {True}, lines
         assert len(place.lines) == len(place.failures), "nothing else is logged"
@@ -83,7 +83,7 @@ def test_silent_server_is_given_up_within_30_s(answer: bytes, caplog: pytest.Log
             life = place.dial(f"static:(tcp://127.0.0.1:{port})")
             (line,) = await place.until_failures(1)
             assert 29.9 < loop.time() - began < 31.5
-            assert life.status.state is BridgeState.WAITING
+            assert life.row.state == BridgeState.WAITING.value
         assert line.startswith("no BrokerInfo came within 30 seconds: is it a broker?")
 
     run(caplog, scenario)
@@ -133,7 +133,7 @@ def test_bridge_to_itself_ends_for_good(caplog: pytest.LogCaptureFixture) -> Non
         far = Far(place.server)
         far.broker = place.broker
         life = place.dial(f"tcp://127.0.0.1:{far.listen()}")
-        await place.until(lambda: life.status.state is BridgeState.ENDED)
+        await place.until(lambda: life.row.state == BridgeState.ENDED.value)
         (line,) = place.lines
         assert line.endswith("ends: the address is that of this broker itself")
 

@@ -56,7 +56,7 @@ def test_bridge_stands_over_tls(
         port = Far(place.far_server).listen(far_context())
         life = place.dial(uri.format(port=port), tls_ca=str(certificates.authority))
         await place.until_up(life)
-        assert life.status.remote_name == "far"
+        assert life.row.remote_name == "far"
 
     run(caplog, scenario, LOOPS)
 
@@ -168,7 +168,7 @@ def test_silent_server_is_given_up_after_30_s(caplog: pytest.LogCaptureFixture, 
             began = loop.time()
             uri = f"ssl://127.0.0.1:{port}?connectionTimeout=0"
             life = place.dial(uri, tls_ca=str(certificates.authority))
-            await place.until(lambda: life.status.state is BridgeState.WAITING)
+            await place.until(lambda: life.row.state == BridgeState.WAITING.value)
             assert 29.9 < loop.time() - began < 31.5
         (line,) = place.failures
         assert "TLS handshake failed: not over within 30 seconds" in line
@@ -191,7 +191,7 @@ def test_stop_during_a_handshake_leaves_nothing(caplog: pytest.LogCaptureFixture
             port = server.sockets[0].getsockname()[1]
             life = place.dial(f"ssl://127.0.0.1:{port}", tls_ca=str(certificates.authority))
             await asyncio.wait_for(ended.wait(), 20)
-        assert life.status.state is BridgeState.ENDED
+        assert life.row.state == BridgeState.STOPPED.value
         assert place.lines == []
 
     run(caplog, scenario, LOOPS)
