@@ -58,6 +58,7 @@ _FORCED: Final = "forcedurable=true"
 _NOT_FORCED: Final = "forceDurable: a plain consumer makes no durable demand"
 
 _FLAGS: Final = {
+    "duplex": "duplex",
     "conduitSubscriptions": "conduit_subscriptions",
     "conduitNetworkQueueSubscriptions": "conduit_network_queue_subscriptions",
     "dynamicOnly": "dynamic_only",
@@ -101,7 +102,6 @@ def _read_discovery_uri(reading: Reading, element: XmlElement, name: str) -> Non
 ATTRIBUTES: Final[Rules] = {
     **dict.fromkeys(("name", "uri", *_FLAGS, *_NUMBERS, *_TEXTS, *_PASSWORDS), silent),  # read by `_read_connector`
     "discoveryURI": _read_discovery_uri,
-    "duplex": refused("one connection for both ways is not served: give each broker a connector", unless=FALSE),
     "bridgeTempDestinations": warned("bridges do not serve temporary destinations", unless=FALSE),
     "checkDuplicateMessagesOnDuplex": ignored("a message that comes over a bridge again is recognised at all times"),
     "useCompression": warned("bodies are forwarded as they are", unless=FALSE),

@@ -621,6 +621,7 @@ def make_sessions(broker: BrokerCore, interests: Interests) -> Sessions:
             broker=broker,
             interests=interests,
             subscriptions=broker.subscriptions_of,
+            announce=broker.announce,
             call_soon=asyncio.get_running_loop().call_soon,
         ).open(request)
 

@@ -11,6 +11,7 @@ from itertools import count
 
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.names import inbound_duplex_client_id
+from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.ports import BrokerPort
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.network.duplex_client import DuplexClient
@@ -31,6 +32,7 @@ class DuplexAcceptor:
         broker: this broker.
         interests: shared by all bridges of this broker.
         subscriptions: returns the durable subscriptions of a client id.
+        announce: notifies the observers of this broker.
         call_soon: calls back in a later turn of the event loop.
         new_id: returns the first part of the ids of a bridge's connections, from the names of both brokers.
     """
@@ -38,6 +40,7 @@ class DuplexAcceptor:
     broker: BrokerPort
     interests: Interests
     subscriptions: Callable[[str], Iterable[DurableSubscription]]
+    announce: Callable[[Callable[[Observer], None]], None]
     call_soon: Callable[[Callable[[], None]], object]
     new_id: Callable[[str, str], str] = new_connection_id
 
@@ -63,8 +66,11 @@ class DuplexAcceptor:
                 remote_connection_id=f"{connection_id}:3",
                 interests=self.interests,
                 subscriptions=self.subscriptions,
+                announce=self.announce,
                 user=request.user,
                 label=f"duplex bridge {connector.name} from {request.link.peer}",
+                remote_url=request.remote_url,
+                is_created_by_duplex=True,
             ),
             next_command_id=count(1).__next__,
             call_soon=self.call_soon,

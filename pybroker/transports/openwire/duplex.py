@@ -28,6 +28,7 @@ class DuplexRequest:
         connector: its connector.
         remote_id: its id.
         remote_name: its name.
+        remote_url: its address for clients; empty: it has none.
         connection: the connection by which it is known here.
         user: who it is.
         peer: writes commands to it.
@@ -39,6 +40,7 @@ class DuplexRequest:
     connector: NetworkConnector
     remote_id: str
     remote_name: str
+    remote_url: str
     connection: ConnectionPort
     user: User
     peer: Peer

@@ -543,6 +543,7 @@ class OpenWireSession(Session):
                     connector=connector,
                     remote_id=introduction.broker_id.value or "",
                     remote_name=introduction.broker_name or "",
+                    remote_url=introduction.broker_url or "",
                     connection=connection,
                     user=self.user,
                     peer=self._peer,

@@ -18,7 +18,7 @@ def network(attributes: str, body: str = "") -> str:
 ATTRIBUTES = (
     'uri="static:(tcp://b:61616)" networkTTL="2" messageTTL="3" prefetchSize="10" userName="u" password="secret-word" '
     'conduitSubscriptions="false" dynamicOnly="true" staticBridge="false" decreaseNetworkConsumerPriority="true" '
-    'consumerPriorityBase="-7" destinationFilter="Queue.A" advisoryForFailedForward="true"'
+    'consumerPriorityBase="-7" destinationFilter="Queue.A" advisoryForFailedForward="true" duplex="true"'
 )
 LISTS = (
     '<dynamicallyIncludedDestinations><queue physicalName="A.&gt;"/></dynamicallyIncludedDestinations>'
@@ -46,6 +46,7 @@ def test_connector_is_a_table_with_all_that_is_served() -> None:
         "consumer_priority_base": -7,
         "destination_filter": "Queue.A",
         "advisory_for_failed_forward": True,
+        "duplex": True,
         "dynamically_included": ["queue://A.>"],
         "statically_included": ["topic://B"],
         "excluded": ["queue://C", "topic://D"],
@@ -79,7 +80,6 @@ def test_connectors_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("attributes", "kind", "place"),
     [
-        ('duplex="true"', REFUSED, "@duplex"),
         ('sslContext="#ssl"', REFUSED, "@sslContext"),
         ('useCompression="true"', WARNING, "@useCompression"),
         ('bridgeTempDestinations="true"', WARNING, "@bridgeTempDestinations"),
@@ -102,7 +102,7 @@ def test_forced_durable_demand_is_a_warning() -> None:
 
 
 def test_connector_that_is_left_out_names_what_would_not_flow() -> None:
-    reading = read(network(f'{ATTRIBUTES} duplex="true"', LISTS), demands=Demands(is_network_left_out=True))
+    reading = read(network(ATTRIBUTES, LISTS), demands=Demands(is_network_left_out=True))
     assert "network" not in reading.settings
     why = why_at(reading, "networkConnector[n]")
     assert "A.>, B, E would stay here, and those of the other broker there" in why

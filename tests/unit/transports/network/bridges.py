@@ -72,6 +72,7 @@ class TwoBrokers:
                 broker=self.far,
                 interests=Interests(),
                 subscriptions=self.far.subscriptions_of,
+                announce=self.far.announce,
                 call_soon=self.far_soon.append,
             ).open
         )

@@ -72,6 +72,21 @@ def test_acceptor_of_a_bridge_in_one_way_announces_none() -> None:
     assert brokers.client(brokers.far, "watcher").consume(BRIDGES) == []
 
 
+def test_duplex_bridge_is_announced_at_both_ends() -> None:
+    brokers = TwoBrokers(duplex=True, user_name="bridge", password="secret")
+    (near,) = brokers.client(brokers.near.broker, "w").consume(BRIDGES)
+    assert (about([near]), properties(near)["createdByDuplex"]) == ([("far", True)], False)
+    watcher = brokers.client(brokers.far, "w")
+    (far,) = watcher.consume(BRIDGES)
+    assert (about([far]), properties(far)["createdByDuplex"]) == ([("near", True)], True)
+    assert far.message is not None
+    info = far.message.data_structure
+    assert isinstance(info, BrokerInfo)
+    assert (info.broker_url, info.network_properties) == ("tcp://near:61616", None)
+    brokers.cut()
+    assert about(got(watcher)) == [("near", False)]
+
+
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_refused_message_is_announced_if_the_connector_asks(monkeypatch: pytest.MonkeyPatch, is_asked: bool) -> None:
     brokers = TwoBrokers(advisory_for_failed_forward=is_asked)

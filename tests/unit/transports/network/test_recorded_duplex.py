@@ -62,6 +62,7 @@ class RecordedInitiator(OpenWireClient):
                 broker=self.far,
                 interests=Interests(),
                 subscriptions=self.far.subscriptions_of,
+                announce=self.far.announce,
                 call_soon=self.soon.append,
             ).open
         )
