@@ -157,6 +157,14 @@ class NodeActions:
             if error.status is not HTTPStatus.NOT_FOUND:
                 raise
 
+    async def stop_connector(self, name: str, visitor: Visitor) -> None:
+        """End the bridges of a network connector."""
+        await self._ask("stop_connector", connector=name, **_actor(visitor))
+
+    async def start_connector(self, name: str, visitor: Visitor) -> None:
+        """Open the bridges of a network connector again."""
+        await self._ask("start_connector", connector=name, **_actor(visitor))
+
     async def _change(
         self, operation: str, queue: str, chosen: Chosen, visitor: Visitor, target: str | None = None
     ) -> int:

@@ -19,6 +19,7 @@ from pybroker.management.mbean_clients import (
     TOPIC_SUBSCRIPTION,
 )
 from pybroker.management.mbean_destinations import QUEUE, TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC
+from pybroker.management.mbean_networks import NETWORK_BRIDGE, NETWORK_CONNECTOR
 from pybroker.management.mbeans import PAIR, BrokerPicture, MBean, MBeanKind
 from pybroker.management.object_names import DOMAIN, ObjectName, encoded
 from pybroker.management.snapshots import Snapshots
@@ -40,6 +41,8 @@ KINDS: Final[Sequence[MBeanKind]] = (
     DYNAMIC_PRODUCER,
     CONNECTION,
     CONNECTOR,
+    NETWORK_CONNECTOR,
+    NETWORK_BRIDGE,
 )
 
 _DIRECT_MAX: Final = 10
@@ -73,6 +76,8 @@ class Catalogue:
             subscriptions=await there.subscriptions.get() if "subscriptions" in rows else (),
             producers=await there.producers.get() if "producers" in rows else (),
             connections=await there.connections.get() if "connections" in rows else (),
+            network_connectors=await there.network_connectors.get() if "network_connectors" in rows else (),
+            bridges=await there.bridges.get() if "bridges" in rows else (),
             pair=pair,
         )
 

@@ -75,7 +75,7 @@ _SUBSCRIPTION: Final[Mapping[str, Attribute]] = {
     "Exclusive": column("boolean", "is_exclusive"),
     "Retroactive": column("boolean", "is_retroactive"),
     "NoLocal": column("boolean", "is_no_local"),
-    "Network": constant("boolean", False),
+    "Network": column("boolean", "is_network"),
     "DispatchAsync": constant("boolean", True),
     "SlowConsumer": computed("boolean", _is_slow),
     "MaximumPendingMessageLimit": column("int", "pending_max"),

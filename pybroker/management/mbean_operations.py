@@ -24,6 +24,7 @@ from pybroker.management.mbean_clients import (
     INACTIVE_SUBSCRIPTION,
 )
 from pybroker.management.mbean_destinations import QUEUE, TOPIC
+from pybroker.management.mbean_networks import NETWORK_CONNECTOR
 from pybroker.management.mbeans import BrokerPicture, MBean, MBeanKind
 from pybroker.management.query import query_destinations
 from pybroker.management.visitors import Visitor
@@ -106,6 +107,14 @@ class JmxActions(Protocol):
 
     async def remove_job(self, job_id: str, visitor: Visitor) -> None:
         """Remove scheduled messages; do nothing if there are none of that id."""
+        ...
+
+    async def stop_connector(self, name: str, visitor: Visitor) -> None:
+        """End the bridges of a network connector."""
+        ...
+
+    async def start_connector(self, name: str, visitor: Visitor) -> None:
+        """Open the bridges of a network connector again."""
         ...
 
 
@@ -333,6 +342,14 @@ async def _remove_job(call: OperationCall) -> None:
     await call.actions.remove_job(_text(call.arguments[0]), call.visitor)
 
 
+async def _stop_connector(call: OperationCall) -> None:
+    await call.actions.stop_connector(call.mbean.row.name, call.visitor)
+
+
+async def _start_connector(call: OperationCall) -> None:
+    await call.actions.start_connector(call.mbean.row.name, call.visitor)
+
+
 # ---------------------------------------------------------------- the table
 
 
@@ -433,6 +450,10 @@ OPERATIONS: Final[Mapping[str, Sequence[JmxOperation]]] = {
     CONNECTION.class_name: (_operation("stop", _ADMIN, _stop_connection),),
     CONNECTOR.class_name: (
         _operation("connectionCount", _MONITOR, _connection_count, returns="int", needs=("connections",)),
+    ),
+    NETWORK_CONNECTOR.class_name: (
+        _operation("start", _OPERATOR, _start_connector),
+        _operation("stop", _OPERATOR, _stop_connector),
     ),
     DURABLE_SUBSCRIPTION.class_name: (_operation("destroy", _OPERATOR, _destroy_own),),
     INACTIVE_SUBSCRIPTION.class_name: (_operation("destroy", _OPERATOR, _destroy_own),),

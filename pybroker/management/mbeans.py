@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from pybroker.broker.domain.network.rows import BridgeRow, NetworkConnectorRow
 from pybroker.broker.domain.node_requests import (
     ConnectionRow,
     ConsumerRow,
@@ -41,6 +42,8 @@ class BrokerPicture:
         subscriptions: the durable subscriptions.
         producers: the producers.
         connections: the connections.
+        network_connectors: the network connectors.
+        bridges: their bridges.
         pair: the state of the pair, on a standby too; see `app.ha_state`.
     """
 
@@ -50,6 +53,8 @@ class BrokerPicture:
     subscriptions: Sequence[SubscriptionRow] = ()
     producers: Sequence[ProducerRow] = ()
     connections: Sequence[ConnectionRow] = ()
+    network_connectors: Sequence[NetworkConnectorRow] = ()
+    bridges: Sequence[BridgeRow] = ()
     pair: Mapping[str, Any] | None = None
 
     @property

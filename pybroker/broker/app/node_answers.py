@@ -276,6 +276,7 @@ def _consumer_row(consumer: object) -> ConsumerRow | None:
         own_id.value,
         waiting,
         discarded,
+        request.network is not None,
     )
 
 

@@ -271,6 +271,7 @@ class ConsumerRow(NamedTuple):
         number: its number in the session.
         waiting: the messages that wait for it alone, of a topic or a durable subscription.
         discarded: the messages of a topic that were dropped because it is slow.
+        is_network: True if it is that of a bridge to another broker.
     """
 
     consumer_id: str
@@ -296,6 +297,7 @@ class ConsumerRow(NamedTuple):
     number: int
     waiting: int
     discarded: int
+    is_network: bool = False
 
 
 class ProducerRow(NamedTuple):

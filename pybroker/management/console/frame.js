@@ -14,6 +14,7 @@ const WAYS = [
   ["subscriptions", "Durable subscriptions", true],
   ["connections", "Connections", true],
   ["scheduled", "Scheduled", true],
+  ["network", "Networks", true],
   ["journal", "Journal", false],
   ["ha", "High availability", false],
 ];

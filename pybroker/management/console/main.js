@@ -11,6 +11,7 @@ import { queuePage, queuesPage, topicPage, topicsPage } from "./page_destination
 import { availabilityPage } from "./page_availability.js";
 import { journalPage } from "./page_journal.js";
 import { messagePage, messagesPage } from "./page_messages.js";
+import { networkPage } from "./page_network.js";
 import { overviewPage } from "./page_overview.js";
 import { scheduledPage } from "./page_scheduled.js";
 import { subscriptionsPage } from "./page_subscriptions.js";
@@ -32,6 +33,7 @@ const PAGES = [
   [["connections"], connectionsPage],
   [["connections", ":id"], connectionPage],
   [["scheduled"], scheduledPage],
+  [["network"], networkPage],
   [["journal"], journalPage],
   [["ha"], availabilityPage],
 ];

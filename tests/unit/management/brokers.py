@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.network.rows import BridgeRow, NetworkConnectorRow
 from pybroker.broker.domain.node_requests import (
     ConnectionRow,
     ConsumerRow,
@@ -81,6 +83,19 @@ PRODUCERS = [
 CONNECTIONS = [ConnectionRow("ID:c", "app", "anonymous", "127.0.0.1:40000", "tcp", 2, 2, 0, False)]
 
 
+BRIDGES = [
+    BridgeRow("hub", "tcp://h:1", "up", 5, "far", "ID:far", "tcp://h:1", 12, 10, 3, 0, "refused", 4, 0, 2, False),
+    BridgeRow("hub", "tcp://i:2", "waiting to connect again", 6, "", "", "", 0, 0, 8, 8, "refused", 6, 9, 0, False),
+]
+NETWORK_CONNECTORS = [
+    NetworkConnectorRow.of(
+        NetworkConnector(name="hub", uri="static:(tcp://h:1,tcp://i:2)", user_name="u", password="secret-word"),
+        BRIDGES,
+        is_started=True,
+    )
+]
+
+
 def destinations(arguments: Mapping[str, Any]) -> Any:
     if arguments.get("name") is None:
         return DESTINATIONS
@@ -105,6 +120,8 @@ METHODS = {
     "subscriptions": lambda _: SUBSCRIPTIONS,
     "producers": lambda _: PRODUCERS,
     "connections": lambda _: CONNECTIONS,
+    "network_connectors": lambda _: NETWORK_CONNECTORS,
+    "bridges": lambda _: BRIDGES,
     "denied": lambda _: None,
 }
 

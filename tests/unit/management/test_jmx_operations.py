@@ -25,6 +25,7 @@ ORDERS = f"{BROKER},destinationType=Queue,destinationName=ORDERS"
 PRICES = f"{BROKER},destinationType=Topic,destinationName=PRICES"
 CONSUMER = f"{BROKER},destinationType=Topic,destinationName=PRICES,endpoint=Consumer"
 LISTENER = f"{BROKER},connector=clientConnectors,connectorName=openwire"
+CONNECTOR = f"{BROKER},connector=networkConnectors,networkConnectorName=hub"
 CONNECTION = f"{LISTENER},connectionViewType=clientId,connectionName=app"
 SCHEDULER = f"{BROKER},service=JobScheduler,name=JMS"
 WHO = {"user": "anonymous", "address": "127.0.0.1"}
@@ -92,6 +93,8 @@ def test_operations_of_a_queue(operation: str, arguments: tuple[Any, ...], asked
         (BROKER, "removeTopic", ("X",), "delete", {"target": "topic://X"}),
         (BROKER, "destroyDurableSubscriber", ("c", "s"), "unsubscribe", {"key": "c:s"}),
         (CONNECTION, "stop", (), "cut_off", {"connection_id": "ID:c"}),
+        (CONNECTOR, "stop", (), "stop_connector", {"connector": "hub"}),
+        (CONNECTOR, "start", (), "start_connector", {"connector": "hub"}),
         (SCHEDULER, "removeJob", ("ID:7",), "remove_job", {"job_id": "ID:7", "next_time": None}),
         (f"{CONSUMER},clientId=app,consumerId=Durable(app_sub1)", "destroy", (), "unsubscribe", {"key": "app:sub1"}),
         (f"{CONSUMER},clientId=off,consumerId=Durable(off_gone)", "destroy", (), "unsubscribe", {"key": "off:gone"}),

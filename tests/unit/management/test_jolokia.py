@@ -18,6 +18,7 @@ from tests.unit.management.brokers import METHODS, STANDBY_METHODS
 from tests.unit.management.simulated import row, site
 
 BROKER = "org.apache.activemq:type=Broker,brokerName=B"
+NETWORK = ",connector=networkConnectors,networkConnectorName=hub"
 ORDERS = f"{BROKER},destinationType=Queue,destinationName=ORDERS"
 CANONICAL = "org.apache.activemq:brokerName=B,destinationName=ORDERS,destinationType=Queue,type=Broker"
 
@@ -120,7 +121,7 @@ def test_hawtio_asks_for_version_search_and_list() -> None:
 
 def test_every_attribute_can_be_read() -> None:
     found = value("/read/*:*")
-    assert len(found) == 19
+    assert len(found) == 21
     for each in KINDS:
         assert any(set(attributes) == set(each.attributes) for attributes in found.values()), each.class_name
 
@@ -128,6 +129,11 @@ def test_every_attribute_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("name", "attribute", "expected"),
     [
+        (NETWORK, "Password", "*****"),
+        (NETWORK, "UserName", "u"),
+        (f"{NETWORK},networkBridge=tcp_!/!/h_1", "RemoteBrokerName", "far"),
+        (f"{NETWORK},networkBridge=tcp_!/!/h_1", "EnqueueCounter", 12),
+        (f"{NETWORK},networkBridge=tcp_!/!/h_1", "DequeueCounter", 10),
         ("", "Slave", False),
         ("", "TransportConnectors", {"openwire": "tcp://127.0.0.1:61616", "stomp": "stomp://127.0.0.1:61613"}),
         ("", "TransportConnectors/stomp", "stomp://127.0.0.1:61613"),

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pybroker.management import metrics
 from tests.pages import ROOT
+from tests.unit.management.brokers import BRIDGES
 from tests.unit.management.simulated import row, site
 
 TOTALS = {
@@ -71,6 +72,7 @@ def scrape(accept: str = "") -> str:
         answers = {
             "overview": lambda _: MASTER,
             "destinations": lambda _: ROWS,
+            "bridges": lambda _: BRIDGES,
             "ha": lambda _: HA | {"reconnections": 4},
         }
         async with site(answers) as there:
@@ -130,6 +132,16 @@ def test_what_happens_is_counted() -> None:
     buckets = [("0.001", 4), ("1", 6), ("+Inf", 7)]
     assert all(f'pybroker_journal_sync_seconds_bucket{{le="{le}"}} {count}.0' in text for le, count in buckets)
     assert found["pybroker_queue_oldest_message_seconds", "A"] == 60
+
+
+def test_bridges_have_series_by_connector_and_address() -> None:
+    text = scrape()
+    up, down = 'connector="hub",target="tcp://h:1"', 'connector="hub",target="tcp://i:2"'
+    assert f"pybroker_bridge_up{{{up}}} 1.0" in text
+    assert f"pybroker_bridge_up{{{down}}} 0.0" in text
+    assert f"pybroker_bridge_forwarded_total{{{up}}} 10.0" in text
+    assert f"pybroker_bridge_failures_total{{{down}}} 8.0" in text
+    assert f"pybroker_bridge_demand_subscriptions{{{up}}} 2.0" in text
 
 
 def test_the_page_names_every_metric() -> None:
