@@ -70,7 +70,7 @@ def test_wrong_password_is_retried_ever_later(caplog: pytest.LogCaptureFixture) 
         assert users.asked[0] == ("u", HIDDEN)
         users.passwords["u"] = HIDDEN
         await place.until_up(life)
-        assert HIDDEN not in f"{life.status}{life}"
+        assert HIDDEN not in f"{life.row}{life}"
 
     run(caplog, scenario)
     assert HIDDEN not in caplog.text
@@ -164,7 +164,7 @@ def test_decision_after_a_stop_is_ignored(caplog: pytest.LogCaptureFixture) -> N
         slow.decided(User("u"))
         await asyncio.sleep(0)
         assert place.lines == []
-        assert life.row.state == BridgeState.ENDED.value
+        assert life.row.state == BridgeState.STOPPED.value
 
     run(caplog, scenario)
 
@@ -183,7 +183,7 @@ def test_destination_that_the_user_may_not_read_stays(caplog: pytest.LogCaptureF
     reader.consume(A, 2)
     brokers.pump()
     assert received(reader) == ["a"]
-    (line,) = [each.getMessage() for each in caplog.records if each.name.endswith("network.bridge")]
+    (line,) = [each.getMessage() for each in caplog.records if each.name.endswith("network.forwarding_half")]
     assert line.endswith("no messages of queue://B go to far: User u is not authorized to read from: queue://B")
     assert len(brokers.near.broker.queues[B].pending) == 1
 

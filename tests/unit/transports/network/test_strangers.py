@@ -54,7 +54,7 @@ def test_other_protocol_is_named_and_retried_ever_later(
         async with raw_server(answer, closes=closes) as port:
             life = place.dial(f"static:(tcp://127.0.0.1:{port})?maxReconnectDelay=10000")
             lines = await place.until_failures(6)
-            assert life.row.failure_count >= 6
+            assert life.row.failures_in_a_row >= 6
         assert [line.rpartition(" in ")[2] for line in lines] == ["1 s", "2 s", "4 s", "8 s", "10 s", "10 s"]
         assert {line.rpartition("; the next")[0].endswith(hint) for line in lines} == {True}, lines
         assert len(place.lines) == len(place.failures), "nothing else is logged"
