@@ -136,3 +136,15 @@ def test_duplex_bridge_returns_after_a_restart(duplex: tuple[int, Acceptor]) -> 
         send(source, name, "2", "3")
         with closing(consumer(target, name)) as client:
             assert read(client, 2) == ["2", "3"]
+
+
+def test_reply_comes_back_over_a_duplex_bridge(duplex: tuple[int, Acceptor]) -> None:
+    """The requester's temporary queue is made known to the replier's broker."""
+    theirs, ours = duplex
+    for there, here, name in ((theirs, ours.stomp, "THERE"), (ours.stomp, theirs, "HERE")):
+        with closing(consumer(there, name)) as replier, closing(StompClient(here)) as requester:
+            requester.send("SUBSCRIBE", id="replies", destination="/temp-queue/replies")
+            requester.send("SEND", b"question", destination=f"/queue/{name}", **{"reply-to": "/temp-queue/replies"})
+            question = replier.read_until("MESSAGE")
+            replier.request("SEND", b"answer", destination=question.headers["reply-to"])
+            assert read(requester, 1) == ["answer"]

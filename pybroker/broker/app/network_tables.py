@@ -65,6 +65,7 @@ _ATTRIBUTES: Final = {
     "consumer_priority_base": Setting(whole, least=-128, most=127),
     "suppress_duplicate_queue_subscriptions": _FLAG,
     "suppress_duplicate_topic_subscriptions": _FLAG,
+    "bridge_temp_destinations": _FLAG,
     "always_sync_send": _FLAG,
     "static_bridge": _FLAG,
     "advisory_for_failed_forward": _FLAG,
@@ -96,7 +97,6 @@ _NOT_SERVED: Final = (
     "use_compression",
     "use_virtual_dest_subs",
     "check_duplicate_messages_on_duplex",
-    "bridge_temp_destinations",
     "client_id_token",
 )
 

@@ -23,7 +23,7 @@ from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.core.watched import WatchedQueue, WatchedTopic, is_watched
-from pybroker.broker.domain.destination import NAME_MAX, Destination, is_advisory, is_reserved
+from pybroker.broker.domain.destination import NAME_MAX, Destination, creator_of, is_advisory, is_reserved
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.openwire.message import outline
@@ -247,6 +247,8 @@ class Destinations:
     def own(self, destination: Destination, owner: Owner) -> None:
         """Record a connection as the owner of a temporary destination.
 
+        A bridge may have adopted it while its client was gone, which then takes it back.
+
         Raises:
             InvalidDestination: it belongs to another connection, or its name is too long or a wildcard.
         """
@@ -254,7 +256,9 @@ class Destinations:
         if destination.is_pattern:
             raise InvalidDestination(f"{destination} would be a wildcard")
         if self._owners.setdefault(destination, owner) is not owner:
-            raise InvalidDestination(f"{destination} belongs to another connection")
+            if creator_of(destination) != owner.connection_id:
+                raise InvalidDestination(f"{destination} belongs to another connection")
+            self._owners[destination] = owner
 
     # ------------------------------------------------------------ removing
 

@@ -109,6 +109,11 @@ def is_reserved(topic: Destination) -> bool:
     return topic.name.startswith((ADVISORY_PREFIX, "$"))
 
 
+def creator_of(temporary: Destination) -> str:
+    """Return the id of the connection that has created a temporary destination: its name is that id and a number."""
+    return temporary.name.rpartition(":")[0]
+
+
 def parts(destination: Destination) -> tuple[Destination, ...]:
     """Return the parts of a composite name, each once, in their order; of any other name, the destination itself.
 

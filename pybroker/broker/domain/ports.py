@@ -611,6 +611,21 @@ class ConnectionPort(Protocol):
         """
         ...
 
+    def adopt_temporary(self, destination: Destination) -> bool:
+        """Create a temporary destination of a client of another broker, which lives as long as this connection.
+
+        Returns:
+            False if nothing was created, because another connection owns it, or its client is one of this broker.
+        """
+        ...
+
+    def remove_adopted(self, destination: Destination) -> None:
+        """Delete an adopted temporary destination with its messages.
+
+        Do nothing if this connection has not adopted it, or its client has taken it back.
+        """
+        ...
+
     def begin(self, transaction: TransactionId | None = None) -> TransactionId:
         """Begin a transaction, a local one with a new id if None is given; do nothing if it is open."""
         ...

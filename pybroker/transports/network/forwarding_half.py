@@ -45,6 +45,8 @@ from pybroker.broker.domain.openwire.commands import (
     ConsumerId,
     ConsumerInfo,
     DataStructure,
+    DestinationInfo,
+    DestinationOperation,
     ExceptionResponse,
     MessageAck,
     ProducerId,
@@ -193,6 +195,8 @@ class ForwardingHalf:
         """What the remote broker's consumers of advisories get from this one."""
         self._consumers: dict[int, DemandConsumer] = {}
         self._ending: list[DemandConsumer] = []
+        self._leaving: dict[Destination, None] = {}
+        """Temporary destinations of the remote broker that were deleted there."""
         self._unanswered: dict[int, tuple[DemandConsumer, Delivery]] = {}
         self._unconfirmed: deque[tuple[DemandConsumer, Delivery]] = deque()
         """Messages that need no answer, until they have left the process."""
@@ -364,6 +368,8 @@ class ForwardingHalf:
                 self._change(self._table.consumer_removed(consumer_id))
             case RemoveSubscriptionInfo(client_id=client_id, subscription_name=str() as name):
                 self._change(self._table.subscription_removed(client_id, name))
+            case DestinationInfo(destination=Destination() as destination) as info if destination.is_temporary:
+                self._temporary_changed(info, destination)
             case _:
                 pass
 
@@ -458,6 +464,11 @@ class ForwardingHalf:
         if not self._ending:
             return
         now = self._link.time()
+        self._close_idle(now)
+        if self._leaving:
+            self._remove_leaving()
+
+    def _close_idle(self, now: float) -> None:
         for consumer in [each for each in self._ending if each.is_idle or (each.ends_by or 0.0) <= now]:
             self._ending.remove(consumer)
             consumer.close()
@@ -470,6 +481,35 @@ class ForwardingHalf:
             self._connection.unsubscribe(self._connection.client_id, name)
         except RequestError as error:
             _log.warning("%s: the durable subscription %s stays: %s", self, name, error)
+
+    # ------------------------------------------------------------ temporary destinations of the remote broker
+
+    def _temporary_changed(self, info: DestinationInfo, destination: Destination) -> None:
+        """Have a temporary destination of the remote broker here too, so that clients can send to it.
+
+        Those of clients of this broker come back over a duplex bridge, and are left alone.
+        """
+        path = [each.value or "" for each in info.broker_path or () if each]
+        if not self.permissions.admits(destination) or not may_pass(
+            path, self._broker.id, self._connector.consumer_ttl
+        ):
+            return
+        if info.operation_type == DestinationOperation.REMOVE:
+            self._leaving[destination] = None
+            self._remove_leaving()
+            return
+        self._leaving.pop(destination, None)
+        try:
+            self._connection.adopt_temporary(destination)
+        except RequestError as error:
+            _log.warning("%s: %s has %s, but not this broker: %s", self, self._settings.remote_name, destination, error)
+
+    def _remove_leaving(self) -> None:
+        """Delete temporary destinations whose client has deleted them, once all messages to them are answered."""
+        used = {each.request.destination for each in (*self._consumers.values(), *self._ending)}
+        for destination in [each for each in self._leaving if each not in used]:
+            del self._leaving[destination]
+            self._connection.remove_adopted(destination)
 
     # ------------------------------------------------------------ advisories for the remote broker
 
@@ -515,9 +555,14 @@ class ForwardingHalf:
             listener.acknowledge_oldest(message_count)
 
     def _admits_advisory(self, message: Message) -> bool:
-        """Return True for an advisory whose demand may go on to the remote broker; the end of demand always may."""
+        """Return True for an advisory whose demand may go on to the remote broker; the end of demand always may.
+
+        Temporary destinations of the remote broker do not go back to it.
+        """
         command = VERBATIM.decode(message.data)
         info = command.data_structure if isinstance(command, ActiveMQMessage) else None
+        if isinstance(info, DestinationInfo):
+            return info.connection_id is None or info.connection_id.value != self._settings.local_connection_id
         if not isinstance(info, ConsumerInfo):
             return True
         path = [each.value or "" for each in info.broker_path or () if each]

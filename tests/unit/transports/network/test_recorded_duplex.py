@@ -79,7 +79,7 @@ class RecordedAcceptor:
 
     def __init__(self, scenario: str, **attributes: Any) -> None:
         self.near = Near(named_broker("a"))
-        self.session, self.link = self.near.bridge(name="nc", duplex=True, **attributes)
+        self.session, self.link = self.near.bridge(**({"name": "nc", "duplex": True} | attributes))
         offer, self.recorded = sent_by("acceptor", scenario)
         mine = decode_offer(offer)
         self._frames = FrameReader(1 << 20)
