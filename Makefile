@@ -97,8 +97,8 @@ wheel: .venv/.complete ## Build a wheel for this platform into ./dist, with the 
 # A failure names its seed; the same kills again: make kills PYBROKER_SEED=...
 kills: export PYBROKER_KILLS ?= 200
 kills: export PYBROKER_KILL_SECONDS ?= 600
-kills: .venv/.complete ## Kill masters under load, 200 times for STOMP, MQTT, AMQP and Java, ten minutes for each client for Python and those of MQTT
-	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/integration/test_mqtt_kills.py tests/integration/test_amqp_kills.py tests/integration/test_mqtt_random_kills.py tests/integration/test_mixed_kills.py tests/integration/test_soak.py tests/java/test_java_kills.py tests/client/test_kills.py
+kills: .venv/.complete ## Kill masters under load, 200 times for STOMP, MQTT, AMQP, Java and each kind of bridge, ten minutes for each client for Python and those of MQTT
+	$(BIN)/python -m pytest -s tests/integration/test_kills.py tests/integration/test_mqtt_kills.py tests/integration/test_amqp_kills.py tests/integration/test_mqtt_random_kills.py tests/integration/test_mixed_kills.py tests/integration/test_soak.py tests/java/test_java_kills.py tests/client/test_kills.py tests/client/test_network_kills.py
 
 # Of the measured processes the attacker and the bystander share the last core; the broker has the others.
 hostile: .venv/.complete ## Attack a broker: how long does an unrelated client wait? ATTACK=name, ARGS='--activemq --json FILE'

@@ -1,6 +1,7 @@
 """Two installations for every test: pybroker, and a stock ActiveMQ 5.17; each one broker, or a pair on one store."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -32,8 +33,8 @@ class Pair(Protocol):
 class PybrokerPair:
     """Two of ours."""
 
-    def __init__(self) -> None:
-        self._cluster = Cluster(2)
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self._cluster = cluster or Cluster(2)
         self._killed = ""
         self.uri = self.stomp_uri = ""
 
@@ -60,9 +61,10 @@ class PybrokerPair:
 class StockPair:
     """Two stock brokers: the second waits for the first one's lock."""
 
-    def __init__(self, class_path: str, directory: Path) -> None:
+    def __init__(self, class_path: str, directory: Path, policies: Sequence[str] = ()) -> None:
         self._class_path = class_path
         self._directory = directory
+        self._policies = policies
         self._ports = [(free_port(), free_port()) for _ in range(2)]
         self._brokers: list[ActiveMQProcess] = []
         self.uri = f"failover:({','.join(f'tcp://127.0.0.1:{port}' for port, _ in self._ports)})"
@@ -80,7 +82,9 @@ class StockPair:
             broker.close()
 
     def _start(self, ports: tuple[int, int]) -> ActiveMQProcess:
-        return ActiveMQProcess(self._class_path, self._directory, openwire=ports[0], stomp=ports[1])
+        return ActiveMQProcess(
+            self._class_path, self._directory, policies=self._policies, openwire=ports[0], stomp=ports[1]
+        )
 
     def kill(self) -> None:
         self._brokers.pop(0).close()
