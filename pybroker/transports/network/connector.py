@@ -248,7 +248,7 @@ class BridgeLife:
             self._enter(BridgeState.DIALLING)
 
     async def _attempt(self) -> BridgeEnd:
-        """Log in at this broker, connect to the first address that accepts, and wait for the end."""
+        """Log in at this broker, connect to the first address at which a broker answers, and wait for the end."""
         user = await self._log_in()
         if isinstance(user, NotAuthenticated):
             remedy = "correct user_name and password; if they are for the remote broker, call them remote_user_name and"
@@ -263,7 +263,11 @@ class BridgeLife:
                 failures.append(f"{address}: {error}")
                 continue
             self._remote_address = str(address)
-            return await ended
+            end = await ended
+            if self._state is BridgeState.UP or end in _FINAL:
+                return end
+            # A port may be open before its broker serves: that of a slave, or of a proxy.
+            failures.append(f"{address}: {self._reason}")
         self._reason = one_line("; ".join(failures))
         return BridgeEnd.LOST
 
