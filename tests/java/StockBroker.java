@@ -3,6 +3,7 @@ import java.io.File;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
+import java.net.URI;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -12,6 +13,7 @@ import javax.management.ObjectName;
 import org.apache.activemq.RedeliveryPolicy;
 import org.apache.activemq.broker.BrokerPlugin;
 import org.apache.activemq.broker.BrokerService;
+import org.apache.activemq.broker.TransportConnector;
 import org.apache.activemq.broker.region.policy.ConstantPendingMessageLimitStrategy;
 import org.apache.activemq.broker.region.policy.DeadLetterStrategy;
 import org.apache.activemq.broker.region.policy.DiscardingDeadLetterStrategy;
@@ -113,8 +115,8 @@ public final class StockBroker {
         broker.setPlugins(plugins(rest));
         broker.setPopulateJMSXUserID(rest.contains(POPULATE));
         broker.setUseAuthenticatedPrincipalForJMSXUserID(rest.contains(PRINCIPAL));
-        broker.addConnector("tcp://127.0.0.1:" + arguments[1] + "?maximumConnections=1000&wireFormat.maxFrameSize=104857600");
-        broker.addConnector("stomp://127.0.0.1:" + arguments[2]);
+        listen(broker, "tcp://127.0.0.1:" + arguments[1] + "?maximumConnections=1000&wireFormat.maxFrameSize=104857600");
+        listen(broker, "stomp://127.0.0.1:" + arguments[2]);
         for (String text : rest) {
             if (text.startsWith(SSL)) {
                 listenWithTls(broker, text.substring(SSL.length()).split(":", 4));
@@ -141,6 +143,13 @@ public final class StockBroker {
         }
         broker.stop();
         System.exit(0);
+    }
+
+    /** Add a connector whose port is open once the broker serves, as with activemq.xml: that of a slave is closed. */
+    private static void listen(BrokerService broker, String uri) throws Exception {
+        var connector = new TransportConnector();
+        connector.setUri(new URI(uri));
+        broker.addConnector(connector);
     }
 
     /** The attributes of all MBeans of the broker, by their names. */
