@@ -612,7 +612,7 @@ def consumer_info(consumer: ConsumerView) -> ConsumerInfo:
     request, network = consumer.request, consumer.request.network
     return ConsumerInfo(
         consumer_id=consumer_id(consumer),
-        destination=request.destination,
+        destination=_requested(consumer),
         browser=request.browser,
         prefetch_size=consumer.prefetch,
         dispatch_async=True,
@@ -664,8 +664,16 @@ def _may_be_about_messages(destination: Destination) -> bool:
     return is_advisory(destination) or patterns_overlap(destination.name, ADVISORY_PREFIX + ">")
 
 
+def _requested(consumer: ConsumerView) -> Destination:
+    """Return the destination of a consumer as its client gave it, with all its parts."""
+    request = consumer.request
+    if not request.composite:
+        return request.destination
+    return request.destination._replace(name=",".join([each.name for each in request.destinations]))
+
+
 def _consumer_subject(consumer: ConsumerView) -> str:
-    destination = consumer.request.destination
+    destination = _requested(consumer)
     return f"Consumer.{_domain(destination)}.{_name(destination)}"
 
 

@@ -117,6 +117,17 @@ def test_messages_go_one_way_where_no_answer_is_wanted() -> None:
     assert (waiting(brokers), brokers.session.forwarded_count) == (0, 1)
 
 
+def test_composite_consumer_gets_messages_of_each_part() -> None:
+    brokers = TwoBrokers()
+    producer, reader = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
+    reader.consume(queue("A,B"))
+    brokers.pump()
+    for name in ("A", "B"):
+        producer.send(queue(name), name)
+    brokers.pump()
+    assert got(reader) == ["A", "B"]
+
+
 def test_excluded_messages_are_for_local_consumers() -> None:
     """A pattern of the remote broker covers a destination that may not pass."""
     brokers = TwoBrokers(excluded=(queue("Q"),))
