@@ -32,7 +32,13 @@ _TLS: Final = (
     "tls_version_min",
     "tls_ciphers",
 )
-_OPENWIRE: Final = ("openwire_max_inactivity", "openwire_initial_delay")
+_CLUSTER: Final = (
+    "update_cluster_clients",
+    "rebalance_cluster_clients",
+    "update_cluster_clients_on_remove",
+    "update_cluster_filter",
+)
+_OPENWIRE: Final = ("openwire_max_inactivity", "openwire_initial_delay", *_CLUSTER)
 _MQTT: Final = ("mqtt_keep_alive_max", "mqtt_receive_maximum", "mqtt_subscription_strategy")
 _WITHOUT_MQTT: Final = (ListenerKind.STOMP.value, ListenerKind.OPENWIRE.value, ListenerKind.AMQP.value)
 _WITHOUT_OPENWIRE: Final = (
@@ -78,6 +84,10 @@ class ListenerTable:
     frame_max: int | None = None
     openwire_max_inactivity: float | None = None
     openwire_initial_delay: float | None = None
+    update_cluster_clients: bool | None = None
+    rebalance_cluster_clients: bool | None = None
+    update_cluster_clients_on_remove: bool | None = None
+    update_cluster_filter: str | None = None
     mqtt_keep_alive_max: int | None = None
     mqtt_receive_maximum: int | None = None
     mqtt_subscription_strategy: str | None = None
@@ -154,10 +164,6 @@ _ATTRIBUTES: Final = {
 _NOT_SERVED: Final = (
     "uri",
     "discovery_uri",
-    "update_cluster_clients",
-    "rebalance_cluster_clients",
-    "update_cluster_clients_on_remove",
-    "update_cluster_filter",
     "maximum_consumers_allowed_per_connection",
     "maximum_producers_allowed_per_connection",
     "allow_link_stealing",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pybroker.broker.domain.network.cluster import ClusterSettings
 from pybroker.security.networks import Network, Networks, networks
 
 
@@ -75,6 +76,7 @@ class ListenerSettings:
         frame_max: most bytes of a frame or a body.
         max_inactivity: seconds of silence that an OpenWire client is offered.
         initial_delay: seconds before an OpenWire client's silence is measured.
+        cluster: the addresses of other brokers that its OpenWire clients get.
         mqtt: what concerns MQTT clients alone.
         amqp_transformer: the form in which messages of AMQP clients are kept.
         amqp_max_inactivity: seconds of silence after which an AMQP client is disconnected; 0: never.
@@ -92,6 +94,7 @@ class ListenerSettings:
     frame_max: int
     max_inactivity: float
     initial_delay: float
+    cluster: ClusterSettings
     mqtt: MqttSettings
     amqp_transformer: str
     amqp_max_inactivity: float

@@ -17,6 +17,7 @@ from pybroker.broker.app.listeners import (
 )
 from pybroker.broker.app.network_settings import NetworkSettings
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.network.cluster import ClusterSettings
 from pybroker.security.networks import Networks
 
 if TYPE_CHECKING:  # imported when a file has tables
@@ -82,6 +83,7 @@ def _of_ports(config: NetworkSettings, ports: dict[str, int], proxied: frozenset
             frame_max=config.frame_max,
             max_inactivity=config.openwire_max_inactivity,
             initial_delay=config.openwire_initial_delay,
+            cluster=config.cluster_settings,
             mqtt=config.mqtt_settings,
             amqp_transformer=config.amqp_transformer,
             amqp_max_inactivity=config.amqp_max_inactivity,
@@ -127,12 +129,24 @@ def _opened(table: "ListenerTable", name: str, config: NetworkSettings, *, is_fo
         frame_max=config.frame_max if table.frame_max is None else table.frame_max,
         max_inactivity=config.openwire_max_inactivity if inactivity is None else inactivity,
         initial_delay=config.openwire_initial_delay if delay is None else delay,
+        cluster=_cluster_of_table(table, config),
         mqtt=_mqtt_of_table(table, config),
         amqp_transformer=table.amqp_transformer or config.amqp_transformer,
         amqp_max_inactivity=config.amqp_max_inactivity if silence is None else silence,
         connections_max=own_max,
         networks=networks,
         is_for_proxies=is_for_proxies if table.proxy_protocol is None else table.proxy_protocol,
+    )
+
+
+def _cluster_of_table(table: "ListenerTable", config: NetworkSettings) -> ClusterSettings:
+    plain, on_remove = config.cluster_settings, table.update_cluster_clients_on_remove
+    update, rebalance = table.update_cluster_clients, table.rebalance_cluster_clients
+    return ClusterSettings(
+        update_clients=plain.update_clients if update is None else update,
+        rebalance_clients=plain.rebalance_clients if rebalance is None else rebalance,
+        update_on_remove=plain.update_on_remove if on_remove is None else on_remove,
+        filter=plain.filter if table.update_cluster_filter is None else table.update_cluster_filter,
     )
 
 

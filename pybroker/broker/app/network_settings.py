@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pybroker.broker.app.listeners import ListenerSettings, MqttSettings, TlsSettings, networks_of
-from pybroker.broker.app.setting import Setting, choice, declared, header_value, path, port, text, whole
+from pybroker.broker.app.setting import Setting, choice, declared, header_value, path, port, text, whole, yes_or_no
+from pybroker.broker.domain.network.cluster import ClusterFilter, ClusterSettings
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.security.networks import Networks
 from pybroker.transports.mqtt.subscription_strategy import DEFAULT_SUBSCRIPTIONS, VIRTUAL_TOPIC_SUBSCRIPTIONS
@@ -34,6 +35,11 @@ def _networks(value: object) -> Any:
 
 def _origins(value: object) -> str:
     OriginRule(text(value))
+    return text(value)
+
+
+def _cluster_filter(value: object) -> str:
+    ClusterFilter(text(value))
     return text(value)
 
 
@@ -138,6 +144,29 @@ class NetworkSettings:
         "",
         description="Comma list of all members' OpenWire URLs, which failover clients get; empty: they use those of "
         "their own URIs.",
+    )
+    update_cluster_clients: bool = declared(
+        yes_or_no,
+        False,
+        description="Send OpenWire clients the addresses of the brokers to which bridges lead: see "
+        "[clusters](clusters.md).",
+    )
+    rebalance_cluster_clients: bool = declared(
+        yes_or_no,
+        False,
+        description="With `update_cluster_clients`: failover clients that get a new list of brokers connect to one of "
+        "it at random.",
+    )
+    update_cluster_clients_on_remove: bool = declared(
+        yes_or_no,
+        False,
+        description="With `update_cluster_clients`: send a new list also when a broker has had no bridge for 3 s.",
+    )
+    update_cluster_filter: str = declared(
+        _cluster_filter,
+        "",
+        description="With `update_cluster_clients`: comma list of regular expressions, one of which must match the "
+        "whole name of a broker whose address clients get; empty: all brokers.",
     )
     stomp_server: str | None = declared(
         header_value,
@@ -263,6 +292,16 @@ class NetworkSettings:
     def hosts(self) -> set[str]:
         """The addresses that clients connect to; that of `bind` if there is no listener."""
         return {each.host for each in self.listeners} or {self.bind}
+
+    @property
+    def cluster_settings(self) -> ClusterSettings:
+        """The addresses of other brokers that clients get, which a listener's own settings may differ from."""
+        return ClusterSettings(
+            update_clients=self.update_cluster_clients,
+            rebalance_clients=self.rebalance_cluster_clients,
+            update_on_remove=self.update_cluster_clients_on_remove,
+            filter=self.update_cluster_filter,
+        )
 
     @property
     def mqtt_settings(self) -> MqttSettings:

@@ -38,6 +38,7 @@ from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, StoreUnavailable
 from pybroker.broker.domain.jobs import Job, JobStore
+from pybroker.broker.domain.network.cluster import ClusterPeers
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.rows import BridgeRow
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
@@ -371,7 +372,12 @@ class Node:
         term.listeners = listeners
         self._open_services(term, jobs)
         term.bridges = wiring.make_bridges(
-            self._config, term.broker, term.server, term.authentication.authenticator, term.interests
+            self._config,
+            term.broker,
+            term.server,
+            term.authentication.authenticator,
+            term.interests,
+            term.sessions.peers,
         )
         for bridge in term.bridges:
             bridge.start()
@@ -432,7 +438,7 @@ class Node:
                 unread=wiring.make_output_memory(broker),
             ),
             tasks=[],
-            sessions=wiring.make_sessions(broker, interests := Interests()),
+            sessions=wiring.make_sessions(broker, interests := Interests(), ClusterPeers(turn.after)),
             interests=interests,
             mqtt_states=make_session_states(broker, turn.after, machine.clock),
         )

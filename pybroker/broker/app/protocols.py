@@ -14,8 +14,10 @@ from pybroker.broker.app.mqtt_sessions import make_session_states
 from pybroker.broker.app.tls_files import ListenerCertificates, make_certificates
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.amqp.frames import AmqpLimits
+from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.mqtt.packets import MqttLimits
 from pybroker.broker.domain.mqtt.wire import VARIABLE_MAX
+from pybroker.broker.domain.network.cluster import ClusterSettings, addresses_of
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.broker.domain.stomp.codec import encode_frame
@@ -32,6 +34,7 @@ from pybroker.transports.mqtt.subscription_strategy import (
     VIRTUAL_TOPIC_SUBSCRIPTIONS,
     VirtualTopicStrategy,
 )
+from pybroker.transports.openwire.cluster import ClusterClients
 from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
 from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
@@ -74,7 +77,7 @@ def make_protocols(
         mqtt_states: the MQTT sessions of the broker that have no connection; None for new ones.
 
     Raises:
-        ConfigError: certificate or key cannot be used.
+        ConfigError: certificate or key cannot be used, or this broker's addresses are not valid.
     """
     broker.url = openwire_url(config, listeners)
     mqtt_states = mqtt_states or make_session_states(broker, broker.usage.paging.after, machine.clock)
@@ -206,7 +209,25 @@ class _SessionMakers:
 
         return session
 
+    def _cluster(self, settings: ClusterSettings, own_url: str) -> ClusterClients | None:
+        """Return what the clients of a listener get of the network; None if they get none of it.
+
+        Raises:
+            ConfigError: this broker's own addresses are not valid.
+        """
+        peers = self._sessions.peers
+        if peers is None or not (settings.update_clients or settings.rebalance_clients):
+            return None
+        given = self._config.openwire_brokers or own_url
+        try:
+            return ClusterClients(settings, addresses_of(given), peers)
+        except ValueError as error:
+            name = "openwire_brokers" if self._config.openwire_brokers else "openwire_url"
+            raise ConfigError(f"{given!r} cannot be sent to clients: {error}", setting=name) from error
+
     def _openwire(self, listener: ListenerSettings) -> MakeSession:
+        is_own = listener.is_table and not self._config.openwire_url
+        own_url = _url_of(listener) if is_own else self._broker.url
         settings = OpenWireSettings(
             offer=broker_offer(
                 max_inactivity_ms=round(listener.max_inactivity * 1000),
@@ -215,8 +236,9 @@ class _SessionMakers:
                 provider_name="pybroker",
                 provider_version=__version__,
             ),
-            broker_url=_url_of(listener) if listener.is_table and not self._config.openwire_url else self._broker.url,
+            broker_url=self._config.openwire_brokers or own_url,
             connected_brokers=self._config.openwire_brokers,
+            cluster=self._cluster(listener.cluster, own_url),
             connect_seconds=self._config.connect_timeout,
         )
 

@@ -28,6 +28,7 @@ from pybroker.broker.core.virtual import Definition, VirtualTopic
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
 from pybroker.broker.domain.identity import BrokerIdentity
 from pybroker.broker.domain.jobs import Job, JobStore
+from pybroker.broker.domain.network.cluster import ClusterPeers
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
@@ -606,12 +607,13 @@ def _progress() -> Progress:
     return log
 
 
-def make_sessions(broker: BrokerCore, interests: Interests) -> Sessions:
+def make_sessions(broker: BrokerCore, interests: Interests, peers: ClusterPeers) -> Sessions:
     """Return the OpenWire sessions of a broker, none yet, which serve duplex bridges of other brokers too.
 
     Args:
         broker: the core.
         interests: shared by all bridges of the broker.
+        peers: gets the brokers that duplex bridges come from.
     """
 
     def open_duplex(request: DuplexRequest) -> OpenWireClient:
@@ -625,13 +627,27 @@ def make_sessions(broker: BrokerCore, interests: Interests) -> Sessions:
             call_soon=asyncio.get_running_loop().call_soon,
         ).open(request)
 
-    return Sessions(open_duplex)
+    return Sessions(open_duplex, peers)
 
 
 def make_bridges(
-    config: Config, broker: BrokerCore, server: Server, authenticator: Authenticator, interests: Interests
+    config: Config,
+    broker: BrokerCore,
+    server: Server,
+    authenticator: Authenticator,
+    interests: Interests,
+    peers: ClusterPeers | None = None,
 ) -> Sequence[BridgeLife]:
-    """Return the bridges of all network connectors, none of which has started."""
+    """Return the bridges of all network connectors, none of which has started.
+
+    Args:
+        config: the settings.
+        broker: this broker.
+        server: the server, whose loop and memory they use.
+        authenticator: decides who a bridge with a user name is at this broker.
+        interests: shared by all bridges of the broker.
+        peers: gets the brokers that they lead to; None: clients get no addresses.
+    """
     if not config.network:
         return ()
     from pybroker.transports.network.bridge import BridgeSettings  # few brokers have any
@@ -643,11 +659,12 @@ def make_bridges(
         return BridgeSettings(
             connector=connector,
             offer=broker_offer(frame_bytes_max=config.frame_max),
-            broker_url=broker.url,
+            broker_url=config.openwire_brokers or broker.url,
             connection_id=connection_id,
             interests=interests,
             subscriptions=broker.subscriptions_of,
             announce=broker.announce,
+            peers=peers,
         )
 
     return [bridge for each in config.network for bridge in bridges_of(each, host, settings)]

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from pybroker.broker.domain.errors import BrokerError, ProtocolError
 from pybroker.broker.domain.inactivity import InactivityMonitor
+from pybroker.broker.domain.network.cluster import ClusterPeers
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.names import inbound_duplex_client_id, outbound_client_id
@@ -93,6 +94,7 @@ class BridgeSettings:
         interests: shared by all bridges of this broker.
         subscriptions: returns the durable subscriptions of a client id.
         announce: notifies the observers of this broker.
+        peers: gets the remote broker while the bridge stands; None: clients get no addresses.
         user: who the bridge is at this broker.
     """
 
@@ -104,6 +106,7 @@ class BridgeSettings:
     subscriptions: Callable[[str], Iterable[DurableSubscription]]
     announce: Callable[[Callable[[Observer], None]], None]
     user: User = NETWORK_CONNECTOR
+    peers: ClusterPeers | None = None
 
 
 class BridgeSession(Session):
@@ -112,6 +115,7 @@ class BridgeSession(Session):
     Attributes:
         remote_name: the name of the remote broker; empty before its BrokerInfo.
         remote_id: its id.
+        remote_url: its address for clients.
         end: why the bridge has ended; None: it has not.
         reason: the reason in words, for the log.
     """
@@ -136,7 +140,7 @@ class BridgeSession(Session):
             on_begin: called once, when the remote broker has accepted the login.
             on_end: called once, when the bridge has ended.
         """
-        self.remote_name = self.remote_id = ""
+        self.remote_name = self.remote_id = self.remote_url = ""
         self.end: BridgeEnd | None = None
         self.reason = ""
         self._broker = broker
@@ -354,7 +358,7 @@ class BridgeSession(Session):
         if self._half is not None:
             return
         remote_id, remote_name = introduced(info)
-        self.remote_id, self.remote_name = remote_id, remote_name
+        self.remote_id, self.remote_name, self.remote_url = remote_id, remote_name, info.broker_url or ""
         if remote_id == self._broker.id:
             self._close(BridgeEnd.ITSELF, "the address is that of this broker itself")
             return

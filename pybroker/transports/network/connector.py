@@ -140,7 +140,7 @@ class BridgeLife:
         self._back_off = BackOff(target.delays)
         self._state = BridgeState.DIALLING
         self._reason = ""
-        self._remote_name = ""
+        self._remote_name = self._joined_id = ""
         self._forwarded_count = 0
         self._remote_id = self._remote_address = ""
         self._sent_count = self._failure_count = 0
@@ -267,7 +267,7 @@ class BridgeLife:
             if self._state is BridgeState.UP or end in _FINAL:
                 return end
             # A port may be open before its broker serves: that of a slave, or of a proxy.
-            failures.append(f"{address}: {self._reason}")
+            failures.append(self._reason if len(self._target.addresses) == 1 else f"{address}: {self._reason}")
         self._reason = one_line("; ".join(failures))
         return BridgeEnd.LOST
 
@@ -322,8 +322,17 @@ class BridgeLife:
         self._reason = ""
         self._remote_name, self._remote_id = session.remote_name, session.remote_id
         _log.info("%s is up: broker %s, id %s", self, session.remote_name, session.remote_id)
+        if self._settings.peers is not None:
+            self._joined_id = session.remote_id
+            try:
+                self._settings.peers.joined(session.remote_id, session.remote_name, session.remote_url)
+            except ValueError as error:
+                _log.warning("%s: clients do not get the address of broker %s: %s", self, session.remote_name, error)
 
     def _ended(self, session: BridgeSession, *, ended: "asyncio.Future[BridgeEnd]") -> None:
+        if self._settings.peers is not None and self._joined_id:
+            self._settings.peers.left(self._joined_id)
+            self._joined_id = ""
         self._sent_count += session.sent_count
         self._forwarded_count += session.forwarded_count
         self._reason = one_line(session.reason)

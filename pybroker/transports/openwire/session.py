@@ -18,6 +18,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, InvalidClientId, ProtocolError, RequestError, ResourceLimit
 from pybroker.broker.domain.inactivity import InactivityMonitor
+from pybroker.broker.domain.network.cluster import ClusterPeers
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
@@ -41,6 +42,7 @@ from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.login import PeerLogin
 from pybroker.transports.openwire.client import OpenWireClient
+from pybroker.transports.openwire.cluster import ClusterClients
 from pybroker.transports.openwire.duplex import DuplexRequest, OpenDuplex, duplex_connector
 from pybroker.transports.openwire.durable_sync import asked_for, subscription_infos
 from pybroker.transports.openwire.faults import WrongState
@@ -69,6 +71,7 @@ class OpenWireSettings:
         offer: the wire format that the broker offers.
         broker_url: the URL for clients.
         connected_brokers: comma list of addresses for failover clients; empty: those that they know already.
+        cluster: the clients of the listener that get the addresses of a network instead; None: none do.
         connect_seconds: the time limit for a peer's WireFormatInfo. For its ConnectionInfo it has ten times as long, as
             a Java client sends that when the application first uses its connection.
     """
@@ -76,6 +79,7 @@ class OpenWireSettings:
     offer: Offer
     broker_url: str
     connected_brokers: str = ""
+    cluster: ClusterClients | None = None
     connect_seconds: float = 30.0
 
 
@@ -101,16 +105,18 @@ class Sessions:
         bridges: those of bridges of other brokers, by client id.
         open_duplex: serves a bridge over which messages go both ways; None: such bridges are served one way.
         owners: the clients of these and of former connections.
+        peers: gets the brokers whose duplex bridges come and go; None: no listener sends their addresses to clients.
         reconnection_count: the connections whose client was connected before, to this broker or to another.
     """
 
-    __slots__ = ("bridges", "by_id", "open_duplex", "owners", "reconnection_count")
+    __slots__ = ("bridges", "by_id", "open_duplex", "owners", "peers", "reconnection_count")
 
-    def __init__(self, open_duplex: OpenDuplex | None = None) -> None:
+    def __init__(self, open_duplex: OpenDuplex | None = None, peers: ClusterPeers | None = None) -> None:
         self.open_duplex = open_duplex
         self.by_id: dict[str, OpenWireSession] = {}
         self.bridges: dict[str, OpenWireSession] = {}
         self.owners = ConnectionOwners()
+        self.peers = peers
         self.reconnection_count = 0
 
 
@@ -157,6 +163,8 @@ class OpenWireSession(Session):
         """The connector of a bridge that wants messages to go both ways."""
         self._durables_asked_for: Sequence[Destination] | None = None
         """The topics whose durable subscriptions the bridge asks for; None: it does not ask."""
+        self._joined_id = ""
+        """The broker id under which the peer's duplex bridge is reported; empty: it is not."""
         self._login = PeerLogin(link, authenticator)
         self._refusal: RequestError | None = None
         """The answer to all that comes between a refused login and the close."""
@@ -399,6 +407,7 @@ class OpenWireSession(Session):
                 broker_id=BrokerId(self._broker.id),
                 broker_name=self._broker.name,
                 broker_url=self._settings.broker_url,
+                peer_broker_infos=None if self._settings.cluster is None else self._settings.cluster.peer_infos,
             )
         )
         self._schedule()
@@ -475,14 +484,34 @@ class OpenWireSession(Session):
             )
             if self._peer.wire.version >= BrokerSubscriptionInfo.SINCE:
                 self._peer.send(info_of_all)
-        if info.manageable:
-            self._peer.send(
-                ConnectionControl(
-                    connected_brokers=self._settings.connected_brokers if info.fault_tolerant else "", reconnect_to=""
-                )
-            )
+        self._join_cluster(info)
         if self._client is not None and not is_again:
             self._client.begin()
+
+    def _join_cluster(self, info: ConnectionInfo) -> None:
+        """Send a client the brokers that it may use, and report a duplex bridge as a way to another one."""
+        assert self._peer is not None, "commands come after the format was agreed"
+        cluster, theirs, peers = self._settings.cluster, self._introduction, self._sessions.peers
+        if info.manageable:
+            static = self._settings.connected_brokers if info.fault_tolerant else ""
+            control = ConnectionControl(connected_brokers=static, reconnect_to="")
+            self._peer.send(control if cluster is None else cluster.greeting(info))
+        if theirs is None:
+            if cluster is not None:
+                cluster.add(self._peer, info)
+        elif peers is not None and theirs.duplex_connection and theirs.broker_id is not None and not self._joined_id:
+            if self._client is None or not self._client.is_bridge or not theirs.broker_id.value:
+                return
+            self._joined_id = theirs.broker_id.value
+            try:
+                peers.joined(self._joined_id, theirs.broker_name or "", theirs.broker_url or "")
+            except ValueError as error:
+                _log.warning(
+                    "clients do not get the address of broker %s, %s: %s",
+                    theirs.broker_name,
+                    theirs.broker_url,
+                    error,
+                )
 
     def _admit(self, info: ConnectionInfo, connection_id: str, user: User) -> OpenWireClient:
         if self._client is not None:
@@ -678,6 +707,11 @@ class OpenWireSession(Session):
         return self._state is _CLOSED
 
     def _forget(self) -> None:
+        if self._settings.cluster is not None and self._peer is not None:
+            self._settings.cluster.remove(self._peer)
+        if self._joined_id and self._sessions.peers is not None:
+            self._sessions.peers.left(self._joined_id)
+            self._joined_id = ""
         if self._sessions.by_id.get(self._connection_id) is self:
             del self._sessions.by_id[self._connection_id]
         if self._sessions.bridges.get(self.client_id) is self:

@@ -14,6 +14,7 @@ from pybroker.broker.app.protocols import make_protocols, openwire_url
 from pybroker.broker.app.readiness import find_obstacle
 from pybroker.broker.app.tls_files import make_certificates
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.network.cluster import ClusterSettings
 from pybroker.store.memory import MemoryStore
 from tests.unit.transports.certificates import Certificates
 from tests.unit.transports.openwire.conversation import FakeLink
@@ -87,6 +88,17 @@ def test_values_that_are_set_are_its_own():
     assert [listener.networks.allows(each) for each in addresses] == [True, False, False]
 
 
+def test_settings_of_clusters_are_those_of_the_table_or_the_plain_ones():
+    plain = {"update_cluster_clients": True, "update_cluster_clients_on_remove": True, "update_cluster_filter": "e.*"}
+    assert opened(OPENWIRE, **plain)["openwire"].cluster == ClusterSettings(
+        update_clients=True, update_on_remove=True, filter="e.*"
+    )
+    own = {"update_cluster_clients": False, "rebalance_cluster_clients": True, "update_cluster_filter": ""}
+    assert opened(OPENWIRE | own, **plain)["openwire"].cluster == ClusterSettings(
+        rebalance_clients=True, update_on_remove=True
+    )
+
+
 def test_settings_of_mqtt_are_those_of_the_table_or_the_plain_ones():
     tables = [{"protocol": "mqtt", "port": 1, "mqtt_keep_alive_max": "1m"}]
     tables.append({"protocol": "auto", "port": 2, "mqtt_receive_maximum": 7})
@@ -140,7 +152,7 @@ def test_plain_authority_goes_with_certificates_of_tables():
         ),
         ([OPENWIRE | {"port": "off"}], {}, "port: write a number; without its table a listener is not open"),
         ([OPENWIRE | {"conections_max": 5}], {}, "no such attribute; did you mean connections_max?"),
-        ([OPENWIRE | {"updateClusterClients": True}], {}, "an attribute of ActiveMQ that pybroker does not have"),
+        ([OPENWIRE | {"allowLinkStealing": True}], {}, "an attribute of ActiveMQ that pybroker does not have"),
         ([OPENWIRE | {"name": "a b"}], {}, "name: a name has 1 to 100 letters"),
         ([OPENWIRE | {"name": "tcp"}], {}, "name: 'tcp' is a scheme of URLs: choose another name"),
         ([OPENWIRE | {"host": "a", "bind": "b"}], {}, "host and bind are the same"),
@@ -149,6 +161,12 @@ def test_plain_authority_goes_with_certificates_of_tables():
         ([OPENWIRE | {"tls_client_ca": "a"}], {}, "tls_client_ca goes with TLS: write tls = true"),
         ([{"protocol": "stomp", "port": 1, "openwire_initial_delay": 1}], {}, "openwire_initial_delay goes with proto"),
         ([{"protocol": "ws", "port": 1, "openwire_max_inactivity": 1}], {}, "openwire_max_inactivity goes with proto"),
+        (
+            [{"protocol": "stomp", "port": 1, "update_cluster_clients": True}],
+            {},
+            "update_cluster_clients goes with protocol = 'openwire' or 'auto'",
+        ),
+        ([OPENWIRE | {"update_cluster_filter": "a("}], {}, "update_cluster_filter: at character 2: a ( without its )"),
         ([OPENWIRE | {"mqtt_keep_alive_max": 1}], {}, "mqtt_keep_alive_max goes with protocol = 'mqtt', 'ws' or"),
         ([OPENWIRE | {"amqp_transformer": "jms"}], {}, "amqp_transformer goes with protocol = 'amqp', 'ws' or 'auto'"),
         (
