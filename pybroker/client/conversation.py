@@ -299,11 +299,13 @@ class Redirected:
         brokers: the addresses of other brokers.
         reconnect_to: the address to connect to now; empty for none.
         rebalance: connect to the first broker of the list if it is another one.
+        sender: the address that the broker itself has for clients; empty if it is not known.
     """
 
     brokers: tuple[str, ...] = ()
     reconnect_to: str = ""
     rebalance: bool = False
+    sender: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ from pybroker.client.uri import Address, BrokerURI
 from pybroker.client.wire import Dialler, Wire, seconds_until
 from pybroker.counted import counted
 
+_SENT_ON: Final = "the broker sends the client to another one"
+
 DISCONNECT_SECONDS: Final = 5.0
 """The time that a broker has to answer an orderly disconnect, before the client aborts the transport."""
 
@@ -279,8 +281,8 @@ class ClientLink:
                 reason = untrusted(wire.lost.result(), str(address)) or wire.lost.result()
                 reconnector.failed(reason, is_final=isinstance(reason, UntrustedBroker))
                 return reason
-            reconnector.connected(time.monotonic())
-            await self._stay_connected(address, wire)
+            moves = reconnector.connected(time.monotonic())
+            await self._stay_connected(address, wire, moves=moves)
             reconnector.lost(wire.lost.result(), time.monotonic())
             return wire.lost.result()
         finally:
@@ -299,7 +301,7 @@ class ClientLink:
         self._set_timer(time.monotonic())
         self._pump()
 
-    async def _stay_connected(self, address: Address, wire: Wire) -> None:
+    async def _stay_connected(self, address: Address, wire: Wire, *, moves: bool) -> None:
         """Report the connection, and maintain backup connections until it is lost."""
         is_again, down_since = self.first_connection.is_done, self.down_since
         self.address, self.down_since = address, None
@@ -310,6 +312,8 @@ class ClientLink:
             _log.info("connected to %s", address)
         with self:
             self.first_connection.complete()
+        if moves:
+            self._leave_broker(_SENT_ON)
         maintenance = asyncio.create_task(self._maintain_backups())
         try:
             await asyncio.wait({wire.lost})
@@ -440,7 +444,7 @@ class ClientLink:
                 wire.finish(ConnectionLost(reason))
             case Redirected():
                 if self._reconnector.redirected(event):
-                    self._leave_broker("the broker sends the client to another one")
+                    self._leave_broker(_SENT_ON)
                 if self._backups_changed is not None:
                     self._backups_changed.set()
             case _:

@@ -116,6 +116,7 @@ class OpenWireConversation:
             frame_bytes_max: the largest frame, in both directions. The smaller of both offers applies.
         """
         self._login: Login | None = None
+        self._broker_url = ""
         self._connection_id = self._client_id = ""
         self._offer = Offer(
             tcp_no_delay_enabled=True,
@@ -227,7 +228,9 @@ class OpenWireConversation:
             case wire.KeepAliveInfo(response_required=True):
                 self._put(wire.KeepAliveInfo())
             case wire.ConnectionControl():
-                return _redirected(command)
+                return _redirected(command, self._broker_url)
+            case wire.BrokerInfo():
+                self._broker_url = command.broker_url or ""
             case wire.ConsumerControl(close=True, consumer_id=wire.ConsumerId(value=consumer)):
                 return (ConsumerEnded(consumer, Refused("the broker closed the consumer")),)
             case wire.ConnectionErrorCommand(exception=exception):
@@ -235,7 +238,7 @@ class OpenWireConversation:
             case wire.ShutdownInfo():
                 return (Ended("the broker shuts the connection down"),)
             case _:
-                pass  # the client needs no BrokerInfo, no ProducerAck and no later commands
+                pass  # the client needs no ProducerAck and no later commands
         return ()
 
     def _answered(self, number: int, response: wire.Response) -> Sequence[Event]:
@@ -458,12 +461,12 @@ _GREETING: Final = bytes((wire.WireFormatInfo.DATA_TYPE,)) + wire.MAGIC
 _NULL_COMMAND: Final = b"\x00"
 
 
-def _redirected(command: wire.ConnectionControl) -> Sequence[Event]:
+def _redirected(command: wire.ConnectionControl, sender: str) -> Sequence[Event]:
     brokers = tuple(each.strip() for each in (command.connected_brokers or "").split(",") if each.strip())
     reconnect_to = command.reconnect_to or ""
     if not brokers and not reconnect_to and not command.rebalance_connection:
         return ()
-    return (Redirected(brokers, reconnect_to, command.rebalance_connection),)
+    return (Redirected(brokers, reconnect_to, command.rebalance_connection, sender),)
 
 
 def _name(exception: wire.Throwable | None) -> str:

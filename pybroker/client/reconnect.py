@@ -13,9 +13,13 @@ connected, it does the same with `backup_step` if the URI wants backups. Source:
                               └─ no ──► GiveUp
 ```
 
-Two differences from ActiveMQ: a round tries preferred brokers first, where ActiveMQ connects to any broker and then
-moves; and the delay before the return to a preferred broker grows if its connections do not last, where ActiveMQ
-returns at once.
+Differences from ActiveMQ:
+
+- A round tries preferred brokers first, where ActiveMQ connects to any broker and then moves.
+- The delay before the return to a preferred broker grows if its connections do not last; ActiveMQ returns at once.
+- The client that a broker sends to another one keeps the brokers of its URI, which ActiveMQ forgets.
+- Rebalancing moves a client from one preferred broker to another one, where ActiveMQ leaves it alone. The brokers of a
+  site may be announced instead of listed, see `redirected`.
 """
 
 import random
@@ -87,7 +91,7 @@ Step = Connect | Pause | ReadList | GiveUp
 PAUSE_SECONDS_MIN: Final = 0.01
 """The shortest pause before a round, ActiveMQ's default. Without a pause, refused connections make a busy loop."""
 
-_WITHOUT_FAILOVER = FailoverOptions(max_reconnect_attempts=0)
+_WITHOUT_FAILOVER = FailoverOptions(max_reconnect_attempts=0, update_uris_supported=False, reconnect_supported=False)
 """The options of a URI without `failover:`."""
 
 
@@ -114,6 +118,12 @@ class Reconnector:
         self._chooser = chooser
         self._configured = uri.addresses
         self._announced: tuple[Address, ...] = ()
+        self._requested: tuple[Address, ...] = ()
+        """The brokers that the last `reconnectTo` named."""
+        self._site: tuple[Address, ...] = ()
+        """The brokers that the last preferred one announced, if they are those of its site."""
+        self._pending: Redirected | None = None
+        """What the broker announced during the login."""
         self._is_first = True
         self._rounds_failed = 0
         self._delay = _first_delay(self._options)
@@ -155,6 +165,7 @@ class Reconnector:
                 answer.
         """
         assert self._attempted is not None, "nothing was tried"
+        self._pending = None
         self.failures.pop(self._attempted, None)  # so that the latest failure is the last entry
         self.failures[self._attempted] = self._last_error = error
         self._attempted = None
@@ -173,11 +184,14 @@ class Reconnector:
         else:
             self._plan_round(self._warning())
 
-    def connected(self, now: float) -> None:
+    def connected(self, now: float) -> bool:
         """Record that the last broker tried serves the connection, and that the state is restored.
 
         Args:
             now: seconds of a monotonic clock.
+
+        Returns:
+            True if the broker has sent the client to another one during the login, as from `redirected`.
         """
         assert self._attempted is not None, "nothing was tried"
         self.current = self._last = self._attempted
@@ -188,6 +202,8 @@ class Reconnector:
         self._delay = _first_delay(self._options)
         self.failures.clear()
         self._backups.connected(self.current, self._is_preferred(self.current), now)
+        pending, self._pending = self._pending, None
+        return pending is not None and self.redirected(pending)
 
     def lost(self, error: Exception, now: float) -> None:
         """Record that the connection broke, or was closed in order to move to another broker.
@@ -223,11 +239,31 @@ class Reconnector:
 
         Announced brokers replace those announced before, not those of the URI.
 
+        With `priorityBackup` a list from a preferred broker is that of its site, and its brokers are preferred too,
+        if the URI has other brokers than preferred ones and the list has none of these. A broker with an
+        `updateClusterFilter` for its site sends such lists. Rebalancing then stays within the site, and a client that
+        was at another one returns to any broker of it.
+
         Returns:
             True if another broker should serve the connection: the caller closes it in order, and reports `lost`.
         """
+        if self.current is None:
+            self._defer(event)
+            return False
         moves = self._redirect(event.reconnect_to)
-        return self._update_list(",".join(event.brokers), event.rebalance) or moves
+        return self._update_list(",".join(event.brokers), event.rebalance, event.sender) or moves
+
+    def _defer(self, event: Redirected) -> None:
+        """Keep an announcement until the login has succeeded."""
+        if self._attempted is None:
+            return
+        before = self._pending or Redirected()
+        self._pending = Redirected(
+            event.brokers or before.brokers,
+            event.reconnect_to or before.reconnect_to,
+            event.rebalance or before.rebalance,
+            event.sender or before.sender,
+        )
 
     def list_read(self, text: str) -> bool:
         """Process the content of the file that `ReadList` names.
@@ -243,20 +279,29 @@ class Reconnector:
         addresses = self._usable(text)
         if not addresses:
             return False
-        self._configured, self._announced = addresses, ()
+        self._requested = addresses
         if self.current is None or self.current in addresses:
             return False
-        self._next_order = list(addresses)
+        self._leave_for(addresses)
         return True
 
-    def _update_list(self, text: str, rebalance: bool) -> bool:
+    def _update_list(self, text: str, rebalance: bool, sender: str = "") -> bool:
         if not text.strip() or not self._options.update_uris_supported:
             return False
         addresses = self._usable(text)
-        if not addresses or set(addresses) == set(self._announced):
+        if not addresses:
+            return False
+        if self.current is not None and self._is_preferred(self.current):
+            self._site = addresses if self._is_site(addresses) else ()
+        if set(addresses) == set(self._announced):
             return False
         self._announced = addresses
-        return rebalance and self._rebalance()
+        return rebalance and self._rebalance(sender)
+
+    def _is_site(self, announced: Iterable[Address]) -> bool:
+        """Return True if a list that a preferred broker announces is limited to its site, see `redirected`."""
+        others = [address for address in self._configured if address not in self._named_preferred]
+        return bool(others) and not any(address in others for address in announced)
 
     def _usable(self, text: str) -> tuple[Address, ...]:
         """Return the brokers of a list that speak this connection's protocol."""
@@ -265,18 +310,31 @@ class Reconnector:
         protocol = self._configured[0].scheme.protocol
         return tuple(address for address in addresses if address.scheme.protocol is protocol)
 
-    def _rebalance(self) -> bool:
-        if self.current is None or self._is_preferred(self.current):
+    def _rebalance(self, sender: str) -> bool:
+        """Choose another broker, among preferred ones if the present one is preferred, and among others if not.
+
+        Args:
+            sender: the present broker's own address, which may differ from the client's name of it.
+        """
+        if self.current is None:
             return False
+        here, is_preferred = {self.current, *parse_list(sender, ())[0]}, self._is_preferred(self.current)
         order = self._order()
-        if order[0] == self.current:
+        alike = [address for address in order if self._is_preferred(address) is is_preferred]
+        if not alike or alike[0] in here:
             return False
-        self._next_order = order
+        self._leave_for((*alike, *order))
         return True
+
+    def _leave_for(self, first: Iterable[Address]) -> None:
+        """Try some brokers next, then all others, and the present one last."""
+        order = dict.fromkeys((*first, *self._order()))
+        self._next_order = [address for address in order if address != self.current]
+        self._next_order += filter(None, (self.current,))
 
     def _order(self) -> list[Address]:
         """Return every broker once: preferred ones first, then announced ones; the broker that was lost comes last."""
-        known = list(dict.fromkeys((*self._announced, *self._configured)))
+        known = list(dict.fromkeys((*self._announced, *self._site, *self._requested, *self._configured)))
         lost = [self._last] if self.current is None and self._last in known else []
         order = [address for address in known if address not in lost]
         if self._options.randomize:
@@ -286,7 +344,12 @@ class Reconnector:
     def _is_preferred(self, address: Address) -> bool:
         if not self._options.priority_backup:
             return False
-        return address in (self._options.priority_uris or self._configured[:1])
+        return address in self._named_preferred or address in self._site
+
+    @property
+    def _named_preferred(self) -> tuple[Address, ...]:
+        """The preferred brokers by the URI alone."""
+        return self._options.priority_uris or self._configured[:1]
 
     # ------------------------------------------------------------ rounds
 
@@ -375,7 +438,9 @@ class Reconnector:
         """
         is_searching = self._options.priority_backup and not self._is_preferred(current)
         is_filling = self._options.backup and len(self._backups.held) < self._options.backup_pool_size
-        candidates = dict.fromkeys((*self._options.priority_uris, *self._order()))
+        named, order = self._options.priority_uris, self._order()
+        # In a random order, clients that return to their site do not all take its first broker.
+        candidates = dict.fromkeys((*order, *named) if self._options.randomize else (*named, *order))
         return [
             address
             for address in self._preferred_first(candidates)

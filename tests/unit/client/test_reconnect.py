@@ -372,13 +372,81 @@ def test_announced_brokers_have_nested_options() -> None:
     assert step.address.options.keep_alive
 
 
-def test_a_redirected_client_tries_only_the_new_broker() -> None:
+def test_a_redirected_client_tries_the_new_broker_first() -> None:
     subject = reconnector()
     connect(subject)
     assert subject.redirected(Redirected(reconnect_to="tcp://z:1"))
     lose(subject)
-    assert fail_round_after_pause(subject, 1) == "z"
-    assert fail_round_after_pause(subject, 1) == "z"
+    assert fail_round_after_pause(subject, 4) == "zbca"
+
+
+def test_a_redirected_client_keeps_the_brokers_of_its_uri() -> None:
+    subject = reconnector()
+    connect(subject)
+    subject.redirected(Redirected(("tcp://d:1",)))
+    subject.redirected(Redirected(reconnect_to="tcp://z:1"))
+    lose(subject)
+    assert connect(subject) == "z"
+    lose(subject)
+    assert fail_round_after_pause(subject, 5) == "dabcz"
+
+
+def test_a_client_without_failover_ignores_announcements() -> None:
+    subject = Reconnector(parse("tcp://a:1"), random.Random(1))
+    connect(subject)
+    assert not subject.redirected(Redirected(("tcp://d:1",), "tcp://z:1", rebalance=True))
+    lose(subject)
+    assert isinstance(subject.next_step(), GiveUp)
+
+
+def test_a_list_during_the_login_moves_once_connected() -> None:
+    subject = reconnector()
+    subject.next_step()
+    assert not subject.redirected(Redirected(("tcp://d:1", "tcp://a:1"), rebalance=True))
+    assert subject.connected(0.0)
+    lose(subject)
+    assert connect(subject) == "d"
+
+
+def test_a_list_during_a_login_that_fails_is_dropped() -> None:
+    subject = reconnector()
+    subject.next_step()
+    subject.redirected(Redirected(("tcp://d:1",), rebalance=True))
+    subject.failed(REFUSED)
+    assert name(subject.next_step()) == "b"
+    assert not subject.connected(0.0)
+    lose(subject)
+    assert fail_round_after_pause(subject) == "acb"
+
+
+def test_rebalancing_does_not_leave_a_broker_for_its_other_name() -> None:
+    subject = reconnector()
+    connect(subject)
+    alias = Redirected(("tcp://a.example:1", "tcp://d:1"), "", rebalance=True, sender="tcp://a.example:1")
+    assert not subject.redirected(alias)
+    other = Redirected(("tcp://d:1", "tcp://a.example:1", "tcp://e:1"), "", rebalance=True, sender="tcp://a.example:1")
+    assert subject.redirected(other)
+
+
+def test_rebalancing_does_not_leave_a_pair_for_its_standby() -> None:
+    subject = reconnector()
+    connect(subject)
+    pair = "tcp://standby:1,tcp://a:1"
+    assert not subject.redirected(Redirected((*pair.split(","), "tcp://d:1"), "", rebalance=True, sender=pair))
+
+
+@pytest.mark.parametrize("hosts", ["b", "ab", "dab"])
+def test_ten_clients_of_one_broker_are_spread(hosts: str) -> None:
+    stay = 0
+    for seed in range(10):
+        subject = reconnector("", hosts, seed=seed)
+        at = connect(subject)
+        announced = ("tcp://a:1", "tcp://b:1", "tcp://d:1")
+        stay += not subject.redirected(Redirected(announced, rebalance=True))
+        if subject.current is not None and subject.current.host == at:
+            lose(subject)
+            assert connect(subject) in "abd"
+    assert 1 <= stay <= 7
 
 
 def test_a_client_at_the_requested_broker_does_not_move() -> None:
@@ -527,6 +595,84 @@ def test_a_client_returns_to_an_available_preferred_broker() -> None:
     assert subject.next_step() == Connect(preferred, is_backup=True), "without a pause"
     subject.connected(1.0)
     assert subject.backup_step(1.0) is None, "there is nothing better"
+
+
+SITE = ("tcp://a:1", "tcp://d:1")
+"""The brokers of the site of broker a."""
+
+
+def at_site(query: str = "priorityBackup=true", hosts: str = "ab", seed: int = 7) -> Reconnector:
+    subject = reconnector(query, hosts, seed)
+    assert connect(subject) == "a"
+    return subject
+
+
+def test_rebalancing_stays_within_the_announced_site() -> None:
+    moved_to = set[str]()
+    for seed in range(20):
+        subject = at_site(seed=seed)
+        if subject.redirected(Redirected(SITE, rebalance=True)):
+            lose(subject)
+            moved_to.add(connect(subject))
+    assert moved_to == {"d"}
+
+
+def test_rebalancing_moves_among_the_preferred_brokers_of_the_uri() -> None:
+    subject = at_site("randomize=false&priorityBackup=true&priorityURIs=tcp://a:1,tcp://d:1", "ab")
+    assert not subject.redirected(Redirected(("tcp://b:1", "tcp://a:1", "tcp://d:1"), rebalance=True))
+    assert subject.redirected(Redirected(("tcp://c:1", "tcp://b:1", "tcp://d:1", "tcp://a:1"), rebalance=True))
+    lose(subject)
+    assert connect(subject) == "d"
+
+
+def test_other_sites_are_tried_only_when_the_own_is_down() -> None:
+    for seed in range(10):
+        subject = at_site(seed=seed)
+        subject.redirected(Redirected(SITE))
+        lose(subject)
+        assert fail_round_after_pause(subject, 3) in ("dba", "dab")
+
+
+def test_a_client_returns_to_any_broker_of_its_site() -> None:
+    returned_to = set[str]()
+    for seed in range(20):
+        subject = at_site(seed=seed)
+        subject.redirected(Redirected(SITE))
+        lose(subject)
+        pause(subject)
+        while name(subject.next_step()) != "b":
+            subject.failed(REFUSED)
+        subject.connected(0.0)
+        assert not subject.redirected(Redirected(("tcp://b:1",), rebalance=True))
+        preferred = connected_backup(subject, 1.0)
+        assert subject.backup_ready(preferred)
+        returned_to.add(preferred.host)
+    assert returned_to == {"a", "d"}
+
+
+def test_a_list_with_a_broker_of_another_site_is_no_site() -> None:
+    subject = at_site("randomize=false&priorityBackup=true")
+    subject.redirected(Redirected(SITE))
+    assert not subject.redirected(Redirected(("tcp://d:1", "tcp://b:1", "tcp://a:1"), rebalance=True))
+    lose(subject)
+    assert connect(subject) == "d"
+    assert connected_backup(subject, 1.0).host == "a", "it alone is preferred"
+
+
+def test_a_client_with_preferred_brokers_alone_stays() -> None:
+    subject = at_site("randomize=false&priorityBackup=true", "a")
+    assert not subject.redirected(Redirected(("tcp://d:1", "tcp://a:1"), rebalance=True))
+
+
+def test_another_site_does_not_become_preferred() -> None:
+    subject = reconnector("randomize=false&priorityBackup=true", "ab")
+    subject.next_step()
+    subject.failed(REFUSED)
+    assert connect(subject) == "b"
+    assert subject.redirected(Redirected(("tcp://e:1", "tcp://b:1"), rebalance=True))
+    lose(subject)
+    assert connect(subject) == "e"
+    assert connected_backup(subject).host == "a"
 
 
 def test_without_priority_backup_a_client_does_not_move() -> None:
