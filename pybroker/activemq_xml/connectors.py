@@ -17,6 +17,7 @@ from pybroker.activemq_xml.connector_uri import SCHEMES, ConnectorScheme
 from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.reading import Reading, Rules, ignored, read_attributes, silent, warned
 from pybroker.activemq_xml.values import duration, flag, is_member_name
+from pybroker.broker.domain.network.cluster import ClusterFilter
 from pybroker.units import format_size
 
 CONNECTIONS_MAX: Final = 1000
@@ -31,7 +32,14 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 _SCHEME: Final = "tcp"
 """No name of a listener in pybroker."""
 
-_CLUSTER: Final = "clients get the list of openwire_brokers: name the members there"
+_CLUSTER: Final = {
+    "updateClusterClients": "update_cluster_clients",
+    "rebalanceClusterClients": "rebalance_cluster_clients",
+    "updateClusterClientsOnRemove": "update_cluster_clients_on_remove",
+    "updateClusterFilter": "update_cluster_filter",
+}
+"""The settings of the attributes that concern networks of brokers; the last one is a text, the others are switches."""
+_CLUSTER_ATTRIBUTES: Final = {setting: attribute for attribute, setting in _CLUSTER.items()}
 _WEBSOCKET: Final = "ws"
 _MQTT: Final = "mqtt"
 _AMQP: Final = "amqp"
@@ -299,10 +307,7 @@ def _option(name: str) -> _Option:
 ATTRIBUTES: Final[Rules] = {
     "name": silent,
     "uri": silent,
-    "updateClusterClients": warned(_CLUSTER),
-    "updateClusterClientsOnRemove": warned(_CLUSTER),
-    "updateClusterFilter": warned(_CLUSTER),
-    "rebalanceClusterClients": warned("it needs a network of brokers"),
+    **dict.fromkeys(_CLUSTER, silent),
     "discoveryUri": warned("nothing is announced: name the members in openwire_brokers"),
     "discoveryAgent": warned("nothing is announced: name the members in openwire_brokers"),
     "publishedAddressPolicy": warned("clients get openwire_url"),
@@ -372,7 +377,28 @@ def _connector(reading: Reading, element: XmlElement, *, are_all_required: bool)
             _option(name)(reading, connector, name, uri.options[name])
         except ValueError as error:
             reading.findings.refuse(element, str(error), at=name)
+    _read_cluster(reading, connector)
     return connector
+
+
+def _read_cluster(reading: Reading, connector: _Connector) -> None:
+    """Read the attributes that concern networks of brokers; OpenWire clients alone get addresses."""
+    element = connector.element
+    for attribute, setting in _CLUSTER.items():
+        text = element.attributes.get(attribute, "").strip()
+        if not text or reading.findings.is_refused(element, attribute):
+            continue
+        if connector.scheme.protocol in _WITHOUT_OPENWIRE:
+            reading.findings.ignore(element, "OpenWire clients alone get addresses of other brokers", attribute)
+        elif attribute == "updateClusterFilter":
+            try:
+                ClusterFilter(text)
+            except ValueError as error:
+                reading.findings.refuse(element, str(error), attribute)
+            else:
+                connector.settings[setting] = text
+        elif flag(text):
+            connector.settings[setting] = True
 
 
 def _tell_unserved(reading: Reading, element: XmlElement, scheme: str, *, are_all_required: bool) -> None:
@@ -401,6 +427,7 @@ def _are_of_one_kind_each(connectors: list[_Connector]) -> bool:
         and _agree("connections_max", connectors)
         and _agree("mqtt_subscription_strategy", devices)
         and all(map(partial(_agree, connectors=openwire), ("openwire_max_inactivity", "openwire_initial_delay")))
+        and all(map(partial(_agree, connectors=openwire), _CLUSTER.values()))
         and all(map(partial(_agree, connectors=amqp), ("amqp_transformer", "amqp_max_inactivity")))
     )
 
@@ -415,7 +442,7 @@ def _set_ports(reading: Reading, connectors: list[_Connector]) -> None:
         reading.set(each.setting, each.port, each.element, "uri")
         for setting, value in each.settings.items():
             if setting != "connections_max":
-                reading.set(setting, value, each.element, "uri")
+                reading.set(setting, value, each.element, _CLUSTER_ATTRIBUTES.get(setting, "uri"))
         if each.scheme.is_tls:
             reading.client_auth = each.client_auth
     for setting in ("openwire", "stomp"):

@@ -8,6 +8,7 @@ from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.reading import Reading
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.listeners import PORTS
+from pybroker.broker.domain.network.cluster import ClusterSettings
 from tests.unit.activemq_xml.reading_bench import of_broker, places, reasons
 
 
@@ -173,11 +174,31 @@ class TestFindings:
         assert places(reading, FindingKind.WARNING) == ["foo"]
 
     def test_what_a_cluster_of_brokers_has(self) -> None:
-        attributes = ("updateClusterClients", "rebalanceClusterClients", "discoveryUri")
-        given = 'updateClusterClients="true" rebalanceClusterClients="true" discoveryUri="multicast://default"'
+        switches = ("updateClusterClients", "rebalanceClusterClients", "updateClusterClientsOnRemove")
+        given = " ".join(f'{each}="true"' for each in switches)
+        given += ' updateClusterFilter="east.*" discoveryUri="multicast://default"'
         reading = connectors("tcp://h:1", attributes=given)
-        names = [f"transportConnector[c0]@{each}" for each in attributes]
-        assert places(reading, FindingKind.WARNING) == names
+        assert places(reading, FindingKind.WARNING) == ["transportConnector[c0]@discoveryUri"]
+        assert Config(**reading.settings).cluster_settings == ClusterSettings(
+            update_clients=True, rebalance_clients=True, update_on_remove=True, filter="east.*"
+        )
+        assert reading.origins["update_cluster_filter"].at == "transportConnector[c0]@updateClusterFilter"
+
+    def test_a_cluster_concerns_openwire_alone(self) -> None:
+        reading = connectors("stomp://h:1", attributes='updateClusterClients="true"')
+        assert places(reading, FindingKind.IGNORED) == ["transportConnector[c0]@updateClusterClients"]
+        assert "update_cluster_clients" not in reading.settings
+
+    def test_a_filter_that_is_no_expression_is_refused(self) -> None:
+        reading = connectors("tcp://h:1", attributes='updateClusterFilter="a("')
+        assert reasons(reading) == [
+            "line 1: transportConnector[c0]@updateClusterFilter: at character 2: a ( without its )"
+        ]
+
+    def test_a_switch_that_is_off_is_no_setting(self) -> None:
+        reading = connectors("tcp://h:1", attributes='updateClusterClients="false"')
+        assert "update_cluster_clients" not in reading.settings
+        assert places(reading, FindingKind.WARNING) == []
 
 
 @pytest.mark.parametrize(

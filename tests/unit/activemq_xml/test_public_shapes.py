@@ -442,8 +442,6 @@ BROKER: Final[tuple[tuple[str, Mapping[str, Any], FindingKind | None], ...]] = (
 )
 CONNECTOR: Final[tuple[tuple[str, FindingKind], ...]] = (
     ('discoveryUri="multicast://default"', WARNING),
-    ('updateClusterClients="true"', WARNING),
-    ('rebalanceClusterClients="true"', WARNING),
     ('enableStatusMonitor="true"', IGNORED),
 )
 KAHADB: Final[tuple[tuple[str, Mapping[str, Any], FindingKind | None], ...]] = (

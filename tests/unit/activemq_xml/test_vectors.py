@@ -88,6 +88,8 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
     "06-network-of-brokers": {
         "settings": {
             "broker_name": "edge",
+            "update_cluster_clients": True,
+            "rebalance_cluster_clients": True,
             "network": [
                 {
                     "name": "hub",
@@ -101,6 +103,10 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
             ],
         },
         "refused": {"networkConnector[hub]", "networkConnector[twin]"},  # networks are served
+        "warnings": {
+            "transportConnector[openwire]@updateClusterClients",
+            "transportConnector[openwire]@rebalanceClusterClients",
+        },
     },
     "07-leveldb-and-pure-master": {"settings": {"broker_name": "old"}},
     "08-plugins-and-limits": {
