@@ -3,7 +3,8 @@
 ```text
 ActiveMQ.Advisory.Connection                                       ConnectionInfo, RemoveInfo
 ActiveMQ.Advisory.Queue  .Topic  .TempQueue  .TempTopic            DestinationInfo: created, deleted
-ActiveMQ.Advisory.Consumer.Queue.NAME   .Consumer.Topic.NAME       ConsumerInfo, RemoveInfo; consumerCount
+ActiveMQ.Advisory.Consumer.Queue.NAME   .Consumer.Topic.NAME       ConsumerInfo, RemoveInfo; consumerCount;
+                                                                   of a durable one's deletion RemoveSubscriptionInfo
 ActiveMQ.Advisory.Producer.Queue.NAME   .Producer.Topic.NAME       ProducerInfo, RemoveInfo; producerCount
 ActiveMQ.Advisory.Expired.Queue.NAME    .MessageDLQd.Queue.NAME    the message, without its body
 ActiveMQ.Advisory.NetworkBridge                                    BrokerInfo of the peer; started, and at the start
@@ -73,12 +74,14 @@ from pybroker.broker.domain.openwire.commands import (
     ProducerId,
     ProducerInfo,
     RemoveInfo,
+    RemoveSubscriptionInfo,
 )
 from pybroker.broker.domain.openwire.marshal.transcode import from_store, stored
 from pybroker.broker.domain.openwire.message import outline, to_message
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.values import Long, Value, encode_map
 from pybroker.broker.domain.ports import Clock
+from pybroker.broker.domain.subscription import DurableSubscription
 
 PENDING_MAX: Final = 100_000
 """Advisories that may wait for one listener: more than the destinations that a new listener gets advisories about."""
@@ -227,6 +230,14 @@ class Advisories(Observer):
         if not is_advisory(consumer.request.destination):
             self._consumers.remove(_consumer_subject(consumer), consumer)
         self._publish_consumer(consumer, lambda left: RemoveInfo(object_id=consumer_id(left)))
+
+    def durable_removed(self, subscription: DurableSubscription) -> None:
+        """Publish that a durable subscription was deleted, which bridges of other brokers wait for."""
+        topic = subscription.subscribed_destination
+        subject = f"Consumer.{_domain(topic)}.{_name(topic)}"
+        if not is_advisory(topic) and self._has_listener(subject):
+            about = RemoveSubscriptionInfo(client_id=subscription.client_id, subscription_name=subscription.name)
+            self._publish(subject, about, {"consumerCount": self._admin.consumer_count(topic)})
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
         """Publish that a producer was added."""

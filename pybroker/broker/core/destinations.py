@@ -103,6 +103,7 @@ class Destinations:
             objects=runtime.objects,
             commits=self.commits,
             worker=worker,
+            observers=runtime.observers,
         )
         self.queue_patterns: Final[PatternMap[BrokerConsumer]] = PatternMap()
         self.subscription_index: Final = SubscriptionIndex()

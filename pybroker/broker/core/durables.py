@@ -30,6 +30,7 @@ from pybroker.broker.core.object_memory import (
     ObjectMemory,
     size_of_levels,
 )
+from pybroker.broker.core.observers import Observers
 from pybroker.broker.core.piecewise import PiecewiseWorker, Steps, carry_out
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.core.retained_history import is_retained_copy
@@ -66,6 +67,7 @@ class Durables(Mapping[str, Durable]):
         objects: the memory of what clients create.
         commits: the commits of which operations are left to carry out.
         worker: carries out what no client waits for.
+        observers: are notified of the end of a subscription.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Durables(Mapping[str, Durable]):
         objects: ObjectMemory,
         commits: CommitsInProgress,
         worker: PiecewiseWorker,
+        observers: Observers,
     ) -> None:
         self._by_key: dict[str, Durable] = {}
         self._by_client: dict[str, dict[str, Durable]] = {}
@@ -102,6 +105,7 @@ class Durables(Mapping[str, Durable]):
         self._objects = objects
         self._commits = commits
         self._worker = worker
+        self._observers = observers
 
     def __getitem__(self, key: str) -> Durable:
         return self._by_key[key]
@@ -260,6 +264,7 @@ class Durables(Mapping[str, Durable]):
             carry_out(leaving)
         else:
             (worker or self._worker).work_off(leaving)
+        self._observers.announce(lambda observer: observer.durable_removed(durable.info))
 
     # ------------------------------------------------------------ topics
 

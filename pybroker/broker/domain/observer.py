@@ -9,6 +9,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.peers import BridgePeer
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.subscription import DurableSubscription
 
 
 class Observer:
@@ -35,6 +36,9 @@ class Observer:
 
     def consumer_removed(self, consumer: ConsumerView) -> None:
         """Called after a consumer has closed."""
+
+    def durable_removed(self, subscription: DurableSubscription) -> None:
+        """Called after a durable subscription was deleted."""
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
         """Called after a producer of one destination was added."""

@@ -27,13 +27,14 @@ from functools import partial
 from io import BytesIO
 from typing import Any, Final
 
+from pybroker.broker.domain.destination import topic
 from pybroker.broker.domain.errors import BrokerError, ProtocolError
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.network.cluster import ClusterPeers
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.names import inbound_duplex_client_id, outbound_client_id
-from pybroker.broker.domain.network.properties import described, encode
+from pybroker.broker.domain.network.properties import asking, described, encode
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
@@ -59,6 +60,7 @@ from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.duplex_client import DuplexClient
 from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings, cause_of
 from pybroker.transports.network.remote_text import FIRST_BYTES, introduced, protocol_hint
+from pybroker.transports.openwire.durable_sync import subscription_infos
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link, Session
 
@@ -404,11 +406,11 @@ class BridgeSession(Session):
                 broker_url=settings.broker_url,
                 network_connection=True,
                 duplex_connection=connector.duplex,
-                network_properties=encode(described(connector, self._broker.name)),
+                network_properties=encode((described if connector.duplex else asking)(connector, self._broker.name)),
             )
         )
-        if connector.sync_durable_subs:
-            self._send(BrokerSubscriptionInfo(broker_id=BrokerId(self._broker.id), broker_name=self._broker.name))
+        if connector.sync_durable_subs and self._peer is not None:
+            self._send_subscriptions(self._peer)
 
     def _open_duplex(self, half: ForwardingHalf, peer: Peer) -> None:
         """Be ready for what the remote broker forwards."""
@@ -435,6 +437,19 @@ class BridgeSession(Session):
         duplex.register(
             self._broker.connect(connection_id, client_id, self._link, self._settings.user, takes_over=True)
         )
+
+    def _send_subscriptions(self, peer: Peer) -> None:
+        """List the durable subscriptions of this broker, which the other half of a duplex bridge needs."""
+        if peer.wire.version >= BrokerSubscriptionInfo.SINCE:
+            states = self._broker.admin.durable_subscriptions()
+            topics = [each for each in self._connector.dynamically_included if each.is_topic] or [topic(">")]
+            self._send(
+                BrokerSubscriptionInfo(
+                    broker_id=BrokerId(self._broker.id),
+                    broker_name=self._broker.name,
+                    subscription_infos=subscription_infos(states, topics, self._broker.id),
+                )
+            )
 
     def _send(self, command: BaseCommand) -> None:
         assert self._peer is not None, "the remote broker has introduced itself"

@@ -1,4 +1,4 @@
-"""The durable subscriptions of this broker, as a bridge asks for them at its start (`syncDurableSubs`).
+"""The durable subscriptions of a broker, as the other end of a bridge asks for them at its start (`syncDurableSubs`).
 
 A bridge whose BrokerInfo says so gets one BrokerSubscriptionInfo with those that its lists admit, with a consumer or
 without. It creates what it lacks, and deletes what no subscription needs any more. Subscriptions that are bridges'
@@ -8,15 +8,14 @@ Source: ActiveMQ 5.17, `TransportConnection.processBrokerInfo`, `NetworkBridgeUt
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from pybroker.broker.domain.admin import SubscriptionState
-from pybroker.broker.domain.destination import Destination, matches, parse
+from pybroker.broker.domain.destination import Destination, matches, parts
+from pybroker.broker.domain.network.names import DURABLE_PREFIX
+from pybroker.broker.domain.network.properties import decode, destinations
 from pybroker.broker.domain.openwire.commands import BrokerInfo, ConsumerInfo
+from pybroker.broker.domain.openwire.ids import ConsumerId
 from pybroker.broker.domain.subscription import DURABLE_PREFETCH
-
-_OF_BRIDGES: Final = "NC-DS_"
-"""The begin of the names of a bridge's durable subscriptions."""
 
 
 def asked_for(introduction: BrokerInfo) -> Sequence[Destination] | None:
@@ -25,19 +24,25 @@ def asked_for(introduction: BrokerInfo) -> Sequence[Destination] | None:
     Raises:
         RequestError: one of its destinations is none.
     """
-    text = introduction.network_properties or ""
-    included = _value(text, "dynamicallyIncludedDestinations")
-    if _value(text, "syncDurableSubs") != "true" or not included.startswith("["):
+    pairs = decode(introduction.network_properties or "")
+    included = pairs.get("dynamicallyIncludedDestinations")
+    if pairs.get("syncDurableSubs", "").strip().lower() != "true" or included is None:
         return None
-    found = [parse(each.strip()) for each in included.strip("[]").split(",") if each.strip()]
-    return [each for each in found if each.is_topic]
+    return [part for each in destinations(included) for part in parts(each) if part.is_topic]
 
 
-def subscription_infos(states: Iterable[SubscriptionState], topics: Sequence[Destination]) -> tuple[ConsumerInfo, ...]:
-    """Return those subscriptions that these topics, or patterns, admit."""
+def subscription_infos(
+    states: Iterable[SubscriptionState], topics: Sequence[Destination], broker_id: str
+) -> tuple[ConsumerInfo, ...]:
+    """Return those subscriptions that these topics, or patterns, admit.
+
+    A subscription may have no consumer, and its consumer may have had another id at the bridge: each has an id of its
+    own here, which is that of no other one, in any broker.
+    """
     return tuple(
         [
             ConsumerInfo(
+                consumer_id=ConsumerId(f"{broker_id}:durable:{each.key}", 0, 0),
                 client_id=each.client_id,
                 subscription_name=each.name,
                 destination=each.destination,
@@ -46,16 +51,7 @@ def subscription_infos(states: Iterable[SubscriptionState], topics: Sequence[Des
                 prefetch_size=DURABLE_PREFETCH,
             )
             for each in states
-            if not each.name.startswith(_OF_BRIDGES)
+            if not each.name.startswith(DURABLE_PREFIX)
             and any([matches(topic.name, each.destination.name) for topic in topics])
         ]
     )
-
-
-def _value(text: str, key: str) -> str:
-    """Return a value of a Java properties file, whose keys are plain; empty: there is none."""
-    for line in text.splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == key:
-            return value.replace("\\", "").strip()
-    return ""

@@ -476,7 +476,7 @@ class OpenWireSession(Session):
             self._peer.respond((info.command_id,))
         topics, self._durables_asked_for = self._durables_asked_for, None
         if topics is not None and self._client is not None and self._client.is_bridge:
-            subscriptions = subscription_infos(self._broker.admin.durable_subscriptions(), topics)
+            subscriptions = subscription_infos(self._broker.admin.durable_subscriptions(), topics, self._broker.id)
             info_of_all = BrokerSubscriptionInfo(
                 broker_id=BrokerId(self._broker.id),
                 broker_name=self._broker.name,

@@ -10,6 +10,7 @@ from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.subscription import DurableSubscription
 from tests.unit.core.conftest import World, make_message
 
 QUEUE = parse("queue://Q")
@@ -38,6 +39,9 @@ class Diary(Observer):
 
     def consumer_removed(self, consumer: ConsumerView) -> None:
         self.events.append(("consumer removed", consumer.request.destination.name, consumer.connection.client_id))
+
+    def durable_removed(self, subscription: DurableSubscription) -> None:
+        self.events.append(("durable removed", subscription.key))
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
         self.events.append(("producer added", destination.name))

@@ -215,11 +215,12 @@ class DemandTable:
         """Learn all durable subscriptions of the remote broker, from its BrokerSubscriptionInfo.
 
         Those that are offline are demand too, unless `dynamic_only` or without conduit. Durable subscriptions of
-        earlier connections that none of them needs are deleted.
+        earlier connections that none of them needs are deleted, if demand comes from one hop away: a pybroker does not
+        list those that its own bridges have, behind which are the subscribers of others.
         """
         if not self._connector.conduit_subscriptions:
             return []
-        self._has_list = True
+        self._has_list = self._connector.consumer_ttl == 1
         changes: list[DemandChange] = []
         for candidate in (each for info in infos for each in self._candidates(info)):
             key = candidate.durable_key
@@ -229,9 +230,11 @@ class DemandTable:
             elif key is not None:
                 changes += self._add(candidate)
         for subscription in list(self._subscriptions.values()):
-            if subscription.was_stored and not subscription.durables:
+            if self._has_list and subscription.was_stored and not subscription.durables:
                 changes += self._end_durable(subscription)
-        return self._complete(changes + self._delete_unwanted())
+        if self._has_list:
+            changes += self._delete_unwanted()
+        return self._complete(changes)
 
     # ------------------------------------------------------------ advisories
 

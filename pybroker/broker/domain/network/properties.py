@@ -85,6 +85,29 @@ def described(connector: NetworkConnector, broker_name: str) -> dict[str, str]:
     return pairs
 
 
+def asking(connector: NetworkConnector, broker_name: str) -> dict[str, str]:
+    """Return the pairs of a bridge that goes one way, which asks for the remote broker's durable subscriptions.
+
+    Of such a bridge the remote broker reads only what it needs for that list. The list shows which durable
+    subscriptions were deleted while the bridge was down; the attribute `sync_durable_subs` adds the local list to it.
+
+    Args:
+        connector: the bridge's connector.
+        broker_name: the name of the broker that has it.
+    """
+    pairs = described(connector, broker_name)
+    if asks_for_durables(connector):
+        pairs |= {"syncDurableSubs": "true", "dynamicallyIncludedDestinations": "[topic://>]"}
+    return pairs
+
+
+def asks_for_durables(connector: NetworkConnector) -> bool:
+    """Return True if a bridge has use for the remote broker's durable subscriptions: it may serve topics on demand."""
+    listed = connector.dynamically_included
+    serves_topics = not listed or any(each.is_topic for each in (*listed, *connector.statically_included))
+    return connector.conduit_subscriptions and not connector.static_bridge and serves_topics
+
+
 def connector_of(pairs: Mapping[str, str]) -> NetworkConnector:
     """Return the connector that a bridge has described. Unknown keys are ignored, absent ones have their defaults.
 
@@ -96,13 +119,17 @@ def connector_of(pairs: Mapping[str, str]) -> NetworkConnector:
         name: pairs[key].strip().lower() == "true" for key, name in _FLAGS.items() if key in pairs
     }
     values |= {name: int(pairs[key]) for key, name in _NUMBERS.items() if key in pairs}
-    values |= {name: _listed(pairs[key]) for key, name in _LISTS.items() if key in pairs}
+    values |= {name: destinations(pairs[key]) for key, name in _LISTS.items() if key in pairs}
     values |= {name: pairs[key] for key, name in _TEXTS.items() if key in pairs}
     return NetworkConnector(**values)
 
 
-def _listed(text: str) -> tuple[Destination, ...]:
-    """Return the destinations of a list as Java writes it, `[queue://A, topic://B]`."""
+def destinations(text: str) -> tuple[Destination, ...]:
+    """Return the destinations of a list as Java writes it, `[queue://A, topic://B]`.
+
+    Raises:
+        InvalidDestination: one has no name.
+    """
     return tuple(parse(each.strip()) for each in text.strip().strip("[]").split(", ") if each.strip())
 
 
