@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -22,15 +22,20 @@ class Mesh:
         ports: their OpenWire ports by their names.
     """
 
-    def __init__(self, directory: Path, *names: str, has_sites: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *names: str, has_sites: bool = False, pair: Sequence[str] = (), **foreign: int
+    ) -> None:
         """Choose the ports.
 
         Args:
             directory: gets the stores.
             names: of the brokers.
             has_sites: a broker sends the addresses of its site alone, which is its name without the digit at its end.
+            pair: the members of a pair, whose broker name is `pair`.
+            foreign: the ports of other brokers to which bridges lead.
         """
-        self.ports = {name: free_port() for name in names}
+        self.ports = {name: free_port() for name in (*names, *pair)} | foreign
+        self._pair = pair
         self._directory = directory
         self._has_sites = has_sites
         self._running: dict[str, BrokerProcess] = {}
@@ -53,13 +58,18 @@ class Mesh:
     def start(self, *names: str) -> None:
         """Start brokers, and wait until bridges lead from each running one to each other one."""
         for name in names:
-            extra = ("--config", str(self._settings(name)), "--openwire", str(self.ports[name]))
-            store = str(self._directory / name)
-            self._running[name] = BrokerProcess(store, name=name, port=free_port(), extra=extra)
+            self.launch(name)
         for name, broker in self._running.items():
             for other in self._running.keys() - {name}:
                 if name in names or other in names:
                     broker.wait_for(f"is up: broker {other},")
+
+    def launch(self, name: str) -> BrokerProcess:
+        """Start a broker."""
+        extra = ("--config", str(self._settings(name)), "--openwire", str(self.ports[name]))
+        store = str(self._directory / ("pair" if name in self._pair else name))
+        self._running[name] = broker = BrokerProcess(store, name=name, port=free_port(), extra=extra)
+        return broker
 
     def stop(self, *names: str) -> None:
         """Stop brokers in order."""
@@ -74,19 +84,25 @@ class Mesh:
         return [by_port[each.rpartition(":")[2]] for each in addresses if each is not None]
 
     def _settings(self, name: str) -> Path:
-        uris = ",".join(self.address(each) for each in self.ports if each != name)
-        path = self._directory / f"{name}.toml"
-        path.write_text(
-            f'broker_name = "{name}"\n'
+        own = self._pair if name in self._pair else (name,)
+        text = (
+            f'broker_name = "{"pair" if name in self._pair else name}"\n'
+            f'openwire_brokers = "{",".join(map(self.address, own)) if name in self._pair else ""}"\n'
             "update_cluster_clients = true\n"
             "rebalance_cluster_clients = true\n"
             "update_cluster_clients_on_remove = true\n"
             f'update_cluster_filter = "{name.rstrip("0123456789") + ".*" if self._has_sites else ""}"\n'
-            "[[network]]\n"
-            'name = "mesh"\n'
-            f'uri = "static:({uris})?initialReconnectDelay=100&maxReconnectDelay=200"\n'
-            "static_bridge = true\n"
         )
+        others = [self.address(each) for each in self.ports if each not in own]
+        if others:
+            text += (
+                "[[network]]\n"
+                'name = "mesh"\n'
+                f'uri = "static:({",".join(others)})?initialReconnectDelay=100&maxReconnectDelay=200"\n'
+                "static_bridge = true\n"
+            )
+        path = self._directory / f"{name}.toml"
+        path.write_text(text)
         return path
 
 

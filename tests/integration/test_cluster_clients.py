@@ -77,3 +77,18 @@ def test_clients_with_priority_backup_keep_to_their_site(tmp_path: Path, connect
         mesh.start("east1", "east2")
         clients.wait(lambda at: at.keys() == site, SITE_SECONDS)
         clients.use()
+
+
+def test_both_members_of_a_pair_are_sent_to_clients(tmp_path: Path, connect: Callable[..., Clients]) -> None:
+    with Mesh(tmp_path, "y", pair=("a", "b")) as mesh:
+        master = mesh.launch("a")
+        master.wait_for("listening on")
+        mesh.launch("b").wait_for("waiting for the lock")
+        mesh.launch("y").wait_for("is up: broker pair,")
+        clients = connect(mesh, mesh.uri("y"))
+        clients.wait(lambda at: at.keys() == {"a", "y"})
+        mesh.stop("y")
+        clients.wait(lambda at: at.keys() == {"a"})
+        master.kill()
+        clients.wait(lambda at: at.keys() == {"b"}, SITE_SECONDS)
+        clients.use()

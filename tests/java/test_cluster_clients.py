@@ -4,12 +4,14 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pytest
 
+from tests.integration.activemq_broker import ActiveMQProcess
 from tests.integration.mesh import MOVE_SECONDS, SITE_SECONDS, Mesh, wait_until
 from tests.java.checks import Programs
 
@@ -98,3 +100,26 @@ def test_clients_with_priority_backup_keep_to_their_site(programs: Programs, tmp
             mesh.start("east1", "east2")
             clients.wait(lambda at: at.keys() <= site, SITE_SECONDS)
             clients.use()
+
+
+def test_address_of_an_activemq_is_sent_to_clients(programs: Programs, tmp_path: Path) -> None:
+    with closing(ActiveMQProcess(programs.class_path, tmp_path / "stock")) as activemq:
+        activemq.wait()
+        with Mesh(tmp_path, "x", stock=activemq.openwire) as mesh:
+            mesh.launch("x").wait_for("is up: broker stock,")
+            with JavaClients(programs, mesh, *[mesh.uri("x")] * CLIENT_COUNT) as clients:
+                clients.wait(lambda at: at.keys() == {"x", "stock"})
+                mesh.stop("x")
+                clients.wait(lambda at: at.keys() == {"stock"})
+                clients.use()
+
+
+def test_address_of_an_activemq_with_a_duplex_bridge_is_sent(programs: Programs, tmp_path: Path) -> None:
+    with Mesh(tmp_path, "x") as mesh:
+        mesh.launch("x").wait_for("listening on")
+        network = f"duplex=nc:static:({mesh.address('x')})"
+        with closing(ActiveMQProcess(programs.class_path, tmp_path / "stock", policies=(network,))) as activemq:
+            activemq.wait()
+            mesh.ports["stock"] = activemq.openwire
+            with JavaClients(programs, mesh, *[mesh.uri("x")] * CLIENT_COUNT) as clients:
+                clients.wait(lambda at: at.keys() == {"x", "stock"})
