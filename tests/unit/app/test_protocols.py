@@ -11,17 +11,23 @@ import pytest
 from pybroker.broker.app import wiring
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.protocols import make_protocols, openwire_url
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.network.cluster import ClusterPeers
+from pybroker.broker.domain.openwire.commands import ConnectionId, ConnectionInfo
+from pybroker.broker.domain.openwire.marshal.framing import FrameReader
+from pybroker.broker.domain.openwire.marshal.wireformat import agree, broker_offer, encode_offer
 from pybroker.store.memory import MemoryStore
+from pybroker.transports.openwire.session import Sessions
 from tests.unit.transports.certificates import Certificates
-from tests.unit.transports.openwire.conversation import FakeLink
+from tests.unit.transports.openwire.conversation import JAVA, FakeLink
 from tests.unit.transports.websocket.conversation import TEXT, frame, request
 from tests.unit.transports.websocket.conversation import FakeLink as WebSocketFakeLink
 
 
-def protocols_of(**settings):
+def protocols_of(sessions=None, **settings):
     config = Config(store="memory:", **settings)
     broker = wiring.make_broker(config, MemoryStore())
-    made = make_protocols(config, broker, config.listeners)
+    made = make_protocols(config, broker, config.listeners, sessions=sessions)
     return {listener.name: each for listener, each in zip(config.listeners, made, strict=True)}
 
 
@@ -58,6 +64,54 @@ def test_websocket_session_is_that_of_the_settings():
     session.receive(b"\x82\xff" + ((2 << 20) + 1).to_bytes(8))
     session.receive(b"mask")
     assert (1009).to_bytes(2) in link.sent()
+
+
+def greeting(peers, **settings):
+    """Return the BrokerInfo and the ConnectionControl that a failover client of the OpenWire listener gets."""
+    link = FakeLink()
+    session = protocols_of(Sessions(peers), openwire=7, **settings)["openwire"].session(link)
+    session.receive(encode_offer(JAVA))
+    wire = agree(JAVA, broker_offer()).wire_format()
+    info = ConnectionInfo(connection_id=ConnectionId("ID:1"), client_id="c", manageable=True, fault_tolerant=True)
+    session.receive(wire.encode_frame(info))
+    reader = FrameReader(1 << 20)
+    reader.feed(bytes(link.output))
+    frames = []
+    while reader.advance():
+        frames.append(reader.data[reader.start : reader.stop])
+    return [agree(broker_offer(), JAVA).wire_format().decode(each) for each in frames[1:]]
+
+
+def peers_with_b():
+    peers = ClusterPeers(lambda _seconds, _callback: lambda: None)
+    peers.joined("ID:b", "b", "tcp://b:1")
+    return peers
+
+
+@pytest.mark.parametrize(
+    ("settings", "url", "brokers"),
+    [
+        ({}, "tcp://127.0.0.1:7", ""),
+        ({"update_cluster_clients": True}, "tcp://127.0.0.1:7", "tcp://127.0.0.1:7,tcp://b:1"),
+        ({"openwire_brokers": "tcp://m:1,tcp://s:1"}, "tcp://m:1,tcp://s:1", "tcp://m:1,tcp://s:1"),
+        (
+            {"openwire_brokers": "tcp://m:1,tcp://s:1", "update_cluster_clients": True},
+            "tcp://m:1,tcp://s:1",
+            "tcp://m:1,tcp://s:1,tcp://b:1",
+        ),
+        ({"update_cluster_clients": True, "update_cluster_filter": "c.*"}, "tcp://127.0.0.1:7", "tcp://127.0.0.1:7"),
+    ],
+)
+def test_clients_get_own_addresses_and_those_of_peers(settings, url, brokers):
+    info, control = greeting(peers_with_b(), **settings)
+    assert info.broker_url == url
+    assert control.connected_brokers == brokers
+
+
+def test_own_address_that_clients_cannot_use_is_refused():
+    with pytest.raises(ConfigError, match="'m:1' is no address") as raised:
+        protocols_of(Sessions(peers_with_b()), openwire_brokers="m:1", update_cluster_clients=True)
+    assert raised.value.setting == "openwire_brokers"
 
 
 def test_libraries_are_imported_before_a_promotion():
