@@ -196,7 +196,8 @@ def test_broker_of_an_old_wire_format_deletes_nothing() -> None:
 
 def sent(output: bytearray, version: int) -> list[Any]:
     """Return the commands behind the WireFormatInfo."""
-    frames, wire, found = FrameReader(), WireFormat(version=version), []
+    frames, wire = FrameReader(), WireFormat(version=version)
+    found: list[bytes] = []
     frames.feed(bytes(output))
     while frames.advance():
         found.append(frames.data[frames.start : frames.stop])
