@@ -7,7 +7,9 @@ from pybroker.broker.core.broker import Limits
 from pybroker.broker.domain.destination import parse, topic
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.commands import RemoveSubscriptionInfo
 from pybroker.broker.domain.openwire.ids import ProducerId
+from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.message import view
 
 PREFIX = "topic://ActiveMQ.Advisory."
@@ -130,6 +132,18 @@ def test_advisories_count_producers(world):
     one.connection.remove_producer(ProducerId("c", 1, 1))
     other.connection.close()
     assert counts(inbox, "producerCount") == [1, 2, 1, 0]
+
+
+def test_deletion_of_a_durable_subscription_is_announced(world):
+    client = world.client("me")
+    client.subscribe("topic://T", subscription_name="s").consumer.close()
+    inbox = world.client().subscribe(PREFIX + "Consumer.Topic.T")
+    client.connection.unsubscribe("me", "s")
+    assert names(inbox) == ["Consumer.Topic.T"]
+    (delivery,) = inbox.deliveries
+    about = WireFormat(version=12).decode(delivery.message.data).data_structure
+    assert about == RemoveSubscriptionInfo(client_id="me", subscription_name="s")
+    assert counts(inbox, "consumerCount") == [0]
 
 
 def test_a_producer_that_is_announced_twice_counts_once(world):
