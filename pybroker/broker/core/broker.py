@@ -55,7 +55,7 @@ from pybroker.broker.core.user_connections import UserConnections
 from pybroker.broker.core.virtual import DEFAULT_DEFINITIONS, Copies, Definition
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.admin import Admin
-from pybroker.broker.domain.destination import Destination, creator_of, parts, topic
+from pybroker.broker.domain.destination import Destination, parts, topic
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import ResourceLimit, TransactionError
 from pybroker.broker.domain.jobs import Job, JobStore
@@ -679,12 +679,6 @@ class BrokerCore(Host):
     def own(self, destination: Destination, owner: Owner) -> None:
         """Record a connection as the owner of a temporary destination; see `Host`."""
         self.destinations.own(destination, owner)
-
-    def may_adopt(self, destination: Destination, owner: Owner) -> bool:
-        """Return True if it is of a client of another broker, and not owned; see `Host`."""
-        if self.destinations.owner(destination) not in (None, owner):
-            return False
-        return not self._ids.has_connection(creator_of(destination))
 
     def remove_destination(self, destination: Destination, owner: Owner | None = None) -> None:
         """Delete a destination with its messages; see `Host`. The owner is None for the broker itself."""

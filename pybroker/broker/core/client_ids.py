@@ -53,10 +53,6 @@ class ClientIds:
         self._clients[connection.client_id] = connection
         self._connection_ids.add(connection.connection_id)
 
-    def has_connection(self, connection_id: str) -> bool:
-        """Return True if a client has that connection now."""
-        return connection_id in self._connection_ids
-
     def remove(self, client_id: str, connection_id: str) -> bool:
         """Remove a connection that has closed; return True if it was there."""
         self._connection_ids.discard(connection_id)

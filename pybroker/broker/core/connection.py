@@ -527,45 +527,30 @@ class BrokerConnection(Owner):
         self.add_destination(destination)
         return destination
 
-    def add_destination(self, destination: Destination) -> None:
+    def add_destination(self, destination: Destination, *, is_adopted: bool = False) -> None:
         """Create a destination; a temporary one lives as long as this connection."""
         if destination.is_temporary and destination not in self.temporaries:
             self.require(Right.CREATE, destination)
             # Not a prefix: one connection's id may begin with that of another, and a colon.
-            if self.rights is not None and creator_of(destination) != self.connection_id:
+            if self.rights is not None and not is_adopted and creator_of(destination) != self.connection_id:
                 raise InvalidDestination(f"{destination} is no name for a temporary destination of this connection")
-            self._own(destination)
+            size = size_of_destination(destination)
+            self.objects.acquire(size, "temporary destination")
+            try:
+                self._host.own(destination, self)
+            except BaseException:
+                self.objects.release(size)
+                raise
+            self.temporaries[destination] = None
         for part in parts(destination):
             if self._host.provide(part, self) and not part.is_temporary:
                 audit.created(self.user.name, self.peer, str(part))
 
-    def adopt_temporary(self, destination: Destination) -> bool:
-        """Create a temporary destination of a client of another broker; return False if it is of this broker."""
-        if destination in self.temporaries:
-            return True
-        if not self._host.may_adopt(destination, self):
-            return False
-        self.require(Right.CREATE, destination)
-        self._own(destination)
-        self._host.provide(destination, self)
-        return True
-
     def remove_adopted(self, destination: Destination) -> None:
         """Delete an adopted temporary destination, unless its client has taken it back."""
-        if destination in self.temporaries:
-            del self.temporaries[destination]
+        if self.temporaries.pop(destination, self) is None:
             self.objects.release(size_of_destination(destination))
             self._host.remove_temporary(destination, self)
-
-    def _own(self, destination: Destination) -> None:
-        size = size_of_destination(destination)
-        self.objects.acquire(size, "temporary destination")
-        try:
-            self._host.own(destination, self)
-        except BaseException:
-            self.objects.release(size)
-            raise
-        self.temporaries[destination] = None
 
     def remove_destination(self, destination: Destination) -> None:
         """Delete a destination that has no consumers."""

@@ -249,14 +249,6 @@ class Host(metaclass=ABCMeta):
         """
 
     @abstractmethod
-    def may_adopt(self, destination: Destination, owner: Owner) -> bool:
-        """Return True if a connection may own a temporary destination of a client of another broker.
-
-        It may not if another connection owns it, or if the client is one of this broker: the name begins with the id
-        of its connection.
-        """
-
-    @abstractmethod
     def remove_destination(self, destination: Destination, owner: Owner) -> None:
         """Delete a destination with its messages for a connection.
 

@@ -599,8 +599,21 @@ class ConnectionPort(Protocol):
         """Create a temporary destination of that kind for this connection, with a new name."""
         ...
 
-    def add_destination(self, destination: Destination) -> None:
-        """Create a destination if it does not exist; this connection becomes the owner of a temporary one."""
+    def add_destination(self, destination: Destination, *, is_adopted: bool = False) -> None:
+        """Create a destination if it does not exist; this connection becomes the owner of a temporary one.
+
+        Args:
+            destination: the destination.
+            is_adopted: it is a temporary one of a client of another broker. If its client connects to this broker, it
+                takes it back.
+
+        Raises:
+            InvalidDestination: the name is not valid, or another connection owns it.
+        """
+        ...
+
+    def remove_adopted(self, destination: Destination) -> None:
+        """Delete an adopted temporary destination with its messages, unless its client has taken it back."""
         ...
 
     def remove_destination(self, destination: Destination) -> None:
@@ -608,21 +621,6 @@ class ConnectionPort(Protocol):
 
         Raises:
             DestinationInUse: it has a consumer or a durable subscription.
-        """
-        ...
-
-    def adopt_temporary(self, destination: Destination) -> bool:
-        """Create a temporary destination of a client of another broker, which lives as long as this connection.
-
-        Returns:
-            False if nothing was created, because another connection owns it, or its client is one of this broker.
-        """
-        ...
-
-    def remove_adopted(self, destination: Destination) -> None:
-        """Delete an adopted temporary destination with its messages.
-
-        Do nothing if this connection has not adopted it, or its client has taken it back.
         """
         ...
 

@@ -23,7 +23,7 @@ from typing import Final
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, checked, parts_to_consume
-from pybroker.broker.domain.errors import BrokerError, RequestError
+from pybroker.broker.domain.errors import BrokerError, InvalidDestination, RequestError
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
 from pybroker.broker.domain.network.connector import NetworkConnector
@@ -500,7 +500,9 @@ class ForwardingHalf:
             return
         self._leaving.pop(destination, None)
         try:
-            self._connection.adopt_temporary(destination)
+            self._connection.add_destination(destination, is_adopted=True)
+        except InvalidDestination as error:
+            _log.debug("%s: %s stays as it is: %s", self, destination, error)
         except RequestError as error:
             _log.warning("%s: %s has %s, but not this broker: %s", self, self._settings.remote_name, destination, error)
 

@@ -625,7 +625,7 @@ class OpenWireClient:
 
     def _change_destination(self, info: DestinationInfo) -> None:
         if info.operation_type == DestinationOperation.ADD:
-            change = self._connection.add_destination
+            change: Callable[[Destination], None] = self._connection.add_destination
         elif info.operation_type == DestinationOperation.REMOVE:
             change = self._connection.remove_destination
         else:
