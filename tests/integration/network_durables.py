@@ -4,13 +4,14 @@ import itertools
 import select
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
 
 TOPIC = "/topic/D"
-NAME = {"activemq.subscriptionName": "sub"}
+NAME: Final[Any] = {"activemq.subscriptionName": "sub"}
+CLIENT_ID: Final[Any] = {"client-id": "s"}
 
 
 class End(Protocol):
@@ -61,7 +62,7 @@ class PybrokerEnd:
 
 def subscriber(far: End) -> StompClient:
     """Return the durable subscriber."""
-    client = StompClient(far.stomp, **{"client-id": "s"})
+    client = StompClient(far.stomp, **CLIENT_ID)
     client.request("SUBSCRIBE", id="1", destination=TOPIC, **NAME)
     return client
 
@@ -74,7 +75,7 @@ def leave(client: StompClient) -> None:
 
 def unsubscribe(far: End) -> None:
     """Delete the subscription."""
-    with closing(StompClient(far.stomp, **{"client-id": "s"})) as client:
+    with closing(StompClient(far.stomp, **CLIENT_ID)) as client:
         client.request("UNSUBSCRIBE", id="1", destination=TOPIC, **NAME)
 
 

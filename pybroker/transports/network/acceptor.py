@@ -3,6 +3,7 @@
 Source: ActiveMQ 5.17, `TransportConnection.processBrokerInfo`, `NetworkBridgeFactory`; network.md 8.
 """
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -17,6 +18,8 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.network.duplex_client import DuplexClient
 from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings
 from pybroker.transports.openwire.duplex import DuplexRequest
+
+_log = logging.getLogger(__name__)
 
 
 def new_connection_id(local_name: str, remote_name: str) -> str:
@@ -79,10 +82,11 @@ class DuplexAcceptor:
         )
         try:
             client_id = inbound_duplex_client_id(connector.name, remote, broker.name)
-            inbound = broker.connect(f"{connection_id}:2", client_id, request.link, request.user, takes_over=True)
+            inbound = broker.connect(f"{connection_id}:2", client_id, request.link, request.user)
         except BaseException:
             half.close()
             raise
         client = DuplexClient(inbound, request.peer, half, next_sequence=broker.next_sequence)
         client.register(request.connection)
+        _log.info("the %s is open: broker %s, id %s", half, remote, request.remote_id)
         return client

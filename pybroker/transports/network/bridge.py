@@ -43,10 +43,12 @@ from pybroker.broker.domain.openwire.commands import (
     BrokerInfo,
     BrokerSubscriptionInfo,
     ConnectionErrorCommand,
+    ConnectionId,
     ConnectionInfo,
     ExceptionResponse,
     KeepAliveInfo,
     MessageDispatch,
+    RemoveInfo,
     Response,
     ShutdownInfo,
 )
@@ -164,6 +166,7 @@ class BridgeSession(Session):
         self._handlers: dict[type, Callable[[Any], None]] = {
             BrokerInfo: self._begin,
             ConnectionInfo: self._register,
+            RemoveInfo: self._remove,
             BrokerSubscriptionInfo: self._compare_subscriptions,
             MessageDispatch: self._hear,
             Response: self._answered,
@@ -420,7 +423,6 @@ class BridgeSession(Session):
             inbound_duplex_client_id(name, self.remote_name, self._broker.name),
             self._link,
             settings.user,
-            takes_over=True,
         )
         self._duplex = DuplexClient(connection, peer, half, next_sequence=self._broker.next_sequence)
 
@@ -434,9 +436,7 @@ class BridgeSession(Session):
             return
         client_id = outbound_client_id(self._connector.name, self.remote_name)
         connection_id = info.connection_id.value or ""
-        duplex.register(
-            self._broker.connect(connection_id, client_id, self._link, self._settings.user, takes_over=True)
-        )
+        duplex.register(self._broker.connect(connection_id, client_id, self._link, self._settings.user))
 
     def _send_subscriptions(self, peer: Peer) -> None:
         """List the durable subscriptions of this broker, which the other half of a duplex bridge needs."""
@@ -466,6 +466,13 @@ class BridgeSession(Session):
         """Follow the demand of the remote broker, from an advisory."""
         if dispatch.message is not None and self._half is not None:
             self._half.advised(dispatch.message, dispatch.destination)
+
+    def _remove(self, info: RemoveInfo) -> None:
+        """End the bridge if the remote broker removes its connection; otherwise remove its consumer of advisories."""
+        if isinstance(info.object_id, ConnectionId):
+            self._close(BridgeEnd.LOST, "the remote broker has removed its connection")
+        elif self._duplex is not None:
+            self._duplex.obey(info)
 
     def _compare_subscriptions(self, info: BrokerSubscriptionInfo) -> None:
         if self._half is not None:

@@ -206,7 +206,6 @@ class ForwardingHalf:
             inbound_client_id(connector.name, settings.remote_name, broker.name),
             link,
             settings.user,
-            takes_over=True,
         )
         self._table = self._new_table()
         self._overlap = OverlapFilter(self._table.taking)

@@ -7,7 +7,7 @@ from pybroker.broker.core.broker import Limits
 from pybroker.broker.domain.destination import parse, topic
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.commands import RemoveSubscriptionInfo
+from pybroker.broker.domain.openwire.commands import ActiveMQMessage, RemoveSubscriptionInfo
 from pybroker.broker.domain.openwire.ids import ProducerId
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.message import view
@@ -141,8 +141,9 @@ def test_deletion_of_a_durable_subscription_is_announced(world):
     client.connection.unsubscribe("me", "s")
     assert names(inbox) == ["Consumer.Topic.T"]
     (delivery,) = inbox.deliveries
-    about = WireFormat(version=12).decode(delivery.message.data).data_structure
-    assert about == RemoveSubscriptionInfo(client_id="me", subscription_name="s")
+    advice = WireFormat(version=12).decode(delivery.message.data)
+    assert isinstance(advice, ActiveMQMessage)
+    assert advice.data_structure == RemoveSubscriptionInfo(client_id="me", subscription_name="s")
     assert counts(inbox, "consumerCount") == [0]
 
 

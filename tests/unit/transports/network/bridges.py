@@ -63,19 +63,33 @@ class Near:
 class TwoBrokers:
     """A bridge from `near` to `far`."""
 
-    def __init__(self, *, authenticator: Authenticator = WITHOUT_LOGINS, **attributes: Any) -> None:
-        self.near = Near(named_broker("near"))
-        self.far = named_broker("far")
+    def __init__(
+        self,
+        *,
+        authenticator: Authenticator = WITHOUT_LOGINS,
+        near: str = "near",
+        other: "TwoBrokers | None" = None,
+        **attributes: Any,
+    ) -> None:
+        """Open a bridge.
+
+        Args:
+            authenticator: that of the far broker.
+            near: the name of the near broker.
+            other: a bridge whose far broker is that of this one too.
+            attributes: of the connector.
+        """
+        self.near = Near(named_broker(near))
+        self.far: BrokerCore = named_broker("far") if other is None else other.far
         self.far_soon: list[Callable[[], None]] = []
-        self.sessions = Sessions(
-            DuplexAcceptor(
-                broker=self.far,
-                interests=Interests(),
-                subscriptions=self.far.subscriptions_of,
-                announce=self.far.announce,
-                call_soon=self.far_soon.append,
-            ).open
+        acceptor = DuplexAcceptor(
+            broker=self.far,
+            interests=Interests(),
+            subscriptions=self.far.subscriptions_of,
+            announce=self.far.announce,
+            call_soon=self.far_soon.append,
         )
+        self.sessions: Sessions = Sessions(acceptor.open) if other is None else other.sessions
         self.authenticator = authenticator
         self.connect(**attributes)
 
@@ -93,9 +107,12 @@ class TwoBrokers:
         self.far_link.session = self.far_session
         self.pump()
 
-    def pump(self, *, answers: bool = True) -> None:
-        """Carry bytes both ways until there are none; without answers, those of the far broker are lost."""
-        is_busy = True
+    def pump(self, *, answers: bool = True, chunk_bytes: int = 1 << 30) -> bool:
+        """Carry bytes both ways until there are none, in chunks of a size; return True if there were any.
+
+        Without answers, those of the far broker are lost.
+        """
+        is_busy, was_busy = True, False
         while is_busy:
             is_busy = False
             for soon in (self.near.soon, self.far_soon):
@@ -107,11 +124,13 @@ class TwoBrokers:
             ):
                 data, link.output = bytes(link.output), bytearray()
                 if data:
-                    is_busy = True
+                    is_busy = was_busy = True
                     if is_carried:
-                        session.receive(data)
+                        for start in range(0, len(data), chunk_bytes):
+                            session.receive(data[start : start + chunk_bytes])
                     if link.session is not None and not link.closed:
                         link.session.written()
+        return was_busy
 
     def cut(self) -> None:
         """Lose the connection, at both ends."""

@@ -6,10 +6,11 @@ import pytest
 
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.destination import Destination, queue, topic
-from pybroker.broker.domain.openwire.commands import (
-    MessageDispatch,
-)
-from tests.unit.transports.network.bridges import TwoBrokers
+from pybroker.broker.domain.openwire.commands import BrokerId, BrokerInfo, MessageDispatch
+from pybroker.broker.domain.openwire.marshal.wireformat import agree, broker_offer, encode_offer
+from pybroker.broker.domain.rules import Grants, Rule, Rules
+from pybroker.transports.network.bridge import BridgeEnd
+from tests.unit.transports.network.bridges import Near, TwoBrokers
 from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind, texts
 
 Q, T = queue("Q"), topic("T")
@@ -202,3 +203,47 @@ def test_durable_subscription_at_the_initiator_collects_at_the_acceptor() -> Non
     producer.send(T, "1", "2")
     brokers.connect(name="nc", duplex=True)
     assert got(reader) == ["1", "2"]
+
+
+def test_large_message_goes_either_way_in_pieces() -> None:
+    brokers = Duplex()
+    body = "x" * (300 << 10)
+    for source, target in (brokers.ends(is_back=False), brokers.ends(is_back=True)):
+        producer, reader = brokers.client(source, "p"), brokers.client(target, "c")
+        reader.consume(Q)
+        brokers.pump()
+        producer.send(Q, body, "small")
+        brokers.pump(chunk_bytes=8 << 10)
+        assert got(reader) == [body, "small"]
+        brokers.pump()
+        reader.session.lost()
+        producer.session.lost()
+        brokers.pump()
+    assert brokers.session.end is None
+
+
+def test_bridge_of_a_user_without_the_right_goes_one_way() -> None:
+    brokers = TwoBrokers()
+    every, admins = frozenset("*"), frozenset(("admins",))
+    brokers.cut()
+    brokers.far.use_rules(
+        Rules((Rule(queue(">"), Grants(every, every, admins)), Rule(topic(">"), Grants(every, every, every))))
+    )
+    brokers.connect(name="nc", duplex=True)
+    assert brokers.session.end is None
+    assert [each.client_id for each in brokers.far.connections()] == ["nc_near_outbound"]
+
+
+def test_second_bridge_of_a_name_does_not_replace_the_first() -> None:
+    """So it is too if each of two brokers has a duplex connector of that name."""
+    brokers = Duplex()
+    first = brokers.session
+    session, link = Near(brokers.near.broker).bridge(name="nc", duplex=True)
+    introduction = BrokerInfo(broker_id=BrokerId(brokers.far.id), broker_name="far")
+    session.receive(encode_offer(broker_offer()))
+    wire = agree(broker_offer(), broker_offer()).wire_format()
+    session.receive(wire.encode_frame(introduction))
+    assert session.end is BridgeEnd.LOST
+    assert "already connected" in session.reason
+    assert link.closed
+    assert first.end is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_wrong_password_is_retried_ever_later(caplog: pytest.LogCaptureFixture) 
         ({"user_name": "u", "password": "p", "remote_password": "q"}, ("u", "q")),
     ],
 )
-def test_remote_broker_sees_its_own_login(given: dict[str, str], sent: tuple[str | None, str | None]) -> None:
+def test_remote_broker_sees_its_own_login(given: dict[str, Any], sent: tuple[str | None, str | None]) -> None:
     users = Passwords()
     TwoBrokers(authenticator=users, **given)
     assert users.asked == [sent]

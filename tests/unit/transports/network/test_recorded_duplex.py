@@ -54,20 +54,19 @@ def client_of(broker: BrokerCore, name: str) -> OpenWireClient:
 class RecordedInitiator(OpenWireClient):
     """A stock broker that has opened a bridge to `far`."""
 
-    def __init__(self, scenario: str, connection: int = 1, far: BrokerCore | None = None) -> None:
-        self.far = far or named_broker("b")
+    def __init__(self, scenario: str, connection: int = 1, former: "RecordedInitiator | None" = None) -> None:
+        self.far: BrokerCore = named_broker("b") if former is None else former.far
         self.soon: list[Any] = []
-        sessions = Sessions(
-            DuplexAcceptor(
-                broker=self.far,
-                interests=Interests(),
-                subscriptions=self.far.subscriptions_of,
-                announce=self.far.announce,
-                call_soon=self.soon.append,
-            ).open
+        acceptor = DuplexAcceptor(
+            broker=self.far,
+            interests=Interests(),
+            subscriptions=self.far.subscriptions_of,
+            announce=self.far.announce,
+            call_soon=self.soon.append,
         )
+        self.sessions: Sessions = Sessions(acceptor.open) if former is None else former.sessions
         offer, self.recorded = sent_by("initiator", scenario, connection)
-        super().__init__(self.far, sessions, offer=decode_offer(offer))
+        super().__init__(self.far, self.sessions, offer=decode_offer(offer))
 
     def replay(self, count: int | None = None) -> list[DataStructure]:
         """Send the first commands, or all; return what came back."""
@@ -113,7 +112,18 @@ class RecordedAcceptor:
 
 @pytest.mark.parametrize(
     ("scenario", "connection"),
-    [("duplex", 1), ("early_duplex", 1), ("duplex_halfopen", 1), ("duplex_static", 1), ("temp_duplex-ab", 1)],
+    [
+        ("duplex", 1),
+        ("early_duplex", 1),
+        ("early_duplex", 2),
+        ("duplex_halfopen", 1),
+        ("duplex_halfopen", 2),
+        ("duplex_static", 1),
+        ("temp_duplex-ab", 1),
+        ("temp_cut", 1),
+        ("hub-s1", 1),
+        ("hub-s2", 1),
+    ],
 )
 def test_recorded_initiator_gets_the_other_half(scenario: str, connection: int) -> None:
     initiator = RecordedInitiator(scenario, connection)
@@ -128,6 +138,21 @@ def test_recorded_initiator_gets_the_other_half(scenario: str, connection: int) 
     assert isinstance(info, ConnectionInfo)
     assert str(info.client_id).endswith("_b_outbound")
     assert [each.correlation_id for each in of_kind(answers, Response)] == asked
+    mine = half[3]
+    (theirs,) = [each for each in sent_by("acceptor", scenario, connection)[1] if isinstance(each, ConsumerInfo)]
+    assert isinstance(mine, ConsumerInfo)
+    assert (mine.destination, mine.prefetch_size) == (theirs.destination, theirs.prefetch_size)
+
+
+def test_recorded_half_open_bridge_is_replaced() -> None:
+    first = RecordedInitiator("duplex_halfopen", 1)
+    first.replay()
+    second = RecordedInitiator("duplex_halfopen", 2, first)
+    answers = second.replay()
+    assert first.link.closed
+    assert not second.link.closed
+    assert of_kind(answers, ConnectionErrorCommand) == []
+    assert len(of_kind(answers, ConnectionInfo)) == 1
 
 
 def test_recorded_initiator_gets_messages_by_its_demand() -> None:

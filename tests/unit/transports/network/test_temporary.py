@@ -169,7 +169,7 @@ def test_recorded_requester_gets_its_reply_after_a_cut() -> None:
     assert first.far.admin.exists(replies)
     first.session.lost()
     assert not first.far.admin.exists(replies)
-    second = RecordedInitiator("temp_cut", 2, first.far)
+    second = RecordedInitiator("temp_cut", 2, first)
     second.replay(7)
     assert first.far.admin.exists(replies)
     replier = OpenWireClient(first.far)
