@@ -58,6 +58,7 @@ _FORCED: Final = "forcedurable=true"
 _NOT_FORCED: Final = "forceDurable: a plain consumer makes no durable demand"
 
 _FLAGS: Final = {
+    "bridgeTempDestinations": "bridge_temp_destinations",
     "duplex": "duplex",
     "conduitSubscriptions": "conduit_subscriptions",
     "conduitNetworkQueueSubscriptions": "conduit_network_queue_subscriptions",
@@ -102,7 +103,6 @@ def _read_discovery_uri(reading: Reading, element: XmlElement, name: str) -> Non
 ATTRIBUTES: Final[Rules] = {
     **dict.fromkeys(("name", "uri", *_FLAGS, *_NUMBERS, *_TEXTS, *_PASSWORDS), silent),  # read by `_read_connector`
     "discoveryURI": _read_discovery_uri,
-    "bridgeTempDestinations": warned("bridges do not serve temporary destinations", unless=FALSE),
     "checkDuplicateMessagesOnDuplex": ignored("a message that comes over a bridge again is recognised at all times"),
     "useCompression": warned("bodies are forwarded as they are", unless=FALSE),
     "useVirtualDestSubs": warned("demand for virtual destinations does not travel over bridges", unless=FALSE),

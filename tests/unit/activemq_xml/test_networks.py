@@ -18,7 +18,8 @@ def network(attributes: str, body: str = "") -> str:
 ATTRIBUTES = (
     'uri="static:(tcp://b:61616)" networkTTL="2" messageTTL="3" prefetchSize="10" userName="u" password="secret-word" '
     'conduitSubscriptions="false" dynamicOnly="true" staticBridge="false" decreaseNetworkConsumerPriority="true" '
-    'consumerPriorityBase="-7" destinationFilter="Queue.A" advisoryForFailedForward="true" duplex="true"'
+    'consumerPriorityBase="-7" destinationFilter="Queue.A" advisoryForFailedForward="true" duplex="true" '
+    'bridgeTempDestinations="false"'
 )
 LISTS = (
     '<dynamicallyIncludedDestinations><queue physicalName="A.&gt;"/></dynamicallyIncludedDestinations>'
@@ -47,6 +48,7 @@ def test_connector_is_a_table_with_all_that_is_served() -> None:
         "destination_filter": "Queue.A",
         "advisory_for_failed_forward": True,
         "duplex": True,
+        "bridge_temp_destinations": False,
         "dynamically_included": ["queue://A.>"],
         "statically_included": ["topic://B"],
         "excluded": ["queue://C", "topic://D"],
@@ -82,7 +84,6 @@ def test_connectors_of_one_name_are_refused() -> None:
     [
         ('sslContext="#ssl"', REFUSED, "@sslContext"),
         ('useCompression="true"', WARNING, "@useCompression"),
-        ('bridgeTempDestinations="true"', WARNING, "@bridgeTempDestinations"),
         ('useVirtualDestSubs="true"', WARNING, "@useVirtualDestSubs"),
         ('clientIdToken="-"', WARNING, "@clientIdToken"),
         ('prefetchSize="many"', REFUSED, "@prefetchSize"),
