@@ -26,7 +26,7 @@ import enum
 import logging
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import ClassVar, Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError
@@ -127,9 +127,6 @@ _OPEN: Final = ConnectionState.OPEN
 class SocketConnection(asyncio.Protocol):
     """One TCP connection; a session's `Link`."""
 
-    closed_by_peer: ClassVar[str] = "closed by the client"
-    """The `ending` of a connection that the peer closes."""
-
     def __init__(self, registry: Registry, peer: str, make_session: MakeSession, refusal: bytes) -> None:
         """Wait for its transport.
 
@@ -140,6 +137,8 @@ class SocketConnection(asyncio.Protocol):
             refusal: sent to the peer if it is not; may be empty.
         """
         self.peer = peer
+        self.closed_by_peer = "closed by the client"
+        """The `ending` of a connection that the peer closes."""
         self._loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self._registry = registry

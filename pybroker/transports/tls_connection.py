@@ -15,7 +15,7 @@ Until the handshake is over, the bytes go through a thread, see `handshakes`.
 import logging
 import ssl
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, Protocol
 
 from pybroker.transports.connection import (
     UNREAD_BYTES_MAX,
@@ -35,6 +35,24 @@ _CHUNK_BYTES: Final = 16 << 10
 records. Each takes a microsecond, and uvloop would read megabytes of them in one turn."""
 
 
+class ClientHandshake(Protocol):
+    """The handshake of a connection that this broker opens: who waits for it.
+
+    Attributes:
+        server_host: the host that was dialled.
+    """
+
+    server_host: str
+
+    def established(self) -> None:
+        """Called when it is over; later calls of `failed` are about records."""
+        ...
+
+    def failed(self, failure: str, error: ssl.SSLError | None) -> str:
+        """Called when it has failed, or a record has; returns why, with the remedy."""
+        ...
+
+
 class TlsConnection(SocketConnection):
     """A connection whose bytes are encrypted. Its session begins after the handshake.
 
@@ -50,10 +68,11 @@ class TlsConnection(SocketConnection):
         context: ssl.SSLContext,
         handshake_seconds: float,
         handshakes: Handshakes,
-        server_host: str | None = None,
+        client: ClientHandshake | None = None,
     ) -> None:
         super().__init__(registry, peer, make_session, refusal=b"")
-        self._channel = TlsChannel(context, server_host=server_host)
+        self._channel = TlsChannel(context, server_host=None if client is None else client.server_host)
+        self._client = client
         self._handshake_seconds = handshake_seconds
         self._handshakes = handshakes
         self._in_handshake = True
@@ -106,7 +125,8 @@ class TlsConnection(SocketConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """React to the end of the connection."""
-        if self._has_received and self._state is ConnectionState.OPEN and self._in_handshake:
+        is_awaited = self._has_received or self._client is not None
+        if is_awaited and self._state is ConnectionState.OPEN and self._in_handshake:
             self._report("TLS handshake failed: the peer left before its end")
         if self._step is not None:
             self._step.cancel()
@@ -115,13 +135,18 @@ class TlsConnection(SocketConnection):
     def _begin(self) -> None:
         """Start the time limit of the handshake."""
         self._timer = self._loop.call_later(self._handshake_seconds, self._give_up)
+        if self._client is not None:
+            self._advance_handshake(b"")
 
     def _give_up(self) -> None:
         self._report(f"TLS handshake failed: not over within {self._handshake_seconds:g} seconds")
         self.abort()
 
     def _report(self, failure: str, error: ssl.SSLError | None = None) -> None:
-        """Log why the connection ends."""
+        """Log why the connection ends, or report it to who has opened it."""
+        if self._client is not None:
+            self.ending = self._client.failed(failure, error)
+            return
         _log.info("%s: %s", self.peer, failure)
 
     def _advance_handshake(self, data: bytes) -> None:
@@ -146,6 +171,8 @@ class TlsConnection(SocketConnection):
             self._in_handshake = False
             self._cancel_timer()
             super()._begin()
+            if self._client is not None:
+                self._client.established()
         self._decrypted(outcome)
         if self._unread:
             data, self._unread = self._unread, b""

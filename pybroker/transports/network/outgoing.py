@@ -13,7 +13,7 @@ connection, so that renewed files are used without a restart.
 import asyncio
 import ssl
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.network.connector import NetworkConnector
@@ -46,75 +46,31 @@ class NotConnected(PybrokerError, OSError):
     """An address could not be connected to; the text has the remedy."""
 
 
-class OutgoingConnection(SocketConnection):
-    """A connection to a remote broker without encryption."""
-
-    closed_by_peer: ClassVar[str] = _CLOSED
-
-
-class OutgoingTlsConnection(TlsConnection):
-    """A connection to a remote broker with TLS.
+class OutgoingHandshake:
+    """The TLS handshake of a connection to a remote broker; see `ClientHandshake`.
 
     Attributes:
-        established: done when the handshake is over; a `NotConnected` when it has failed.
+        server_host: the host that is dialled.
+        done: done when the handshake is over; a `NotConnected` when it has failed.
     """
 
-    closed_by_peer: ClassVar[str] = _CLOSED
-
-    def __init__(
-        self,
-        registry: Registry,
-        address: RemoteAddress,
-        make_session: MakeSession,
-        *,
-        context: ssl.SSLContext,
-        handshakes: Handshakes,
-        has_certificate: bool,
-    ) -> None:
-        """Wait for the transport, and then begin the handshake.
-
-        Args:
-            registry: the server.
-            address: what is dialled.
-            make_session: makes the session once the handshake is over.
-            context: trusted authorities, and this broker's certificate.
-            handshakes: computes the steps of the handshake.
-            has_certificate: this broker has a certificate to present, for the remedy.
-        """
-        super().__init__(
-            registry,
-            str(address),
-            make_session,
-            context=context,
-            handshake_seconds=min(TLS_SECONDS, address.connection_timeout_seconds),
-            handshakes=handshakes,
-            server_host=address.host,
-        )
-        self.established: asyncio.Future[None] = self._loop.create_future()
+    def __init__(self, server_host: str, *, has_certificate: bool) -> None:
+        """Wait for the handshake; `has_certificate`: this broker presents one, for the remedy."""
+        self.server_host = server_host
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._has_certificate = has_certificate
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """React to the end of the connection."""
-        super().connection_lost(exc)
-        if not self.established.done():
-            self.established.set_exception(NotConnected("the connection ended during the TLS handshake"))
+    def established(self) -> None:
+        """Let who waits go on."""
+        if not self.done.done():
+            self.done.set_result(None)
 
-    def _begin(self) -> None:
-        """Start the handshake, and its time limit."""
-        super()._begin()
-        self._advance_handshake(b"")
-
-    def _on_step(self, outcome: bytes | Exception) -> None:
-        super()._on_step(outcome)
-        if not self._in_handshake and not self.established.done():
-            self.established.set_result(None)
-
-    def _report(self, failure: str, error: ssl.SSLError | None = None) -> None:
-        """Keep why the connection ends, for the one line that the connector logs."""
+    def failed(self, failure: str, error: ssl.SSLError | None) -> str:
+        """Return the failure with its remedy, for the one line that the connector logs."""
         text = failure if error is None else f"{failure}{_remedy(error, has_certificate=self._has_certificate)}"
-        self.ending = text
-        if self._in_handshake and not self.established.done():
-            self.established.set_exception(NotConnected(text))
+        if not self.done.done():
+            self.done.set_exception(NotConnected(text))
+        return text
 
 
 def tls_context(connector: NetworkConnector, address: RemoteAddress) -> ssl.SSLContext:
@@ -150,8 +106,9 @@ async def connect(
             if address.is_tls:
                 return await _connect_tls(address, connector, registry, handshakes, make_session)
             _, plain = await asyncio.get_running_loop().create_connection(
-                lambda: OutgoingConnection(registry, str(address), make_session, b""), address.host, address.port
+                lambda: SocketConnection(registry, str(address), make_session, b""), address.host, address.port
             )
+            plain.closed_by_peer = _CLOSED
             return plain
     except NotConnected:
         raise
@@ -169,23 +126,26 @@ async def _connect_tls(
     registry: Registry,
     handshakes: Handshakes,
     make_session: MakeSession,
-) -> OutgoingTlsConnection:
+) -> TlsConnection:
     """Connect, and wait for the end of the handshake."""
     context = await asyncio.to_thread(tls_context, connector, address)
+    handshake = OutgoingHandshake(address.host, has_certificate=bool(connector.tls_certificate))
     _, connection = await asyncio.get_running_loop().create_connection(
-        lambda: OutgoingTlsConnection(
+        lambda: TlsConnection(
             registry,
-            address,
+            str(address),
             make_session,
             context=context,
+            handshake_seconds=min(TLS_SECONDS, address.connection_timeout_seconds),
             handshakes=handshakes,
-            has_certificate=bool(connector.tls_certificate),
+            client=handshake,
         ),
         address.host,
         address.port,
     )
+    connection.closed_by_peer = _CLOSED
     try:
-        await connection.established
+        await handshake.done
     except asyncio.CancelledError:
         connection.abort()
         raise
