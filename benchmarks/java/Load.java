@@ -26,11 +26,11 @@ import org.apache.activemq.command.ActiveMQTopic;
 /**
  * Loads a broker with the stock client; standard input has one line a run:
  *
- *   URI PRODUCERS CONSUMERS WARM COUNT BYTES AHEAD PER_COMMIT PERSISTENT ASYNC TOPIC DESTINATION USER PASSWORD
+ *   URI[>URI] PRODUCERS CONSUMERS WARM COUNT BYTES AHEAD PER_COMMIT PERSISTENT ASYNC TOPIC DESTINATION USER PASSWORD
  *
  * It answers `ready` when everything is connected and warm, waits for a line, measures, and answers
  * `result SECONDS P50_MS P99_MS` once all is sent, received, acknowledged and closed; then `drained` when the queue
- * is empty again. COUNT and WARM are messages over all producers. A run without consumers measures the sends alone.
+ * is empty again. The second URI is that of the consumers, if they have another broker. COUNT and WARM are messages over all producers. A run without consumers measures the sends alone.
  *
  * AHEAD is how many messages the producers may be ahead of the consumers (0: any number), in steps of a tenth.
  * PER_COMMIT is the size of a transaction on either side, 0 for none. Every producer and consumer has a connection
@@ -52,6 +52,7 @@ public class Load {
     private final boolean topic;
     private final Destination destination;
     private final ActiveMQConnectionFactory factory;
+    private final ActiveMQConnectionFactory consumers;
     private final List<Connection> connections = new ArrayList<>();
     private final List<Producer> producers = new ArrayList<>();
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -68,8 +69,9 @@ public class Load {
         ahead = Integer.parseInt(words[6]);
         perCommit = Integer.parseInt(words[7]);
         persistent = Boolean.parseBoolean(words[8]);
-        factory = new ActiveMQConnectionFactory(words[12], words[13], uri);
+        factory = new ActiveMQConnectionFactory(words[12], words[13], uri.split(">")[0]);
         factory.setUseAsyncSend(Boolean.parseBoolean(words[9]));
+        consumers = new ActiveMQConnectionFactory(words[12], words[13], uri.substring(uri.indexOf('>') + 1));
         topic = Boolean.parseBoolean(words[10]);
         destination = topic ? new ActiveMQTopic(words[11]) : new ActiveMQQueue(words[11]);
     }
@@ -93,10 +95,10 @@ public class Load {
 
     private void run(BufferedReader input) throws Exception {
         for (int i = 0; i < consumerCount; i++) {
-            listen(open(), perCommit);
+            listen(open(consumers), perCommit);
         }
         for (int i = 0; i < producerCount; i++) {
-            producers.add(new Producer(open()));
+            producers.add(new Producer(open(factory)));
         }
         // In rounds no larger than what is measured: a warm backlog must not be the larger one.
         for (int left = warmCount; left > 0; left -= count) {
@@ -112,8 +114,8 @@ public class Load {
         report("drained");
     }
 
-    private Connection open() throws JMSException {
-        Connection connection = factory.createConnection();
+    private Connection open(ActiveMQConnectionFactory from) throws JMSException {
+        Connection connection = from.createConnection();
         connection.setExceptionListener(error -> fail(error));
         connection.start();
         connections.add(connection);
@@ -168,7 +170,7 @@ public class Load {
             return;
         }
         phase = new Phase(messages, 1);
-        Connection connection = open();
+        Connection connection = open(consumers);
         connections.remove(connection);
         listen(connection, 0);
         phase.awaitDeliveries();

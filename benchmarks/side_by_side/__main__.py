@@ -53,6 +53,7 @@ from benchmarks.side_by_side.brokers import (
     RABBITMQ,
     RABBITMQ_COMMAND,
     WITH_LOGINS,
+    BridgedBrokers,
     Broker,
 )
 from benchmarks.side_by_side.instructions import SCALE, Callgrind
@@ -189,7 +190,7 @@ class Bench:
         with self._broker(PYBROKER, row, module) as broker:
             broker.wait_until_listening()
             client = self._client(row)
-            client.prepare(row, broker.ports[row.protocol])
+            _prepare(client, row, broker)
             broker.send_signal(signal.SIGRTMIN)
             client.run()
             broker.send_signal(signal.SIGRTMAX)
@@ -210,7 +211,7 @@ class Bench:
         with self._broker(name, row, prefix=callgrind.prefix) as broker:
             broker.wait_until_listening()
             client = self._client(row)
-            client.prepare(row, broker.ports[row.protocol])
+            _prepare(client, row, broker)
             callgrind.begin(broker.pid)
             client.run()
             total = callgrind.end(broker.pid)
@@ -224,30 +225,44 @@ class Bench:
         row: Row,
         module: Sequence[str] = ("pybroker.broker.app.cli",),
         prefix: Sequence[str] = (),
-    ) -> Generator[Broker]:
-        """A broker on an empty store, which goes with it."""
-        with tempfile.TemporaryDirectory(dir=self._directory, prefix=f"{name}-") as folder:
-            directory = Path(folder)
-            if name == ACTIVEMQ:
-                broker = brokers.start_activemq(directory, protocol=row.protocol)
-            elif name == MOSQUITTO:
-                broker = brokers.start_mosquitto(directory)
-            elif name == RABBITMQ:
-                broker = brokers.start_rabbitmq(directory)
+    ) -> Generator[Broker | BridgedBrokers]:
+        """A broker on an empty store, which goes with it; or two of a kind with a bridge, each on its own."""
+        with tempfile.TemporaryDirectory(dir=self._directory, prefix=f"{name}-") as folder, ExitStack() as stack:
+            if row.bridged:
+                (Path(folder) / "far").mkdir()
+                far = stack.enter_context(self._started(name, row, Path(folder) / "far"))
+                near = self._started(name, row, Path(folder), module, prefix, far)
+                yield stack.enter_context(BridgedBrokers(near, far))
             else:
-                addition = ADDITIONS[name](directory) if name in ADDITIONS else []
-                broker = brokers.start_pybroker(
-                    directory,
-                    row.protocol,
-                    name=name,
-                    python=self._python,
-                    module=module,
-                    prefix=prefix,
-                    extra=[*self._extra, *addition],
-                    variables=self._before if name == PYBROKER else self._variables,
-                )
-            with broker:
-                yield broker
+                yield stack.enter_context(self._started(name, row, Path(folder), module, prefix))
+
+    def _started(
+        self,
+        name: str,
+        row: Row,
+        directory: Path,
+        module: Sequence[str] = ("pybroker.broker.app.cli",),
+        prefix: Sequence[str] = (),
+        remote: Broker | None = None,
+    ) -> Broker:
+        if name == ACTIVEMQ:
+            return brokers.start_activemq(directory, protocol=row.protocol, remote=remote)
+        if name == MOSQUITTO:
+            return brokers.start_mosquitto(directory)
+        if name == RABBITMQ:
+            return brokers.start_rabbitmq(directory)
+        addition = ADDITIONS[name](directory) if name in ADDITIONS else []
+        return brokers.start_pybroker(
+            directory,
+            row.protocol,
+            name=name,
+            python=self._python,
+            module=module,
+            prefix=prefix,
+            extra=[*self._extra, *addition],
+            variables=self._before if name == PYBROKER else self._variables,
+            remote=remote,
+        )
 
     def _client(self, row: Row) -> JavaClient | StompClient | MqttClient | AmqpClient:
         """The client that speaks the row's protocol; the Java one is started when it is needed first."""
@@ -263,9 +278,9 @@ class Bench:
             self._java = self._stack.enter_context(JavaClient(directory))
         return self._java
 
-    def _run(self, row: Row, broker: Broker) -> Run:
+    def _run(self, row: Row, broker: Broker | BridgedBrokers) -> Run:
         client = self._client(row)
-        client.prepare(row, broker.ports[row.protocol])
+        _prepare(client, row, broker)
         broker.forget_peak()
         cpu_before, client_cpu_before = broker.cpu_seconds(), brokers.cpu_seconds(client.pid)
         timing = client.run()
@@ -280,6 +295,17 @@ class Bench:
             client_cpu_seconds_per_1000=(client_cpu_after - client_cpu_before) / row.count * 1000,
             peak_mib=peak / MEBIBYTE,
         )
+
+
+def _prepare(
+    client: JavaClient | StompClient | MqttClient | AmqpClient, row: Row, broker: Broker | BridgedBrokers
+) -> None:
+    """Connect a client, whose consumers are at the far broker of two."""
+    if isinstance(broker, BridgedBrokers):
+        assert isinstance(client, JavaClient), "bridges are measured with OpenWire"
+        client.prepare(row, broker.ports[row.protocol], broker.remote_ports[row.protocol])
+    else:
+        client.prepare(row, broker.ports[row.protocol])
 
 
 def _measure_all(bench: Bench, rows: Sequence[Row], options: argparse.Namespace) -> dict[str, object]:

@@ -65,6 +65,7 @@ _OPENED = (
 """Packages the launcher opens to ActiveMQ on Java 9 and later."""
 
 _CONNECTORS_END = "</transportConnectors>"
+_STORE = "<persistenceAdapter>"
 
 _START_SECONDS = 60.0
 _LOG_TAIL = 3_000
@@ -149,6 +150,57 @@ class Broker:
         self._process.send_signal(number)
 
 
+class BridgedBrokers:
+    """Two brokers of a kind, of which the near one bridges to the far one. The figures are those of both.
+
+    Attributes:
+        name: that of either.
+        ports: of the near one, by protocol.
+        remote_ports: of the far one.
+    """
+
+    def __init__(self, near: Broker, far: Broker) -> None:
+        """Take over two brokers that have been started."""
+        self.name = near.name
+        self.ports = near.ports
+        self.remote_ports = far.ports
+        self._both = near, far
+
+    def __enter__(self) -> "BridgedBrokers":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        for each in self._both:
+            each.__exit__(kind, error, trace)
+
+    @property
+    def pid(self) -> int:
+        """Of the near one's process."""
+        return self._both[0].pid
+
+    def wait_until_listening(self) -> None:
+        """Wait until every port is open. Raises `RuntimeError` if one ends or takes too long."""
+        for each in self._both:
+            each.wait_until_listening()
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time of both so far."""
+        return sum(each.cpu_seconds() for each in self._both)
+
+    def forget_peak(self) -> None:
+        """Reset `peak_bytes`."""
+        for each in self._both:
+            each.forget_peak()
+
+    def peak_bytes(self) -> int:
+        """Return the sum of their peaks since `forget_peak`."""
+        return sum(each.peak_bytes() for each in self._both)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the near one a signal."""
+        self._both[0].send_signal(number)
+
+
 def cpu_seconds(pid: int) -> float:
     """Return user and system time of a process, all its threads, in steps of a clock tick (10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -169,6 +221,7 @@ def start_activemq(
     options: Sequence[str] = ACTIVEMQ_OPTIONS,
     ports: Mapping[Protocol, int] | None = None,
     protocol: Protocol = Protocol.OPENWIRE,
+    remote: Broker | None = None,
 ) -> Broker:
     """Start a stock ActiveMQ with its data in a directory: an empty one, or where one has run before.
 
@@ -178,12 +231,16 @@ def start_activemq(
         options: of the JVM.
         ports: by protocol; by default any that are free.
         protocol: what is measured; MQTT has a connector only then.
+        remote: the broker to bridge to.
     """
     ports = ports or _free_ports(Protocol.OPENWIRE, Protocol.STOMP, protocol)
     configuration, data = directory / "conf", directory / "data"
     configuration.mkdir(parents=True, exist_ok=True)
     data.mkdir(exist_ok=True)
     settings, jars = file.read_text(), configuration / "jars"
+    if remote is not None:
+        connector = f'<networkConnector name="bench" uri="{_bridge_uri(remote)}"/>'
+        settings = settings.replace(_STORE, f"<networkConnectors>{connector}</networkConnectors>{_STORE}")
     if protocol is Protocol.MQTT:
         settings = settings.replace(_CONNECTORS_END, f"{_mqtt_connector(ports[protocol])}{_CONNECTORS_END}")
         jars.mkdir(exist_ok=True)
@@ -217,6 +274,7 @@ def start_pybroker(
     prefix: Sequence[str] = (),
     extra: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
+    remote: Broker | None = None,
 ) -> Broker:
     """Start pybroker on an empty store, with the protocols that are measured; with OpenWire there is STOMP, too.
 
@@ -229,11 +287,16 @@ def start_pybroker(
         prefix: a command that runs the interpreter.
         extra: further arguments of `pybroker start`.
         variables: what its environment has besides.
+        remote: the broker to bridge to.
     """
     ports = _free_ports(*protocols, *((Protocol.STOMP,) if Protocol.OPENWIRE in protocols else ()))
     command = [*prefix, python, "-m", *module, "start", "--store", str(directory / "store"), "--name", "bench"]
     for each in Protocol:
         command += [f"--{each.value}", str(ports.get(each, "off"))]
+    if remote is not None:
+        network = directory / "network.toml"
+        network.write_text(f'[[network]]\nname = "bench"\nuri = "{_bridge_uri(remote)}"\n')
+        command += ["--config", str(network)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
     environment |= variables or {}
     return Broker(name, [*command, *extra], ports, log=directory / "log", environment=environment)
@@ -297,6 +360,10 @@ def observed_arguments(directory: Path) -> list[str]:
     settings = directory / "observed.toml"
     settings.write_text(f'management = "127.0.0.1:0"\nstatistics = true\n{policies}')
     return ["--config", str(settings)]
+
+
+def _bridge_uri(remote: Broker) -> str:
+    return f"static:(tcp://127.0.0.1:{remote.ports[Protocol.OPENWIRE]})"
 
 
 def _mqtt_connector(port: int) -> str:

@@ -65,10 +65,17 @@ class JavaClient:
         """Of the Java process."""
         return self._process.pid
 
-    def prepare(self, row: Row, port: int) -> None:
-        """Connect and warm up; on return only the measured part is left."""
+    def prepare(self, row: Row, port: int, remote_port: int | None = None) -> None:
+        """Connect and warm up; on return only the measured part is left.
+
+        Args:
+            row: the load.
+            port: the broker's.
+            remote_port: that of the consumers' broker, if it is another one.
+        """
+        ports = [port] if remote_port is None else [port, remote_port]
         words = [
-            f"tcp://127.0.0.1:{port}",
+            ">".join(f"tcp://127.0.0.1:{each}" for each in ports),
             row.producers,
             row.consumers,
             row.warm,

@@ -57,6 +57,8 @@ class Row:
         ahead: how many messages the producers may be ahead of the consumers, 0 for any number. It keeps an asynchronous
             row from measuring how long a backlog gets.
         per_commit: messages in each transaction, on either side; 0 for none.
+        bridged: two brokers of a kind, of which the first bridges to the second: the producers are at the first one,
+            the consumers at the second, and the figures are those of both.
     """
 
     key: str
@@ -74,6 +76,7 @@ class Row:
     body_bytes: int = SMALL_BYTES
     ahead: int = 0
     per_commit: int = 0
+    bridged: bool = False
 
     def reaches(self, ratio: float) -> bool:
         """Return True if that is fast enough."""
@@ -115,6 +118,8 @@ ROWS = (
         body_bytes=LARGE_BYTES, ahead=100),
     Row(key="topic-10-large", title="100 KB: topic, non-persistent, 1 to 10", count=1_000, warm=3_000,
         persistent=False, topic=True, consumers=10, body_bytes=LARGE_BYTES, ahead=100),
+    Row(key="bridge", title="persistent, over a bridge between two brokers", count=6_000, warm=15_000,
+        asynchronous=True, ahead=5_000, bridged=True, least_ratio=1.5),
     Row(key="stomp-1", title="STOMP: persistent, a receipt each, window 1", count=6_000, warm=18_000,
         protocol=Protocol.STOMP, window=1, least_ratio=2.0),
     Row(key="stomp-100", title="STOMP: persistent, a receipt each, window 100", count=15_000, warm=30_000,
