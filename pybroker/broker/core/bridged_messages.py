@@ -14,9 +14,21 @@ was forwarded to is no duplicate on a queue: it has passed more brokers than bef
 broker may have another id after a restart. A topic keeps nothing that could come back: there the number does not count,
 and what comes over two ways is delivered once.
 
-Windows in which persistent messages were recorded are kept in the store, as records (`record_queue`): each that has
-changed is written once in a turn of the event loop. A crash may lose the last turn; what comes again then is delivered
-again, as redelivered.
+Windows in which persistent messages were recorded are kept in the store, as records (`record_queue`). Each that has
+changed is written before the answer to the bridge is requested: once for all messages that were read from it together.
+
+```text
+store    message message message record | acknowledgement …        of a consumer, read later from another connection
+answer                                  `-> requested here, sent once all before it is durable
+```
+
+These messages and the record are one batch of the store (`group_commit`), and an acknowledgement is in a later one. So
+after a crash either all are there, and what comes again is known, or none, and it is new. Only a batch that the disk
+itself has torn, as by a loss of power, may have a message without the record: such a message is known while it is
+stored, and may be delivered again, as redelivered, if it was consumed before it comes again.
+
+A number enters its window once all copies of the message are stored, or its job in the scheduler's own store. If it
+were recorded before and a crash lost the rest, the message would be dropped when it comes again.
 
 Source: ActiveMQ 5.17, `ActiveMQMessageAuditNoSync`, which has the same limits, but does not tell destinations apart.
 """
@@ -50,6 +62,9 @@ _WindowKey = tuple[Destination, str, int]
 """The destination, the producer, and the number of brokers passed."""
 
 _ALL: Final = (1 << NUMBERS_MAX) - 1
+
+When = Callable[[Callable[[], None]], None]
+"""Calls back once what was accepted so far has reached some state."""
 
 
 class _Window:
@@ -103,12 +118,13 @@ class BridgedMessages:
         """Write records again that are old; called periodically."""
         self._records.refresh()
 
-    def accept(self, message: Message, send: Callable[[], bool]) -> bool:
+    def accept(self, message: Message, send: Callable[[], bool], when_safe: When) -> bool:
         """Send a message that has come over a bridge, unless it was accepted before.
 
         Args:
             message: the message.
             send: sends it; returns False if its destination has it already.
+            when_safe: calls back once a record would not survive a crash without the message.
 
         Returns:
             False if it was accepted before.
@@ -117,9 +133,7 @@ class BridgedMessages:
             _log.info("%s came over a bridge to %s before", message.message_id, message.destination)
             return False
         is_new = send()
-        self.add(message)  # not before: what is refused may be forwarded again
-        if self._changed and not self._is_deferred:
-            self.write()
+        when_safe(partial(self._accepted, message))  # not before: what is refused may be forwarded again
         return is_new
 
     def has(self, message: Message) -> bool:
@@ -154,16 +168,29 @@ class BridgedMessages:
             window.bits |= 1 << -ahead
 
     def write(self) -> None:
-        """Write the windows that have changed, and remove the records of those that were forgotten."""
-        self._is_deferred = False
+        """Write the windows that have changed, and remove the records of those that were forgotten.
+
+        Called before answers are requested, and otherwise in the next turn of the event loop.
+        """
+        if not self._changed:
+            return
         changed, self._changed = self._changed, {}
         for key in changed:
             attempt(partial(self._write, key), "keeping what has come over a bridge")
 
+    def _accepted(self, message: Message) -> None:
+        self.add(message)
+        if self._changed and not self._is_deferred:
+            self._is_deferred = self._paging.defer(self._write_later)
+            if not self._is_deferred:
+                self.write()
+
+    def _write_later(self) -> None:
+        self._is_deferred = False
+        self.write()
+
     def _change(self, key: _WindowKey) -> None:
         self._changed[key] = None
-        if not self._is_deferred:
-            self._is_deferred = self._paging.defer(self.write)
 
     def _write(self, key: _WindowKey) -> None:
         destination, producer, passed = key

@@ -10,7 +10,7 @@ from itertools import chain, count
 
 from pybroker.broker.core.administration import Administration
 from pybroker.broker.core.advisory import Advisories
-from pybroker.broker.core.bridged_messages import BridgedMessages
+from pybroker.broker.core.bridged_messages import BridgedMessages, When
 from pybroker.broker.core.client_ids import ClientIds
 from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
@@ -548,9 +548,10 @@ class BrokerCore(Host):
             return True
         return self.send(message, owner)
 
-    def accept_bridged(self, message: Message, owner: Owner) -> bool:
+    def accept_bridged(self, message: Message, owner: Owner, when_carried_out: When) -> bool:
         """Send what has come over a bridge, unless it was accepted before; see `Host`."""
-        return self._runtime.bridged.accept(message, partial(self.accept, message, owner))
+        when_safe = self.when_durable if self.would_schedule(message) else when_carried_out  # jobs: another store
+        return self._runtime.bridged.accept(message, partial(self.accept, message, owner), when_safe)
 
     def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
         """Return the target of a message that a transaction schedules, with the copy that it gets."""
@@ -601,10 +602,10 @@ class BrokerCore(Host):
 
     def when_confirmed(self, callback: Callable[[], None]) -> None:
         """Call back once every message accepted so far is durable, or consumed and acknowledged."""
-        jobs = self._jobs
+        self._runtime.bridged.write()  # here, so that no consumer's acknowledgement is stored before
         if self.retained.is_removing:
             self.when_durable(callback)
-        elif jobs is None:
+        elif (jobs := self._jobs) is None:
             self.store.when_confirmed(callback)
         else:
             self.store.when_confirmed(lambda: jobs.when_durable(callback))

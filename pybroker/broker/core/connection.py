@@ -174,7 +174,10 @@ class BrokerConnection(Owner):
         usage = host.admit(message, self)
         is_answer_held = usage.is_full and self._press(usage, message, transaction, answered=answered)
         if transaction is None:
-            is_new = (host.accept if message.bridge is None else host.accept_bridged)(message, self)
+            if message.bridge is None:
+                is_new = host.accept(message, self)
+            else:
+                is_new = host.accept_bridged(message, self, self.when_carried_out)
         elif host.schedules(message):
             scheduling = self.transaction(transaction)
             if is_management(message):  # at once, as in ActiveMQ, and in pieces

@@ -107,8 +107,16 @@ class Host(metaclass=ABCMeta):
         """
 
     @abstractmethod
-    def accept_bridged(self, message: Message, owner: Owner) -> bool:
-        """Do what `accept` does with a message that has come over a bridge; return False too if it came before."""
+    def accept_bridged(
+        self, message: Message, owner: Owner, when_carried_out: Callable[[Callable[[], None]], None]
+    ) -> bool:
+        """Do what `accept` does with a message that has come over a bridge; return False too if it came before.
+
+        Args:
+            message: the message.
+            owner: the bridge's connection.
+            when_carried_out: calls back once all copies of the message are made.
+        """
 
     @abstractmethod
     def schedules(self, message: Message) -> bool:

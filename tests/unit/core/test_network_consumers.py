@@ -19,6 +19,7 @@ from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.reserved_queues import BRIDGED_RECORDS
 from pybroker.broker.domain.subscription import NetworkSubscription
 from pybroker.broker.domain.transaction import LocalTransactionId
+from pybroker.store.scheduler.memory import MemoryJobStore
 from tests.unit.core.conftest import Inbox, World, make_message
 
 NAMES = ("yes 1", "no 2", "yes 3")
@@ -50,6 +51,10 @@ def forwarded_count(world: World, destination: str) -> int:
     state = world.broker.admin.state(parse(destination))
     assert state is not None
     return state.counters.forwarded
+
+
+def record_count(world: World) -> int:
+    return len(world.store.recover().queues.get(BRIDGED_RECORDS.destination, ()))
 
 
 @pytest.mark.parametrize("is_bridge_first", [True, False])
@@ -221,6 +226,59 @@ def test_next_master_knows_what_has_come_over_bridges(world: World) -> None:
         assert not client.connection.send(to_message(replace(decode(first.data), redelivery_counter=1)))
     assert client.connection.send(bridged("next"))
     assert client.subscribe("queue://Q").ids == ["next"]
+
+
+def test_record_is_stored_before_the_answer_is_requested(world: World) -> None:
+    turns: list[Callable[[], None]] = []
+    world.broker.paging.later = turns.append
+    client, stored = world.client(), list[int]()
+    first, second = bridged("first"), bridged("second")
+    client.connection.send(first)
+    client.connection.send(second)
+    client.connection.when_confirmed(lambda: stored.append(record_count(world)))
+    assert stored == [1]
+    world.start()
+    assert not any(world.client().connection.send(each) for each in (first, second))
+    for turn in turns:
+        turn()
+    assert record_count(world) == 1
+
+
+def test_message_is_not_recorded_before_all_copies_are_stored(world: World) -> None:
+    turns: list[Callable[[], None]] = []
+    world.broker.paging.later = turns.append
+    client, answers = world.client(), list[int]()
+    names = [f"Q{number}" for number in range(100)]
+    message = bridged("m" * 50_000, "queue://" + ",".join(names))
+    client.connection.send(message)
+    client.connection.when_confirmed(lambda: answers.append(record_count(world)))
+    world.client().connection.when_confirmed(lambda: None)
+    assert (record_count(world), answers) == (0, [])
+    while turns:
+        turns.pop(0)()
+    assert answers == [1]
+    assert len(world.broker.queues) == len(names)
+    assert not client.connection.send(message)
+
+
+def test_scheduled_message_is_recorded_once_its_job_is_durable(world: World) -> None:
+    class SlowJobStore(MemoryJobStore):
+        def when_durable(self, callback: Callable[[], None]) -> None:
+            waiting.append(callback)
+
+    waiting: list[Callable[[], None]] = []
+    world.broker.open_scheduler(SlowJobStore(), (), wake_at=lambda _: None, connection_id="s", jobs_max=10)
+    client = world.client()
+    made = make_message("m", "queue://Q", "ID:origin", properties={"AMQ_SCHEDULED_DELAY": 1_000})
+    message = to_message(replace(view(made), broker_path=("ID:a",)))
+    assert client.connection.send(message)
+    client.connection.when_confirmed(lambda: None)
+    assert record_count(world) == 0
+    for callback in waiting:
+        callback()
+    client.connection.when_confirmed(lambda: None)
+    assert record_count(world) == 1
+    assert not client.connection.send(message)
 
 
 def test_damaged_record_is_reported_and_left_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
