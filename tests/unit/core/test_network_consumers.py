@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from pybroker.broker.core.bridged_messages import NUMBERS_MAX, WINDOWS_MAX, Brid
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.domain.destination import parse
+from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.message import BridgeFields, Message
 from pybroker.broker.domain.openwire.commands import BrokerId, ConsumerInfo
 from pybroker.broker.domain.openwire.ids import ConsumerId
@@ -279,6 +281,26 @@ def test_scheduled_message_is_recorded_once_its_job_is_durable(world: World) -> 
     client.connection.when_confirmed(lambda: None)
     assert record_count(world) == 1
     assert not client.connection.send(message)
+
+
+@pytest.mark.parametrize(
+    "refuses",
+    [{"send_fail_if_no_space": True}, {"send_fail_if_no_space_after_timeout": 100}],
+    ids=lambda each: min(each),
+)
+def test_bridge_waits_where_a_client_is_refused_for_space(make_world: Callable[..., World], refuses: Any) -> None:
+    world = make_world(memory_limit=2_000, **refuses)
+    bridge, client, answers = world.client(), world.client(), list[str]()
+    client.send("queue://Q", "one", "two")
+    with pytest.raises(ResourceLimit):
+        client.connection.send(make_message("three", "queue://Q"), answered=True)
+    assert bridge.connection.send(bridged("four"), answered=True)
+    bridge.connection.when_accepted(lambda: answers.append("accepted"))
+    assert not answers
+    inbox = client.subscribe("queue://Q")
+    assert inbox.ids == ["one", "two", "four"]
+    inbox.consumer.acknowledge_all(list(inbox.deliveries))
+    assert answers == ["accepted"]
 
 
 def test_damaged_record_is_reported_and_left_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
