@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
-from pybroker.broker.core.containment import attempt, contain
+from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.deferred_sends import DeferredSends
 from pybroker.broker.core.flow_control_log import FlowControlLog
 from pybroker.broker.core.host import Host, Routed, is_long
@@ -21,7 +21,7 @@ from pybroker.broker.core.object_memory import (
     size_of_producer,
 )
 from pybroker.broker.core.paging import PIECE_SECONDS
-from pybroker.broker.core.piecewise import PORTION_COST, PiecewiseWork, Steps, copy_cost
+from pybroker.broker.core.piecewise import PORTION_COST, PiecewiseWork, Steps, contained, copy_cost
 from pybroker.broker.core.reference import Reference
 from pybroker.broker.core.rights import Right, Rights
 from pybroker.broker.core.scheduler import is_management
@@ -759,7 +759,10 @@ class BrokerConnection(Owner):
         self._release()  # the socket may still be open, and only a read detects its end
         self._unthrottle()
         begun = _NO_STEPS if self._work is None else self._work.rest()
-        work = self._host.disconnect(self, chain(_contained(first), _contained(begun), self._closing()))
+        work = self._host.disconnect(
+            self,
+            chain(contained(first, "closing a connection"), contained(begun, "closing a connection"), self._closing()),
+        )
         if first is not _NO_STEPS and not work.is_done:
             self.wait_for(work)
 
@@ -770,7 +773,7 @@ class BrokerConnection(Owner):
             yield _STEP_COST
         for consumer in list(self.consumers):
             count = len(consumer.sources)
-            yield from _contained(consumer.closing())
+            yield from contained(consumer.closing(), "closing a consumer")
             yield _STEP_COST + count
         for producer_id in list(self.producers):
             attempt(partial(self.remove_producer, producer_id), "removing a producer")
@@ -784,14 +787,6 @@ class BrokerConnection(Owner):
         if self._throttled:
             self._throttled = False
             self._throttle.resume_reading()
-
-
-def _contained(steps: Steps) -> Steps:
-    """Return steps that end at the first one that fails: what follows them is carried out all the same."""
-    try:
-        yield from steps
-    except Exception as error:
-        contain(error, "closing a connection")
 
 
 def _detach_owner(transaction: BrokerTransaction) -> None:

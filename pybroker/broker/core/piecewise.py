@@ -53,6 +53,19 @@ def carry_out(steps: Steps) -> None:
         pass
 
 
+def contained(steps: Steps, doing: str) -> Steps:
+    """Return steps that end at the first one that fails: what follows them is carried out all the same.
+
+    Args:
+        steps: the steps.
+        doing: for the log, such as `closing a connection`.
+    """
+    try:
+        yield from steps
+    except Exception as error:
+        contain(error, doing)
+
+
 class PiecewiseWork:
     """Work in progress.
 

@@ -131,6 +131,16 @@ class ForwardingSettings:
     remote_url: str = ""
     is_created_by_duplex: bool = False
 
+    def peer_at(self, address: str) -> BridgePeer:
+        """Return the remote broker, for observers."""
+        return BridgePeer(
+            broker_id=self.remote_id,
+            broker_name=self.remote_name,
+            broker_url=self.remote_url,
+            address=address,
+            is_duplex=self.is_created_by_duplex,
+        )
+
 
 class ForwardingHalf:
     """The forwarding half of one connection of a bridge.
@@ -209,13 +219,7 @@ class ForwardingHalf:
         )
         self._table = self._new_table()
         self._overlap = OverlapFilter(self._table.taking)
-        self._remote = BridgePeer(
-            broker_id=settings.remote_id,
-            broker_name=settings.remote_name,
-            broker_url=settings.remote_url,
-            address=link.peer,
-            is_duplex=settings.is_created_by_duplex,
-        )
+        self._remote = settings.peer_at(link.peer)
         self._is_announced = False
 
     def _new_table(self) -> DemandTable:

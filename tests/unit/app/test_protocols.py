@@ -69,7 +69,7 @@ def test_websocket_session_is_that_of_the_settings():
 def greeting(peers, **settings):
     """Return the BrokerInfo and the ConnectionControl that a failover client of the OpenWire listener gets."""
     link = FakeLink()
-    session = protocols_of(Sessions(peers), openwire=7, **settings)["openwire"].session(link)
+    session = protocols_of(Sessions(peers=peers), openwire=7, **settings)["openwire"].session(link)
     session.receive(encode_offer(JAVA))
     wire = agree(JAVA, broker_offer()).wire_format()
     info = ConnectionInfo(connection_id=ConnectionId("ID:1"), client_id="c", manageable=True, fault_tolerant=True)
@@ -110,7 +110,7 @@ def test_clients_get_own_addresses_and_those_of_peers(settings, url, brokers):
 
 def test_own_address_that_clients_cannot_use_is_refused():
     with pytest.raises(ConfigError, match="'m:1' is no address") as raised:
-        protocols_of(Sessions(peers_with_b()), openwire_brokers="m:1", update_cluster_clients=True)
+        protocols_of(Sessions(peers=peers_with_b()), openwire_brokers="m:1", update_cluster_clients=True)
     assert raised.value.setting == "openwire_brokers"
 
 
