@@ -28,6 +28,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from pybroker.broker.domain.destination import topic
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError, ProtocolError
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.network.cluster import ClusterPeers
@@ -221,7 +222,7 @@ class BridgeSession(Session):
             while self.end is None and frames.advance():
                 self._guarded(partial(self._frame, frames.data, frames.start, frames.stop))
                 left -= 1
-                if not left:
+                if not left or EFFORT.is_large:
                     if self._link.is_slice_over():
                         self._end_of_chunk()
                         return self.end is None

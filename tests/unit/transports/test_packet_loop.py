@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pybroker.broker.domain.effort import EFFORT
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
@@ -81,6 +82,7 @@ class Rig:
 
 @pytest.fixture
 def rig() -> Rig:
+    EFFORT.is_large = False  # other tests leave it set
     return Rig()
 
 
