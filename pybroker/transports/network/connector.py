@@ -260,16 +260,20 @@ class BridgeLife:
             try:
                 await self._dial(address, user, ended)
             except NotConnected as error:
-                failures.append(f"{address}: {error}")
+                failures.append(self._failure(address, str(error)))
                 continue
             self._remote_address = str(address)
             end = await ended
             if self._state is BridgeState.UP or end in _FINAL:
                 return end
             # A port may be open before its broker serves: that of a slave, or of a proxy.
-            failures.append(self._reason if len(self._target.addresses) == 1 else f"{address}: {self._reason}")
+            failures.append(self._failure(address, self._reason))
         self._reason = one_line("; ".join(failures))
         return BridgeEnd.LOST
+
+    def _failure(self, address: RemoteAddress, reason: str) -> str:
+        """Return the reason of a failure, with the address if it is one of several; the log names a single one."""
+        return reason if len(self._target.addresses) == 1 else f"{address}: {reason}"
 
     async def _log_in(self) -> User | NotAuthenticated:
         """Return who the bridge is at this broker; without a user name it is the broker itself."""

@@ -95,7 +95,7 @@ def test_refused_port_is_one_line_for_each_attempt(caplog: pytest.LogCaptureFixt
             pass
         place.dial(f"tcp://127.0.0.1:{port}")
         lines = await place.until_failures(7)
-        refused = f"tcp://127.0.0.1:{port}: connection refused: does a broker listen there?"
+        refused = "connection refused: does a broker listen there?"  # the line begins with the address
         assert lines == [f"{refused}; the next attempt is in {each} s" for each in (1, 2, 4, 8, 16, 30, 30)]
 
     run(caplog, scenario)
