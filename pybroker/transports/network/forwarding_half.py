@@ -297,6 +297,8 @@ class ForwardingHalf:
         self._table.close()
         if self._is_announced:
             self._settings.announce(lambda observer: observer.bridge_stopped(self._remote))
+            if self._settings.is_created_by_duplex:  # the connector logs the ends of its own bridges
+                _log.info("the %s has ended", self)
         self._connection.close()
 
     # ------------------------------------------------------------ link

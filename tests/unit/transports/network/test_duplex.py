@@ -1,5 +1,6 @@
 """A duplex bridge between two brokers of this process: messages go both ways over its one connection."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -69,6 +70,16 @@ def test_duplex_bridge_begun_late_moves_the_backlog(is_back: bool) -> None:
     reader.consume(Q)
     brokers.connect(name="nc", duplex=True)
     assert got(reader) == ["1", "2"]
+
+
+def test_accepted_bridge_has_its_begin_and_end_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pybroker.transports.network")
+    brokers = Duplex()
+    begin = [each.getMessage() for each in caplog.records]
+    assert [" is open: broker near, id " in line for line in begin] == [True]
+    caplog.clear()
+    brokers.cut()
+    assert [each.getMessage() for each in caplog.records] == [f"{begin[0].partition(' is open')[0]} has ended"]
 
 
 def test_duplex_bridge_carries_both_ways_at_once() -> None:
