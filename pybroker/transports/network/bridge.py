@@ -72,6 +72,12 @@ _log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS: Final = 30.0
 """The limit to the time until the remote broker's BrokerInfo; ActiveMQ has none, and waits for ever."""
 
+_ENDED_AT_ONCE: Final = (
+    "its log has the reason, as an ActiveMQ sends none; it may be the password, or that it admits no anonymous client, "
+    "and then takes one-way bridges only"
+)
+"""The remedy for an ActiveMQ whose own half of the bridge fails: it sends a ShutdownInfo without the cause."""
+
 _MESSAGE_MIN: Final = ActiveMQMessage.DATA_TYPE
 _MESSAGE_MAX: Final = 29
 """The data types of messages, one after the other."""
@@ -163,6 +169,8 @@ class BridgeSession(Session):
         self._half: ForwardingHalf | None = None
         self._duplex: DuplexClient | None = None
         """The remote broker as a client of this one; None: messages go one way."""
+        self._has_answered = False
+        """True once a KeepAliveInfo came back, behind what introduces this broker."""
         self._command_id = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             BrokerInfo: self._begin,
@@ -397,6 +405,8 @@ class BridgeSession(Session):
             self._open_duplex(self._half, self._peer)
         self._introduce()
         self._half.introduce()
+        if self._duplex is not None:
+            self._peer.send(KeepAliveInfo(response_required=True))
         self._half.start()
         self._schedule()
 
@@ -438,6 +448,17 @@ class BridgeSession(Session):
         client_id = outbound_client_id(self._connector.name, self.remote_name)
         connection_id = info.connection_id.value or ""
         duplex.register(self._broker.connect(connection_id, client_id, self._link, self._settings.user))
+        self._accept_duplex()
+
+    def _accept_duplex(self) -> None:
+        """Count the login as accepted, once the remote broker's half and the answer to a KeepAliveInfo are here.
+
+        An ActiveMQ does not answer the producer of a duplex bridge. It sends its half before it looks at the login, and
+        the answer behind it; a pybroker sends the half after the login. So both together prove it with either.
+        """
+        duplex = self._duplex
+        if self._has_answered and duplex is not None and duplex.is_registered and self._half is not None:
+            self._half.accepted()
 
     def _send_subscriptions(self, peer: Peer) -> None:
         """List the durable subscriptions of this broker, which the other half of a duplex bridge needs."""
@@ -498,15 +519,22 @@ class BridgeSession(Session):
         self._link.wake_at(min(times, default=None))
 
     def _keep_alive(self, info: KeepAliveInfo) -> None:
-        if info.response_required and self._peer is not None:
-            self._peer.send(KeepAliveInfo())
+        if info.response_required:
+            if self._peer is not None:
+                self._peer.send(KeepAliveInfo())
+        else:
+            self._has_answered = self._half is not None
+            self._accept_duplex()
 
     def _fail(self, error: ConnectionErrorCommand) -> None:
         self.stopping()
         self._close(BridgeEnd.REFUSED, cause_of(error.exception))
 
     def _shut_down(self, info: ShutdownInfo) -> None:
-        self._close(BridgeEnd.LOST, "the remote broker stops")
+        reason = "the remote broker stops"
+        if self._duplex is not None and self._half is not None and self._half.awaits_acceptance:
+            reason = f"the remote broker ends the duplex bridge before it is up: {_ENDED_AT_ONCE}"
+        self._close(BridgeEnd.LOST, reason)
 
     def _close(self, end: BridgeEnd, reason: str) -> None:
         if self.end is None:

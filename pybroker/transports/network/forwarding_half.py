@@ -192,7 +192,6 @@ class ForwardingHalf:
         self._on_deadline = on_deadline
         self._on_error = on_error
         self._on_accepted = on_accepted
-        self._acceptance_id = 0
         self._is_over = False
         self._paused = False
         self._numbers = count(1)
@@ -241,7 +240,7 @@ class ForwardingHalf:
         """Connect to the remote broker, and subscribe to its advisories.
 
         Nothing of it is answered but the producer, if someone waits for it: its answer shows that the remote broker has
-        accepted the login, which nothing else does.
+        accepted the login. An ActiveMQ does not answer it if the bridge is duplex: see `BridgeSession`.
         """
         connector, connection_id = self._connector, self._settings.remote_connection_id
         user_name, password = connector.remote_login
@@ -257,7 +256,6 @@ class ForwardingHalf:
         self._send(SessionInfo(session_id=SessionId(connection_id, SESSION)))
         producer = ProducerInfo(producer_id=self._producer_id, response_required=self._on_accepted is not None)
         self._send(producer)
-        self._acceptance_id = producer.command_id
         if not connector.static_bridge:
             self._send(
                 ConsumerInfo(
@@ -628,17 +626,25 @@ class ForwardingHalf:
             self._guarded(self._end_idle)
 
     def answered(self, response: Response) -> None:
-        """Acknowledge a message that the remote broker has; or take note that it accepts the bridge."""
-        if response.correlation_id == self._acceptance_id and self._on_accepted is not None:
-            on_accepted, self._on_accepted = self._on_accepted, None
-            on_accepted()
-            return
+        """Acknowledge a message that the remote broker has. Any answer also shows that it has accepted the login."""
+        self.accepted()
         found = self._unanswered.pop(response.correlation_id, None)
         if found is not None:
             consumer, delivery = found
             self.forwarded_count += 1
             consumer.accepted(delivery)
             self._end_idle()
+
+    @property
+    def awaits_acceptance(self) -> bool:
+        """True until the remote broker has accepted the login."""
+        return self._on_accepted is not None
+
+    def accepted(self) -> None:
+        """Report once that the remote broker has accepted the login."""
+        on_accepted, self._on_accepted = self._on_accepted, None
+        if on_accepted is not None:
+            on_accepted()
 
     def refused(self, response: ExceptionResponse) -> None:
         """Give up a message that will be refused again; otherwise let its subscription pause, and no other."""

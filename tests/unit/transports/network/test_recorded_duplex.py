@@ -12,11 +12,13 @@ from pybroker.broker.domain.openwire.commands import (
     ActiveMQTextMessage,
     BaseCommand,
     BrokerId,
+    BrokerInfo,
     ConnectionErrorCommand,
     ConnectionInfo,
     ConsumerInfo,
     DataStructure,
     ExceptionResponse,
+    KeepAliveInfo,
     MessageDispatch,
     OpenWireMessageId,
     ProducerId,
@@ -24,6 +26,7 @@ from pybroker.broker.domain.openwire.commands import (
     RemoveInfo,
     Response,
     SessionInfo,
+    ShutdownInfo,
 )
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
@@ -229,3 +232,26 @@ def test_acceptor_is_answered_for_what_is_not_permitted(destination: Destination
     assert answer.exception is not None
     assert answer.exception.class_name == "javax.jms.InvalidDestinationException"
     assert acceptor.session.end is None
+
+
+def test_duplex_bridge_to_a_stock_broker_is_up_with_its_keep_alive() -> None:
+    """A stock broker does not answer the producer of a duplex bridge."""
+    acceptor = RecordedAcceptor("duplex")
+    kinds = [type(each) for each in acceptor.recorded]
+    sent = acceptor.send(*acceptor.recorded[: kinds.index(ConnectionInfo) + 1])
+    assert [each.response_required for each in of_kind(sent, KeepAliveInfo)] == [True]
+    assert acceptor.near.begun == []
+    acceptor.send(KeepAliveInfo(), KeepAliveInfo())
+    assert acceptor.near.begun == [acceptor.session]
+    acceptor.send(ShutdownInfo())
+    assert acceptor.session.reason == "the remote broker stops"
+
+
+def test_keep_alive_before_the_other_half_is_no_acceptance() -> None:
+    """A pybroker sends its half once the login is accepted, and may answer the KeepAliveInfo before."""
+    acceptor = RecordedAcceptor("duplex")
+    acceptor.send(acceptor.recorded[0], KeepAliveInfo())
+    assert isinstance(acceptor.recorded[0], BrokerInfo)
+    assert acceptor.near.begun == []
+    acceptor.send(ShutdownInfo())
+    assert acceptor.session.reason.startswith("the remote broker ends the duplex bridge before it is up: its log has")
