@@ -231,13 +231,14 @@ class BridgeLife:
         while True:
             began = loop.time()
             end = await self._attempt()
+            lived = loop.time() - began if self._state is BridgeState.UP else 0.0  # a long wait for an answer is no run
             self._failure_count += 1
             self._last_failure, self._last_failure_ms = self._reason, _now_ms()
             if end in _FINAL:
                 self._enter(BridgeState.ENDED)
                 _log.warning("%s ends: %s", self, self._reason)
                 return
-            delay = self._back_off.after(loop.time() - began)
+            delay = self._back_off.after(lived)
             if delay is None:
                 self._enter(BridgeState.ENDED)
                 _log.error("%s ends after %d failures: %s", self, self._back_off.failure_count, self._reason)

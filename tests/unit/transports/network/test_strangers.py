@@ -89,6 +89,17 @@ def test_silent_server_is_given_up_within_30_s(answer: bytes, caplog: pytest.Log
     run(caplog, scenario)
 
 
+def test_silent_server_is_dialled_ever_later(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(place: Place) -> None:
+        async with raw_server(b"") as port:
+            life = place.dial(f"static:(tcp://127.0.0.1:{port})")
+            lines = await place.until_failures(3)
+            assert life.row.failures_in_a_row == 3
+        assert [line.rpartition(" in ")[2] for line in lines] == ["1 s", "2 s", "4 s"]
+
+    run(caplog, scenario)
+
+
 def test_refused_port_is_one_line_for_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(place: Place) -> None:
         async with raw_server(b"") as port:
