@@ -68,7 +68,8 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * "dropOnly=EXPRESSIONS" has dead letters of destinations with such names dropped.
  * "forcePersistency=true|false" makes every message persistent, or none.
  * "journal=NAME" has the journal in a directory of that name in place of "kahadb".
- * "network=NAME:URI" has it bridge to another broker by a network connector, one way, and "duplex=NAME:URI" both ways.
+ * "network=NAME:URI" has it bridge to another broker by a network connector, one way, and "duplex=NAME:URI" both ways;
+ * "networkTTL=N" has demand and messages of these make up to N hops.
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
  */
@@ -92,9 +93,10 @@ public final class StockBroker {
     private static final String JOURNAL = "journal=";
     private static final String NETWORK = "network=";
     private static final String DUPLEX = "duplex=";
+    private static final String NETWORK_TTL = "networkTTL=";
     private static final List<String> NO_POLICIES = List.of(
             LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY,
-            REDELIVERY, DROP_ONLY, JOURNAL, NETWORK, DUPLEX);
+            REDELIVERY, DROP_ONLY, JOURNAL, NETWORK, DUPLEX, NETWORK_TTL);
 
     public static void main(String[] arguments) throws Exception {
         PrintStream output = System.out;
@@ -122,12 +124,14 @@ public final class StockBroker {
                 listenWithTls(broker, text.substring(SSL.length()).split(":", 4));
             }
         }
+        var hops = rest.stream().filter(each -> each.startsWith(NETWORK_TTL)).findFirst().orElse(NETWORK_TTL + "1");
         for (String text : rest) {
             if (text.startsWith(NETWORK) || text.startsWith(DUPLEX)) {
                 String[] parts = text.substring(text.indexOf('=') + 1).split(":", 2);
                 NetworkConnector connector = broker.addNetworkConnector(parts[1]);
                 connector.setName(parts[0]);
                 connector.setDuplex(text.startsWith(DUPLEX));
+                connector.setNetworkTTL(Integer.parseInt(hops.substring(NETWORK_TTL.length())));
             }
         }
         broker.start();
