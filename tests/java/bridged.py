@@ -67,7 +67,7 @@ class BridgedEnd:
             stack.enter_context(closing(broker)).wait()
         else:
             config = directory / f"{name}.toml"
-            config.write_text(connector.table() if connector else "")
+            config.write_text(f'broker_name = "{name}"\n{connector.table() if connector else ""}')
             extra = ("--openwire", str(self.openwire), "--config", str(config))
             ours = FollowedBroker(str(directory / name), name=name, port=self.stomp, extra=extra)
             stack.enter_context(closing(ours)).wait_for("listening on")
