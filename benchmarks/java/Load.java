@@ -26,11 +26,13 @@ import org.apache.activemq.command.ActiveMQTopic;
 /**
  * Loads a broker with the stock client; standard input has one line a run:
  *
- *   URI[>URI] PRODUCERS CONSUMERS WARM COUNT BYTES AHEAD PER_COMMIT PERSISTENT ASYNC TOPIC DESTINATION USER PASSWORD
+ *   URI[>URI|<>URI] PRODUCERS CONSUMERS WARM COUNT BYTES AHEAD PER_COMMIT PERSISTENT ASYNC TOPIC DESTINATION USER PASSWORD
  *
  * It answers `ready` when everything is connected and warm, waits for a line, measures, and answers
  * `result SECONDS P50_MS P99_MS` once all is sent, received, acknowledged and closed; then `drained` when the queue
- * is empty again. The second URI is that of the consumers, if they have another broker. COUNT and WARM are messages over all producers. A run without consumers measures the sends alone.
+ * is empty again. The second URI is that of the consumers, if they have another broker; with <> every other producer
+ * and consumer are the other way round, with a queue of their own. COUNT and WARM are messages over all producers. A
+ * run without consumers measures the sends alone.
  *
  * AHEAD is how many messages the producers may be ahead of the consumers (0: any number), in steps of a tenth.
  * PER_COMMIT is the size of a transaction on either side, 0 for none. Every producer and consumer has a connection
@@ -50,9 +52,7 @@ public class Load {
     private final int perCommit;
     private final boolean persistent;
     private final boolean topic;
-    private final Destination destination;
-    private final ActiveMQConnectionFactory factory;
-    private final ActiveMQConnectionFactory consumers;
+    private final List<Route> routes = new ArrayList<>();
     private final List<Connection> connections = new ArrayList<>();
     private final List<Producer> producers = new ArrayList<>();
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -69,11 +69,25 @@ public class Load {
         ahead = Integer.parseInt(words[6]);
         perCommit = Integer.parseInt(words[7]);
         persistent = Boolean.parseBoolean(words[8]);
-        factory = new ActiveMQConnectionFactory(words[12], words[13], uri.split(">")[0]);
-        factory.setUseAsyncSend(Boolean.parseBoolean(words[9]));
-        consumers = new ActiveMQConnectionFactory(words[12], words[13], uri.substring(uri.indexOf('>') + 1));
         topic = Boolean.parseBoolean(words[10]);
-        destination = topic ? new ActiveMQTopic(words[11]) : new ActiveMQQueue(words[11]);
+        ActiveMQConnectionFactory near = new ActiveMQConnectionFactory(words[12], words[13], uri.split("<?>")[0]);
+        ActiveMQConnectionFactory far =
+                new ActiveMQConnectionFactory(words[12], words[13], uri.substring(uri.indexOf('>') + 1));
+        for (ActiveMQConnectionFactory each : List.of(near, far)) {
+            each.setUseAsyncSend(Boolean.parseBoolean(words[9]));
+        }
+        routes.add(new Route(near, far, topic ? new ActiveMQTopic(words[11]) : new ActiveMQQueue(words[11])));
+        if (uri.contains("<>")) {
+            routes.add(new Route(far, near, new ActiveMQQueue(words[11] + ".BACK")));
+        }
+    }
+
+    /** Where producers and consumers connect. */
+    private record Route(
+            ActiveMQConnectionFactory producers, ActiveMQConnectionFactory consumers, Destination destination) {}
+
+    private Route route(int number) {
+        return routes.get(number % routes.size());
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -95,10 +109,10 @@ public class Load {
 
     private void run(BufferedReader input) throws Exception {
         for (int i = 0; i < consumerCount; i++) {
-            listen(open(consumers), perCommit);
+            listen(open(route(i).consumers()), perCommit, route(i).destination());
         }
         for (int i = 0; i < producerCount; i++) {
-            producers.add(new Producer(open(factory)));
+            producers.add(new Producer(open(route(i).producers()), route(i).destination()));
         }
         // In rounds no larger than what is measured: a warm backlog must not be the larger one.
         for (int left = warmCount; left > 0; left -= count) {
@@ -170,15 +184,15 @@ public class Load {
             return;
         }
         phase = new Phase(messages, 1);
-        Connection connection = open(consumers);
+        Connection connection = open(route(0).consumers());
         connections.remove(connection);
-        listen(connection, 0);
+        listen(connection, 0, route(0).destination());
         phase.awaitDeliveries();
         connection.setExceptionListener(null);
         connection.close();
     }
 
-    private void listen(Connection connection, int transaction) throws JMSException {
+    private void listen(Connection connection, int transaction, Destination destination) throws JMSException {
         Session session = connection.createSession(transaction > 0, Session.AUTO_ACKNOWLEDGE);
         MessageConsumer consumer = session.createConsumer(destination);
         consumer.setMessageListener(new Listener(session, transaction));
@@ -230,7 +244,7 @@ public class Load {
         private final Session session;
         private final MessageProducer producer;
 
-        Producer(Connection connection) throws JMSException {
+        Producer(Connection connection, Destination destination) throws JMSException {
             session = connection.createSession(perCommit > 0, Session.AUTO_ACKNOWLEDGE);
             producer = session.createProducer(destination);
             producer.setDeliveryMode(persistent ? DeliveryMode.PERSISTENT : DeliveryMode.NON_PERSISTENT);

@@ -246,7 +246,7 @@ class Bench:
         remote: Broker | None = None,
     ) -> Broker:
         if name == ACTIVEMQ:
-            return brokers.start_activemq(directory, protocol=row.protocol, remote=remote)
+            return brokers.start_activemq(directory, protocol=row.protocol, remote=remote, is_duplex=row.duplex)
         if name == MOSQUITTO:
             return brokers.start_mosquitto(directory)
         if name == RABBITMQ:
@@ -262,6 +262,7 @@ class Bench:
             extra=[*self._extra, *addition],
             variables=self._before if name == PYBROKER else self._variables,
             remote=remote,
+            is_duplex=row.duplex,
         )
 
     def _client(self, row: Row) -> JavaClient | StompClient | MqttClient | AmqpClient:

@@ -222,6 +222,7 @@ def start_activemq(
     ports: Mapping[Protocol, int] | None = None,
     protocol: Protocol = Protocol.OPENWIRE,
     remote: Broker | None = None,
+    is_duplex: bool = False,
 ) -> Broker:
     """Start a stock ActiveMQ with its data in a directory: an empty one, or where one has run before.
 
@@ -232,6 +233,7 @@ def start_activemq(
         ports: by protocol; by default any that are free.
         protocol: what is measured; MQTT has a connector only then.
         remote: the broker to bridge to.
+        is_duplex: that bridge carries messages both ways.
     """
     ports = ports or _free_ports(Protocol.OPENWIRE, Protocol.STOMP, protocol)
     configuration, data = directory / "conf", directory / "data"
@@ -239,7 +241,8 @@ def start_activemq(
     data.mkdir(exist_ok=True)
     settings, jars = file.read_text(), configuration / "jars"
     if remote is not None:
-        connector = f'<networkConnector name="bench" uri="{_bridge_uri(remote)}"/>'
+        duplex = str(is_duplex).lower()
+        connector = f'<networkConnector name="bench" duplex="{duplex}" uri="{_bridge_uri(remote)}"/>'
         settings = settings.replace(_STORE, f"<networkConnectors>{connector}</networkConnectors>{_STORE}")
     if protocol is Protocol.MQTT:
         settings = settings.replace(_CONNECTORS_END, f"{_mqtt_connector(ports[protocol])}{_CONNECTORS_END}")
@@ -275,6 +278,7 @@ def start_pybroker(
     extra: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
     remote: Broker | None = None,
+    is_duplex: bool = False,
 ) -> Broker:
     """Start pybroker on an empty store, with the protocols that are measured; with OpenWire there is STOMP, too.
 
@@ -288,6 +292,7 @@ def start_pybroker(
         extra: further arguments of `pybroker start`.
         variables: what its environment has besides.
         remote: the broker to bridge to.
+        is_duplex: that bridge carries messages both ways.
     """
     ports = _free_ports(*protocols, *((Protocol.STOMP,) if Protocol.OPENWIRE in protocols else ()))
     command = [*prefix, python, "-m", *module, "start", "--store", str(directory / "store"), "--name", "bench"]
@@ -295,7 +300,8 @@ def start_pybroker(
         command += [f"--{each.value}", str(ports.get(each, "off"))]
     if remote is not None:
         network = directory / "network.toml"
-        network.write_text(f'[[network]]\nname = "bench"\nuri = "{_bridge_uri(remote)}"\n')
+        duplex = str(is_duplex).lower()
+        network.write_text(f'[[network]]\nname = "bench"\nduplex = {duplex}\nuri = "{_bridge_uri(remote)}"\n')
         command += ["--config", str(network)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYBROKER_")}
     environment |= variables or {}

@@ -71,11 +71,11 @@ class JavaClient:
         Args:
             row: the load.
             port: the broker's.
-            remote_port: that of the consumers' broker, if it is another one.
+            remote_port: that of the consumers' broker, if it is another one; of either's with a duplex bridge.
         """
         ports = [port] if remote_port is None else [port, remote_port]
         words = [
-            ">".join(f"tcp://127.0.0.1:{each}" for each in ports),
+            ("<>" if row.duplex else ">").join(f"tcp://127.0.0.1:{each}" for each in ports),
             row.producers,
             row.consumers,
             row.warm,

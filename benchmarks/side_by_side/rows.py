@@ -59,6 +59,8 @@ class Row:
         per_commit: messages in each transaction, on either side; 0 for none.
         bridged: two brokers of a kind, of which the first bridges to the second: the producers are at the first one,
             the consumers at the second, and the figures are those of both.
+        duplex: the bridge is duplex, and every other producer and consumer are the other way round, with a queue of
+            their own.
     """
 
     key: str
@@ -77,6 +79,7 @@ class Row:
     ahead: int = 0
     per_commit: int = 0
     bridged: bool = False
+    duplex: bool = False
 
     def reaches(self, ratio: float) -> bool:
         """Return True if that is fast enough."""
@@ -120,6 +123,8 @@ ROWS = (
         persistent=False, topic=True, consumers=10, body_bytes=LARGE_BYTES, ahead=100),
     Row(key="bridge", title="persistent, over a bridge between two brokers", count=6_000, warm=15_000,
         asynchronous=True, ahead=5_000, bridged=True, least_ratio=1.5),
+    Row(key="bridge-duplex", title="persistent, both ways over a duplex bridge", count=6_000, warm=15_000,
+        producers=2, consumers=2, asynchronous=True, ahead=5_000, bridged=True, duplex=True, least_ratio=1.5),
     Row(key="stomp-1", title="STOMP: persistent, a receipt each, window 1", count=6_000, warm=18_000,
         protocol=Protocol.STOMP, window=1, least_ratio=2.0),
     Row(key="stomp-100", title="STOMP: persistent, a receipt each, window 100", count=15_000, warm=30_000,
