@@ -117,7 +117,8 @@ def test_kills_at_both_ends_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.component("activemq")
 def test_kills_of_activemq_and_its_remote_lose_nothing(java: Java, tmp_path: Path) -> None:
     with pybrokers(tmp_path / "far", "far") as far, stock_pair(java, tmp_path / "near", far.uri) as near:
-        kill_and_count(near, far, "ActiveMQ to pybroker")
+        ledger = kill_and_count(near, far, "ActiveMQ to pybroker")
+    assert not ledger.unflagged, ledger.stories()
 
 
 @pytest.mark.component("activemq")
