@@ -230,7 +230,7 @@ class BridgeLife:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            end = await self._attempt()
+            end = await self._contained_attempt()
             lived = loop.time() - began if self._state is BridgeState.UP else 0.0  # a long wait for an answer is no run
             self._failure_count += 1
             self._last_failure, self._last_failure_ms = self._reason, _now_ms()
@@ -247,6 +247,17 @@ class BridgeLife:
             _log.warning("%s: %s; the next attempt is in %g s", self, self._reason, delay)
             await asyncio.sleep(delay)
             self._enter(BridgeState.DIALLING)
+
+    async def _contained_attempt(self) -> BridgeEnd:
+        """Make an attempt; an error that is not expected fails it, as the bridge would else end without a line."""
+        try:
+            return await self._attempt()
+        except Exception as error:
+            _log.error("%s: an attempt has failed", self, exc_info=error)
+            self._reason = one_line(f"{type(error).__name__}: {error}")
+            if self._connection is not None:
+                self._connection.abort()
+            return BridgeEnd.LOST
 
     async def _attempt(self) -> BridgeEnd:
         """Log in at this broker, connect to the first address at which a broker answers, and wait for the end."""

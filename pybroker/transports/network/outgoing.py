@@ -116,6 +116,8 @@ async def connect(
         raise NotConnected(f"no connection within {seconds:g} seconds") from error
     except ConnectionRefusedError as error:
         raise NotConnected("connection refused: does a broker listen there?") from error
+    except UnicodeError as error:  # the codec for host names has refused it, before any look-up
+        raise NotConnected(f"{address.host} cannot be a host name: a part of it is empty or too long") from error
     except (OSError, ConfigError) as error:
         raise NotConnected(str(error)) from error
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Iterable
+from unittest.mock import Mock
 
 import pytest
 
@@ -108,6 +109,30 @@ def test_refused_port_is_one_line_for_each_attempt(caplog: pytest.LogCaptureFixt
         lines = await place.until_failures(7)
         refused = "connection refused: does a broker listen there?"  # the line begins with the address
         assert lines == [f"{refused}; the next attempt is in {each} s" for each in (1, 2, 4, 8, 16, 30, 30)]
+
+    run(caplog, scenario)
+
+
+def test_impossible_host_name_is_one_line_for_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(place: Place) -> None:
+        place.dial("static:(tcp://far..example:61616)")
+        assert len(set(line.rpartition("; the next")[0] for line in await place.until_failures(2))) == 1
+        assert "far..example cannot be a host name" in place.lines[0]
+        assert len(place.lines) == 2
+
+    run(caplog, scenario)
+
+
+def test_unexpected_error_of_an_attempt_is_logged_and_retried(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(place: Place) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("pybroker.transports.network.connector.connect", Mock(side_effect=KeyError("defect")))
+            life = place.dial(f"static:(tcp://127.0.0.1:{Far(place.far_server).listen()})")
+            assert await place.until_failures(1) == ["KeyError: 'defect'; the next attempt is in 1 s"]
+        assert [bool(each.exc_info) for each in caplog.records] == [True, False]
+        await place.until_up(life)
 
     run(caplog, scenario)
 
