@@ -207,6 +207,8 @@ class ForwardingHalf:
         self._leaving: dict[Destination, None] = {}
         """Temporary destinations of the remote broker that were deleted there."""
         self._unanswered: dict[int, tuple[DemandConsumer, Delivery]] = {}
+        self._copies: dict[str, list[tuple[DemandConsumer, Delivery]]] = {}
+        """Further copies of messages whose first one is unanswered, by message id: its answer is theirs."""
         self._unconfirmed: deque[tuple[DemandConsumer, Delivery]] = deque()
         """Messages that need no answer, until they have left the process."""
         self._is_settling = False
@@ -288,6 +290,7 @@ class ForwardingHalf:
             return
         self._is_over = True
         self._unanswered.clear()
+        self._copies.clear()
         self._unconfirmed.clear()
         self._consumers.clear()
         self._ending.clear()
@@ -582,7 +585,11 @@ class ForwardingHalf:
         """Send a message, during a dispatch of this broker: nothing may be acknowledged before its end."""
         message = delivery.message
         if not self._overlap.is_first(consumer.number, message.destination, message.message_id):
-            self._settle_later(consumer, delivery)
+            copies = self._copies.get(message.message_id)
+            if copies is None:
+                self._settle_later(consumer, delivery)
+            else:  # if the bridge is lost before the answer, a durable subscription still has its own
+                copies.append((consumer, delivery))
             return
         is_answered = message.persistent or self._connector.always_sync_send
         command_id = self._next_command_id()
@@ -590,6 +597,8 @@ class ForwardingHalf:
         self.sent_count += 1
         if is_answered:
             self._unanswered[command_id] = (consumer, delivery)
+            if self._overlap.expects(message.message_id):
+                self._copies.setdefault(message.message_id, [])
         else:
             self.forwarded_count += 1
             self._settle_later(consumer, delivery)
@@ -633,6 +642,8 @@ class ForwardingHalf:
             consumer, delivery = found
             self.forwarded_count += 1
             consumer.accepted(delivery)
+            for copying, copy in self._copies_of(delivery):
+                copying.accepted(copy)
             self._end_idle()
 
     @property
@@ -658,12 +669,18 @@ class ForwardingHalf:
             _log.warning("%s: %s refuses %s: %s", self, remote, delivery.message.message_id, cause)
         if self._connector.advisory_for_failed_forward:
             self._settings.announce(lambda observer: observer.forward_failed(delivery.message, cause))
-        if is_final:
-            consumer.refused(delivery, f"{remote} refuses it: {cause}")
-        else:
-            consumer.postponed(delivery, self._link.time())
+        for refused, each in ((consumer, delivery), *self._copies_of(delivery)):
+            if is_final:
+                refused.refused(each, f"{remote} refuses it: {cause}")
+            else:
+                refused.postponed(each, self._link.time())
+        if not is_final:
             self._on_deadline()
         self._end_idle()
+
+    def _copies_of(self, delivery: Delivery) -> Sequence[tuple[DemandConsumer, Delivery]]:
+        """Remove the further copies of a message that has its answer, and return them."""
+        return self._copies.pop(delivery.message.message_id, ()) if self._copies else ()
 
     def __str__(self) -> str:
         """Return the name of the bridge, for logs."""

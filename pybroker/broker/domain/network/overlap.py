@@ -52,3 +52,7 @@ class OverlapFilter:
             if len(self._expected) > REMEMBERED_MAX:
                 del self._expected[next(iter(self._expected))]
         return True
+
+    def expects(self, message_id: str) -> bool:
+        """Return True if another subscription may still bring a copy of a message that was forwarded."""
+        return message_id in self._expected

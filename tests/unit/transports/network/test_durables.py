@@ -1,10 +1,12 @@
 """Durable subscribers over a bridge: each message once, wherever it waits, and nothing is left behind them."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.properties import asking, asks_for_durables, decode
 from pybroker.broker.domain.openwire.commands import (
@@ -20,6 +22,7 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer, encode_offer
+from pybroker.transports.network.demand_consumer import PAUSE_SECONDS_MAX
 from pybroker.transports.openwire.durable_sync import subscription_infos
 from tests.unit.transports.network.bridges import Near, TwoBrokers, named_broker
 from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind, texts
@@ -256,3 +259,38 @@ def test_subscriptions_of_two_brokers_are_never_taken_for_one() -> None:
         client.consume(D, subscription_name="sub")
         infos += subscription_infos(broker.admin.durable_subscriptions(), (D,), broker.id)
     assert infos[0].consumer_id != infos[1].consumer_id
+
+
+@pytest.mark.parametrize("pattern", ["D", ">"])
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_copy_waits_for_the_answer_to_the_first(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, is_refused: bool
+) -> None:
+    """A plain consumer's subscription forwards a message; without its answer the durable one still has it."""
+    brokers = TwoBrokers()
+    producer, reader = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
+    reader.consume(topic(pattern))
+    brokers.pump()
+    subscriber = Subscriber(brokers, "s")
+    subscriber.come()
+    with monkeypatch.context() as patch:
+        if is_refused:
+            patch.setattr(brokers.far, "accept_bridged", Mock(side_effect=ResourceLimit("no space")))
+        else:
+            patch.setattr(brokers.far_session, "receive", Mock(return_value=False))  # the far broker hangs
+        producer.send(D, "1", "2")
+        brokers.pump()
+    if is_refused:
+        brokers.link.now += PAUSE_SECONDS_MAX
+        brokers.session.on_timer()
+        brokers.pump()
+    else:
+        restarted(brokers)
+    assert subscriber.read() == ["1", "2"]
+    assert all(each.is_idle for each in brokers.session.demand)
+    producer.send(D, "3")
+    brokers.pump()
+    assert subscriber.read() == ["3"]
+    brokers.cut()
+    brokers.connect()
+    assert subscriber.read() == [], "all was acknowledged"
