@@ -445,6 +445,8 @@ class ForwardingHalf:
         return may_pass(path, self._settings.remote_id, self._connector.message_ttl)
 
     def _subscribe(self, number: int, request: ConsumerRequest) -> None:
+        if request.subscription_name is not None:
+            self._end_former(request.subscription_name)
         try:
             consumer = DemandConsumer(number, request, self._connection, self._forward)
         except RequestError as error:
@@ -453,6 +455,11 @@ class ForwardingHalf:
             return
         self._consumers[number] = consumer
         consumer.start()
+
+    def _end_former(self, subscription_name: str) -> None:
+        """Close what still waits for answers under that name, which can have one consumer: they come again, marked."""
+        for consumer in [each for each in self._ending if each.request.subscription_name == subscription_name]:
+            self._close_ending(consumer)
 
     def _unsubscribe(self, number: int, *, deletes_durable: bool) -> None:
         consumer = self._consumers.pop(number, None)
@@ -476,11 +483,14 @@ class ForwardingHalf:
 
     def _close_idle(self, now: float) -> None:
         for consumer in [each for each in self._ending if each.is_idle or (each.ends_by or 0.0) <= now]:
-            self._ending.remove(consumer)
-            consumer.close()
-            name = consumer.request.subscription_name
-            if consumer.deletes_durable and name is not None:
-                self._delete_durable(name)
+            self._close_ending(consumer)
+
+    def _close_ending(self, consumer: DemandConsumer) -> None:
+        self._ending.remove(consumer)
+        consumer.close()
+        name = consumer.request.subscription_name
+        if consumer.deletes_durable and name is not None:
+            self._delete_durable(name)
 
     def _delete_durable(self, name: str) -> None:
         try:

@@ -294,3 +294,36 @@ def test_copy_waits_for_the_answer_to_the_first(
     brokers.cut()
     brokers.connect()
     assert subscriber.read() == [], "all was acknowledged"
+
+
+@pytest.mark.parametrize("attributes", [{}, {"conduit_subscriptions": False}])
+def test_subscriber_is_back_before_the_last_answers(
+    monkeypatch: pytest.MonkeyPatch, attributes: dict[str, Any]
+) -> None:
+    """It leaves, deletes its subscription and makes it again, while the far broker has not answered yet."""
+    brokers = TwoBrokers(**attributes)
+    producer, subscriber = brokers.client(brokers.near.broker, "p"), Subscriber(brokers, "s")
+    subscriber.come()
+    received = bytearray()
+
+    def hold(data: bytes) -> bool:
+        received.extend(data)
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(brokers.far_session, "receive", hold)
+        producer.send(D, "1")
+        brokers.pump()
+        subscriber.leave()
+        if not attributes:
+            subscriber.unsubscribe()
+        subscriber.come()
+    brokers.far_session.receive(bytes(received))
+    brokers.pump()
+    assert [each.ends_by for each in brokers.session.demand] == [None]
+    producer.send(D, "2")
+    brokers.pump()
+    assert subscriber.read() == ["1", "2"]
+    brokers.cut()
+    brokers.connect(**attributes)
+    assert subscriber.read() == [], "all was acknowledged"
