@@ -23,7 +23,7 @@ from typing import Final
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, checked, parts_to_consume
-from pybroker.broker.domain.errors import BrokerError, InvalidDestination, RequestError
+from pybroker.broker.domain.errors import BrokerError, InvalidDestination, InvalidSelector, RequestError, ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
 from pybroker.broker.domain.network.connector import NetworkConnector
@@ -411,8 +411,8 @@ class ForwardingHalf:
             elif (consumer := self._consumers.get(change.number)) is not None:
                 # The new one begins before the other takes no more, so that no message of a topic is between them.
                 again = replace(consumer.request, selector=change.selector, consumer_id=self._new_consumer_id())
-                self._subscribe(change.number, again)
-                self._wind_up(consumer, deletes_durable=False)
+                if self._subscribe(change.number, again):
+                    self._wind_up(consumer, deletes_durable=False)
 
     def _new_consumer_id(self) -> ConsumerId:
         return ConsumerId(self._settings.local_connection_id, SESSION, next(self._numbers))
@@ -444,17 +444,23 @@ class ForwardingHalf:
         path = () if message.bridge is None else message.bridge.broker_path
         return may_pass(path, self._settings.remote_id, self._connector.message_ttl)
 
-    def _subscribe(self, number: int, request: ConsumerRequest) -> None:
+    def _subscribe(self, number: int, request: ConsumerRequest) -> bool:
+        """Begin a subscription; return False if this broker refuses it."""
         if request.subscription_name is not None:
             self._end_former(request.subscription_name)
         try:
             consumer = DemandConsumer(number, request, self._connection, self._forward)
         except RequestError as error:
+            if request.selector is not None and isinstance(error, InvalidSelector | ResourceLimit):
+                # ActiveMQ knows more than is valid here. Too many messages are better for its consumers than none.
+                _log.warning("%s: messages of %s are not selected: %s", self, request.destination, one_line(str(error)))
+                return self._subscribe(number, replace(request, selector=None))
             remote = self._settings.remote_name
             _log.warning("%s: no messages of %s go to %s: %s", self, request.destination, remote, error)
-            return
+            return False
         self._consumers[number] = consumer
         consumer.start()
+        return True
 
     def _end_former(self, subscription_name: str) -> None:
         """Close what still waits for answers under that name, which can have one consumer: they come again, marked."""
