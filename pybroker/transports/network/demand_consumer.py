@@ -9,9 +9,11 @@ Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport.serviceLocalCommand`.
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
+from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.ports import ConnectionPort, ConsumerPort
 from pybroker.broker.domain.subscription import ConsumerRequest
 
@@ -20,6 +22,8 @@ _log = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 30.0
 """The pauses of a subscription whose message the remote broker has refused for a reason that may pass."""
+
+_NEVER: Final = float("inf")
 
 Forward = Callable[["DemandConsumer", Delivery], None]
 """Sends a delivery to the remote broker."""
@@ -34,6 +38,7 @@ class DemandConsumer:
         resumes_at: the time at which it takes messages again; None: it takes them.
         deletes_durable: its durable subscription is deleted at its end.
         ends_by: the time at which it ends, though answers are outstanding; None: it goes on.
+        is_draining: it ends, and forwards first what waits for it.
     """
 
     __slots__ = (
@@ -43,6 +48,7 @@ class DemandConsumer:
         "_pause_seconds",
         "deletes_durable",
         "ends_by",
+        "is_draining",
         "number",
         "request",
         "resumes_at",
@@ -58,10 +64,12 @@ class DemandConsumer:
         self.request = request
         self.resumes_at: float | None = None
         self.ends_by: float | None = None
-        self.deletes_durable = False
+        self.deletes_durable = self.is_draining = False
         self._outstanding = 0
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._forward = forward
+        if request.network is not None and request.is_counted:
+            request = replace(request, network=replace(request.network, admits=self._admits))
         self._core: ConsumerPort = connection.subscribe(request, self._deliver)
 
     def start(self) -> None:
@@ -70,13 +78,17 @@ class DemandConsumer:
 
     @property
     def is_idle(self) -> bool:
-        """True while no answer of the remote broker is outstanding."""
-        return self._outstanding == 0
+        """True while no answer of the remote broker is outstanding, and no more is to be forwarded."""
+        return self._outstanding == 0 and not (self.is_draining and self._core.is_searching)
 
     @property
     def outstanding_count(self) -> int:
         """The messages whose answers are outstanding."""
         return self._outstanding
+
+    def _admits(self, message: Message) -> bool:
+        network = self.request.network
+        return not self.is_draining and (network is None or network.admits(message))
 
     def _deliver(self, delivery: Delivery) -> None:
         self._outstanding += 1
@@ -115,7 +127,7 @@ class DemandConsumer:
     def resume(self) -> None:
         """Take messages again."""
         self.resumes_at = None
-        if self.ends_by is None and self.request.prefetch is not None:
+        if (self.ends_by is None or self.is_draining) and self.request.prefetch is not None:
             self._core.set_prefetch(self.request.prefetch)
 
     # ------------------------------------------------------------ end
@@ -125,6 +137,14 @@ class DemandConsumer:
         self.ends_by = ends_by
         self.deletes_durable = deletes_durable
         self._core.set_prefetch(0)
+
+    def drain(self) -> None:
+        """Take no message that is sent from now on; `close` follows once all that wait are forwarded and answered.
+
+        Messages of a topic wait here and nowhere else.
+        """
+        self.ends_by = _NEVER
+        self.is_draining = True
 
     def close(self) -> None:
         """End; what has no answer returns to its place."""

@@ -313,6 +313,7 @@ class ForwardingHalf:
         if self._paused:
             self._paused = False
             self._connection.resume()
+            self._guarded(self._end_idle)
 
     def handed_over(self) -> None:
         """Count all forwards so far as possibly received."""
@@ -327,7 +328,7 @@ class ForwardingHalf:
 
     def on_timer(self, now: float) -> None:
         """Resume subscriptions, and end them, whose time has come."""
-        for consumer in list(self._consumers.values()):
+        for consumer in self.demand:
             if consumer.resumes_at is not None and consumer.resumes_at <= now:
                 consumer.resume()
         self._end_idle()
@@ -335,8 +336,8 @@ class ForwardingHalf:
     @property
     def deadlines(self) -> list[float]:
         """The times at which `on_timer` has something to do."""
-        times = [each.resumes_at for each in self._consumers.values() if each.resumes_at is not None]
-        return times + [each.ends_by for each in self._ending if each.ends_by is not None]
+        times = [each.resumes_at for each in self.demand if each.resumes_at is not None]
+        return times + [each.ends_by for each in self._ending if each.ends_by is not None and not each.is_draining]
 
     # ------------------------------------------------------------ demand
 
@@ -412,7 +413,7 @@ class ForwardingHalf:
                 # The new one begins before the other takes no more, so that no message of a topic is between them.
                 again = replace(consumer.request, selector=change.selector, consumer_id=self._new_consumer_id())
                 if self._subscribe(change.number, again):
-                    self._wind_up(consumer, deletes_durable=False)
+                    self._replaced(consumer)
 
     def _new_consumer_id(self) -> ConsumerId:
         return ConsumerId(self._settings.local_connection_id, SESSION, next(self._numbers))
@@ -474,6 +475,17 @@ class ForwardingHalf:
 
     def _wind_up(self, consumer: DemandConsumer, *, deletes_durable: bool) -> None:
         consumer.end(self._link.time() + ENDING_SECONDS, deletes_durable=deletes_durable)
+        self._begin_end(consumer)
+
+    def _replaced(self, consumer: DemandConsumer) -> None:
+        """End what another one has replaced: what waits on a queue is that one's, what waits for a topic its own."""
+        if consumer.request.is_counted:
+            consumer.drain()
+            self._begin_end(consumer)
+        else:
+            self._wind_up(consumer, deletes_durable=False)
+
+    def _begin_end(self, consumer: DemandConsumer) -> None:
         self._ending.append(consumer)
         self._end_idle()
         self._on_deadline()
@@ -488,7 +500,10 @@ class ForwardingHalf:
             self._remove_leaving()
 
     def _close_idle(self, now: float) -> None:
+        is_paused = self._paused  # then more may wait than is outstanding
         for consumer in [each for each in self._ending if each.is_idle or (each.ends_by or 0.0) <= now]:
+            if consumer.is_draining and is_paused:
+                continue
             self._close_ending(consumer)
 
     def _close_ending(self, consumer: DemandConsumer) -> None:
