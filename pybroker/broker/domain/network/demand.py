@@ -40,6 +40,9 @@ SELECTORS_MAX: Final = 64
 """Different selectors of consumers that share a subscription; with more, it takes every message. Each is tried for each
 message, and the remote broker drops or keeps what is too much."""
 
+GONE_MAX: Final = 1000
+"""The latest ended consumers of a subscription whose other ways are not used: news of their ends is about to come."""
+
 _PRIORITY_MIN: Final = -128
 
 
@@ -83,38 +86,74 @@ class _SharedDemand:
         claim: the consumers that it serves.
         consumers: those whose end ends it, by id and destination.
         durables: durable subscriptions whose deletion ends it, by client id and name.
-        gone: consumers that have ended.
+        gone: consumers that have ended, the latest ones.
         is_conduit: others may share it.
         was_stored: its durable subscription is older than the connection.
     """
 
-    __slots__ = ("_selectors", "claim", "consumers", "durables", "gone", "is_conduit", "local", "was_stored")
+    __slots__ = (
+        "_id_counts",
+        "_selectors",
+        "claim",
+        "consumers",
+        "durables",
+        "gone",
+        "is_conduit",
+        "local",
+        "was_stored",
+    )
 
     def __init__(self, local: LocalDemand, claim: Claim, *, is_conduit: bool, was_stored: bool = False) -> None:
         self.local = local
         self.claim = claim
         self.consumers: dict[_ConsumerKey, _Candidate] = {}
         self.durables: dict[_DurableKey, _Candidate] = {}
-        self.gone: set[ConsumerId] = set()
+        self.gone: dict[ConsumerId, None] = {}
         self.is_conduit = is_conduit
         self.was_stored = was_stored
         self._selectors: dict[str | None, int] = {}
+        self._id_counts: dict[ConsumerId, int] = {}
+        """How many of its consumers and durable subscriptions have an id."""
 
     def add(self, candidate: _Candidate) -> None:
         """Add a consumer, once."""
         if candidate.key not in self.consumers:
             self.consumers[candidate.key] = candidate
+            self._count(candidate)
             selector = candidate.info.selector or None
             self._selectors[selector] = self._selectors.get(selector, 0) + 1
 
+    def add_durable(self, key: _DurableKey, candidate: _Candidate) -> Set[ConsumerId]:
+        """Add a durable subscription, or replace its consumer; return the ids that it then no longer needs."""
+        former = self.durables.get(key)
+        self.durables[key] = candidate
+        self._count(candidate)
+        return frozenset() if former is None else self.unused(former)
+
+    def _count(self, candidate: _Candidate) -> None:
+        for each in candidate.ids:
+            self._id_counts[each] = self._id_counts.get(each, 0) + 1
+
+    def unused(self, candidate: _Candidate) -> Set[ConsumerId]:
+        """Return the ids of a removed consumer that no other one has."""
+        counts, found = self._id_counts, set[ConsumerId]()
+        for each in candidate.ids:
+            counts[each] -= 1
+            if not counts[each]:
+                del counts[each]
+                found.add(each)
+        return found.difference(self.local.consumer_path)
+
     def remove(self, key: _ConsumerKey) -> _Candidate:
-        """Remove a consumer, and return it."""
+        """Remove a consumer, and return it; `unused` follows."""
         candidate = self.consumers.pop(key)
         selector = candidate.info.selector or None
         self._selectors[selector] -= 1
         if not self._selectors[selector]:
             del self._selectors[selector]
-        self.gone.add(candidate.consumer_id)
+        self.gone[candidate.consumer_id] = None
+        if len(self.gone) > GONE_MAX:
+            del self.gone[next(iter(self.gone))]
         return candidate
 
     @property
@@ -253,7 +292,9 @@ class DemandTable:
         changes: list[DemandChange] = []
         places = self._places.pop(consumer_id, set())
         for number, destination in places:
-            candidate = self._subscriptions[number].remove((consumer_id, destination))
+            subscription = self._subscriptions[number]
+            candidate = subscription.remove((consumer_id, destination))
+            self._interests.narrow(subscription.claim, subscription.unused(candidate))
             if candidate.durable_key is not None:
                 self._offline[candidate.durable_key] = candidate
         for subscription in [self._subscriptions[each] for each in sorted({number for number, _ in places})]:
@@ -274,7 +315,8 @@ class DemandTable:
         for subscription in list(self._subscriptions.values()):
             found = _named(subscription.durables, key)
             if found is not None:
-                del subscription.durables[found]
+                removed = subscription.durables.pop(found)
+                self._interests.narrow(subscription.claim, subscription.unused(removed))
                 if not subscription.durables and (self._has_list or not subscription.was_stored):
                     changes += self._end_durable(subscription)
         if self._has_list:
@@ -360,7 +402,7 @@ class DemandTable:
         """Let a subscription serve a candidate: until its consumer ends, or its durable subscription is deleted."""
         key = candidate.durable_key
         if key is not None and self._outlives_its_consumer(candidate):
-            subscription.durables[key] = candidate
+            self._interests.narrow(subscription.claim, subscription.add_durable(key, candidate))
         else:
             subscription.add(candidate)
             place = (subscription.local.number, candidate.destination)
@@ -426,7 +468,7 @@ class DemandTable:
         if is_conduit and name is not None:
             for key, each in self._offline.items():
                 if _is_covered(candidate.destination, each):
-                    subscription.durables[key] = each
+                    subscription.add_durable(key, each)
         return self._enter(subscription, displaces=displaces)
 
     def _begin_own(
@@ -496,7 +538,7 @@ class DemandTable:
             self._concrete.pop(destination, None)
         for consumer_id, wanted in subscription.consumers:
             self._places[consumer_id].discard((number, wanted))
-        self._interests.release(subscription.claim, subscription.gone)
+        self._interests.release(subscription.claim, subscription.gone.keys())
         return [EndDemand(number, deletes_durable)]
 
     def _end_durable(self, subscription: _SharedDemand) -> list[DemandChange]:

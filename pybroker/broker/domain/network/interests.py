@@ -97,6 +97,12 @@ class Interests:
             claim.ids.add(each)
             self._claims.setdefault(each, {})[claim] = None
 
+    def narrow(self, claim: Claim, ids: Set[ConsumerId]) -> None:
+        """Remove consumers that have ended from a claim; its subscription serves others, and goes on."""
+        for each in ids & claim.ids:
+            claim.ids.remove(each)
+            self._forget_id(claim, each)
+
     def release(self, claim: Claim, gone: Set[ConsumerId]) -> None:
         """Remove a claim.
 
@@ -114,10 +120,13 @@ class Interests:
 
     def _forget(self, claim: Claim) -> None:
         for each in claim.ids:
-            claims = self._claims[each]
-            del claims[claim]
-            if not claims:
-                del self._claims[each]
+            self._forget_id(claim, each)
+
+    def _forget_id(self, claim: Claim, consumer_id: ConsumerId) -> None:
+        claims = self._claims[consumer_id]
+        del claims[claim]
+        if not claims:
+            del self._claims[consumer_id]
 
     def _announce(self, actor: ClaimOwner, gone: Set[ConsumerId]) -> None:
         for owner in self._owners:

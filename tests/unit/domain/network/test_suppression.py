@@ -189,3 +189,31 @@ def test_a_durable_candidate_ends_with_its_subscription() -> None:
     ring.b.table.close()
 
     assert ring.c.table.reconsider() == []
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_claim_keeps_no_consumer_that_has_ended(is_durable: bool) -> None:
+    """Otherwise a subscription that lasts takes memory for each consumer that it has ever served."""
+    ring = Ring()
+    name = "sub" if is_durable else None
+    ring.b.add(info(consumer(1), TOPIC, name=name))
+    for number in range(2, 9):
+        ring.b.add(info(consumer(number), TOPIC, name=name))
+        assert not ring.interests.is_free(TOPIC, {consumer(number)}, 0)
+        ring.b.remove(consumer(number - 1))
+
+    free = [number for number in range(1, 9) if ring.interests.is_free(TOPIC, {consumer(number)}, 0)]
+    assert free == [2, 3, 4, 5, 6, 7], "the first one names the subscription, and the last one is there"
+    assert len(ring.b.demands) == 1
+
+
+def test_claim_keeps_an_id_that_another_consumer_has() -> None:
+    """Consumers behind one subscription of a further broker have its id in common."""
+    ring = Ring()
+    ring.c.add(info(consumer(9), TOPIC))
+    ring.c.add(detour(1))
+    ring.c.add(info(ConsumerId("c->b:1", 1, 50), TOPIC, path=("id-b",), consumer_path=(consumer(1),)))
+    ring.c.remove(ConsumerId("c->b:1", 1, 1))
+    assert not ring.interests.is_free(TOPIC, {consumer(1)}, 0)
+    ring.c.remove(ConsumerId("c->b:1", 1, 50))
+    assert ring.interests.is_free(TOPIC, {consumer(1)}, 0)
