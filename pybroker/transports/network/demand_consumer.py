@@ -116,8 +116,9 @@ class DemandConsumer:
     def postponed(self, delivery: Delivery, now: float) -> None:
         """Return a message that the remote broker may take later, and pause; other subscriptions go on."""
         self._outstanding -= 1
-        self.resumes_at = now + self._pause_seconds
-        self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
+        if self.resumes_at is None:  # those behind it, already on their way, are refused in the same pause
+            self.resumes_at = now + self._pause_seconds
+            self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
         self._core.set_prefetch(0)
         if self.request.is_counted:
             self._core.acknowledge_oldest(1)

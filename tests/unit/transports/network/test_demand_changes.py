@@ -1,8 +1,11 @@
 """Demand that changes while a bridge stands, and selectors that only the remote broker knows."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.openwire.commands import ActiveMQMessage, ConsumerId, ConsumerInfo, MessageDispatch
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.transports.network.bridge import BridgeSession
@@ -87,3 +90,24 @@ def test_change_of_the_selector_loses_no_message_of_a_topic(is_slow: bool) -> No
     assert sorted(map(str, got(reader))) == [*expected, "7"]
     assert got(other) == ["8"]
     assert [each.ends_by for each in brokers.session.demand] == [None], "the former one has ended"
+
+
+def test_messages_refused_together_cause_one_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = TwoBrokers()
+    producer, reader = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
+    reader.consume(Q)
+    brokers.pump()
+    pauses = []
+    with monkeypatch.context() as patch:
+        patch.setattr(brokers.far, "accept_bridged", Mock(side_effect=ResourceLimit("no space")))
+        producer.send(Q, *"1234567")
+        for _ in range(3):
+            brokers.pump()
+            (demand,) = brokers.session.demand
+            assert demand.resumes_at is not None
+            pauses.append(demand.resumes_at - brokers.link.now)
+            brokers.link.now = demand.resumes_at
+            brokers.session.on_timer()
+    brokers.pump()
+    assert pauses == [1, 2, 4]
+    assert got(reader) == [*"1234567"]
