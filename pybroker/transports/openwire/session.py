@@ -163,6 +163,8 @@ class OpenWireSession(Session):
         """The connector of a bridge that wants messages to go both ways."""
         self._durables_asked_for: Sequence[Destination] | None = None
         """The topics whose durable subscriptions the bridge asks for; None: it does not ask."""
+        self._theirs: BrokerSubscriptionInfo | None = None
+        """The durable subscriptions of a duplex bridge's broker, which come before its ConnectionInfo."""
         self._joined_id = ""
         """The broker id under which the peer's duplex bridge is reported; empty: it is not."""
         self._login = PeerLogin(link, authenticator)
@@ -183,6 +185,7 @@ class OpenWireSession(Session):
         """True if memory is reserved for an unfinished frame."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             BrokerInfo: self._introduce,
+            BrokerSubscriptionInfo: self._compare_subscriptions,
             ConnectionInfo: self._connect,
             RemoveInfo: self._remove,
             ShutdownInfo: self._shut_down,
@@ -424,6 +427,13 @@ class OpenWireSession(Session):
         if info.response_required:
             self._refuse(info, WrongState("BrokerInfo came before ConnectionInfo"))
 
+    def _compare_subscriptions(self, info: BrokerSubscriptionInfo) -> None:
+        """Pass the durable subscriptions of a bridge's broker on, once its ConnectionInfo is accepted."""
+        if self._client is not None:
+            self._client.obey(info)
+        elif self._duplex_connector is not None:
+            self._theirs = info
+
     def _connect(self, info: ConnectionInfo) -> None:
         """Open the connection, once the client has logged in; if it is open already, respond again."""
         connection_id = "" if info.connection_id is None else info.connection_id.value or ""
@@ -487,6 +497,9 @@ class OpenWireSession(Session):
         self._join_cluster(info)
         if self._client is not None and not is_again:
             self._client.begin()
+            if (theirs := self._theirs) is not None:
+                self._theirs = None
+                self._client.obey(theirs)
 
     def _join_cluster(self, info: ConnectionInfo) -> None:
         """Send a client the brokers that it may use, and report a duplex bridge as a way to another one."""

@@ -258,3 +258,20 @@ def test_second_bridge_of_a_name_does_not_replace_the_first() -> None:
     assert "already connected" in session.reason
     assert link.closed
     assert first.end is None
+
+
+def test_offline_subscriptions_of_the_initiator_collect_at_once() -> None:
+    """Its list comes before its ConnectionInfo. Without it the first messages would be lost to the subscriber."""
+    brokers = Duplex(sync_durable_subs=True)
+    brokers.cut()
+    subscriber = brokers.client(brokers.near.broker, "s")
+    subscriber.consume(topic("D"), subscription_name="sub")
+    subscriber.session.lost()
+    brokers.connect(duplex=True, sync_durable_subs=True)
+    assert [each.name for each in brokers.far.admin.durable_subscriptions()] == ["NC-DS_far_D"]
+    brokers.client(brokers.far, "p").send(topic("D"), "1")
+    brokers.pump()
+    returned = OpenWireClient(brokers.near.broker)
+    returned.connect("s2", client_id="s")
+    returned.open_session()
+    assert texts(returned.consume(topic("D"), subscription_name="sub")) == ["1"]
