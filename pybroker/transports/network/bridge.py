@@ -70,7 +70,8 @@ from pybroker.transports.session import Link, Session
 _log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS: Final = 30.0
-"""The limit to the time until the remote broker's BrokerInfo; ActiveMQ has none, and waits for ever."""
+"""The limit to the time until the remote broker's BrokerInfo, and then to that until it accepts the login; ActiveMQ has
+none, and waits for ever."""
 
 _ENDED_AT_ONCE: Final = (
     "its log has the reason, as an ActiveMQ sends none; it may be the password, or that it admits no anonymous client, "
@@ -166,6 +167,7 @@ class BridgeSession(Session):
         self._inactivity: InactivityMonitor | None = None
         self._frames = FrameReader(settings.offer.frame_bytes_max)
         self._begins_by = link.time() + HANDSHAKE_SECONDS
+        self._is_accepted = False
         self._half: ForwardingHalf | None = None
         self._duplex: DuplexClient | None = None
         """The remote broker as a client of this one; None: messages go one way."""
@@ -283,6 +285,9 @@ class BridgeSession(Session):
         if self._half is None and now >= self._begins_by:
             self._close(BridgeEnd.LOST, f"no BrokerInfo came within {HANDSHAKE_SECONDS:g} seconds: is it a broker?")
             return
+        if not self._is_accepted and now >= self._begins_by:
+            self._close(BridgeEnd.LOST, f"the login was not answered within {HANDSHAKE_SECONDS:g} seconds")
+            return
         if inactivity is not None and self._peer is not None:
             if inactivity.is_peer_dead(now, self._link.reading_since):
                 self._close(BridgeEnd.LOST, f"nothing was received for {inactivity.seconds:g} seconds")
@@ -399,16 +404,22 @@ class BridgeSession(Session):
             call_soon=self._call_soon,
             on_deadline=self._schedule,
             on_error=self.give_up,
-            on_accepted=lambda: self._on_begin(self),
+            on_accepted=self._accepted,
         )
         if self._connector.duplex:
             self._open_duplex(self._half, self._peer)
+        self._begins_by = self._link.time() + HANDSHAKE_SECONDS
         self._introduce()
         self._half.introduce()
         if self._duplex is not None:
             self._peer.send(KeepAliveInfo(response_required=True))
         self._half.start()
         self._schedule()
+
+    def _accepted(self) -> None:
+        self._is_accepted = True
+        self._schedule()
+        self._on_begin(self)
 
     def _introduce(self) -> None:
         """Send what opens a bridge; nothing of it is answered."""
@@ -513,7 +524,9 @@ class BridgeSession(Session):
     def _schedule(self) -> None:
         if self.end is not None:
             return
-        times = [self._begins_by] if self._half is None else self._half.deadlines
+        times = [] if self._half is None else self._half.deadlines
+        if not self._is_accepted:
+            times.append(self._begins_by)
         if self._inactivity is not None:
             times.append(self._inactivity.next_check)
         self._link.wake_at(min(times, default=None))

@@ -8,7 +8,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from pybroker.broker.domain.openwire.commands import BaseCommand, BrokerId, BrokerInfo, ConnectionErrorCommand
+from pybroker.broker.domain.openwire.commands import (
+    BaseCommand,
+    BrokerId,
+    BrokerInfo,
+    ConnectionErrorCommand,
+    KeepAliveInfo,
+)
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer, encode_offer
 from pybroker.broker.domain.openwire.throwables import Throwable
@@ -99,6 +105,21 @@ def test_silent_server_is_dialled_ever_later(caplog: pytest.LogCaptureFixture) -
         assert [line.rpartition(" in ")[2] for line in lines] == ["1 s", "2 s", "4 s"]
 
     run(caplog, scenario)
+
+
+def test_login_without_an_answer_is_given_up() -> None:
+    """The broker behind the port hangs after its BrokerInfo, while something else keeps the connection alive."""
+    near = Near(named_broker("near"))
+    session, link = near.bridge()
+    session.receive(frames([BrokerInfo(broker_id=BrokerId("far"), broker_name="far")]))
+    while session.end is None:
+        assert link.wakes_at is not None
+        assert link.wakes_at <= 30
+        link.now = link.wakes_at
+        session.receive(WireFormat(version=12).encode_frame(KeepAliveInfo()))
+        session.on_timer()
+    assert link.now == 30
+    assert (session.end, session.reason) == (BridgeEnd.LOST, "the login was not answered within 30 seconds")
 
 
 def test_refused_port_is_one_line_for_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
