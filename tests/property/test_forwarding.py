@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.broker.domain.destination import Destination, DestinationType
-from pybroker.broker.domain.network.forwarding import broker_path_of, forwarded
+from pybroker.broker.domain.network.forwarding import ForwardingEncoder, broker_path_of
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, decode, encode
@@ -43,10 +43,8 @@ def expected(
 def test_forwarded_message_has_the_fields_of_a_bridge(
     fields: OpenWireMessage, producer_id: ProducerId, broker_id: str, count: int, command_id: int, answered: bool
 ) -> None:
-    frame = forwarded(
+    frame = ForwardingEncoder(producer_id, broker_id).encode(
         routing(encode(fields)),
-        producer_id=producer_id,
-        broker_id=broker_id,
         redelivery_count=count,
         command_id=command_id,
         response_required=answered,
@@ -60,15 +58,14 @@ def test_forwarded_message_has_the_fields_of_a_bridge(
 def test_forwarding_is_alike_for_messages_that_repeat(kinds: list[OpenWireMessage], order: list[int]) -> None:
     """Heads of former messages are reused: each message is the same as if it were the only one."""
     producer = ProducerId("a->b-1", 1, 1)
+    encoder = ForwardingEncoder(producer, "ID:a")
     for number, kind in enumerate(order):
         fields = kinds[kind % len(kinds)]
         assert fields.message_id is not None
         fields = replace(fields, message_id=fields.message_id._replace(producer_sequence_id=number))
         message = routing(encode(fields))
-        frame = forwarded(
+        frame = encoder.encode(
             message,
-            producer_id=producer,
-            broker_id="ID:a",
             redelivery_count=0,
             command_id=number,
             response_required=True,
@@ -81,11 +78,10 @@ def test_forwarding_is_alike_for_messages_that_repeat(kinds: list[OpenWireMessag
 @given(stored, destinations)
 def test_forwarded_message_has_the_destination_dispatched(fields: OpenWireMessage, destination: Destination) -> None:
     message = routing(encode(fields))
+    encoder = ForwardingEncoder(ProducerId("c", 1, 1), "ID:a")
     for each in (message, replace(message, destination=destination), message):
-        frame = forwarded(
+        frame = encoder.encode(
             each,
-            producer_id=ProducerId("c", 1, 1),
-            broker_id="ID:a",
             redelivery_count=0,
             command_id=1,
             response_required=True,
@@ -111,10 +107,8 @@ def test_truncated_message_raises_only_documented_errors(fields: OpenWireMessage
     with suppress(MalformedOpenWire):
         broker_path_of(cut.data)
     with suppress(MalformedOpenWire):
-        forwarded(
+        ForwardingEncoder(ProducerId("c", 1, 1), "ID:a").encode(
             cut,
-            producer_id=ProducerId("c", 1, 1),
-            broker_id="ID:a",
             redelivery_count=0,
             command_id=1,
             response_required=True,
@@ -130,10 +124,8 @@ def test_large_content_is_forwarded_as_it_is() -> None:
         message_id=OpenWireMessageId(None, producer, 1),
         content=bytes(range(256)) * 512,
     )
-    frame = forwarded(
+    frame = ForwardingEncoder(ProducerId("c", 1, 1), "ID:a").encode(
         routing(encode(fields)),
-        producer_id=ProducerId("c", 1, 1),
-        broker_id="ID:a",
         redelivery_count=3,
         command_id=7,
         response_required=False,

@@ -28,7 +28,7 @@ from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.demand import DemandTable
-from pybroker.broker.domain.network.forwarding import forwarded
+from pybroker.broker.domain.network.forwarding import ForwardingEncoder
 from pybroker.broker.domain.network.hops import may_pass
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.names import advisory_destination, inbound_client_id, outbound_client_id
@@ -196,6 +196,7 @@ class ForwardingHalf:
         self._paused = False
         self._numbers = count(1)
         self._producer_id = ProducerId(settings.remote_connection_id, SESSION, _PRODUCER)
+        self._encoder = ForwardingEncoder(self._producer_id, broker.id)
         self._advisory_consumer_id = ConsumerId(settings.remote_connection_id, SESSION, _ADVISORY_CONSUMER)
         self._advisory_prefetch = connector.advisory_prefetch_size or connector.prefetch_size
         self._advisory_count = 0
@@ -635,10 +636,8 @@ class ForwardingHalf:
             self._settle_later(consumer, delivery)
 
     def _write(self, delivery: Delivery, command_id: int, *, is_answered: bool) -> None:
-        data = forwarded(
+        data = self._encoder.encode(
             delivery.message,
-            producer_id=self._producer_id,
-            broker_id=self._broker.id,
             redelivery_count=delivery.redelivery_count,
             command_id=command_id,
             response_required=is_answered,

@@ -15,7 +15,6 @@ Messages of one producer to one destination begin with the same bytes, the head;
 Source: OpenWire v11, `Message`; ActiveMQ 5.17, `DemandForwardingBridgeSupport.configureMessage`.
 """
 
-from functools import lru_cache
 from struct import error as StructError
 from typing import Final, NamedTuple
 
@@ -39,8 +38,6 @@ from pybroker.broker.domain.openwire.layout import (
 from pybroker.broker.domain.openwire.loose import NULL, MalformedOpenWire, Reader
 from pybroker.broker.domain.openwire.shapes import skip_fields
 
-_BRIDGES: Final = 256
-"""Bridges whose encoder is kept; one more costs the encoding of its heads again."""
 _HEADS_MAX: Final = 1024
 """The limit to the heads that an encoder keeps."""
 _HEAD_BYTES_MAX: Final = 1024
@@ -77,33 +74,6 @@ _pack_head: Final = HEAD.pack
 _pack_int: Final = INT.pack
 
 
-def forwarded(
-    message: Message,
-    *,
-    producer_id: ProducerId,
-    broker_id: str,
-    redelivery_count: int,
-    command_id: int,
-    response_required: bool,
-) -> bytes:
-    """Return a message as a bridge sends it: a Message command, without the size before it.
-
-    Args:
-        message: the message as it is dispatched; its bytes are those that the store keeps.
-        producer_id: the bridge's producer at the other broker.
-        broker_id: this broker, which is added to the end of the path.
-        redelivery_count: as dispatched.
-        command_id: the number of the command.
-        response_required: the other broker is to answer.
-
-    Raises:
-        MalformedOpenWire: the stored message does not decode so far.
-        UnencodableOpenWire: its path has as many brokers as the format allows.
-    """
-    encoder = _encoder(producer_id, broker_id)
-    return encoder.encode(message, redelivery_count, command_id, response_required)
-
-
 def broker_path_of(data: bytes) -> tuple[str, ...]:
     """Return the brokers that a stored message has passed, the first one first; empty for a local message.
 
@@ -137,12 +107,18 @@ class _ForwardedHead(NamedTuple):
     destination: Destination
 
 
-class _ForwardingEncoder:
-    """Encodes the messages of one bridge."""
+class ForwardingEncoder:
+    """Encodes the messages of one connection of a bridge, and keeps the heads of latest ones."""
 
     __slots__ = ("_broker_id", "_heads", "_last", "_last_raw", "_path", "_producer")
 
     def __init__(self, producer_id: ProducerId, broker_id: str) -> None:
+        """Begin without heads.
+
+        Args:
+            producer_id: the bridge's producer at the other broker.
+            broker_id: this broker, which is added to the end of the path.
+        """
         self._producer = ids.producer_id(producer_id)
         self._broker_id = broker_id
         self._path = ids.broker_ids((broker_id,))
@@ -150,8 +126,19 @@ class _ForwardingEncoder:
         self._last_raw = b""
         self._last: _ForwardedHead | None = None
 
-    def encode(self, message: Message, redelivery_count: int, command_id: int, response_required: bool) -> bytes:
-        """Return a message as the bridge sends it; see `forwarded`."""
+    def encode(self, message: Message, *, redelivery_count: int, command_id: int, response_required: bool) -> bytes:
+        """Return a message as a bridge sends it: a Message command, without the size before it.
+
+        Args:
+            message: the message as it is dispatched; its bytes are those that the store keeps.
+            redelivery_count: as dispatched.
+            command_id: the number of the command.
+            response_required: the other broker is to answer.
+
+        Raises:
+            MalformedOpenWire: the stored message does not decode so far.
+            UnencodableOpenWire: its path has as many brokers as the format allows.
+        """
         data = message.data
         try:
             head = self._last
@@ -213,9 +200,6 @@ class _ForwardingEncoder:
         transaction, kept = data[transaction_at : reader.offset], data[reader.offset : end]
         encoded = b"".join((self._producer, ids.destination(destination), NULL, kept))
         return _ForwardedHead(encoded, transaction, destination)
-
-
-_encoder: Final = lru_cache(_BRIDGES)(_ForwardingEncoder)
 
 
 # ---------------------------------------------------------------- offsets in stored bytes

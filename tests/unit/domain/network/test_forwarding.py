@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from pybroker.broker.domain.network.forwarding import broker_path_of, forwarded
+from pybroker.broker.domain.network.forwarding import ForwardingEncoder, broker_path_of
 from pybroker.broker.domain.openwire.message import OpenWireMessage, decode, encode
 from pybroker.broker.domain.openwire.routing import routing
 from tests.unit.domain.network.recorded import conversations
@@ -55,10 +55,8 @@ def test_forwarded_message_is_byte_for_byte_that_of_activemq(frame: bytes) -> No
     assert fields.producer_id is not None
     message = routing(encode(before(fields)))
     assert broker_path_of(message.data) == fields.broker_path[:-1]
-    encoded = forwarded(
+    encoded = ForwardingEncoder(fields.producer_id, fields.broker_path[-1]).encode(
         message,
-        producer_id=fields.producer_id,
-        broker_id=fields.broker_path[-1],
         redelivery_count=fields.redelivery_counter,
         command_id=fields.command_id,
         response_required=fields.response_required,

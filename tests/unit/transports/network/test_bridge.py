@@ -1,11 +1,13 @@
 """A bridge between two brokers of this process: demand, forwarding, failures."""
 
+import gc
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.network.forwarding import ForwardingEncoder
 from pybroker.broker.domain.openwire.commands import ConsumerInfo, MessageDispatch, RemoveInfo, Response
 from pybroker.transports.network.bridge import BridgeEnd
 from tests.unit.transports.network.bridges import Near, TwoBrokers, named_broker
@@ -235,3 +237,27 @@ def test_demand_of_the_bridge_is_seen_by_others() -> None:
     (info,) = [each for each in infos if isinstance(each, ConsumerInfo)]
     assert (info.network_subscription, info.priority, info.prefetch_size) == (True, 3, 1000)
     assert [each.value for each in info.broker_path or () if each] == [brokers.far.id]
+
+
+def encoder_count() -> int:
+    """Return how many encoders there are."""
+    gc.collect()
+    return sum(isinstance(each, ForwardingEncoder) for each in gc.get_objects())
+
+
+def test_ended_connections_of_a_bridge_leave_no_encoders() -> None:
+    """Each keeps up to a thousand heads of messages."""
+    brokers = TwoBrokers()
+    producer, reader = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
+    reader.consume(Q)
+    before = encoder_count()
+    for number in range(5):
+        brokers.pump()
+        producer.send(Q, str(number))
+        brokers.pump()
+        brokers.cut()
+        brokers.near.begun.clear()
+        brokers.near.ended.clear()
+        brokers.connect()
+    assert got(reader) == [*"01234"]
+    assert encoder_count() <= before

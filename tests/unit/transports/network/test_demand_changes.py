@@ -97,7 +97,7 @@ def test_messages_refused_together_cause_one_pause(monkeypatch: pytest.MonkeyPat
     producer, reader = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
     reader.consume(Q)
     brokers.pump()
-    pauses = []
+    pauses: list[float] = []
     with monkeypatch.context() as patch:
         patch.setattr(brokers.far, "accept_bridged", Mock(side_effect=ResourceLimit("no space")))
         producer.send(Q, *"1234567")
