@@ -612,12 +612,24 @@ class OpenWireSession(Session):
             bool(mine.broker_name) and mine.broker_name == theirs.broker_name
         )
         if is_same_broker and (former.user.name, former.user.is_guest) == (user.name, user.is_guest):
+            if mine.broker_id != theirs.broker_id:
+                former.report_name_conflict(mine)
             former.close_superseded()
 
     @property
     def introduction(self) -> BrokerInfo | None:
         """The BrokerInfo of a bridge; None for a client."""
         return self._introduction
+
+    def report_name_conflict(self, other: BrokerInfo) -> None:
+        """Report a broker of this one's name and connector, with another id: two would replace each other for ever."""
+        cause = (
+            f"another broker named {other.broker_name!r} has opened a bridge with the client id {self.client_id}: "
+            "if it is not the same one after a restart, give each broker a broker_name of its own"
+        )
+        _log.warning("%s from %s: %s", self._connection_id, self._link.peer, cause)
+        if self._peer is not None:
+            self._peer.send_connection_error(InvalidClientId(cause))
 
     def close_superseded(self) -> None:
         """Close, as the client has reconnected on another socket before this one was known to be dead."""

@@ -238,6 +238,26 @@ def test_half_open_bridge_is_replaced(broker: str, broker_id: str | None) -> Non
     assert [each.connection_id for each in world.broker.connections()] == ["a->b-2:2"]
 
 
+def test_replaced_bridge_of_a_broker_with_another_id_gets_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    former = bridge_of(world, "a")
+    bridge_of(world, "a", connection="a->b-2:2", broker_id="ID:another")
+    (error,) = of_kind(former.receive(), ConnectionErrorCommand)
+    assert error.exception is not None
+    assert "another broker named 'a' has opened a bridge with the client id nc_a_outbound" in str(
+        error.exception.message
+    )
+    assert str(error.exception.message) in caplog.text
+
+
+def test_replaced_bridge_of_the_same_broker_gets_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    former = bridge_of(world, "a")
+    bridge_of(world, "a", connection="a->b-2:2")
+    assert of_kind(former.receive(), ConnectionErrorCommand) == []
+    assert "give each broker" not in caplog.text
+
+
 def test_bridge_of_another_broker_replaces_none() -> None:
     world = World()
     former = bridge_of(world, "a")
