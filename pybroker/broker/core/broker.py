@@ -45,6 +45,7 @@ from pybroker.broker.core.scheduler import MANAGEMENT, Scheduler, is_management
 from pybroker.broker.core.scheduling_queue import SchedulingQueue, to_scheduling_queue
 from pybroker.broker.core.selector import forget_message
 from pybroker.broker.core.statistics import StatisticsRequests, SystemUsage
+from pybroker.broker.core.store_space import StoreSpace
 from pybroker.broker.core.subscribing import Subscribing
 from pybroker.broker.core.takeover import RecoveryLoader, seen
 from pybroker.broker.core.topic import Topic
@@ -120,6 +121,7 @@ class BrokerCore(Host):
             on_dead_lettered=self._dead_lettered,
             on_expired=self._expired,
         )
+        self._space = StoreSpace(lambda: self.is_full, self.paging)
         self._observers, work = Observers(), WorkQueue(self.begin_work)
         self.retained, self.sessions = RetainedMessages(self._records(RETAINED_RECORDS)), self._records(SESSION_RECORDS)
         self._runtime = CoreRuntime(
@@ -468,13 +470,10 @@ class BrokerCore(Host):
 
         Raises:
             InvalidDestination: a name is too long.
-            ResourceLimit: the store has no space for the message. The error's text begins like ActiveMQ's.
+            ResourceLimit: the store has no space for the message; see `StoreSpace.refusal`.
         """
         if message.persistent and self.is_full:
-            raise ResourceLimit(
-                f"Usage Manager Store is Full: {message.destination} takes nothing persistent until consumers, or an "
-                "operator, have freed space."
-            )
+            raise self._space.refusal(message)
         target = self._plain.get(message.destination)
         if target is not None:
             return target.usage

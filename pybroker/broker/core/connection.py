@@ -278,7 +278,7 @@ class BrokerConnection(Owner):
             self._deferred.pop(done, None)
             on_empty()
 
-        deferred = DeferredSends(self.paging, forget, self._throttle.give_up)
+        deferred = DeferredSends(self.paging, forget, self._throttle)
         self._deferred[deferred] = None
         return deferred
 

@@ -1,4 +1,4 @@
-"""Sends that wait for space before they are carried out: `send_fail_if_no_space_after_timeout`.
+"""Sends that wait for space before they are carried out: `send_fail_if_no_space_after_timeout`, or a full store.
 
 Without that policy a message is accepted without space, and the answer to its producer waits. With it the message must
 not be stored before it is certain that the send does not fail. So the whole send waits, and later ones of the same
@@ -11,17 +11,23 @@ no space --> first one waits in its `Usage`, with a timer --space--> attempted -
                   +--- still no space -----+--- time over: refused ------+
 ```
 
+What a bridge forwards waits for the store in the same way, but without a limit of time (`store_space`). It is never
+refused: a bridge has as many messages under way as its window allows, and when too much waits, no more of its input is
+processed. Up to then it is, as what comes over a duplex bridge may free space.
+
 Source: ActiveMQ 5.17, `Queue.messagesWaitingForSpace`, `Queue.FlowControlTimeoutTask`.
 """
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Final, NamedTuple
 
 from pybroker.broker.core.containment import attempt as contained
 from pybroker.broker.core.containment import contain
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.domain.errors import BrokerError, RequestError, ResourceLimit
+from pybroker.broker.domain.ports import Throttle
 from pybroker.broker.domain.space import SpaceAwaited
 
 DEFERRED_BYTES_MAX: Final = 1 << 20
@@ -50,34 +56,48 @@ class _Send(NamedTuple):
 class DeferredSends:
     """The waiting sends of one producer; implements `DeferredSendsPort`."""
 
-    __slots__ = ("_awaited", "_bytes", "_cancel_timer", "_give_up", "_is_running", "_on_empty", "_paging", "_sends")
+    __slots__ = (
+        "_awaited",
+        "_bytes",
+        "_cancel_timer",
+        "_holds_input",
+        "_is_running",
+        "_on_empty",
+        "_paging",
+        "_sends",
+        "_throttle",
+    )
 
-    def __init__(
-        self, paging: Paging, on_empty: Callable[["DeferredSends"], None], give_up: Callable[[BrokerError], None]
-    ) -> None:
+    def __init__(self, paging: Paging, on_empty: Callable[["DeferredSends"], None], throttle: Throttle) -> None:
         """Begin without sends.
 
         Args:
             paging: has the clock and the timer; without an event loop nothing fails by the time.
             on_empty: called when none is left; it takes no further sends then.
-            give_up: closes the connection after an error that is no refusal.
+            throttle: the connection. It is closed after an error that is no refusal.
         """
         self._paging = paging
         self._on_empty = on_empty
-        self._give_up = give_up
+        self._throttle = throttle
         self._sends: deque[_Send] = deque()
         self._bytes = 0
         self._awaited: SpaceAwaited | None = None
         """The space for which the first send waits."""
         self._cancel_timer: Callable[[], None] | None = None
         self._is_running = False
+        self._holds_input = False
 
     def add(
         self, attempt: Callable[[], None], refuse: Callable[[RequestError], None], size: int, error: SpaceAwaited | None
     ) -> None:
         """Add a send, behind the others; see `DeferredSendsPort`."""
         own, in_all = self._bytes, self._paging.deferred_bytes
-        if (own and own + size > DEFERRED_BYTES_MAX) or (in_all and in_all + size > DEFERRED_BYTES_IN_ALL_MAX):
+        is_own_full, are_all_full = own + size > DEFERRED_BYTES_MAX, in_all + size > DEFERRED_BYTES_IN_ALL_MAX
+        is_too_much = (own and is_own_full) or (in_all and are_all_full)
+        awaited = error or self._awaited
+        if is_too_much and awaited is not None and awaited.seconds == inf:
+            self._hold_input()
+        elif is_too_much:
             text = f"Usage Manager Memory Limit reached: {in_all} bytes, {own} of them of this producer, wait for space"
             refuse(ResourceLimit(text))
             if not self._sends and not self._is_running:
@@ -101,7 +121,7 @@ class DeferredSends:
     def _wait(self, error: SpaceAwaited) -> None:
         """Have the first send wait, as long as it may."""
         self._awaited = error
-        if self._paging.after is not None:
+        if self._paging.after is not None and error.seconds != inf:
             left = self._sends[0].since + error.seconds - self._paging.monotonic()
             self._cancel_timer = self._paging.after(max(0.0, left), self._time_out)
         error.when_space(self._on_space, self)
@@ -149,12 +169,13 @@ class DeferredSends:
                     self._refuse(send, error)
                 except Exception as error:
                     self._drop()
-                    self._give_up(BrokerError("a command could not be carried out: see the broker's log"))
+                    self._throttle.give_up(BrokerError("a command could not be carried out: see the broker's log"))
                     contain(error, "carrying out a send that has waited")  # it is not the fault of who freed the space
                     return
         finally:
             self._is_running = False
         self._on_empty(self)
+        self._release_input()  # behind it, as it may process input at once, which would wait behind nothing
 
     def _next(self) -> _Send:
         send = self._sends.popleft()
@@ -164,6 +185,17 @@ class DeferredSends:
     def _drop(self) -> None:
         self._sends.clear()
         self._count(-self._bytes)
+        self._release_input()  # the socket may still be open, and only a read detects its end
+
+    def _hold_input(self) -> None:
+        if not self._holds_input:
+            self._holds_input = True
+            self._throttle.hold_input()
+
+    def _release_input(self) -> None:
+        if self._holds_input:
+            self._holds_input = False
+            self._throttle.release_input()
 
     def _count(self, change: int) -> None:
         self._bytes += change

@@ -90,7 +90,7 @@ class Host(metaclass=ABCMeta):
 
         Raises:
             InvalidDestination: its destination has a name that is too long.
-            ResourceLimit: the store has no space for the message.
+            ResourceLimit: the store has no space for the message; `SpaceAwaited`: it has come over a bridge, and waits.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Sends that wait for space in memory before they are carried out, and fail if there is none in time."""
+"""Sends that wait for space in memory or in the store before they are carried out, and may fail if there is none."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,7 +10,7 @@ class SpaceAwaited(ResourceLimit):
     """There is no space for a message now. Its text is for the client if there is none in time.
 
     Attributes:
-        seconds: the time in which there may be space.
+        seconds: the time in which there may be space; infinite: the send waits for as long as it takes.
         when_space: calls back once there is; the second argument identifies the callback.
         cancel: cancels the callback.
     """
@@ -34,7 +34,9 @@ class DeferredSendsPort(Protocol):
     def add(
         self, attempt: Callable[[], None], refuse: Callable[[RequestError], None], size: int, error: SpaceAwaited | None
     ) -> None:
-        """Add a send, behind the others; it is refused at once if too much waits already.
+        """Add a send, behind the others; if too much waits already it is refused, or no more of the client's is read.
+
+        Sends that wait for as long as it takes are not refused.
 
         Args:
             attempt: carries it out, or raises `RequestError`; with `SpaceAwaited` it is attempted again later.

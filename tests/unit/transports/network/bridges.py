@@ -15,9 +15,9 @@ from pybroker.transports.openwire.session import OpenWireSession, Sessions
 from tests.unit.transports.openwire.conversation import Clock, FakeLink, OpenWireClient, settings
 
 
-def named_broker(name: str) -> BrokerCore:
-    """Return a broker with an empty store."""
-    broker = BrokerCore(name, store=MemoryStore(), clock=Clock())
+def named_broker(name: str, store: MemoryStore | None = None) -> BrokerCore:
+    """Return a broker with an empty store, or a given one."""
+    broker = BrokerCore(name, store=store or MemoryStore(), clock=Clock())
     broker.url = f"tcp://{name}:61616"
     broker.recover()
     return broker
@@ -69,6 +69,7 @@ class TwoBrokers:
         authenticator: Authenticator = WITHOUT_LOGINS,
         near: str = "near",
         other: "TwoBrokers | None" = None,
+        far_store: MemoryStore | None = None,
         **attributes: Any,
     ) -> None:
         """Open a bridge.
@@ -77,10 +78,11 @@ class TwoBrokers:
             authenticator: that of the far broker.
             near: the name of the near broker.
             other: a bridge whose far broker is that of this one too.
+            far_store: that of the far broker.
             attributes: of the connector.
         """
         self.near = Near(named_broker(near))
-        self.far: BrokerCore = named_broker("far") if other is None else other.far
+        self.far: BrokerCore = named_broker("far", far_store) if other is None else other.far
         self.far_soon: list[Callable[[], None]] = []
         acceptor = DuplexAcceptor(
             broker=self.far,
