@@ -28,7 +28,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
 /**
  * Opens a KahaDB directory with a real broker and prints what it holds, one fact per line:
  *
- *   queue NAME ID TEXT          a message, in the order of browsing
+ *   queue NAME ID TEXT          a message, in the order of browsing; TEXT "-" when it is not a text message
  *   pending TOPIC KEY SELECTOR ID   a message a durable subscription still has to get; ID "-" when there is none
  *   doubt FORMAT GLOBAL BRANCH      a prepared transaction, as XAResource.recover gives it; ids in hexadecimal
  *
@@ -195,9 +195,9 @@ public class OpenStore {
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         QueueBrowser browser = session.createBrowser(queue);
         for (Enumeration<?> messages = browser.getEnumeration(); messages.hasMoreElements(); ) {
-            TextMessage message = (TextMessage) messages.nextElement();
+            javax.jms.Message message = (javax.jms.Message) messages.nextElement();
             out.append("queue ").append(queue.getPhysicalName()).append(' ').append(message.getJMSMessageID())
-                .append(' ').append(message.getText()).append('\n');
+                .append(' ').append(message instanceof TextMessage text ? text.getText() : "-").append('\n');
         }
         connection.close();
     }
