@@ -192,8 +192,7 @@ class ForwardingHalf:
         self._on_deadline = on_deadline
         self._on_error = on_error
         self._on_accepted = on_accepted
-        self._is_over = False
-        self._paused = False
+        self._is_over = self._paused = self._is_settling = self._is_announced = False
         self._numbers = count(1)
         self._producer_id = ProducerId(settings.remote_connection_id, SESSION, _PRODUCER)
         self._encoder = ForwardingEncoder(self._producer_id, broker.id)
@@ -212,7 +211,6 @@ class ForwardingHalf:
         """Further copies of messages whose first one is unanswered, by message id: its answer is theirs."""
         self._unconfirmed: deque[tuple[DemandConsumer, Delivery]] = deque()
         """Messages that need no answer, until they have left the process."""
-        self._is_settling = False
         self._connection: ConnectionPort = broker.connect(
             settings.local_connection_id,
             inbound_client_id(connector.name, settings.remote_name, broker.name),
@@ -222,7 +220,6 @@ class ForwardingHalf:
         self._table = self._new_table()
         self._overlap = OverlapFilter(self._table.taking)
         self._remote = settings.peer_at(link.peer)
-        self._is_announced = False
 
     def _new_table(self) -> DemandTable:
         settings = self._settings
