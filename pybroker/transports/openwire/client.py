@@ -341,7 +341,8 @@ class OpenWireClient:
 
     def _not_sent(self, error: RequestError, arrival: Arrival, command_id: int, response_required: bool) -> None:
         """Refuse a message; or have it wait for space, as its policy says so."""
-        _, producer_id, _, transaction = arrival
+        producer_id: ProducerId = arrival[1]
+        transaction: TransactionId | None = arrival[3]
         if not isinstance(error, SpaceAwaited) or transaction is not None:
             self._refuse(error, command_id if response_required else None, transaction)
             return
