@@ -11,7 +11,7 @@ QUICK := tests/unit tests/conformance
 FAST := $(QUICK) tests/property tests/simulation tests/architecture
 COMPILED_FAST := $(addprefix tests/unit/,amqp core domain openwire store transports) tests/property tests/conformance
 COMPILED_SLOW := $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py tls.py websocket.py kills.py) tests/java
-COMPILED_SMOKE := $(addprefix tests/unit/,amqp core domain transports/amqp transports/mqtt transports/openwire transports/stomp) tests/conformance/test_store.py tests/conformance/test_steps.py
+COMPILED_SMOKE := $(addprefix tests/unit/,amqp core domain transports/amqp transports/mqtt transports/network transports/openwire transports/stomp) tests/conformance/test_store.py tests/conformance/test_steps.py
 COMPILED_SMOKE += $(addprefix tests/integration/test_,openwire_conversations.py stomp_conversations.py)
 
 # Processes that run slow tests at a time. These often wait, for a broker's end or a lease's, so one more than cores.

@@ -119,7 +119,7 @@ def test_every_page_of_a_standby_names_the_master(
         expect(link).to_be_visible()
         assert overflow(page) <= 0, path
     assert page.locator("main button").count() == 0
-    assert page.locator("nav .way.away").count() == 5
+    assert page.locator("nav .way.away").count() == 6
 
 
 def test_an_address_with_a_filter_that_a_list_has_not(served: ConsoleServer, open_page: OpenPage) -> None:

@@ -66,7 +66,7 @@ def test_network_shows_demand_and_obeys_stop_and_start(start: Start, tmp_path: P
         found = near.until(lambda found: bool(found["demand"]))
         assert [each["state"] for each in found["bridges"]] == ["up"]
         assert [(each["kind"], each["destination"]) for each in found["demand"]] == [("queue", "Q")]
-        assert "1 of 1 bridge to other brokers up" in done("status", "--store", near.store)
+        near.until(lambda _: "1 of 1 bridge to other brokers up" in done("status", "--store", near.store))
 
         assert near.run("network", "stop", "to-far") == "to-far: stopped\n"
         assert near.run("network", "stop", "to-far") == "to-far: was stopped before\n"

@@ -9,6 +9,7 @@ from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import RequestError
 from pybroker.broker.domain.openwire.commands import BrokerInfo, MessageDispatch
 from pybroker.broker.domain.openwire.values import decode_map
+from tests.compiled import interpreted
 from tests.unit.transports.network.bridges import TwoBrokers
 from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind
 
@@ -87,6 +88,7 @@ def test_duplex_bridge_is_announced_at_both_ends() -> None:
     assert about(got(watcher)) == [("near", False)]
 
 
+@interpreted
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_refused_message_is_announced_if_the_connector_asks(monkeypatch: pytest.MonkeyPatch, is_asked: bool) -> None:
     brokers = TwoBrokers(advisory_for_failed_forward=is_asked)

@@ -9,6 +9,7 @@ from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.openwire.commands import ActiveMQMessage, ConsumerId, ConsumerInfo, MessageDispatch
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.transports.network.bridge import BridgeSession
+from tests.compiled import interpreted
 from tests.unit.transports.network.bridges import TwoBrokers
 from tests.unit.transports.network.test_bridge import got
 from tests.unit.transports.openwire.conversation import of_kind
@@ -92,6 +93,7 @@ def test_change_of_the_selector_loses_no_message_of_a_topic(is_slow: bool) -> No
     assert [each.ends_by for each in brokers.session.demand] == [None], "the former one has ended"
 
 
+@interpreted
 def test_messages_refused_together_cause_one_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = TwoBrokers()
     producer, reader = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")

@@ -24,6 +24,7 @@ from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer, encode_offer
 from pybroker.transports.network.demand_consumer import PAUSE_SECONDS_MAX
 from pybroker.transports.openwire.durable_sync import subscription_infos
+from tests.compiled import interpreted
 from tests.unit.transports.network.bridges import Near, TwoBrokers, named_broker
 from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind, texts
 
@@ -261,6 +262,7 @@ def test_subscriptions_of_two_brokers_are_never_taken_for_one() -> None:
     assert infos[0].consumer_id != infos[1].consumer_id
 
 
+@interpreted
 @pytest.mark.parametrize("pattern", ["D", ">"])
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_copy_waits_for_the_answer_to_the_first(
