@@ -26,6 +26,10 @@ _HEADER_BYTES: Final = 512
 """Headers of at most so many bytes have their texts within `SIZE_OVERHEAD`. Those of usual messages take 200."""
 
 
+REDELIVERIES_MAX: Final = 1 << 30
+"""The limit to what a bridge says of earlier deliveries: the counter of OpenWire has room for those of this broker."""
+
+
 class BridgeFields(NamedTuple):
     """The fields of a message that has come over a bridge.
 

@@ -303,6 +303,13 @@ def test_bridge_waits_where_a_client_is_refused_for_space(make_world: Callable[.
     assert answers == ["accepted"]
 
 
+def test_highest_counter_of_a_bridge_leaves_room_for_deliveries_here(world: World) -> None:
+    message = bridged("m", counter=(1 << 31) - 1)
+    assert message.bridge is not None
+    assert message.bridge.redelivery_counter == 1 << 30
+    assert routing(message.data).bridge == message.bridge
+
+
 def test_damaged_record_is_reported_and_left_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.client().connection.send(bridged("m"))
     (name,) = world.store.recover().queues[BRIDGED_RECORDS.destination]

@@ -25,7 +25,7 @@ from typing import Final, cast
 
 from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.destination import Destination
-from pybroker.broker.domain.message import PRIORITY_DEFAULT, SIZE_OVERHEAD, BridgeFields, Message
+from pybroker.broker.domain.message import PRIORITY_DEFAULT, REDELIVERIES_MAX, SIZE_OVERHEAD, BridgeFields, Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.body import (
     BODY_BYTES_MAX,
@@ -403,7 +403,9 @@ def _message(fields: OpenWireMessage, data: bytes) -> Message:
         group_id=fields.group_id,
         group_sequence=fields.group_sequence if fields.group_id is not None else 0,
         payload_size=fields.payload_size,
-        bridge=BridgeFields(fields.broker_path, max(fields.redelivery_counter, 0)) if fields.broker_path else None,
+        bridge=BridgeFields(fields.broker_path, min(max(fields.redelivery_counter, 0), REDELIVERIES_MAX))
+        if fields.broker_path
+        else None,
     )
     keep(message, fields, len(fields.marshalled_properties or b""))
     return message

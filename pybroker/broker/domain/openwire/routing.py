@@ -12,7 +12,7 @@ from struct import error as StructError
 from typing import Final
 
 from pybroker.broker.domain.big_endian import INT, UNSIGNED_SHORT
-from pybroker.broker.domain.message import SIZE_OVERHEAD, BridgeFields, Message
+from pybroker.broker.domain.message import REDELIVERIES_MAX, SIZE_OVERHEAD, BridgeFields, Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.layout import (
     BLOB,
@@ -234,7 +234,7 @@ def _bridge_fields(data: bytes, offset: int) -> BridgeFields | None:
     skip_fields(reader, _BEFORE_COUNTER)
     counter = reader.integer()
     path = ids.read_broker_ids(reader)
-    return BridgeFields(path, max(counter, 0)) if path else None
+    return BridgeFields(path, min(max(counter, 0), REDELIVERIES_MAX)) if path else None
 
 
 def _byte_sequence(data: bytes, offset: int) -> tuple[int, int]:
