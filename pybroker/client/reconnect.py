@@ -123,7 +123,7 @@ class Reconnector:
         self._site: tuple[Address, ...] = ()
         """The brokers that the last preferred one announced, if they are those of its site."""
         self._pending: Redirected | None = None
-        """What the broker announced during the login."""
+        """The brokers, or the new connection, that the broker announced during the login; None: nothing."""
         self._is_first = True
         self._rounds_failed = 0
         self._delay = _first_delay(self._options)

@@ -95,7 +95,7 @@ class BridgeEnd(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeSettings:
-    """What a bridge is made with.
+    """The settings of one bridge.
 
     Attributes:
         connector: its connector.

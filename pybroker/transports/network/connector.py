@@ -107,7 +107,7 @@ class _Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeHost:
-    """What all bridges of a broker share.
+    """The objects that all bridges of a broker share.
 
     Attributes:
         broker: the broker.

@@ -92,7 +92,7 @@ _SCHEMES: Final = {
     "auto+ssl": True,
     "auto+nio+ssl": True,
 }
-"""Whether a scheme means TLS."""
+"""The schemes of addresses; True: the connection uses TLS."""
 
 _AUTHORITY: Final = re.compile(r"//(?:\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|([^\s\[\]:/?#@%]+)):([0-9]{1,5})/?")
 _UNSUPPORTED: Final = ("multicast", "ldap", "zeroconf", "peer", "fanout", "http", "https", "rendezvous")

@@ -201,7 +201,7 @@ class ForwardingHalf:
         self._advisory_count = 0
         """Advisories since the last acknowledgement."""
         self._listeners: dict[ConsumerId, ConsumerPort] = {}
-        """What the remote broker's consumers of advisories get from this one."""
+        """The local consumers of advisories that serve the remote broker's advisory consumers."""
         self._consumers: dict[int, DemandConsumer] = {}
         self._ending: list[DemandConsumer] = []
         self._leaving: dict[Destination, None] = {}

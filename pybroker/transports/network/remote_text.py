@@ -29,7 +29,7 @@ _PROTOCOLS: Final = (
     (b"SSH-", f"it is an SSH server: {_PORT}"),
     (b"\x20\x02", f"it speaks MQTT: {_PORT}"),
 )
-"""What a server of another protocol answers first, and the remedy."""
+"""The first bytes of a server of another protocol, and the remedy."""
 
 
 def one_line(text: str) -> str:

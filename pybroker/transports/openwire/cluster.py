@@ -15,7 +15,7 @@ _SINCE = 6
 
 
 class ClusterClients:
-    """What the clients of one listener get of the network."""
+    """The clients of one listener, and the list of brokers that they are sent."""
 
     def __init__(self, settings: ClusterSettings, own: Sequence[str], peers: ClusterPeers) -> None:
         """Follow the peers.

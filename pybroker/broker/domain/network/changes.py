@@ -64,7 +64,7 @@ class EndDemand:
 
 @dataclass(frozen=True, slots=True)
 class SelectDemand:
-    """From now on a demand subscription takes the messages of another selector; None: every message."""
+    """A demand subscription takes another selector; None: every message."""
 
     number: int
     selector: str | None

@@ -119,7 +119,7 @@ class ClusterPeers:
         self._peers: dict[str, ClusterPeer] = {}
         self._bridge_counts: dict[str, int] = {}
         self._cancels: dict[str, Callable[[], None]] = {}
-        """What cancels the departures of absent peers."""
+        """Functions that cancel the departures of absent peers."""
         self._watchers: list[Callable[[], None]] = []
 
     def watch(self, on_change: Callable[[], None]) -> None:

@@ -94,7 +94,7 @@ def broker_path_of(data: bytes) -> tuple[str, ...]:
 
 
 class _ForwardedHead(NamedTuple):
-    """What takes the place of the head of a stored message.
+    """The encoded head that replaces the head of a stored message.
 
     Attributes:
         encoded: the fields from the producer id to the message id's sequence numbers, with the bridge's producer.
