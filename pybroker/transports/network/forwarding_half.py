@@ -23,7 +23,16 @@ from typing import Final
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, checked, parts_to_consume
-from pybroker.broker.domain.errors import BrokerError, InvalidDestination, InvalidSelector, RequestError, ResourceLimit
+from pybroker.broker.domain.errors import (
+    BrokerError,
+    InvalidDestination,
+    InvalidSelector,
+    LockError,
+    RequestError,
+    ResourceLimit,
+    StoreError,
+    unexpected,
+)
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
 from pybroker.broker.domain.network.connector import NetworkConnector
@@ -97,6 +106,9 @@ _FINAL: Final = frozenset(
     )
 )
 """Exceptions after which the same message is refused again."""
+
+_OF_THE_BROKER: Final = (StoreError, LockError, OSError)
+"""Errors of this broker, which no message causes, and after which it must not go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +223,8 @@ class ForwardingHalf:
         """Further copies of messages whose first one is unanswered, by message id: its answer is theirs."""
         self._unconfirmed: deque[tuple[DemandConsumer, Delivery]] = deque()
         """Messages that need no answer, until they have left the process."""
+        self._unforwardable: list[tuple[DemandConsumer, Delivery, str]] = []
+        """Messages that cannot be encoded for the remote broker, with the cause, until the present dispatch is over."""
         self._connection: ConnectionPort = broker.connect(
             settings.local_connection_id,
             inbound_client_id(connector.name, settings.remote_name, broker.name),
@@ -290,6 +304,7 @@ class ForwardingHalf:
         self._unanswered.clear()
         self._copies.clear()
         self._unconfirmed.clear()
+        self._unforwardable.clear()
         self._consumers.clear()
         self._ending.clear()
         self._listeners.clear()
@@ -606,7 +621,17 @@ class ForwardingHalf:
         return may_pass(path, self._settings.remote_id, self._connector.consumer_ttl)
 
     def _advise(self, delivery: Delivery) -> None:
-        self._write(delivery, self._next_command_id(), is_answered=False)
+        try:
+            self._write(delivery, self._next_command_id(), is_answered=False)
+        except _OF_THE_BROKER:
+            raise
+        except Exception as error:  # without it the remote broker's demand table stays wrong: the next one is new
+            _log.error("%s: an advisory cannot be sent: %s", self, error, exc_info=unexpected(error))
+            self._call_soon(partial(self._give_up, f"an advisory cannot be sent: {error}"))
+
+    def _give_up(self, cause: str) -> None:
+        if not self._is_over:
+            self._on_error(RequestError(cause))
 
     # ------------------------------------------------------------ messages
 
@@ -622,7 +647,16 @@ class ForwardingHalf:
             return
         is_answered = message.persistent or self._connector.always_sync_send
         command_id = self._next_command_id()
-        self._write(delivery, command_id, is_answered=is_answered)
+        try:
+            self._write(delivery, command_id, is_answered=is_answered)
+        except _OF_THE_BROKER:
+            raise
+        except Exception as error:  # of any kind, it concerns this message: the link only queues bytes
+            _log.error("%s: %s cannot be sent: %s", self, message.message_id, error, exc_info=unexpected(error))
+            self._overlap.forget(message.message_id)
+            self._unforwardable.append((consumer, delivery, one_line(f"it cannot be sent: {error}")))
+            self._settle_soon()
+            return
         self.sent_count += 1
         if is_answered:
             self._unanswered[command_id] = (consumer, delivery)
@@ -647,13 +681,21 @@ class ForwardingHalf:
 
     def _settle_later(self, consumer: DemandConsumer, delivery: Delivery) -> None:
         self._unconfirmed.append((consumer, delivery))
+        self._settle_soon()
+
+    def _settle_soon(self) -> None:
         if not self._is_settling:
             self._is_settling = True
             self._call_soon(self._settle)
 
     def _settle(self) -> None:
-        """Acknowledge what the remote broker does not answer."""
+        """Acknowledge what the remote broker does not answer, and give up what cannot be sent to it."""
         self._is_settling = False
+        unforwardable, self._unforwardable = self._unforwardable, []
+        for consumer, delivery, cause in unforwardable:
+            if not self._is_over:
+                self._announce_failure(delivery.message, cause)
+                self._guarded(partial(consumer.refused, delivery, f"{self._settings.remote_name}: {cause}"))
         settled, self._unconfirmed = self._unconfirmed, deque()
         for consumer, delivery in settled:
             if not self._is_over:
@@ -694,8 +736,7 @@ class ForwardingHalf:
         is_final = response.exception is not None and response.exception.class_name in _FINAL
         if is_final or consumer.resumes_at is None:  # of those on their way when the pause begins, one is enough
             _log.warning("%s: %s refuses %s: %s", self, remote, delivery.message.message_id, cause)
-        if self._connector.advisory_for_failed_forward:
-            self._settings.announce(lambda observer: observer.forward_failed(delivery.message, cause))
+        self._announce_failure(delivery.message, cause)
         for refused, each in ((consumer, delivery), *self._copies_of(delivery)):
             if is_final:
                 refused.refused(each, f"{remote} refuses it: {cause}")
@@ -704,6 +745,10 @@ class ForwardingHalf:
         if not is_final:
             self._on_deadline()
         self._end_idle()
+
+    def _announce_failure(self, message: Message, cause: str) -> None:
+        if self._connector.advisory_for_failed_forward:
+            self._settings.announce(lambda observer: observer.forward_failed(message, cause))
 
     def _copies_of(self, delivery: Delivery) -> Sequence[tuple[DemandConsumer, Delivery]]:
         """Remove the further copies of a message that has its answer, and return them."""

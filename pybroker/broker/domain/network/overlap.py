@@ -56,3 +56,7 @@ class OverlapFilter:
     def expects(self, message_id: str) -> bool:
         """Return True if another subscription may still bring a copy of a message that was forwarded."""
         return message_id in self._expected
+
+    def forget(self, message_id: str) -> None:
+        """Expect no copies of a message that was not forwarded after all: the next one counts as the first."""
+        self._expected.pop(message_id, None)
