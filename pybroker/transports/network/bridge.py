@@ -254,7 +254,7 @@ class BridgeSession(Session):
         if self._duplex is not None:
             self._guarded(self._duplex.written)
         elif self._half is not None:
-            self._half.written()
+            self._guarded(self._half.written)
 
     def handed_over(self) -> None:
         """Count all forwards so far as possibly received."""

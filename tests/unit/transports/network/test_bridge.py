@@ -6,10 +6,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.network.forwarding import ForwardingEncoder
 from pybroker.broker.domain.openwire.commands import ConsumerInfo, MessageDispatch, RemoveInfo, Response
 from pybroker.transports.network.bridge import BridgeEnd
+from tests.compiled import interpreted
 from tests.unit.transports.network.bridges import Near, TwoBrokers, named_broker
 from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind, texts
 
@@ -210,6 +213,18 @@ def test_silent_end_is_given_up() -> None:
     session.on_timer()
     assert near.ended == [session]
     assert session.reason == "no BrokerInfo came within 30 seconds: is it a broker?"
+
+
+@interpreted
+@pytest.mark.parametrize("duplex", [False, True])
+def test_error_of_the_store_on_resuming_ends_the_bridge(monkeypatch: pytest.MonkeyPatch, duplex: bool) -> None:
+    """The bridge would else stay up, and forward nothing."""
+    brokers = TwoBrokers(duplex=duplex)
+    brokers.session.pause_writing()
+    monkeypatch.setattr(BrokerConnection, "resume", Mock(side_effect=StoreUnavailable("the disk is gone")))
+    brokers.session.written()
+    (ended,) = brokers.near.ended
+    assert (ended.end, ended.reason) == (BridgeEnd.LOST, "the disk is gone")
 
 
 def test_many_advisories_are_acknowledged_together() -> None:
