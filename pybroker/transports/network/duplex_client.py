@@ -37,6 +37,7 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.ports import ConnectionPort
 from pybroker.transports.network.forwarding_half import INTERPRETED, VERBATIM, ForwardingHalf
+from pybroker.transports.network.remote_text import one_line
 from pybroker.transports.openwire.arrivals import Acknowledgement, Arrival
 from pybroker.transports.openwire.client import OpenWireClient, OpenWireProducer
 from pybroker.transports.openwire.peer import Peer
@@ -182,8 +183,11 @@ class DuplexClient(OpenWireClient):
     def _remove_remote(self, info: RemoveInfo) -> Response | None:
         if isinstance(info.object_id, ConsumerId):
             self.half.remove_listener(info.object_id)
-        elif isinstance(info.object_id, ConnectionId):
-            self.close()
+        elif isinstance(info.object_id, ConnectionId) and self._registered is not None:
+            if info.object_id.value == self._registered.connection_id:
+                self.close()
+            else:  # a bridge has no other connection over this one, and goes on
+                _log.debug("%s: a RemoveInfo of %s is ignored", self.half, one_line(str(info.object_id.value)))
         return None
 
     def _dispatched(self, dispatch: MessageDispatch) -> Response | None:

@@ -7,7 +7,7 @@ import pytest
 
 from pybroker.broker.core.broker import BrokerCore
 from pybroker.broker.domain.destination import Destination, queue, topic
-from pybroker.broker.domain.openwire.commands import BrokerId, BrokerInfo, MessageDispatch
+from pybroker.broker.domain.openwire.commands import BrokerId, BrokerInfo, ConnectionId, MessageDispatch, RemoveInfo
 from pybroker.broker.domain.openwire.marshal.wireformat import agree, broker_offer, encode_offer
 from pybroker.broker.domain.rules import Grants, Rule, Rules
 from pybroker.transports.network.bridge import BridgeEnd
@@ -107,6 +107,33 @@ def test_end_of_demand_ends_the_flow_back() -> None:
     producer.send(Q, "1")
     brokers.pump()
     assert (waiting(brokers.far), waiting(brokers.near.broker)) == (1, 0)
+
+
+def remove_connection(brokers: Duplex, connection_id: str) -> None:
+    """Let the far broker get a RemoveInfo over the bridge."""
+    removal = RemoveInfo(object_id=ConnectionId(connection_id))
+    brokers.link.write(agree(broker_offer(), broker_offer()).wire_format().encode_frame(removal))
+    brokers.pump()
+
+
+def test_removal_of_a_connection_of_others_leaves_a_duplex_bridge() -> None:
+    brokers = Duplex()
+    reader, other = brokers.client(brokers.near.broker, "c"), brokers.client(brokers.far, "other")
+    reader.consume(Q)
+    for connection_id in ("ID:unknown", other.id):
+        remove_connection(brokers, connection_id)
+    other.send(Q, "1")
+    brokers.pump()
+    assert got(reader) == ["1"]
+    assert len(brokers.far.connections()) == 4, "three of the bridge, and the other client's"
+
+
+def test_removal_of_its_connection_ends_the_acceptor_of_a_bridge() -> None:
+    brokers = Duplex()
+    (mine,) = [each.connection_id for each in brokers.far.connections() if each.client_id == "nc_near_outbound"]
+    remove_connection(brokers, mine)
+    assert list(brokers.far.connections()) == []
+    assert not brokers.far_session.is_connected
 
 
 def test_clients_of_a_duplex_bridge_have_the_names_of_activemq() -> None:
