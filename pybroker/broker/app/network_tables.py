@@ -18,6 +18,8 @@ from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.transports.network import discovery
 
 _NAME_MAX: Final = 200
+_INT_MAX: Final = (1 << 31) - 1
+"""The largest prefetch size that a ConsumerInfo can have."""
 
 
 def _destination(value: object) -> Destination:
@@ -54,8 +56,8 @@ _ATTRIBUTES: Final = {
     "network_ttl": _TTL,
     "consumer_ttl": _TTL,
     "message_ttl": _TTL,
-    "prefetch_size": Setting(whole, least=1),
-    "advisory_prefetch_size": Setting(whole, least=0),
+    "prefetch_size": Setting(whole, least=1, most=_INT_MAX),
+    "advisory_prefetch_size": Setting(whole, least=0, most=_INT_MAX),
     "advisory_ack_percentage": Setting(whole, least=1, most=100),
     "conduit_subscriptions": _FLAG,
     "conduit_network_queue_subscriptions": _FLAG,

@@ -34,6 +34,7 @@ from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.network.cluster import ClusterPeers
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
+from pybroker.broker.domain.network.introduction import introduced
 from pybroker.broker.domain.network.names import inbound_duplex_client_id, outbound_client_id
 from pybroker.broker.domain.network.properties import asking, described, encode
 from pybroker.broker.domain.observer import Observer
@@ -62,7 +63,7 @@ from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.duplex_client import DuplexClient
 from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings, cause_of
-from pybroker.transports.network.remote_text import FIRST_BYTES, introduced, protocol_hint
+from pybroker.transports.network.remote_text import FIRST_BYTES, protocol_hint
 from pybroker.transports.openwire.durable_sync import subscription_infos
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link, Session

@@ -1,18 +1,12 @@
-"""Texts and first bytes of a remote broker, which may be another program: shortened, checked and explained for the log.
+"""Texts and first bytes of a remote broker, which may be another program: shortened and explained for the log.
 
 It does not decode frames. Source of the first bytes: the specifications of the protocols that are named.
 """
 
 from typing import Final
 
-from pybroker.broker.domain.errors import ProtocolError
-from pybroker.broker.domain.openwire.commands import BrokerInfo
-
 SHOWN_MAX: Final = 400
 """The characters of a text that a line of the log shows."""
-
-NAME_MAX: Final = 255
-"""The limit to a remote broker's name and id, which become parts of client ids."""
 
 FIRST_BYTES: Final = 8
 """The bytes by which a protocol is recognised."""
@@ -51,20 +45,3 @@ def protocol_hint(first: bytes) -> str:
         if begin.startswith(first[: len(begin)]) and len(first) >= min(len(begin), 2):
             return hint
     return f"it does not speak OpenWire: {_PORT}"
-
-
-def introduced(info: BrokerInfo) -> tuple[str, str]:
-    """Return the id and the name of a remote broker.
-
-    Raises:
-        ProtocolError: one is missing, too long or not printable.
-    """
-    broker_id = "" if info.broker_id is None else info.broker_id.value or ""
-    name = info.broker_name or ""
-    if not broker_id or not name:
-        raise ProtocolError("the remote broker does not say its id and its name")
-    for what, text in (("id", broker_id), ("name", name)):
-        if len(text) > NAME_MAX or not text.isprintable():
-            allowed = f"{NAME_MAX} printable ones are allowed"
-            raise ProtocolError(f"the {what} of the remote broker has {len(text)} characters, where {allowed}")
-    return broker_id, name

@@ -8,9 +8,11 @@ Source: ActiveMQ 5.17, `TransportConnection.processBrokerInfo`; network.md 8.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from pybroker.broker.domain.errors import BrokerError, InvalidDestination, ProtocolError
 from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.network.introduction import introduced, require_printable
 from pybroker.broker.domain.network.properties import connector_of, decode
 from pybroker.broker.domain.openwire.commands import BrokerInfo
 from pybroker.broker.domain.ports import ConnectionPort
@@ -18,6 +20,8 @@ from pybroker.broker.domain.security import User
 from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link
+
+_INT_MAX: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +62,21 @@ def duplex_connector(introduction: BrokerInfo) -> NetworkConnector | None:
     """Return the connector of a bridge that wants messages to go both ways; None: they go one way.
 
     Raises:
-        ProtocolError: its description does not tell its attributes.
+        ProtocolError: its description does not tell its attributes, or one of its names is not printable.
     """
     if not introduction.duplex_connection:
         return None
-    if introduction.broker_id is None or not introduction.broker_id.value or not introduction.broker_name:
-        raise ProtocolError("the broker of a duplex bridge does not say its id and its name")
+    introduced(introduction)
     try:
         connector = connector_of(decode(introduction.network_properties or ""))
     except (ValueError, InvalidDestination) as error:
         raise ProtocolError(f"the network properties of a duplex bridge: {error}") from error
-    if connector.prefetch_size < 1:
-        raise ProtocolError(f"a duplex bridge with a prefetch size of {connector.prefetch_size}")
+    require_printable("the name of the remote broker's connector", connector.name)
+    for what, value, least, most in (
+        ("prefetch size", connector.prefetch_size, 1, _INT_MAX),
+        ("prefetch size of advisories", connector.advisory_prefetch_size, 0, _INT_MAX),
+        ("consumer priority base", connector.consumer_priority_base, -128, 127),
+    ):
+        if not least <= value <= most:
+            raise ProtocolError(f"a duplex bridge with a {what} of {value}")
     return connector

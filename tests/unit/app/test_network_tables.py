@@ -54,3 +54,10 @@ def test_password_that_is_not_text_is_not_shown(name: str) -> None:
     with pytest.raises(ValueError, match=name) as caught:
         read_networks([{"uri": "tcp://h:1", name: 471147}])
     assert "471147" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["prefetch_size", "advisory_prefetch_size"])
+def test_prefetch_size_that_no_consumer_can_have_is_refused(name: str) -> None:
+    read_networks([{"uri": "tcp://h:1", name: 2_147_483_647}])
+    with pytest.raises(ValueError, match=f"{name}.*2147483647"):
+        read_networks([{"uri": "tcp://h:1", name: 2_147_483_648}])

@@ -11,6 +11,7 @@ broker, as advisories about its consumers; messages go there.
 - `overlap`: one copy of a topic message goes over a bridge, however many of its subscriptions take it
 - `names`: client ids, names of durable subscriptions, and the topics of advisories
 - `forwarding`: the bytes of a stored message as a bridge sends them
+- `introduction`: the id and the name of a remote broker, checked
 - `properties`: the Java properties file in which a bridge describes its connector
 
 Source: ActiveMQ 5.17, `org.apache.activemq.network`.

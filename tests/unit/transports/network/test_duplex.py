@@ -109,6 +109,27 @@ def test_end_of_demand_ends_the_flow_back() -> None:
     assert (waiting(brokers.far), waiting(brokers.near.broker)) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("near", "attributes", "said"),
+    [
+        ("a\nWARNING forged", {}, "the id of the remote broker has 19 characters"),
+        ("x" * 256, {}, "the id of the remote broker has 259 characters"),
+        ("near", {"name": "nc\x1b[31m"}, "the name of the remote broker's connector has 7 characters"),
+        ("near", {"name": "n" * 256}, "the name of the remote broker's connector has 256 characters"),
+        ("near", {"prefetch_size": 0}, "a duplex bridge with a prefetch size of 0"),
+        ("near", {"advisory_prefetch_size": -1}, "a duplex bridge with a prefetch size of advisories of -1"),
+        ("near", {"consumer_priority_base": 128}, "a duplex bridge with a consumer priority base of 128"),
+    ],
+)
+def test_names_and_numbers_of_another_program_are_refused(near: str, attributes: dict[str, Any], said: str) -> None:
+    """They would become parts of client ids, names of durable subscriptions, and lines of logs."""
+    brokers = TwoBrokers(near=near, duplex=True, **attributes)
+    (ended,) = brokers.near.ended
+    assert ended.end is BridgeEnd.REFUSED
+    assert ended.reason.startswith(said)
+    assert list(brokers.far.connections()) == []
+
+
 def remove_connection(brokers: Duplex, connection_id: str) -> None:
     """Let the far broker get a RemoveInfo over the bridge."""
     removal = RemoveInfo(object_id=ConnectionId(connection_id))
