@@ -146,7 +146,7 @@ def test_removal_of_a_connection_of_others_leaves_a_duplex_bridge() -> None:
     other.send(Q, "1")
     brokers.pump()
     assert got(reader) == ["1"]
-    assert len(brokers.far.connections()) == 4, "three of the bridge, and the other client's"
+    assert len(list(brokers.far.connections())) == 4, "three of the bridge, and the other client's"
 
 
 def test_removal_of_its_connection_ends_the_acceptor_of_a_bridge() -> None:
