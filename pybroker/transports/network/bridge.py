@@ -477,13 +477,15 @@ class BridgeSession(Session):
         if peer.wire.version >= BrokerSubscriptionInfo.SINCE:
             states = self._broker.admin.durable_subscriptions()
             topics = [each for each in self._connector.dynamically_included if each.is_topic] or [topic(">")]
-            self._send(
-                BrokerSubscriptionInfo(
-                    broker_id=BrokerId(self._broker.id),
-                    broker_name=self._broker.name,
-                    subscription_infos=subscription_infos(states, topics, self._broker.id),
+            subscriptions = subscription_infos(states, topics, self._broker.id)
+            if subscriptions is not None:
+                self._send(
+                    BrokerSubscriptionInfo(
+                        broker_id=BrokerId(self._broker.id),
+                        broker_name=self._broker.name,
+                        subscription_infos=subscriptions,
+                    )
                 )
-            )
 
     def _send(self, command: BaseCommand) -> None:
         assert self._peer is not None, "the remote broker has introduced itself"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pybroker.broker.domain import audit
 from pybroker.broker.domain.destination import Destination
@@ -44,7 +44,7 @@ from pybroker.transports.login import PeerLogin
 from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.cluster import ClusterClients
 from pybroker.transports.openwire.duplex import DuplexRequest, OpenDuplex, duplex_connector
-from pybroker.transports.openwire.durable_sync import asked_for, subscription_infos
+from pybroker.transports.openwire.durable_sync import LIST_BYTES_MAX, EarlyLists, asked_for, subscription_infos
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.ownership import ConnectionOwners, is_returning_bridge
 from pybroker.transports.openwire.peer import Peer
@@ -104,17 +104,19 @@ class Sessions:
         by_id: those of connected clients, by connection id.
         bridges: those of bridges of other brokers, by client id.
         open_duplex: serves a bridge over which messages go both ways; None: such bridges are served one way.
+        early_lists: what bridges have listed before their logins.
         owners: the clients of these and of former connections.
         peers: gets the brokers whose duplex bridges come and go; None: no listener sends their addresses to clients.
         reconnection_count: the connections whose client was connected before, to this broker or to another.
     """
 
-    __slots__ = ("bridges", "by_id", "open_duplex", "owners", "peers", "reconnection_count")
+    __slots__ = ("bridges", "by_id", "early_lists", "open_duplex", "owners", "peers", "reconnection_count")
 
     def __init__(self, open_duplex: OpenDuplex | None = None, peers: ClusterPeers | None = None) -> None:
         self.open_duplex = open_duplex
         self.by_id: dict[str, OpenWireSession] = {}
         self.bridges: dict[str, OpenWireSession] = {}
+        self.early_lists = EarlyLists()
         self.owners = ConnectionOwners()
         self.peers = peers
         self.reconnection_count = 0
@@ -163,8 +165,8 @@ class OpenWireSession(Session):
         """The connector of a bridge that wants messages to go both ways."""
         self._durables_asked_for: Sequence[Destination] | None = None
         """The topics whose durable subscriptions the bridge asks for; None: it does not ask."""
-        self._theirs: BrokerSubscriptionInfo | None = None
-        """The durable subscriptions of a duplex bridge's broker, which come before its ConnectionInfo."""
+        self._theirs = b""
+        """The frame with the durable subscriptions of a duplex bridge's broker, which comes before its login."""
         self._joined_id = ""
         """The broker id under which the peer's duplex bridge is reported; empty: it is not."""
         self._login = PeerLogin(link, authenticator)
@@ -185,7 +187,6 @@ class OpenWireSession(Session):
         """True if memory is reserved for an unfinished frame."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             BrokerInfo: self._introduce,
-            BrokerSubscriptionInfo: self._compare_subscriptions,
             ConnectionInfo: self._connect,
             RemoveInfo: self._remove,
             ShutdownInfo: self._shut_down,
@@ -361,20 +362,20 @@ class OpenWireSession(Session):
         if self._peer is None:
             self._agree(decode_offer(chunk[start:stop]))
             return
+        if self._client is None and self._introduction is not None:
+            if chunk[start] == BrokerSubscriptionInfo.DATA_TYPE:
+                self._keep_list(chunk[start:stop])
+                return
+            if stop - start > _UNCONNECTED_FRAME_MAX:
+                raise ProtocolError(f"a frame of {stop - start} bytes before a ConnectionInfo that is accepted")
         command = self._peer.wire.decode(chunk[start:stop])
         if not isinstance(command, BaseCommand):
             raise ProtocolError(f"a {type(command).__name__} where a command belongs")
         self._obey(command)
 
     def _obey(self, command: BaseCommand) -> None:
-        if self._client is None and type(command) is not KeepAliveInfo:
-            self._unconnected_count += 1
-            if self._unconnected_count > UNCONNECTED_FRAMES_MAX:
-                if self._refusal is not None:  # a client that repeats its state; the close comes soon
-                    return
-                raise ProtocolError(
-                    f"more than {UNCONNECTED_FRAMES_MAX} frames before a ConnectionInfo that is accepted"
-                )
+        if self._client is None and type(command) is not KeepAliveInfo and not self._counts():
+            return
         handler = self._handlers.get(type(command))
         if handler is not None:
             handler(command)
@@ -385,6 +386,19 @@ class OpenWireSession(Session):
             self._refuse(command, before if self._refusal is None else NotAuthenticated("User is not authenticated."))
         else:
             _log.debug("%s: a %s before ConnectionInfo is ignored", self._link.peer, type(command).__name__)
+
+    def _counts(self) -> bool:
+        """Count a frame before the login; return False if there are too many, and the close comes soon.
+
+        Raises:
+            ProtocolError: there are too many.
+        """
+        self._unconnected_count += 1
+        if self._unconnected_count <= UNCONNECTED_FRAMES_MAX:
+            return True
+        if self._refusal is None:
+            raise ProtocolError(f"more than {UNCONNECTED_FRAMES_MAX} frames before a ConnectionInfo that is accepted")
+        return False  # a client that repeats its state
 
     @property
     def _login_seconds(self) -> float:
@@ -424,15 +438,27 @@ class OpenWireSession(Session):
             self._durables_asked_for = asked_for(info)
             self._duplex_connector = duplex_connector(info)
             self._introduction = replace(info, network_properties=None)  # which may have a password
+            self._frames.frame_bytes_max = min(LIST_BYTES_MAX, self._frame_bytes_max)
         if info.response_required:
             self._refuse(info, WrongState("BrokerInfo came before ConnectionInfo"))
 
-    def _compare_subscriptions(self, info: BrokerSubscriptionInfo) -> None:
-        """Pass the durable subscriptions of a bridge's broker on, once its ConnectionInfo is accepted."""
-        if self._client is not None:
-            self._client.obey(info)
-        elif self._duplex_connector is not None:
-            self._theirs = info
+    def _keep_list(self, data: bytes) -> None:
+        """Keep the durable subscriptions of a bridge's broker until its ConnectionInfo is accepted.
+
+        Those of a bridge that goes one way are dropped: nothing is forwarded to its broker.
+        """
+        if not self._counts() or self._duplex_connector is None:
+            return
+        self._drop_list()
+        if self._sessions.early_lists.keep(data):
+            self._theirs = data
+        else:
+            peer = self._link.peer
+            _log.warning("%s: its list of durable subscriptions is dropped, as too many wait for logins", peer)
+
+    def _drop_list(self) -> None:
+        self._sessions.early_lists.release(self._theirs)
+        self._theirs = b""
 
     def _connect(self, info: ConnectionInfo) -> None:
         """Open the connection, once the client has logged in; if it is open already, respond again."""
@@ -487,19 +513,28 @@ class OpenWireSession(Session):
         topics, self._durables_asked_for = self._durables_asked_for, None
         if topics is not None and self._client is not None and self._client.is_bridge:
             subscriptions = subscription_infos(self._broker.admin.durable_subscriptions(), topics, self._broker.id)
-            info_of_all = BrokerSubscriptionInfo(
-                broker_id=BrokerId(self._broker.id),
-                broker_name=self._broker.name,
-                subscription_infos=subscriptions,
-            )
-            if self._peer.wire.version >= BrokerSubscriptionInfo.SINCE:
-                self._peer.send(info_of_all)
+            if subscriptions is not None and self._peer.wire.version >= BrokerSubscriptionInfo.SINCE:
+                self._peer.send(
+                    BrokerSubscriptionInfo(
+                        broker_id=BrokerId(self._broker.id),
+                        broker_name=self._broker.name,
+                        subscription_infos=subscriptions,
+                    )
+                )
         self._join_cluster(info)
         if self._client is not None and not is_again:
             self._client.begin()
-            if (theirs := self._theirs) is not None:
-                self._theirs = None
-                self._client.obey(theirs)
+            self._obey_list(self._peer)
+
+    def _obey_list(self, peer: Peer) -> None:
+        """Carry out the list that was kept."""
+        data = self._theirs
+        self._drop_list()
+        if data and self._client is not None:
+            try:
+                self._client.obey(cast("BrokerSubscriptionInfo", peer.wire.decode(data)))
+            except BrokerError as error:
+                self._close_with_error(error)
 
     def _join_cluster(self, info: ConnectionInfo) -> None:
         """Send a client the brokers that it may use, and report a duplex bridge as a way to another one."""
@@ -717,6 +752,7 @@ class OpenWireSession(Session):
 
     def _disconnect(self) -> None:
         self._forget()
+        self._drop_list()
         self._login.cancel()
         self._frames.clear()
         self._handlers = {}  # they refer to this session
