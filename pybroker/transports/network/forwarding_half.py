@@ -72,6 +72,7 @@ from pybroker.broker.domain.ports import BrokerPort, ConnectionPort, ConsumerPor
 from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription, NetworkSubscription
 from pybroker.transports.network.demand_consumer import DemandConsumer
+from pybroker.transports.network.refused_demand import RefusedDemand, may_pass_by
 from pybroker.transports.network.remote_text import one_line
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link
@@ -215,6 +216,7 @@ class ForwardingHalf:
         self._listeners: dict[ConsumerId, ConsumerPort] = {}
         """The local consumers of advisories that serve the remote broker's advisory consumers."""
         self._consumers: dict[int, DemandConsumer] = {}
+        self._refused_demand = RefusedDemand()
         self._ending: list[DemandConsumer] = []
         self._leaving: dict[Destination, None] = {}
         """Temporary destinations of the remote broker that were deleted there."""
@@ -305,6 +307,7 @@ class ForwardingHalf:
         self._copies.clear()
         self._unconfirmed.clear()
         self._unforwardable.clear()
+        self._refused_demand.clear()
         self._consumers.clear()
         self._ending.clear()
         self._listeners.clear()
@@ -344,12 +347,16 @@ class ForwardingHalf:
         for consumer in self.demand:
             if consumer.resumes_at is not None and consumer.resumes_at <= now:
                 consumer.resume()
+        for number, request in self._refused_demand.due(now):
+            self._select(number, request)
         self._end_idle()
 
     @property
     def deadlines(self) -> list[float]:
         """The times at which `on_timer` has something to do."""
         times = [each.resumes_at for each in self.demand if each.resumes_at is not None]
+        if (next_attempt := self._refused_demand.next_attempt) is not None:
+            times.append(next_attempt)
         return times + [each.ends_by for each in self._ending if each.ends_by is not None and not each.is_draining]
 
     # ------------------------------------------------------------ demand
@@ -422,11 +429,18 @@ class ForwardingHalf:
                 self._unsubscribe(change.number, deletes_durable=change.deletes_durable)
             elif isinstance(change, DeleteDurable):
                 self._delete_durable(change.subscription_name)
-            elif (consumer := self._consumers.get(change.number)) is not None:
-                # The new one begins before the other takes no more, so that no message of a topic is between them.
-                again = replace(consumer.request, selector=change.selector, consumer_id=self._new_consumer_id())
-                if self._subscribe(change.number, again):
-                    self._replaced(consumer)
+            else:
+                self._refused_demand.select(change.number, change.selector)
+                consumer = self._consumers.get(change.number)
+                if consumer is not None:
+                    again = replace(consumer.request, selector=change.selector, consumer_id=self._new_consumer_id())
+                    self._select(change.number, again)
+
+    def _select(self, number: int, request: ConsumerRequest) -> None:
+        """Begin a subscription before the one that it replaces ends, so that no message of a topic is between them."""
+        former = self._consumers.get(number)
+        if self._subscribe(number, request) and former is not None:
+            self._replaced(former)
 
     def _new_consumer_id(self) -> ConsumerId:
         return ConsumerId(self._settings.local_connection_id, SESSION, next(self._numbers))
@@ -463,18 +477,35 @@ class ForwardingHalf:
         if request.subscription_name is not None:
             self._end_former(request.subscription_name)
         try:
-            consumer = DemandConsumer(number, request, self._connection, self._forward)
+            consumer = self._new_consumer(number, request)
         except RequestError as error:
-            if request.selector is not None and isinstance(error, InvalidSelector | ResourceLimit):
-                # ActiveMQ knows more than is valid here. Too many messages are better for its consumers than none.
-                _log.warning("%s: messages of %s are not selected: %s", self, request.destination, one_line(str(error)))
-                return self._subscribe(number, replace(request, selector=None))
-            remote = self._settings.remote_name
-            _log.warning("%s: no messages of %s go to %s: %s", self, request.destination, remote, error)
+            self._refused(number, request, error)
             return False
+        if self._refused_demand.remove(number):
+            _log.info("%s: messages of %s go to %s now", self, request.destination, self._settings.remote_name)
         self._consumers[number] = consumer
         consumer.start()
         return True
+
+    def _new_consumer(self, number: int, request: ConsumerRequest) -> DemandConsumer:
+        try:
+            return DemandConsumer(number, request, self._connection, self._forward)
+        except (InvalidSelector, ResourceLimit) as error:
+            if request.selector is None:
+                raise
+            # ActiveMQ knows more than is valid here. Too many messages are better for its consumers than none.
+            consumer = DemandConsumer(number, replace(request, selector=None), self._connection, self._forward)
+            _log.warning("%s: messages of %s are not selected: %s", self, request.destination, one_line(str(error)))
+            return consumer
+
+    def _refused(self, number: int, request: ConsumerRequest, error: RequestError) -> None:
+        """Report a subscription that this broker refuses, and try it again if the reason may pass."""
+        remote, is_first = self._settings.remote_name, True
+        if may_pass_by(error):
+            is_first = self._refused_demand.add(number, request, self._link.time())
+            self._on_deadline()
+        if is_first:
+            _log.warning("%s: no messages of %s go to %s: %s", self, request.destination, remote, error)
 
     def _end_former(self, subscription_name: str) -> None:
         """Close what still waits for answers under that name, which can have one consumer: they come again, marked."""
@@ -482,6 +513,7 @@ class ForwardingHalf:
             self._close_ending(consumer)
 
     def _unsubscribe(self, number: int, *, deletes_durable: bool) -> None:
+        self._refused_demand.remove(number)
         consumer = self._consumers.pop(number, None)
         if consumer is not None:
             self._wind_up(consumer, deletes_durable=deletes_durable)

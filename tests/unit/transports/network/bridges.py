@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pybroker.broker.core.broker import BrokerCore
+from pybroker.broker.core.limits import Limits
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
@@ -15,9 +16,9 @@ from pybroker.transports.openwire.session import OpenWireSession, Sessions
 from tests.unit.transports.openwire.conversation import Clock, FakeLink, OpenWireClient, settings
 
 
-def named_broker(name: str, store: MemoryStore | None = None) -> BrokerCore:
-    """Return a broker with an empty store, or a given one."""
-    broker = BrokerCore(name, store=store or MemoryStore(), clock=Clock())
+def named_broker(name: str, store: MemoryStore | None = None, **details: Any) -> BrokerCore:
+    """Return a broker with an empty store, or a given one; the details are those of `BrokerCore`."""
+    broker = BrokerCore(name, store=store or MemoryStore(), clock=Clock(), **details)
     broker.url = f"tcp://{name}:61616"
     broker.recover()
     return broker
@@ -70,6 +71,7 @@ class TwoBrokers:
         near: str = "near",
         other: "TwoBrokers | None" = None,
         far_store: MemoryStore | None = None,
+        near_limits: Limits | None = None,
         **attributes: Any,
     ) -> None:
         """Open a bridge.
@@ -79,9 +81,10 @@ class TwoBrokers:
             near: the name of the near broker.
             other: a bridge whose far broker is that of this one too.
             far_store: that of the far broker.
+            near_limits: those of the near broker.
             attributes: of the connector.
         """
-        self.near = Near(named_broker(near))
+        self.near = Near(named_broker(near, limits=near_limits))
         self.far: BrokerCore = named_broker("far", far_store) if other is None else other.far
         self.far_soon: list[Callable[[], None]] = []
         acceptor = DuplexAcceptor(
