@@ -144,13 +144,14 @@ class Subscribing:
         consumer = CountingConsumer(owner, request, deliver, prefetch=_prefetch(request, policy.topic_prefetch))
         if is_advisory(request.destination):
             policy = replace(policy, pending_message_limit=PENDING_MAX, pending_message_limit_multiplier=None)
+        is_watched = self._watches_discarded or request.on_dropped is not None
         subscription = TopicSubscription(
             consumer,
             dead_letters=runtime.dead_letters,
             clock=runtime.clock,
             policy=policy,
             paging=runtime.usage.paging,
-            discarded=self._announce_discarded if self._watches_discarded else None,
+            discarded=self._announce_discarded if is_watched else None,
             slow=self._announce_slow if self._watches_slow else None,
         )
         there = self._destinations
@@ -166,6 +167,9 @@ class Subscribing:
         return consumer
 
     def _announce_discarded(self, subscription: TopicSubscription, message: Message) -> None:
+        on_dropped = subscription.consumer.request.on_dropped
+        if on_dropped is not None and subscription.dropped == 1 and not self._runtime.usage.paging.defer(on_dropped):
+            on_dropped()
         if self._runtime.policy(message.destination).advisory_for_discarding_messages:
             consumer, count = subscription.consumer, subscription.dropped
             self._runtime.observers.announce(lambda observer: observer.message_discarded(consumer, message, count))

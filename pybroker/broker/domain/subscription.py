@@ -84,6 +84,8 @@ class ConsumerRequest:
         continues: a durable subscription of this client with the same terms and another name, which is not active. The
             new one takes its backlog over, and it is deleted.
         network: it is the consumer of a bridge; None: of a client.
+        on_dropped: called once, in a later turn of the event loop, after a message was dropped because a non-durable
+            topic consumer is too slow; None: such a consumer has no use for that.
     """
 
     destination: Destination
@@ -105,6 +107,7 @@ class ConsumerRequest:
     history_only: bool = False
     continues: str | None = None
     network: NetworkSubscription | None = None
+    on_dropped: Callable[[], None] | None = None
 
     @property
     def is_counted(self) -> bool:

@@ -74,6 +74,7 @@ from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscrip
 from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.refused_demand import RefusedDemand, may_pass_by
 from pybroker.transports.network.remote_text import one_line
+from pybroker.transports.openwire.client import FALLEN_BEHIND
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link
 
@@ -622,6 +623,7 @@ class ForwardingHalf:
                 consumer_path=(consumer_id,),
                 admits=self._admits_advisory,
             ),
+            on_dropped=partial(self._give_up, FALLEN_BEHIND),
         )
         listener = self._listeners[consumer_id] = self._connection.subscribe(request, self._advise)
         listener.start()

@@ -7,14 +7,16 @@ arrival; responses may come in another. Source: OpenWire, "Conversation basics";
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Any, Final
 
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import Destination, checked, parts, parts_to_consume
+from pybroker.broker.domain.destination import Destination, checked, is_advisory, parts, parts_to_consume
 from pybroker.broker.domain.errors import (
+    BrokerError,
     InvalidDestination,
     RequestError,
     ResourceLimit,
@@ -104,6 +106,9 @@ XA_OK, XA_RDONLY = 0, 3
 _SETTLING: Final = frozenset((AckType.STANDARD, AckType.INDIVIDUAL))
 """The acknowledgements that a transaction must not lose."""
 
+FALLEN_BEHIND: Final = "the bridge reads too slowly, and advisories about demand were dropped: it has to begin anew"
+"""The reason for the end of a bridge."""
+
 IMPLICIT_SESSION: Final = -1
 """The session id of objects that belong to the connection itself; no SessionInfo opens it."""
 
@@ -163,6 +168,7 @@ class OpenWireClient:
         is_bridge: bool = False,
         has_login: bool = False,
         bridge_remedy: str = "",
+        on_error: Callable[[BrokerError], None] | None = None,
     ) -> None:
         """Serve a connection that the broker has admitted.
 
@@ -174,6 +180,7 @@ class OpenWireClient:
             is_bridge: it forwards messages, which keep the ids of their producers.
             has_login: its user is certain, so that it may not name one in its messages.
             bridge_remedy: why a client that says it is a bridge is none, and the remedy; empty for others.
+            on_error: called for an error after which the client cannot go on, outside of a call of it.
         """
         self.consumers: dict[ConsumerId, OpenWireConsumer] = {}
         self.pulling: dict[ConsumerId, OpenWireConsumer] = {}
@@ -184,6 +191,7 @@ class OpenWireClient:
         self._persistency = connection.persistency
         self.is_bridge = is_bridge
         self._bridge_remedy = bridge_remedy
+        self._on_error = on_error
         self._reconnected = reconnected
         self._restored = RestoredTransactions(reconnected=reconnected)
         self.must_reconnect = self._saw_unmatched_ack = False
@@ -524,10 +532,17 @@ class OpenWireClient:
             return None
         self._check_count(len(self.consumers), "consumers")
         request = _request(info, _checked(info.destination))
+        if self.is_bridge and is_advisory(request.destination):
+            request = replace(request, on_dropped=self._fallen_behind)
         consumer = OpenWireConsumer(info, request, self._connection, self._peer, self._report_unencodable)
         self.consumers[consumer_id] = consumer
         consumer.start()
         return None
+
+    def _fallen_behind(self) -> None:
+        """End a bridge that has missed an advisory: what it knows of demand is wrong, and the next one begins anew."""
+        if self._on_error is not None and self._handlers:  # it may have ended by now
+            self._on_error(ResourceLimit(FALLEN_BEHIND))
 
     def _report_unencodable(self, consumer: OpenWireConsumer, delivery: Delivery, error: Exception) -> None:
         """Report a message that cannot be encoded; it is rejected later, not during the dispatch."""

@@ -604,6 +604,7 @@ class OpenWireSession(Session):
             is_bridge=is_bridge,
             has_login=user.is_certain,
             bridge_remedy=remedy,
+            on_error=self.give_up,
         )
 
     def _open_duplex(
