@@ -70,6 +70,7 @@ _FLAGS: Final = {
     "alwaysSyncSend": "always_sync_send",
     "staticBridge": "static_bridge",
     "advisoryForFailedForward": "advisory_for_failed_forward",
+    "useCompression": "use_compression",
 }
 _NUMBERS: Final = {
     "networkTTL": "network_ttl",
@@ -104,7 +105,6 @@ ATTRIBUTES: Final[Rules] = {
     **dict.fromkeys(("name", "uri", *_FLAGS, *_NUMBERS, *_TEXTS, *_PASSWORDS), silent),  # read by `_read_connector`
     "discoveryURI": _read_discovery_uri,
     "checkDuplicateMessagesOnDuplex": ignored("a message that comes over a bridge again is recognised at all times"),
-    "useCompression": warned("bodies are forwarded as they are", unless=FALSE),
     "useVirtualDestSubs": warned("demand for virtual destinations does not travel over bridges", unless=FALSE),
     "clientIdToken": warned("the parts of client ids of bridges are joined by _", unless=("_",)),
     "sslContext": refused(_TLS),

@@ -71,6 +71,7 @@ _ATTRIBUTES: Final = {
     "always_sync_send": _FLAG,
     "static_bridge": _FLAG,
     "advisory_for_failed_forward": _FLAG,
+    "use_compression": _FLAG,
     "destination_filter": _TEXT,
     "user_name": _TEXT,
     "password": Setting(_secret, is_secret=True),
@@ -96,7 +97,6 @@ _WITHOUT_EFFECT: Final = ("gc_destination_views", "gc_sweep_time", "use_broker_n
 _OF_CERTIFICATE: Final = ("tls_key", "tls_key_password_file")
 
 _NOT_SERVED: Final = (
-    "use_compression",
     "use_virtual_dest_subs",
     "check_duplicate_messages_on_duplex",
     "client_id_token",

@@ -71,6 +71,7 @@ from pybroker.broker.domain.openwire.throwables import Throwable
 from pybroker.broker.domain.ports import BrokerPort, ConnectionPort, ConsumerPort
 from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription, NetworkSubscription
+from pybroker.transports.network.compressed_output import CompressedOutput
 from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.refused_demand import RefusedDemand, may_pass_by
 from pybroker.transports.network.remote_text import one_line
@@ -210,6 +211,10 @@ class ForwardingHalf:
         self._numbers = count(1)
         self._producer_id = ProducerId(settings.remote_connection_id, SESSION, _PRODUCER)
         self._encoder = ForwardingEncoder(self._producer_id, broker.id)
+        self._compressed: CompressedOutput | None = None
+        """Compresses bodies before they leave; None: they leave as they are."""
+        if connector.use_compression:
+            self._compressed = CompressedOutput(link, self._write_encoded, pause=self.pause, on_error=on_error)
         self._advisory_consumer_id = ConsumerId(settings.remote_connection_id, SESSION, _ADVISORY_CONSUMER)
         self._advisory_prefetch = connector.advisory_prefetch_size or connector.prefetch_size
         self._advisory_count = 0
@@ -309,6 +314,8 @@ class ForwardingHalf:
         self._unconfirmed.clear()
         self._unforwardable.clear()
         self._refused_demand.clear()
+        if self._compressed is not None:
+            self._compressed.close()
         self._consumers.clear()
         self._ending.clear()
         self._listeners.clear()
@@ -327,7 +334,7 @@ class ForwardingHalf:
             return
         self._connection.written()
         self._settle()
-        if self._paused:
+        if self._paused and not self._is_compressing:
             self._paused = False
             self._connection.resume()
             self._guarded(self._end_idle)
@@ -707,6 +714,17 @@ class ForwardingHalf:
             command_id=command_id,
             response_required=is_answered,
         )
+        if self._compressed is None:
+            self._write_encoded(data)
+        else:
+            self._compressed.send(data)
+
+    @property
+    def _is_compressing(self) -> bool:
+        """True while messages have not been written, as a large body is compressed."""
+        return self._compressed is not None and self._compressed.is_waiting
+
+    def _write_encoded(self, data: bytes) -> None:
         if self._peer.is_verbatim:
             self._link.write(INT.pack(len(data)))
             self._link.write(data)
@@ -730,6 +748,8 @@ class ForwardingHalf:
             if not self._is_over:
                 self._announce_failure(delivery.message, cause)
                 self._guarded(partial(consumer.refused, delivery, f"{self._settings.remote_name}: {cause}"))
+        if self._is_compressing:  # `written` follows
+            return
         settled, self._unconfirmed = self._unconfirmed, deque()
         for consumer, delivery in settled:
             if not self._is_over:

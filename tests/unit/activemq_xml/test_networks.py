@@ -60,6 +60,19 @@ def test_connector_is_a_table_with_all_that_is_served() -> None:
     assert "secret-word" not in repr(reading)
 
 
+@pytest.mark.parametrize(
+    ("attribute", "setting"),
+    [
+        ("useCompression", "use_compression"),
+    ],
+)
+def test_flag_of_a_connector_is_its_setting(attribute: str, setting: str) -> None:
+    reading = read(network(f'uri="static:(tcp://b:61616)" {attribute}="true"'))
+    assert not distinct_places(reading, WARNING)
+    (connector,) = read_networks(reading.settings["network"])
+    assert getattr(connector, setting) is True
+
+
 def test_user_in_the_uri_is_refused() -> None:
     reading = read(network('uri="static:(tcp://u:secret-word@b:61616)"'))
     assert distinct_places(reading, REFUSED) == {"networkConnector[n]@uri"}
@@ -83,7 +96,6 @@ def test_connectors_of_one_name_are_refused() -> None:
     ("attributes", "kind", "place"),
     [
         ('sslContext="#ssl"', REFUSED, "@sslContext"),
-        ('useCompression="true"', WARNING, "@useCompression"),
         ('useVirtualDestSubs="true"', WARNING, "@useVirtualDestSubs"),
         ('clientIdToken="-"', WARNING, "@clientIdToken"),
         ('prefetchSize="many"', REFUSED, "@prefetchSize"),

@@ -1,0 +1,126 @@
+"""Bodies that are compressed on their way over a bridge, in order, and nothing that is lost by it."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+from pybroker.broker.domain.destination import queue
+from pybroker.broker.domain.errors import MalformedData
+from pybroker.broker.domain.openwire.body import decode_text, inflate
+from pybroker.broker.domain.openwire.commands import MessageDispatch
+from pybroker.transports.network.compressed_output import AT_ONCE_BYTES_MAX, CompressedOutput
+from tests.unit.transports.network.bridges import TwoBrokers
+from tests.unit.transports.network.test_bridge import waiting
+from tests.unit.transports.openwire.conversation import FakeLink, OpenWireClient, of_kind
+
+Q = queue("Q")
+SMALL, LARGE = "again and again " * 100, "large and larger " * (AT_ONCE_BYTES_MAX // 10)
+
+
+def bodies(client: OpenWireClient) -> list[tuple[str, bool]]:
+    """Return the texts that a client has got, and whether each came compressed; acknowledge them."""
+    found: list[tuple[str, bool]] = []
+    for each in of_kind(client.receive(), MessageDispatch):
+        assert each.message is not None
+        content = each.message.content or b""
+        is_compressed = each.message.compressed
+        found.append((decode_text(inflate(content) if is_compressed else content), is_compressed))
+        client.ack([each])
+    return found
+
+
+class Thread:
+    """The thread of a link, whose work ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Callable[[], None], Callable[[], None]]] = []
+
+    def run(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        self.work.append((work, done))
+
+    def finish(self) -> None:
+        work, done = self.work.pop(0)
+        work()
+        done()
+
+
+class Compressing:
+    """A bridge that compresses, with a consumer at the far broker."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.brokers = TwoBrokers(use_compression=True, **attributes)
+        self.thread = Thread()
+        self.brokers.link.in_thread = self.thread.run  # type: ignore[method-assign]
+        self.producer = self.brokers.client(self.brokers.near.broker, "p")
+        self.reader = self.brokers.client(self.brokers.far, "c")
+        self.reader.consume(Q)
+        self.brokers.pump()
+
+    def send(self, *bodies: str, **details: Any) -> None:
+        self.producer.send(Q, *bodies, **details)
+        self.brokers.pump()
+
+
+def test_body_is_compressed_on_its_way() -> None:
+    bridge = Compressing()
+    bridge.send(SMALL, "x")
+    assert bodies(bridge.reader) == [(SMALL, True), ("x", False)]
+
+
+def test_backlog_of_the_store_is_compressed() -> None:
+    bridge = Compressing()
+    bridge.brokers.cut()
+    bridge.producer.send(Q, SMALL, persistent=True)
+    bridge.brokers.connect(use_compression=True)
+    assert bodies(bridge.reader) == [(SMALL, True)]
+    assert waiting(bridge.brokers) == 0
+
+
+def test_duplex_bridge_compresses_both_ways() -> None:
+    bridge = Compressing(duplex=True)
+    reader = bridge.brokers.client(bridge.brokers.near.broker, "other")
+    reader.consume(queue("BACK"))
+    bridge.brokers.pump()
+    bridge.brokers.client(bridge.brokers.far, "p").send(queue("BACK"), SMALL)
+    bridge.brokers.pump()
+    assert bodies(reader) == [(SMALL, True)]
+
+
+def test_large_bodies_keep_their_order() -> None:
+    bridge = Compressing(always_sync_send=False)
+    bridge.send("1", LARGE, SMALL, LARGE, "2")
+    assert bodies(bridge.reader) == [("1", False)]
+    while bridge.thread.work:
+        bridge.thread.finish()
+        bridge.brokers.pump()
+    assert [each for each, _ in bodies(bridge.reader)] == [LARGE, SMALL, LARGE, "2"]
+    assert waiting(bridge.brokers) == 0
+
+
+def test_few_messages_are_taken_while_a_large_body_is_compressed() -> None:
+    bridge = Compressing()
+    for _ in range(10):
+        bridge.producer.send(Q, LARGE)
+    bridge.brokers.pump()
+    assert bridge.brokers.session.sent_count == 1
+    assert len(bridge.thread.work) == 1
+    bridge.brokers.session.written()  # something else has left
+    assert bridge.brokers.session.sent_count == 1
+
+
+def test_large_message_is_not_lost_with_the_bridge() -> None:
+    bridge = Compressing(always_sync_send=False)
+    bridge.send(LARGE, "2")
+    assert waiting(bridge.brokers) == 2, "none was sent, so none is acknowledged"
+    bridge.brokers.cut()
+    bridge.thread.finish()
+    assert not bridge.thread.work
+    bridge.brokers.connect(use_compression=True)
+    assert [each for each, _ in bodies(bridge.reader)] == [LARGE, "2"]
+
+
+def test_message_that_cannot_be_compressed_ends_the_bridge() -> None:
+    failed = Mock()
+    output = CompressedOutput(FakeLink(), Mock(), pause=Mock(), on_error=failed)
+    output.send(b"\x01" * (AT_ONCE_BYTES_MAX + 1))
+    assert isinstance(failed.call_args.args[0], MalformedData)
