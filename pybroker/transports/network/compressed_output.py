@@ -10,6 +10,7 @@ A large body takes 20 ms for each MB, during which the event loop serves all oth
 messages meanwhile: one at a time is in memory twice.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,10 @@ from typing import Final
 
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.network.compression import compressed
+from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.transports.session import Link
+
+_log = logging.getLogger(__name__)
 
 AT_ONCE_BYTES_MAX: Final = 64 << 10
 """Larger messages are compressed in the thread; one of this size takes 1.5 ms."""
@@ -40,14 +44,14 @@ class CompressedOutput:
             link: has the thread.
             write: writes an encoded message to the remote broker.
             pause: forwards nothing until all that was written has left the process.
-            on_error: called for a message that cannot be compressed, which ends the bridge.
+            on_error: called for a message that cannot be written, which ends the bridge.
         """
         self._link = link
         self._write = write
         self._pause = pause
         self._on_error = on_error
         self._waiting: deque[bytes] = deque()
-        self._result: bytes | BrokerError = b""
+        self._result = b""
         self._is_closed = False
 
     @property
@@ -56,13 +60,9 @@ class CompressedOutput:
         return bool(self._waiting)
 
     def send(self, data: bytes) -> None:
-        """Write an encoded message with its body compressed; or later, if it is large or such a one is before it.
-
-        Raises:
-            MalformedOpenWire: it does not decode.
-        """
+        """Write an encoded message with its body compressed; or later, if it is large or such a one is before it."""
         if not self._waiting and len(data) <= AT_ONCE_BYTES_MAX:
-            self._write(compressed(data))
+            self._write(_compressed_if_valid(data))
             return
         self._waiting.append(data)
         self._pause()
@@ -79,26 +79,32 @@ class CompressedOutput:
 
     def _work(self, data: bytes) -> None:
         """Compress a message, in the thread."""
-        try:
-            self._result = compressed(data)
-        except BrokerError as error:
-            self._result = error
+        self._result = _compressed_if_valid(data)
 
     def _done(self) -> None:
         """Write the first message, and those behind it that need no thread."""
         if self._is_closed:
             return
-        result, self._result = self._result, b""
-        if isinstance(result, BrokerError):
-            self._on_error(result)
-            return
         self._waiting.popleft()
-        self._write(result)
+        result, self._result = self._result, b""
         try:
+            self._write(result)
             while self._waiting and len(self._waiting[0]) <= AT_ONCE_BYTES_MAX:
-                self._write(compressed(self._waiting.popleft()))
+                self._write(_compressed_if_valid(self._waiting.popleft()))
         except BrokerError as error:
             self._on_error(error)
             return
         if self._waiting:
             self._begin()
+
+
+def _compressed_if_valid(data: bytes) -> bytes:
+    """Return a message with its body compressed; one that does not decode stays as it is, and the other broker answers.
+
+    To end the bridge for it would end every later one too, since the message comes again.
+    """
+    try:
+        return compressed(data)
+    except MalformedOpenWire as error:
+        _log.warning("a message of %d bytes crosses a bridge without compression: %s", len(data), error)
+        return data

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
 from pybroker.broker.domain.destination import queue
 from pybroker.broker.domain.errors import MalformedData
 from pybroker.broker.domain.openwire.body import decode_text, inflate
@@ -119,8 +121,23 @@ def test_large_message_is_not_lost_with_the_bridge() -> None:
     assert [each for each, _ in bodies(bridge.reader)] == [LARGE, "2"]
 
 
-def test_message_that_cannot_be_compressed_ends_the_bridge() -> None:
-    failed = Mock()
-    output = CompressedOutput(FakeLink(), Mock(), pause=Mock(), on_error=failed)
-    output.send(b"\x01" * (AT_ONCE_BYTES_MAX + 1))
+@pytest.mark.parametrize("size", [8, AT_ONCE_BYTES_MAX + 1])
+def test_message_that_does_not_decode_goes_as_it_is(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    link, thread, written, failed = FakeLink(), Thread(), Mock(), Mock()
+    link.in_thread = thread.run  # type: ignore[method-assign]
+    data = b"\x01" * size
+    CompressedOutput(link, written, pause=Mock(), on_error=failed).send(data)
+    while thread.work:
+        thread.finish()
+    written.assert_called_once_with(data)
+    failed.assert_not_called()
+    assert "without compression" in caplog.text
+
+
+def test_message_that_cannot_be_written_ends_the_bridge() -> None:
+    link, thread, failed = FakeLink(), Thread(), Mock()
+    link.in_thread = thread.run  # type: ignore[method-assign]
+    refused = Mock(side_effect=MalformedData("it does not decode"))
+    CompressedOutput(link, refused, pause=Mock(), on_error=failed).send(b"\x01" * (AT_ONCE_BYTES_MAX + 1))
+    thread.finish()
     assert isinstance(failed.call_args.args[0], MalformedData)
