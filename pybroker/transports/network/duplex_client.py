@@ -36,7 +36,8 @@ from pybroker.broker.domain.openwire.commands import (
     SessionInfo,
 )
 from pybroker.broker.domain.ports import ConnectionPort
-from pybroker.transports.network.forwarding_half import INTERPRETED, VERBATIM, ForwardingHalf
+from pybroker.transports.network.advisory_listeners import INTERPRETED, VERBATIM
+from pybroker.transports.network.forwarding_half import ForwardingHalf
 from pybroker.transports.network.remote_text import one_line
 from pybroker.transports.openwire.arrivals import Acknowledgement, Arrival
 from pybroker.transports.openwire.client import OpenWireClient, OpenWireProducer

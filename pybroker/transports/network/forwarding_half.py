@@ -22,7 +22,7 @@ from typing import Final
 
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.delivery import Delivery
-from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, checked, parts_to_consume
+from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.errors import (
     BrokerError,
     InvalidDestination,
@@ -66,11 +66,11 @@ from pybroker.broker.domain.openwire.commands import (
     SessionId,
     SessionInfo,
 )
-from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.throwables import Throwable
-from pybroker.broker.domain.ports import BrokerPort, ConnectionPort, ConsumerPort
+from pybroker.broker.domain.ports import BrokerPort, ConnectionPort
 from pybroker.broker.domain.security import User
 from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription, NetworkSubscription
+from pybroker.transports.network.advisory_listeners import INTERPRETED, VERBATIM, AdvisoryListeners
 from pybroker.transports.network.compressed_output import CompressedOutput
 from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.refused_demand import RefusedDemand, may_pass_by
@@ -89,14 +89,6 @@ SESSION: Final = 1
 
 _PRODUCER: Final = 1
 _ADVISORY_CONSUMER: Final = 1
-
-VERBATIM: Final = WireFormat(version=12)
-"""The form in which messages are kept and forwarded."""
-
-INTERPRETED: Final = tuple(
-    ADVISORY_PREFIX + each for each in ("Consumer.", "VirtualDestination.Consumer.", "TempQueue", "TempTopic")
-)
-"""Advisories that a bridge interprets; they are not forwarded as other messages are."""
 
 _FINAL: Final = frozenset(
     (
@@ -219,8 +211,13 @@ class ForwardingHalf:
         self._advisory_prefetch = connector.advisory_prefetch_size or connector.prefetch_size
         self._advisory_count = 0
         """Advisories since the last acknowledgement."""
-        self._listeners: dict[ConsumerId, ConsumerPort] = {}
-        """The local consumers of advisories that serve the remote broker's advisory consumers."""
+        self._listeners = AdvisoryListeners(
+            settings.remote_id,
+            connector.consumer_ttl,
+            self._new_consumer_id,
+            deliver=self._advise,
+            on_dropped=partial(self._give_up, FALLEN_BEHIND),
+        )
         self._consumers: dict[int, DemandConsumer] = {}
         self._refused_demand = RefusedDemand()
         self._ending: list[DemandConsumer] = []
@@ -606,60 +603,16 @@ class ForwardingHalf:
     # ------------------------------------------------------------ advisories for the remote broker
 
     def add_listener(self, info: ConsumerInfo) -> None:
-        """Serve the remote broker's consumer of advisories, which get there as plain messages.
-
-        Raises:
-            RequestError: it is for something else than these advisories, or the user may not read them.
-        """
-        consumer_id, destination = info.consumer_id, info.destination
-        if consumer_id is None or destination is None:
-            raise RequestError("a consumer without id or destination")
-        if consumer_id in self._listeners:
-            return
-        first, *others = parts_to_consume(checked(*destination))
-        if not all(each.is_topic and each.name.startswith(INTERPRETED) for each in (first, *others)):
-            raise RequestError(f"a duplex bridge consumes the advisories of demand, not {destination}")
-        request = ConsumerRequest(
-            destination=first,
-            composite=tuple(others),
-            prefetch=max(info.prefetch_size, 1),
-            consumer_id=self._new_consumer_id(),
-            network=NetworkSubscription(
-                remote_broker_id=self._settings.remote_id,
-                broker_path=(self._settings.remote_id,),
-                consumer_path=(consumer_id,),
-                admits=self._admits_advisory,
-            ),
-            on_dropped=partial(self._give_up, FALLEN_BEHIND),
-        )
-        listener = self._listeners[consumer_id] = self._connection.subscribe(request, self._advise)
-        listener.start()
+        """Serve the remote broker's consumer of advisories; see `AdvisoryListeners.add`."""
+        self._listeners.add(self._connection, info)
 
     def remove_listener(self, consumer_id: ConsumerId) -> None:
         """End what `add_listener` began."""
-        listener = self._listeners.pop(consumer_id, None)
-        if listener is not None:
-            listener.close()
+        self._listeners.remove(consumer_id)
 
     def acknowledged(self, consumer_id: ConsumerId, message_count: int) -> None:
         """Make space in the window of advisories: the remote broker has read so many."""
-        listener = self._listeners.get(consumer_id)
-        if listener is not None:
-            listener.acknowledge_oldest(message_count)
-
-    def _admits_advisory(self, message: Message) -> bool:
-        """Return True for an advisory whose demand may go on to the remote broker; the end of demand always may.
-
-        Temporary destinations of the remote broker do not go back to it.
-        """
-        command = VERBATIM.decode(message.data)
-        info = command.data_structure if isinstance(command, ActiveMQMessage) else None
-        if isinstance(info, DestinationInfo):
-            return info.connection_id is None or info.connection_id.value != self._settings.local_connection_id
-        if not isinstance(info, ConsumerInfo):
-            return True
-        path = [each.value or "" for each in info.broker_path or () if each]
-        return may_pass(path, self._settings.remote_id, self._connector.consumer_ttl)
+        self._listeners.acknowledged(consumer_id, message_count)
 
     def _advise(self, delivery: Delivery) -> None:
         try:
