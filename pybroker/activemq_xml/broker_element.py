@@ -119,10 +119,8 @@ ATTRIBUTES: Final[Rules] = {
     "rejectDurableConsumers": warned("durable subscriptions are allowed: forbid them with rules", unless=FALSE),
     "useTempMirroredQueues": warned("temporary queues are not mirrored", unless=FALSE),
     "maxSchedulerRepeatAllowed": warned("repeats of scheduled messages have no such limit", unless=(_REPEATS,)),
-    **dict.fromkeys(
-        ("useVirtualDestSubs", "useVirtualDestSubsOnCreation"),
-        warned("demand for virtual destinations does not travel over bridges", unless=FALSE),
-    ),
+    "useVirtualDestSubs": setting("use_virtual_dest_subs", flag),
+    "useVirtualDestSubsOnCreation": setting("use_virtual_dest_subs_on_creation", flag),
     "networkConnectorStartAsync": ignored("the start never waits for another broker"),
     "anonymousProducerAdvisorySupport": warned(
         "pybroker publishes no advisory for a producer without a destination", unless=FALSE

@@ -20,7 +20,6 @@ from pybroker.activemq_xml import connector_uri, destination_elements
 from pybroker.activemq_xml.core_beans import beans_in
 from pybroker.activemq_xml.elements import CORE, XmlElement
 from pybroker.activemq_xml.reading import (
-    FALSE,
     Handler,
     Reading,
     Rule,
@@ -71,6 +70,7 @@ _FLAGS: Final = {
     "staticBridge": "static_bridge",
     "advisoryForFailedForward": "advisory_for_failed_forward",
     "useCompression": "use_compression",
+    "useVirtualDestSubs": "use_virtual_dest_subs",
 }
 _NUMBERS: Final = {
     "networkTTL": "network_ttl",
@@ -105,7 +105,6 @@ ATTRIBUTES: Final[Rules] = {
     **dict.fromkeys(("name", "uri", *_FLAGS, *_NUMBERS, *_TEXTS, *_PASSWORDS), silent),  # read by `_read_connector`
     "discoveryURI": _read_discovery_uri,
     "checkDuplicateMessagesOnDuplex": ignored("a message that comes over a bridge again is recognised at all times"),
-    "useVirtualDestSubs": warned("demand for virtual destinations does not travel over bridges", unless=FALSE),
     "clientIdToken": warned("the parts of client ids of bridges are joined by _", unless=("_",)),
     "sslContext": refused(_TLS),
     **dict.fromkeys(("bridgeFactory", "connectionFilter", "discoveryAgent"), refused(_OWN_CLASS)),

@@ -101,6 +101,15 @@ class NetworkSettings:
         (),
         "Connectors to other brokers, as tables: messages go where they are consumed. See [networks](networks.md).",
     )
+    use_virtual_dest_subs: bool = declared(
+        yes_or_no,
+        False,
+        "Announce consumers behind composite destinations and virtual topics to the bridges of other brokers: see "
+        "[networks](networks.md#virtual-topics-and-composite-destinations).",
+    )
+    use_virtual_dest_subs_on_creation: bool = declared(
+        yes_or_no, False, "Announce queues behind composite destinations and virtual topics, with consumers or without."
+    )
     tls_certificate: Path | None = declared(
         path,
         None,

@@ -72,6 +72,7 @@ _ATTRIBUTES: Final = {
     "static_bridge": _FLAG,
     "advisory_for_failed_forward": _FLAG,
     "use_compression": _FLAG,
+    "use_virtual_dest_subs": _FLAG,
     "destination_filter": _TEXT,
     "user_name": _TEXT,
     "password": Setting(_secret, is_secret=True),
@@ -97,7 +98,6 @@ _WITHOUT_EFFECT: Final = ("gc_destination_views", "gc_sweep_time", "use_broker_n
 _OF_CERTIFICATE: Final = ("tls_key", "tls_key_password_file")
 
 _NOT_SERVED: Final = (
-    "use_virtual_dest_subs",
     "check_duplicate_messages_on_duplex",
     "client_id_token",
 )

@@ -423,11 +423,27 @@ def make_broker(
     broker.arrival_rules = arrival_rules(config)
     use_dead_letter_rules(config, broker)
     broker.destinations.configured = frozenset(config.destinations)
+    if config.use_virtual_dest_subs or config.use_virtual_dest_subs_on_creation:
+        _advise_virtual_demand(config, broker)
     broker.id = machine.new_id()  # until the store has loaded its own; one in memory has none
     if isinstance(store, JournalStore) or is_database(config.store):
         # Which dispatches messages that wait for their bodies.
         cast("JournalStore | JdbcStore", store).on_readable = broker.remove_expired
     return broker
+
+
+def _advise_virtual_demand(config: Config, broker: BrokerCore) -> None:
+    from pybroker.broker.core.virtual_advisories import VirtualAdvisories, VirtualDemand  # few brokers have them
+
+    virtual = VirtualAdvisories(
+        broker.advisories,
+        broker.admin,
+        VirtualDemand(definitions_of(config)),
+        of_consumers=config.use_virtual_dest_subs,
+        of_queues=config.use_virtual_dest_subs_on_creation,
+    )
+    broker.advisories.existing_elsewhere = virtual.existing
+    broker.observe(virtual)
 
 
 def admission_limits(config: Config) -> AdmissionLimits:

@@ -7,6 +7,7 @@ ActiveMQ.Advisory.Consumer.Queue.NAME   .Consumer.Topic.NAME       ConsumerInfo,
                                                                    of a durable one's deletion RemoveSubscriptionInfo
 ActiveMQ.Advisory.Producer.Queue.NAME   .Producer.Topic.NAME       ProducerInfo, RemoveInfo; producerCount
 ActiveMQ.Advisory.Expired.Queue.NAME    .MessageDLQd.Queue.NAME    the message, without its body
+ActiveMQ.Advisory.VirtualDestination.Consumer.…                    see `virtual_advisories`
 ActiveMQ.Advisory.NetworkBridge                                    BrokerInfo of the peer; started, and at the start
                                                                    createdByDuplex and remoteIp
 ActiveMQ.Advisory.NetworkBridge.ForwardFailure                     the message, without its body; cause
@@ -115,7 +116,7 @@ _ABOUT_MESSAGES: Final = ("MessageDelivered", "MessageConsumed", "NoConsumer", "
 """The advisories that a policy has a destination announce for its messages, each only while it has a listener."""
 _UNLIMITED: Final = float("inf")
 
-_Advisory = tuple[str, DataStructure, Mapping[str, Value]]
+Advisory = tuple[str, DataStructure, Mapping[str, Value]]
 """The contents of an advisory: the end of its topic's name, the command it carries, and its own properties."""
 
 
@@ -189,20 +190,28 @@ class Advisories(Observer):
         self._unfinished: deque[_Existing] = deque()
         """New subscribers that have not got all advisories about what exists, in turns."""
         self._is_deferred = False
+        self.existing_elsewhere: Callable[[Callable[[str], bool]], Iterator[Advisory]] | None = None
+        """Returns what exists of other kinds, whose events have an observer of their own, from what a subscriber
+        wants; None: there are no others."""
+
+    @property
+    def broker_id(self) -> str:
+        """The id of the broker."""
+        return self._broker.id
 
     # ------------------------------------------------------------ events
 
     def connection_added(self, connection: ClientView) -> None:
         """Publish that a client has connected."""
         self._connections[connection] = None
-        if self._has_listener("Connection"):
-            self._publish("Connection", _connection_info(connection))
+        if self.has_listener("Connection"):
+            self.publish("Connection", _connection_info(connection))
 
     def connection_removed(self, connection: ClientView) -> None:
         """Publish that a client has disconnected."""
         self._connections.pop(connection, None)
-        if self._has_listener("Connection"):
-            self._publish("Connection", RemoveInfo(object_id=ConnectionId(connection.connection_id)))
+        if self.has_listener("Connection"):
+            self.publish("Connection", RemoveInfo(object_id=ConnectionId(connection.connection_id)))
 
     def destination_added(self, destination: Destination, owner: str | None) -> None:
         """Publish that a destination was created."""
@@ -235,9 +244,9 @@ class Advisories(Observer):
         """Publish that a durable subscription was deleted, which bridges of other brokers wait for."""
         topic = subscription.subscribed_destination
         subject = f"Consumer.{_domain(topic)}.{_name(topic)}"
-        if not is_advisory(topic) and self._has_listener(subject):
+        if not is_advisory(topic) and self.has_listener(subject):
             about = RemoveSubscriptionInfo(client_id=subscription.client_id, subscription_name=subscription.name)
-            self._publish(subject, about, {"consumerCount": self._admin.consumer_count(topic)})
+            self.publish(subject, about, {"consumerCount": self._admin.consumer_count(topic)})
 
     def producer_added(self, producer_id: ProducerId, destination: Destination) -> None:
         """Publish that a producer was added."""
@@ -262,7 +271,7 @@ class Advisories(Observer):
     def uses_messages_of(self, destination: Destination) -> bool:
         """Return True if an advisory about messages of a destination, or about slow consumers, has a listener."""
         name = f"{_domain(destination)}.{_name(destination)}"
-        return not is_advisory(destination) and any([self._has_listener(f"{kind}.{name}") for kind in _ABOUT_MESSAGES])
+        return not is_advisory(destination) and any([self.has_listener(f"{kind}.{name}") for kind in _ABOUT_MESSAGES])
 
     def message_accepted(self, message: Message) -> None:
         """Publish that a destination has accepted a message."""
@@ -281,7 +290,7 @@ class Advisories(Observer):
         """Publish a message itself that is sent to a destination without consumers."""
         destination = message.destination
         subject = f"NoConsumer.{_domain(destination)}.{_name(destination)}"
-        if is_advisory(destination) or not self._has_listener(subject):
+        if is_advisory(destination) or not self.has_listener(subject):
             return
         try:
             copy = to_message(replace(outline(message), destination=_topic(subject)))
@@ -293,8 +302,8 @@ class Advisories(Observer):
     def consumer_slow(self, consumer: ConsumerView, destination: Destination) -> None:
         """Publish that messages wait for a consumer whose window is full."""
         subject = f"SlowConsumer.{_domain(destination)}.{_name(destination)}"
-        if not is_advisory(destination) and self._has_listener(subject):
-            self._publish(subject, consumer_info(consumer), {"consumerId": str(consumer_id(consumer))})
+        if not is_advisory(destination) and self.has_listener(subject):
+            self.publish(subject, consumer_info(consumer), {"consumerId": str(consumer_id(consumer))})
 
     def memory_full(self, message: Message, used_bytes: int) -> None:
         """Publish that a memory limit is reached, and whose message has met it."""
@@ -302,25 +311,25 @@ class Advisories(Observer):
         policy, name = self._policy(destination), f"{_domain(destination)}.{_name(destination)}"
         if is_advisory(destination):
             return
-        if policy.advisory_when_full and self._has_listener(f"FULL.{name}"):
+        if policy.advisory_when_full and self.has_listener(f"FULL.{name}"):
             about: dict[str, Value] = {"usageName": str(destination), "usageCount": Long(used_bytes)}
-            self._publish(f"FULL.{name}", None, about)
-        if policy.advisory_for_fast_producers and self._has_listener(f"FastProducer.{name}"):
+            self.publish(f"FULL.{name}", None, about)
+        if policy.advisory_for_fast_producers and self.has_listener(f"FastProducer.{name}"):
             producer_id = outline(message).producer_id
             info = None if producer_id is None else ProducerInfo(producer_id=producer_id, destination=destination)
-            self._publish(f"FastProducer.{name}", info, {"producerId": str(producer_id)})
+            self.publish(f"FastProducer.{name}", info, {"producerId": str(producer_id)})
 
     def bridge_started(self, peer: BridgePeer) -> None:
         """Publish that a bridge to another broker has begun to work."""
         self._bridges[peer] = None
-        if self._has_listener(_BRIDGE):
-            self._publish(_BRIDGE, _broker_info(peer), _of_start(peer))
+        if self.has_listener(_BRIDGE):
+            self.publish(_BRIDGE, _broker_info(peer), _of_start(peer))
 
     def bridge_stopped(self, peer: BridgePeer) -> None:
         """Publish that a bridge has ended."""
         self._bridges.pop(peer, None)
-        if self._has_listener(_BRIDGE):
-            self._publish(_BRIDGE, _broker_info(peer), {"started": False})
+        if self.has_listener(_BRIDGE):
+            self.publish(_BRIDGE, _broker_info(peer), {"started": False})
 
     def forward_failed(self, message: Message, cause: str) -> None:
         """Publish that the remote broker of a bridge has refused a message."""
@@ -329,19 +338,19 @@ class Advisories(Observer):
     def _publish_destination(
         self, destination: Destination, owner: str | None, operation: DestinationOperation
     ) -> None:
-        if not is_advisory(destination) and self._has_listener(_KINDS[destination.type]):
-            self._publish(_KINDS[destination.type], _destination_info(destination, owner, operation))
+        if not is_advisory(destination) and self.has_listener(_KINDS[destination.type]):
+            self.publish(_KINDS[destination.type], _destination_info(destination, owner, operation))
 
     def _publish_consumer(self, consumer: ConsumerView, about: Callable[[ConsumerView], DataStructure]) -> None:
         destination = consumer.request.destination
         subject = _consumer_subject(consumer)
-        if not is_advisory(destination) and self._has_listener(subject):
-            self._publish(subject, about(consumer), {"consumerCount": self._admin.consumer_count(destination)})
+        if not is_advisory(destination) and self.has_listener(subject):
+            self.publish(subject, about(consumer), {"consumerCount": self._admin.consumer_count(destination)})
 
     def _publish_producer(self, destination: Destination, about: DataStructure) -> None:
         subject = _producer_subject(destination)
-        if not is_advisory(destination) and self._has_listener(subject):
-            self._publish(subject, about, {"producerCount": self._admin.producer_count(destination)})
+        if not is_advisory(destination) and self.has_listener(subject):
+            self.publish(subject, about, {"producerCount": self._admin.producer_count(destination)})
 
     def _publish_message(self, event: str, message: Message, about: Mapping[str, Value] | None = None) -> None:
         """Publish an event of one message, with the message, which has its body only if the policy asks for that."""
@@ -352,7 +361,7 @@ class Advisories(Observer):
         self._publish_with_message(f"{event}.{_domain(destination)}.{_name(destination)}", message, properties)
 
     def _publish_with_message(self, subject: str, message: Message, properties: Mapping[str, Value]) -> None:
-        if not self._has_listener(subject):
+        if not self.has_listener(subject):
             return
         try:
             subject_message = from_store(message.data)
@@ -361,7 +370,7 @@ class Advisories(Observer):
         except Exception as error:  # caused by the message; only this advisory is affected
             contain(error, "making an advisory", message)
             return
-        self._publish(subject, subject_message, properties)
+        self.publish(subject, subject_message, properties)
 
     # ------------------------------------------------------------ what exists already
 
@@ -410,7 +419,7 @@ class Advisories(Observer):
     ) -> None:
         try:
             message = self._message(subject, about, properties, consumer_id(existing.consumer))
-        except Exception as error:  # as in `_publish`
+        except Exception as error:  # as in `publish`
             contain(error, "making an advisory")
         else:
             existing.subscription.publish(message)
@@ -457,7 +466,7 @@ class Advisories(Observer):
         self._unfinished.append(existing)
         self._defer()
 
-    def _existing(self, wanted: Sequence[Destination]) -> Iterator[_Advisory]:
+    def _existing(self, wanted: Sequence[Destination]) -> Iterator[Advisory]:
         """Yield the advisories about what exists when they are yielded, of what existed at the first.
 
         Only what matches is iterated over: after a failover, thousands of clients subscribe.
@@ -484,6 +493,8 @@ class Advisories(Observer):
         for subject, consumer in self._consumers.matching(wanted):
             count = {"consumerCount": self._admin.consumer_count(consumer.request.destination)}
             yield subject, consumer_info(consumer), count
+        if self.existing_elsewhere is not None:
+            yield from self.existing_elsewhere(wants)
 
     def _destinations(self, kinds: Collection[DestinationType]) -> list[Destination]:
         """Return the destinations that exist now; only temporary ones if no others are wanted, as by JMS clients."""
@@ -502,7 +513,7 @@ class Advisories(Observer):
         if any([_may_be_about_messages(each) for each in destinations]):
             self._listeners_changed()
 
-    def _has_listener(self, subject: str) -> bool:
+    def has_listener(self, subject: str) -> bool:
         """Return True if an advisory has a listener."""
         where = _topic(subject)
         existing = self._topics.get(where)
@@ -510,9 +521,7 @@ class Advisories(Observer):
             return existing.is_in_use
         return self._listeners.covers(where)
 
-    def _publish(
-        self, subject: str, about: DataStructure | None, properties: Mapping[str, Value] | None = None
-    ) -> None:
+    def publish(self, subject: str, about: DataStructure | None, properties: Mapping[str, Value] | None = None) -> None:
         """Send an advisory to its listeners. No topic is created for it, or the number of topics would grow forever."""
         try:
             message = self._message(subject, about, properties or {}, None)
@@ -560,7 +569,7 @@ class _Existing(NamedTuple):
 
     consumer: BrokerConsumer
     subscription: TopicSubscription
-    advisories: Iterator[_Advisory]
+    advisories: Iterator[Advisory]
 
 
 _MemberT = TypeVar("_MemberT")

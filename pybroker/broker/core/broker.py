@@ -147,8 +147,9 @@ class BrokerCore(Host):
         """XA transactions of all connections, open and prepared ones."""
         self.operations = BrokerOperations(self, self._runtime, self.destinations)
         self.admin: Admin = self._administration()
-        self.observe(advisories := Advisories(self, self.admin, self.topics, self._runtime))
-        self._subscribing = Subscribing(self._runtime, self.destinations, advisories)
+        self.advisories = Advisories(self, self.admin, self.topics, self._runtime)
+        self.observe(self.advisories)
+        self._subscribing = Subscribing(self._runtime, self.destinations, self.advisories)
         self._inactive = InactiveDestinations(self._runtime, self.destinations, self, self.limits.destinations_max)
         self.destinations.free_space = self._inactive.free_space
 

@@ -34,6 +34,7 @@ from pybroker.broker.domain.errors import (
     unexpected,
 )
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.network.advised import subject_of
 from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.demand import DemandTable
@@ -203,10 +204,7 @@ class ForwardingHalf:
         self._numbers = count(1)
         self._producer_id = ProducerId(settings.remote_connection_id, SESSION, _PRODUCER)
         self._encoder = ForwardingEncoder(self._producer_id, broker.id)
-        self._compressed: CompressedOutput | None = None
-        """Compresses bodies before they leave; None: they leave as they are."""
-        if connector.use_compression:
-            self._compressed = CompressedOutput(link, self._write_encoded, pause=self.pause, on_error=on_error)
+        self._compressed = self._new_compression()
         self._advisory_consumer_id = ConsumerId(settings.remote_connection_id, SESSION, _ADVISORY_CONSUMER)
         self._advisory_prefetch = connector.advisory_prefetch_size or connector.prefetch_size
         self._advisory_count = 0
@@ -254,6 +252,12 @@ class ForwardingHalf:
             number=partial(next, self._numbers),
             wake=self._wake,
         )
+
+    def _new_compression(self) -> CompressedOutput | None:
+        """Return what compresses bodies before they leave; None: they leave as they are."""
+        if not self._connector.use_compression:
+            return None
+        return CompressedOutput(self._link, self._write_encoded, pause=self.pause, on_error=self._on_error)
 
     def introduce(self) -> None:
         """Connect to the remote broker, and subscribe to its advisories.
@@ -378,7 +382,7 @@ class ForwardingHalf:
             message: the advisory.
             destination: the destination that it was dispatched from; None: that of the message.
         """
-        self._follow(message.data_structure)
+        self._follow(subject_of(message))
         self._advisory_count += 1
         if self._advisory_count > self._advisory_prefetch * self._connector.advisory_ack_percentage / 100:
             self._send(

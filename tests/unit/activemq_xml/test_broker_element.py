@@ -50,6 +50,8 @@ class TestTheName:
         ('offlineDurableSubscriberTimeout="86400000"', "offline_durable_subscriber_timeout", "24h"),
         ('offlineDurableSubscriberTimeout="-1"', "offline_durable_subscriber_timeout", None),
         ('offlineDurableSubscriberTaskSchedule="60000"', "offline_durable_subscriber_task_schedule", "1min"),
+        ('useVirtualDestSubs="true"', "use_virtual_dest_subs", True),
+        ('useVirtualDestSubsOnCreation="true"', "use_virtual_dest_subs_on_creation", True),
         ('useMirroredQueues="true"', "mirrored_queues", {"prefix": "VirtualTopic.Mirror."}),
         ('useVirtualTopics="false"', "virtual_topics", []),
         ('schedulerSupport="true"', "scheduler", True),

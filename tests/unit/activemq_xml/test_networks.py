@@ -64,6 +64,7 @@ def test_connector_is_a_table_with_all_that_is_served() -> None:
     ("attribute", "setting"),
     [
         ("useCompression", "use_compression"),
+        ("useVirtualDestSubs", "use_virtual_dest_subs"),
     ],
 )
 def test_flag_of_a_connector_is_its_setting(attribute: str, setting: str) -> None:
@@ -96,7 +97,6 @@ def test_connectors_of_one_name_are_refused() -> None:
     ("attributes", "kind", "place"),
     [
         ('sslContext="#ssl"', REFUSED, "@sslContext"),
-        ('useVirtualDestSubs="true"', WARNING, "@useVirtualDestSubs"),
         ('clientIdToken="-"', WARNING, "@clientIdToken"),
         ('prefetchSize="many"', REFUSED, "@prefetchSize"),
     ],

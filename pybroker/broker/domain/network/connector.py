@@ -38,6 +38,7 @@ class NetworkConnector:
         static_bridge: only static destinations are served, and advisories are not consumed.
         destination_filter: names of advisory topics to consume instead of the usual ones; empty: the usual ones.
         use_compression: bodies are compressed before they are forwarded.
+        use_virtual_dest_subs: consumers behind virtual destinations of the remote broker are demand for these.
         user_name: login at both brokers, unless `remote_user_name` is set; empty: the bridge does not log in.
         remote_user_name: login at the remote broker alone, with `remote_password`; empty: `user_name`.
         tls_ca: file with the certificates of trusted authorities, for `ssl:` addresses; empty: the system's.
@@ -73,6 +74,7 @@ class NetworkConnector:
     static_bridge: bool = False
     destination_filter: str = ""
     use_compression: bool = False
+    use_virtual_dest_subs: bool = False
     user_name: str = ""
     password: str = field(default="", repr=False)
     remote_user_name: str = ""

@@ -255,11 +255,12 @@ class DemandTable:
 
         Those that are offline are demand too, unless `dynamic_only` or without conduit. Durable subscriptions of
         earlier connections that none of them needs are deleted, if demand comes from one hop away: a pybroker does not
-        list those that its own bridges have, behind which are the subscribers of others.
+        list those that its own bridges have, behind which are the subscribers of others. None are deleted with
+        `use_virtual_dest_subs`, as a list does not name the virtual topics behind which a subscription is.
         """
         if not self._connector.conduit_subscriptions:
             return []
-        self._has_list = self._connector.consumer_ttl == 1
+        self._has_list = self._connector.consumer_ttl == 1 and not self._connector.use_virtual_dest_subs
         changes: list[DemandChange] = []
         for candidate in (each for info in infos for each in self._candidates(info)):
             key = candidate.durable_key

@@ -12,6 +12,10 @@ DURABLE_PREFIX: Final = "NC-DS_"
 """How the names of the durable subscriptions of bridges begin."""
 
 _CONSUMER_PREFIX: Final = ADVISORY_PREFIX + "Consumer."
+VIRTUAL_PREFIX: Final = ADVISORY_PREFIX + "VirtualDestination.Consumer."
+"""How the topics of advisories about consumers behind virtual destinations begin."""
+
+_PREFIXES: Final = (_CONSUMER_PREFIX, VIRTUAL_PREFIX)
 _TEMPORARY: Final = (ADVISORY_PREFIX + "TempQueue", ADVISORY_PREFIX + "TempTopic")
 
 
@@ -39,13 +43,12 @@ def advisory_destination(connector: NetworkConnector) -> Destination:
     """Return the topics of advisories about demand, which a bridge consumes at the remote broker, as one composite."""
     if connector.destination_filter:
         wanted = [each.strip() for each in connector.destination_filter.split(",")]
-        names = [each if each.startswith(_CONSUMER_PREFIX) else _CONSUMER_PREFIX + each for each in wanted if each]
+        names = [each if each.startswith(_PREFIXES) else _CONSUMER_PREFIX + each for each in wanted if each]
     else:
-        names = [
-            f"{_CONSUMER_PREFIX}{'Queue' if part.is_queue else 'Topic'}.{part.name}"
-            for each in connector.dynamically_included
-            for part in parts(each)
-        ]
+        included = (part for each in connector.dynamically_included for part in parts(each))
+        ends = [f"{'Queue' if part.is_queue else 'Topic'}.{part.name}" for part in included] or [">"]
+        prefixes = _PREFIXES if connector.use_virtual_dest_subs else (_CONSUMER_PREFIX,)
+        names = [prefix + end for end in ends for prefix in prefixes]
     if not names:
         names = [_CONSUMER_PREFIX + ">"]
     if connector.bridge_temp_destinations:

@@ -42,6 +42,7 @@ _FLAGS: Final = {
     "alwaysSyncSend": "always_sync_send",
     "staticBridge": "static_bridge",
     "useCompression": "use_compression",
+    "useVirtualDestSubs": "use_virtual_dest_subs",
     "advisoryForFailedForward": "advisory_for_failed_forward",
 }
 _LISTS: Final = {

@@ -10,9 +10,17 @@ from pybroker.broker.domain.network.names import (
     inbound_client_id,
     outbound_client_id,
 )
+from tests.unit.domain.network.recorded import conversations
 
 ALL = "ActiveMQ.Advisory.Consumer.>"
 TEMPORARY = ",ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic"
+
+
+def test_virtual_destinations_are_asked_for_as_by_activemq() -> None:
+    sent = [each["command"] for each in conversations()["vdestsubs"]["frames"] if each["from"] == "initiator"]
+    (consumer,) = [each for each in sent if each["_type"] == "ConsumerInfo"]
+    connector = NetworkConnector(use_virtual_dest_subs=True, dynamically_included=(topic("IN.>"),))
+    assert str(advisory_destination(connector)) == consumer["destination"]
 
 
 def test_client_ids_and_durable_names_are_activemqs() -> None:
@@ -33,6 +41,14 @@ def test_client_ids_and_durable_names_are_activemqs() -> None:
         (
             NetworkConnector(destination_filter="Queue.X,ActiveMQ.Advisory.Consumer.Topic.Y"),
             "ActiveMQ.Advisory.Consumer.Queue.X,ActiveMQ.Advisory.Consumer.Topic.Y" + TEMPORARY,
+        ),
+        (
+            NetworkConnector(use_virtual_dest_subs=True, bridge_temp_destinations=False),
+            f"{ALL},ActiveMQ.Advisory.VirtualDestination.Consumer.>",
+        ),
+        (
+            NetworkConnector(destination_filter="ActiveMQ.Advisory.VirtualDestination.Consumer.Topic.Y"),
+            "ActiveMQ.Advisory.VirtualDestination.Consumer.Topic.Y" + TEMPORARY,
         ),
     ],
 )

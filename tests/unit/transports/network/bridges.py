@@ -72,6 +72,7 @@ class TwoBrokers:
         other: "TwoBrokers | None" = None,
         far_store: MemoryStore | None = None,
         near_limits: Limits | None = None,
+        far: BrokerCore | None = None,
         **attributes: Any,
     ) -> None:
         """Open a bridge.
@@ -82,10 +83,11 @@ class TwoBrokers:
             other: a bridge whose far broker is that of this one too.
             far_store: that of the far broker.
             near_limits: those of the near broker.
+            far: the far broker itself, if it is not a usual one.
             attributes: of the connector.
         """
         self.near = Near(named_broker(near, limits=near_limits))
-        self.far: BrokerCore = named_broker("far", far_store) if other is None else other.far
+        self.far: BrokerCore = far or (named_broker("far", far_store) if other is None else other.far)
         self.far_soon: list[Callable[[], None]] = []
         acceptor = DuplexAcceptor(
             broker=self.far,
