@@ -24,6 +24,7 @@ from pybroker.activemq_xml.destination_elements import KINDS, destinations_of, n
 from pybroker.activemq_xml.elements import XmlElement
 from pybroker.activemq_xml.entries import Fields, between, into, snake_case
 from pybroker.activemq_xml.policy_strategies import (
+    BRIDGE_FILTERS,
     DEAD_LETTERS,
     EVICTIONS,
     PENDING_LIMITS,
@@ -117,7 +118,6 @@ GARBAGE: Final[Fields] = {_GC: flag, **dict.fromkeys(_GC_TIMEOUTS, whole)}
 OTHERS: Final[Rules] = {
     **dict.fromkeys(KINDS, silent),  # read by `_targets`
     "gcWithNetworkConsumers": ignored(_NETWORK),
-    "networkBridgeFilterFactory": ignored(_NETWORK),
     "storeUsageHighWaterMark": warned("the whole of store_limit counts", unless=("100",)),
     "persistJMSRedelivered": warned(
         "whether a message was delivered before is not stored: after a restart it counts as new", unless=FALSE
@@ -161,6 +161,7 @@ def _strategies(entry: dict[str, Any]) -> Mapping[str, Handler]:
         "pendingMessageLimitStrategy": strategy(entry, "pending_message_limit_strategy", PENDING_LIMITS),
         "messageEvictionStrategy": strategy(entry, "message_eviction_strategy", EVICTIONS),
         "subscriptionRecoveryPolicy": strategy(entry, "subscription_recovery_policy", RECOVERIES),
+        "networkBridgeFilterFactory": strategy(entry, "network_bridge_filter_factory", BRIDGE_FILTERS),
     }
 
 
@@ -169,7 +170,6 @@ PROPERTIES: Final[Mapping[str, Handler]] = {
     "pendingSubscriberPolicy": ignored_kinds(_CURSOR),
     "pendingDurableSubscriberPolicy": ignored_kinds(_CURSOR),
     "messageGroupMapFactory": ignored_kinds("groups are kept one by one"),
-    "networkBridgeFilterFactory": ignored_kinds(_NETWORK),
     "dispatchPolicy": ignored_kinds(
         "all consumers of a topic get each message",
         {

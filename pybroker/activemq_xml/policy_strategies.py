@@ -21,7 +21,7 @@ from pybroker.activemq_xml.reading import (
     read_attributes,
     read_properties,
 )
-from pybroker.activemq_xml.values import duration, flag
+from pybroker.activemq_xml.values import duration, flag, whole
 from pybroker.broker.domain.destination import Destination
 from pybroker.units import format_size
 
@@ -140,6 +140,32 @@ EVICTIONS: Final[Mapping[str, Read]] = {
     "oldestMessageEvictionStrategy": _typed("oldest", {}, EVICTION),
     "oldestMessageWithLowestPriorityEvictionStrategy": _typed("oldest_with_lowest_priority", {}, EVICTION),
     "uniquePropertyMessageEvictionStrategy": _oldest,
+}
+
+
+# ---------------------------------------------------------------- what bridges forward
+
+
+def _replay_delay(value: str) -> str:
+    return duration(str(max(whole(value), 0)))
+
+
+def _rate_duration(value: str) -> str:
+    between(1)(value)
+    return duration(value)
+
+
+CONDITIONAL: Final[Fields] = {
+    "replayWhenNoConsumers": flag,
+    "replayDelay": _replay_delay,
+    "rateLimit": between(0),
+    "rateDuration": _rate_duration,
+    "selectorAware": flag,
+}
+
+BRIDGE_FILTERS: Final[Mapping[str, Read]] = {
+    "conditionalNetworkBridgeFilterFactory": _typed("conditional", CONDITIONAL, {}),
+    "defaultNetworkBridgeFilterFactory": _typed("default", {}, {}),
 }
 
 

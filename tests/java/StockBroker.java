@@ -29,6 +29,7 @@ import org.apache.activemq.broker.util.RedeliveryPlugin;
 import org.apache.activemq.broker.util.TimeStampingBrokerPlugin;
 import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.filter.DestinationMapEntry;
+import org.apache.activemq.network.ConditionalNetworkBridgeFilterFactory;
 import org.apache.activemq.network.NetworkConnector;
 import org.apache.activemq.plugin.DiscardingDLQBrokerPlugin;
 import org.apache.activemq.plugin.ForcePersistencyModeBrokerPlugin;
@@ -56,6 +57,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  *   deadLetterStrategy=individual|shared|discarding|discard-expired|keep-non-persistent
  *   subscriptionRecoveryPolicy=count:N|last
  *   pendingMessageLimit=N
+ *   replayDelay=MILLISECONDS, with which messages go back over a bridge when there is no consumer
  *
  * An argument "login=USER:PASSWORD:GROUPS" is no policy but a user: with any, only users may log in. With any
  * "rule=queue|topic:PATTERN:READ:WRITE:ADMIN" they may do only what the rules allow; "temporary=READ:WRITE:ADMIN" is the
@@ -356,6 +358,12 @@ public final class StockBroker {
                 var strategy = new ConstantPendingMessageLimitStrategy();
                 strategy.setLimit(Integer.parseInt(value));
                 entry.setPendingMessageLimitStrategy(strategy);
+            }
+            case "replayDelay" -> {
+                var factory = new ConditionalNetworkBridgeFilterFactory();
+                factory.setReplayWhenNoConsumers(true);
+                factory.setReplayDelay(Integer.parseInt(value));
+                entry.setNetworkBridgeFilterFactory(factory);
             }
             default -> throw new IllegalArgumentException("no such attribute here: " + name);
         }

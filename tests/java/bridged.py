@@ -31,6 +31,8 @@ class Connector:
     address: str
     is_duplex: bool = False
     ttl: int = 1
+    replay_delay: int = 0
+    """Milliseconds after which messages go back where no consumer is; 0: they do not."""
 
     @property
     def uri(self) -> str:
@@ -39,11 +41,14 @@ class Connector:
 
     def policies(self) -> tuple[str, ...]:
         """Return the arguments of a stock broker."""
-        return (f"{'duplex' if self.is_duplex else 'network'}={self.name}:{self.uri}", f"networkTTL={self.ttl}")
+        replay = (f"queue=> replayDelay={self.replay_delay}",) if self.replay_delay else ()
+        return f"{'duplex' if self.is_duplex else 'network'}={self.name}:{self.uri}", f"networkTTL={self.ttl}", *replay
 
     def table(self) -> str:
         """Return the table of a pybroker."""
         lines = f'[[network]]\nname = "{self.name}"\nuri = "{self.uri}"\nnetwork_ttl = {self.ttl}\n'
+        if self.replay_delay:
+            lines += f'replay_when_no_consumers = true\nreplay_delay = "{self.replay_delay}ms"\n'
         return f"{lines}duplex = {str(self.is_duplex).lower()}\n"
 
 

@@ -11,7 +11,7 @@ dynamically_included = ["queue://ORDERS.>"]
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pybroker.broker.app.setting import Setting, Table, listed, tables, text, whole, yes_or_no
+from pybroker.broker.app.setting import Setting, Table, listed, milliseconds, tables, text, whole, yes_or_no
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.network.connector import NetworkConnector
@@ -73,6 +73,8 @@ _ATTRIBUTES: Final = {
     "advisory_for_failed_forward": _FLAG,
     "use_compression": _FLAG,
     "use_virtual_dest_subs": _FLAG,
+    "replay_when_no_consumers": _FLAG,
+    "replay_delay": Setting(milliseconds, above=0),
     "destination_filter": _TEXT,
     "user_name": _TEXT,
     "password": Setting(_secret, is_secret=True),
@@ -114,6 +116,8 @@ def _connector(**given: Any) -> NetworkConnector:
             raise ValueError(f"{name} goes with an address ssl://HOST:PORT, and the uri has none")
     if "tls_certificate" not in given and (of_it := next((each for each in _OF_CERTIFICATE if each in given), None)):
         raise ValueError(f"{of_it} goes with a tls_certificate in the same table")
+    if "replay_delay" in given and not given.get("replay_when_no_consumers"):
+        raise ValueError("replay_delay goes with replay_when_no_consumers = true")
     return NetworkConnector(**given)
 
 

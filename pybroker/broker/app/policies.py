@@ -41,6 +41,7 @@ from pybroker.broker.core.policy import (
     TimedRecovery,
 )
 from pybroker.broker.domain.destination import Destination, DestinationType, parse
+from pybroker.broker.domain.network.bridge_filter import ConditionalBridgeFilter
 from pybroker.units import parse_size as size
 
 _INT_MAX = 2**31 - 1
@@ -145,6 +146,23 @@ def _period(value: object) -> int:
     return period
 
 
+_BRIDGE_FILTERS = one_of(
+    {
+        "conditional": Table(
+            ConditionalBridgeFilter,
+            {
+                "replay_when_no_consumers": _FLAG,
+                "replay_delay": Setting(milliseconds, least=0),
+                "rate_limit": Setting(whole, least=0, most=_INT_MAX),
+                "rate_duration": Setting(milliseconds, above=0),
+                "selector_aware": _FLAG,
+            },
+        ),
+        "default": Table(ConditionalBridgeFilter),
+    }
+)
+
+
 # ---------------------------------------------------------------- the table
 
 
@@ -194,7 +212,6 @@ _NOT_SERVED = frozenset(
         "message_group_map_factory",
         "message_group_map_factory_type",
         "minimum_message_size",
-        "network_bridge_filter_factory",
         "optimize_message_store_in_flight_limit",
         "optimized_dispatch",
         "pending_durable_subscriber_policy",
@@ -248,6 +265,7 @@ POLICY = Table(
         "advisory_for_delivery": _FLAG,
         "advisory_for_consumed": _FLAG,
         "include_body_for_advisory": _FLAG,
+        "network_bridge_filter_factory": Setting(_BRIDGE_FILTERS),
     },
     _NOT_SERVED,
 )

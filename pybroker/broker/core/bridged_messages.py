@@ -46,6 +46,8 @@ from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.domain.destination import Destination, parse
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.openwire.arrival_time import with_arrival_time
+from pybroker.broker.domain.ports import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +56,9 @@ NUMBERS_MAX: Final = 2048
 
 WINDOWS_MAX: Final = 64 * 16
 """The producers that are remembered, the latest ones, each once for every destination: some 400 kB."""
+
+_DATED_BYTES_MAX: Final = 1 << 20
+"""Larger messages are not copied to change their time of arrival."""
 
 _NAME_MAX: Final = 1024
 """The limit to the name of a record: of windows with longer names there are none."""
@@ -83,11 +88,13 @@ class BridgedMessages:
     Args:
         records: keep the windows in the store.
         paging: has the event loop, in whose next turn what has changed is written.
+        clock: milliseconds since the epoch.
     """
 
-    __slots__ = ("_changed", "_is_deferred", "_paging", "_records", "_windows")
+    __slots__ = ("_changed", "_clock", "_is_deferred", "_paging", "_records", "_windows")
 
-    def __init__(self, records: RecordQueue, paging: Paging) -> None:
+    def __init__(self, records: RecordQueue, paging: Paging, clock: Clock) -> None:
+        self._clock = clock
         self._records = records
         self._paging = paging
         self._windows: OrderedDict[_WindowKey, _Window] = OrderedDict()
@@ -122,7 +129,7 @@ class BridgedMessages:
         """Send a message that has come over a bridge, unless it was accepted before.
 
         Args:
-            message: the message.
+            message: the message; it gets the time of its arrival, in place of that at the broker which forwards it.
             send: sends it; returns False if its destination has it already.
             when_safe: calls back once a record would not survive a crash without the message.
 
@@ -132,6 +139,9 @@ class BridgedMessages:
         if self.has(message):
             _log.info("%s came over a bridge to %s before", message.message_id, message.destination)
             return False
+        if len(message.data) <= _DATED_BYTES_MAX:
+            message.data = with_arrival_time(message.data, self._clock())
+            message.decoded = None
         is_new = send()
         when_safe(partial(self._accepted, message))  # not before: what is refused may be forwarded again
         return is_new

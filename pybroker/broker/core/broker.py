@@ -133,7 +133,7 @@ class BrokerCore(Host):
             observers=self._observers,
             objects=self._object_memory(),
             retained=self.retained,
-            bridged=BridgedMessages(self._records(BRIDGED_RECORDS), self.paging),
+            bridged=BridgedMessages(self._records(BRIDGED_RECORDS), self.paging, clock),
         )
         self.scheduling_queue = SchedulingQueue(store, self.usage, self.dead_letters.dead_letter)
         self.destinations = there = Destinations(self._runtime, definitions, limits.destinations_max, work)

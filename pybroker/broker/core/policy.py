@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.domain.destination import Destination, DestinationType, covers, queue
+from pybroker.broker.domain.network.bridge_filter import ConditionalBridgeFilter
 from pybroker.broker.domain.subscription import BROWSER_PREFETCH, DURABLE_PREFETCH, QUEUE_PREFETCH, TOPIC_PREFETCH
 
 # ---------------------------------------------------------------- what a topic keeps for retroactive consumers
@@ -214,6 +215,7 @@ class DestinationPolicy:
         advisory_for_delivery: send an advisory for each message accepted.
         advisory_for_consumed: send an advisory for each message acknowledged.
         include_body_for_advisory: messages in advisories keep their body.
+        network_bridge_filter_factory: the filter of bridges that consume a queue; None: that of their connectors.
     """
 
     prioritized_messages: bool = False
@@ -249,6 +251,7 @@ class DestinationPolicy:
     advisory_for_delivery: bool = False
     advisory_for_consumed: bool = False
     include_body_for_advisory: bool = False
+    network_bridge_filter_factory: ConditionalBridgeFilter | None = None
 
     def pending_limit(self, prefetch: int) -> int:
         """Return the number of messages that may wait for a slow topic consumer of that prefetch; -1: no limit."""

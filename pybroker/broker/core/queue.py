@@ -20,6 +20,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
+from pybroker.broker.core.bridge_filter import QueueBridgeFilters
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.consumer_set import PREPARED_FACTOR, Answers, ConsumerSet
 from pybroker.broker.core.deadletter import DeadLetters
@@ -28,6 +29,7 @@ from pybroker.broker.core.dispatch_start import dispatch_start
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.groups import first_of_group, without_flag
 from pybroker.broker.core.message_sizes import MessageSizes
+from pybroker.broker.core.network_consumer import NetworkConsumer
 from pybroker.broker.core.paged_out_index import IN_STORE, MessageRef
 from pybroker.broker.core.paging import CLOCK_MASK, PAGE_BYTES_MAX, PAGE_MAX, PIECE_MAX, PIECE_SECONDS, severity
 from pybroker.broker.core.pending import Pending
@@ -74,6 +76,7 @@ class Queue(StoredSource):
 
     __slots__ = (
         "_answers",
+        "_bridge_filters",
         "_is_temporary",
         "_piece_began_at",
         "_piece_ends_at",
@@ -108,6 +111,8 @@ class Queue(StoredSource):
         self.paging.backlogs.add(self)
         self._recompute_watermark()
         self._is_temporary = destination.is_temporary
+        self._bridge_filters: QueueBridgeFilters | None = None
+        """The filters of bridges that consume it; None: there are none."""
         self._answers: Answers | None = None
         """The results of the selectors of several consumers for the message that was evaluated last."""
         self._piece_left = 0
@@ -211,6 +216,10 @@ class Queue(StoredSource):
 
     def attach(self, consumer: BrokerConsumer) -> None:
         """Add a consumer."""
+        if isinstance(consumer, NetworkConsumer):
+            self._add_filter(consumer)
+        if self._bridge_filters is not None:
+            self._answers = None  # that of a bridge may have changed
         self.consumer_set.add(consumer)
         if self._start is not None:
             self._start.consumer_added()
@@ -241,7 +250,9 @@ class Queue(StoredSource):
             self._resting.discard(consumer)
             if not self._resting:
                 self._end_rest()
-        if frees:
+        if self._bridge_filters is not None and self._bridge_filters.remove(consumer):
+            self._examine_again()
+        elif frees:
             self.dispatch()
 
     def in_flight(self) -> list[Reference]:
@@ -304,6 +315,8 @@ class Queue(StoredSource):
         waiting, _ = self._close()
         if self._start is not None:
             self._start.close()
+        if self._bridge_filters is not None:
+            self._bridge_filters.close()
         self._answers = None
         self._end_rest()
         self.usage.close()
@@ -456,6 +469,24 @@ class Queue(StoredSource):
             self._defer_dispatch()
         else:
             self.dispatch()
+
+    def _add_filter(self, consumer: NetworkConsumer) -> None:
+        """Filter what a bridge gets, if the policy says so, or else the bridge itself."""
+        terms, network = self.policy.network_bridge_filter_factory, consumer.request.network
+        if terms is None and network is not None:
+            terms = network.bridge_filter
+        if terms is not None and terms.has_effect:
+            filters = self._bridge_filters
+            if filters is None:
+                filters = QueueBridgeFilters(self.consumer_set, self.paging, self._clock, self._examine_again)
+                self._bridge_filters = filters
+            filters.add(consumer, self.destination, terms)
+
+    def _examine_again(self) -> None:
+        """Have all consumers examine all waiting messages again, as some may be accepted now that were not before."""
+        self._answers = None
+        self.pending.search_again(0)
+        self.dispatch()
 
     def _replace(self, reference: Reference, message: Message) -> None:
         freed = reference.message.size - message.size

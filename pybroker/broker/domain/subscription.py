@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pybroker.broker.domain.destination import Destination, matches
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.network.bridge_filter import ConditionalBridgeFilter
 from pybroker.broker.domain.openwire.ids import ConsumerId
 
 QUEUE_PREFETCH = 1000
@@ -47,12 +48,17 @@ class NetworkSubscription:
         consumer_path: the consumer for which it was made, and those of the bridges on the way.
         admits: returns False for a message that must not pass the bridge. Other consumers get such a message; to a
             durable subscription it counts as one that does not match its selector.
+        may_return: returns True for a message that only the rule against loops keeps from passing the bridge: it may go
+            back under the conditions of its queue's filter. None: none may.
+        bridge_filter: the filter of queues whose policy has none; None: they have none.
     """
 
     remote_broker_id: str
     broker_path: tuple[str, ...]
     consumer_path: tuple[ConsumerId, ...]
     admits: Callable[[Message], bool]
+    may_return: Callable[[Message], bool] | None = None
+    bridge_filter: ConditionalBridgeFilter | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

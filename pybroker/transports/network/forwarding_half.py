@@ -471,6 +471,8 @@ class ForwardingHalf:
                 broker_path=demand.broker_path,
                 consumer_path=demand.consumer_path,
                 admits=self._admits,
+                may_return=self._may_return,
+                bridge_filter=self._connector.bridge_filter,
             ),
         )
 
@@ -480,6 +482,11 @@ class ForwardingHalf:
             return False
         path = () if message.bridge is None else message.bridge.broker_path
         return may_pass(path, self._settings.remote_id, self._connector.message_ttl)
+
+    def _may_return(self, message: Message) -> bool:
+        """Return True for a message of a queue that has been at the remote broker, and else may go there."""
+        has_passed = message.bridge is not None and self._settings.remote_id in message.bridge.broker_path
+        return has_passed and message.destination.is_queue and self.permissions.admits(message.destination)
 
     def _subscribe(self, number: int, request: ConsumerRequest) -> bool:
         """Begin a subscription; return False if this broker refuses it."""

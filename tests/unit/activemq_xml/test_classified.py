@@ -61,6 +61,10 @@ BEANS = {
         ),
         _policy(f"<subscriptionRecoveryPolicy>{PLACE}</subscriptionRecoveryPolicy>"),
     ),
+    **dict.fromkeys(
+        ("conditionalNetworkBridgeFilterFactory", "defaultNetworkBridgeFilterFactory"),
+        _policy(f"<networkBridgeFilterFactory>{PLACE}</networkBridgeFilterFactory>"),
+    ),
     **dict.fromkeys(("queue", "topic", "tempQueue", "tempTopic"), f"<destinations>{PLACE}</destinations>"),
     "networkConnector": f"<networkConnectors>{PLACE}</networkConnectors>",
     "virtualDestinationInterceptor": f"<destinationInterceptors>{PLACE}</destinationInterceptors>",

@@ -145,6 +145,24 @@ def test_a_value_that_cannot_be_is_refused(attributes: str, place: str, why: str
             {"message_eviction_strategy": "oldest"},
         ),
         (
+            "<networkBridgeFilterFactory><conditionalNetworkBridgeFilterFactory replayWhenNoConsumers='true'"
+            " replayDelay='500' rateLimit='10' rateDuration='2000' selectorAware='true'/></networkBridgeFilterFactory>",
+            {
+                "network_bridge_filter_factory": {
+                    "type": "conditional",
+                    "replay_when_no_consumers": True,
+                    "replay_delay": "500ms",
+                    "rate_limit": 10,
+                    "rate_duration": "2s",
+                    "selector_aware": True,
+                }
+            },
+        ),
+        (
+            "<networkBridgeFilterFactory><defaultNetworkBridgeFilterFactory/></networkBridgeFilterFactory>",
+            {"network_bridge_filter_factory": "default"},
+        ),
+        (
             "<subscriptionRecoveryPolicy><noSubscriptionRecoveryPolicy/></subscriptionRecoveryPolicy>",
             {"subscription_recovery_policy": "no"},
         ),

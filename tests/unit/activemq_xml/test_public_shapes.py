@@ -218,8 +218,14 @@ SHAPES: Final[Mapping[str, Shape]] = {
             '<networkBridgeFilterFactory><conditionalNetworkBridgeFilterFactory replayWhenNoConsumers="true"/>'
             "</networkBridgeFilterFactory>"
         ),
-        settings={"policies": [{"queue": ">"}]},
-        findings=((IGNORED, "networkBridgeFilterFactory/conditionalNetworkBridgeFilterFactory"),),
+        settings={
+            "policies": [
+                {
+                    "queue": ">",
+                    "network_bridge_filter_factory": {"type": "conditional", "replay_when_no_consumers": True},
+                }
+            ]
+        },
     ),
     "destinationInterceptors, virtualDestinationInterceptor, virtualDestinations, virtualTopic": Shape(
         content="<destinationInterceptors><virtualDestinationInterceptor><virtualDestinations>"

@@ -39,6 +39,7 @@ from pybroker.broker.core.redelivery import RedeliveryPolicy, RedeliveryRules
 from pybroker.broker.core.virtual import CompositeDestination, Definition, Forward, MirroredQueues, Router, VirtualTopic
 from pybroker.broker.domain.destination import Destination, DestinationType, parse, queue, topic
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.broker.domain.network.bridge_filter import ConditionalBridgeFilter
 from pybroker.store.memory import MemoryStore
 from pybroker.units import format_duration, format_size
 from tests.unit.core.conftest import make_message
@@ -94,6 +95,20 @@ def test_without_tables_all_is_as_in_the_core() -> None:
         (
             'message_eviction_strategy = { type = "oldest_with_lowest_priority" }',
             {"message_eviction_strategy": Eviction.OLDEST_WITH_LOWEST_PRIORITY},
+        ),
+        ('network_bridge_filter_factory = "default"', {"network_bridge_filter_factory": ConditionalBridgeFilter()}),
+        (
+            'network_bridge_filter_factory = { type = "conditional", replay_when_no_consumers = true, '
+            'replay_delay = "2s", rate_limit = 5, rate_duration = "1min", selector_aware = true }',
+            {
+                "network_bridge_filter_factory": ConditionalBridgeFilter(
+                    replay_when_no_consumers=True,
+                    replay_delay=2000,
+                    rate_limit=5,
+                    rate_duration=60_000,
+                    selector_aware=True,
+                )
+            },
         ),
         ('subscription_recovery_policy = "no"', {}),
         ('subscription_recovery_policy = "last_image"', {"subscription_recovery_policy": LastImageRecovery()}),
@@ -357,11 +372,15 @@ def shown(value: object) -> str:
 
 
 def test_the_examples_are_read_and_match_their_text() -> None:
-    first, second, virtual, composites, mirrored, made, stamped, discarding, redelivered = (
+    first, second, replay, virtual, composites, mirrored, made, stamped, discarding, redelivered = (
         read(block) for block in blocks()
     )
     policies = policy_map(first.policies, DestinationPolicy())
     assert policies.for_destination(queue("X")).memory_limit == 64 << 20
+    going_back = policy_map(replay.policies, DestinationPolicy()).for_destination(queue("ORDERS.EU"))
+    assert going_back.network_bridge_filter_factory == ConditionalBridgeFilter(
+        replay_when_no_consumers=True, replay_delay=5000
+    )
     orders = policies.for_destination(queue("ORDERS.EU"))
     assert (orders.prioritized_messages, orders.memory_limit) == (True, 0)
     assert orders.dead_letter_strategy == IndividualDeadLetterStrategy(queue_prefix="DLQ.")

@@ -324,7 +324,7 @@ def test_damaged_record_is_reported_and_left_out(world: World, caplog: pytest.Lo
 def test_memory_of_bridged_messages_is_bounded(make_world: Callable[..., World]) -> None:
     world = make_world()
     records = RecordQueue(BRIDGED_RECORDS, world.store, count_transactions(), lambda: 1_000, Paging())
-    memory = BridgedMessages(records, Paging())
+    memory = BridgedMessages(records, Paging(), lambda: 1_000)
 
     def numbered(producer: int, number: int) -> Message:
         return Message(

@@ -6,6 +6,7 @@ broker, as advisories about its consumers; messages go there.
 - `connector`: the attributes of a `networkConnector`
 - `permission`: which destinations a bridge may serve
 - `hops`: whether a message may make one more hop
+- `bridge_filter`: on what terms a message may go back to a broker that it has passed
 - `demand`: the demand table of a bridge, which turns advisories into `changes` of its subscriptions
 - `interests`: of several ways to one consumer, over all bridges of a broker, one is used
 - `overlap`: one copy of a topic message goes over a bridge, however many of its subscriptions take it

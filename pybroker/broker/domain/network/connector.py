@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.network.bridge_filter import ConditionalBridgeFilter
 
 UNLIMITED_TTL: Final = -1
 """The value of `consumer_ttl` and `message_ttl` that allows any number of hops."""
@@ -47,6 +48,9 @@ class NetworkConnector:
         tls_key_password_file: file with the key's password; empty: it has none.
         tls_verify_hostname: the remote broker's certificate must be for the host of its address.
         advisory_for_failed_forward: a message that the remote broker refuses causes an advisory.
+        replay_when_no_consumers: a message of a queue may go back to a broker that it has passed while the queue has no
+            consumer here, if its policy has no filter of its own.
+        replay_delay: milliseconds for which a message must have been here before it goes back.
         excluded: destinations, and patterns of them, that are not served.
         dynamically_included: destinations that are served on demand; none: all.
         statically_included: destinations whose messages are forwarded without demand.
@@ -85,10 +89,19 @@ class NetworkConnector:
     tls_key_password_file: str = ""
     tls_verify_hostname: bool = True
     advisory_for_failed_forward: bool = False
+    replay_when_no_consumers: bool = False
+    replay_delay: int = 5000
     excluded: tuple[Destination, ...] = ()
     dynamically_included: tuple[Destination, ...] = ()
     statically_included: tuple[Destination, ...] = ()
     durable: tuple[Destination, ...] = ()
+
+    @property
+    def bridge_filter(self) -> ConditionalBridgeFilter | None:
+        """The filter of queues whose policy has none; None: nothing goes back."""
+        if not self.replay_when_no_consumers:
+            return None
+        return ConditionalBridgeFilter(replay_when_no_consumers=True, replay_delay=self.replay_delay)
 
     @property
     def remote_login(self) -> tuple[str | None, str | None]:

@@ -28,6 +28,7 @@ _NUMBERS: Final = {
     "advisoryPrefetchSize": "advisory_prefetch_size",
     "advisoryAckPercentage": "advisory_ack_percentage",
     "consumerPriorityBase": "consumer_priority_base",
+    "replayDelay": "replay_delay",
 }
 _FLAGS: Final = {
     "duplex": "duplex",
@@ -44,6 +45,7 @@ _FLAGS: Final = {
     "useCompression": "use_compression",
     "useVirtualDestSubs": "use_virtual_dest_subs",
     "advisoryForFailedForward": "advisory_for_failed_forward",
+    "replayWhenNoConsumers": "replay_when_no_consumers",
 }
 _LISTS: Final = {
     "excludedDestinations": "excluded",
