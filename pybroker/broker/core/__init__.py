@@ -18,7 +18,7 @@ broker                                                the parts put together; co
                      record_queue
                       cron  job_queue  log_aggregator  mastership  paged_out_index  paging  policy  reference
                       search  selector  transaction_states
-                        containment  destination_map  object_memory  user_connections
+                        containment  object_memory  user_connections
 ```
 
 Three pairs of classes use each other. To keep the imports free of cycles, the lower module of each pair defines a base

@@ -43,7 +43,6 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pybroker.broker.core.consumer import BrokerConsumer
 from pybroker.broker.core.containment import contain
-from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.paging import PIECE_SECONDS
 from pybroker.broker.core.runtime import CoreRuntime
 from pybroker.broker.core.topic import Topic, TopicSubscription
@@ -57,6 +56,7 @@ from pybroker.broker.domain.destination import (
     patterns_overlap,
     topic,
 )
+from pybroker.broker.domain.destination_map import NameMap, PatternMap
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.peers import BridgePeer
 from pybroker.broker.domain.observer import Observer

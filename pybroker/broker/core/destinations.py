@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.deadletter import DEAD_LETTER_QUEUE
-from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durables import Durables
 from pybroker.broker.core.gate import Gate
 from pybroker.broker.core.object_memory import ObjectAccount, size_of_destination
@@ -24,6 +23,7 @@ from pybroker.broker.core.usage import Usage
 from pybroker.broker.core.virtual import Definition, Router
 from pybroker.broker.core.watched import WatchedQueue, WatchedTopic, is_watched
 from pybroker.broker.domain.destination import NAME_MAX, Destination, creator_of, is_advisory, is_reserved
+from pybroker.broker.domain.destination_map import NameMap, PatternMap
 from pybroker.broker.domain.errors import DestinationDoesNotExist, DestinationInUse, InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import BodilessMessage, Message
 from pybroker.broker.domain.openwire.message import outline

@@ -19,7 +19,6 @@ from typing import Final
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
 from pybroker.broker.core.deadletter import DeadLetters
-from pybroker.broker.core.destination_map import NameMap, PatternMap
 from pybroker.broker.core.durable import CoveredTopic, Durable, on_topic
 from pybroker.broker.core.matcher import Matcher, matcher
 from pybroker.broker.core.object_memory import (
@@ -39,6 +38,7 @@ from pybroker.broker.core.selector.portability import is_refused_by_activemq
 from pybroker.broker.core.topic import Topic
 from pybroker.broker.core.transaction import CommitsInProgress
 from pybroker.broker.domain.destination import Destination, is_advisory
+from pybroker.broker.domain.destination_map import NameMap, PatternMap
 from pybroker.broker.domain.errors import InvalidClientId, InvalidDestination, SubscriptionInUse
 from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 from pybroker.broker.domain.security import User

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.domain.destination import Destination, DestinationType, covers, queue
+from pybroker.broker.domain.destination_map import PatternMap
 from pybroker.broker.domain.network.bridge_filter import ConditionalBridgeFilter
 from pybroker.broker.domain.subscription import BROWSER_PREFETCH, DURABLE_PREFETCH, QUEUE_PREFETCH, TOPIC_PREFETCH
 

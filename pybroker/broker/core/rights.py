@@ -13,7 +13,6 @@ import enum
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.domain.destination import (
     ADVISORY_PREFIX,
     NAME_MAX,
@@ -25,6 +24,7 @@ from pybroker.broker.domain.destination import (
     queue,
     topic,
 )
+from pybroker.broker.domain.destination_map import PatternMap
 from pybroker.broker.domain.rules import EVERY_USER, Grants, Rule, Rules
 from pybroker.broker.domain.security import AccessDenied, User
 

@@ -22,9 +22,9 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from pybroker.broker.core.counting_consumer import CountedSource, CountingConsumer
-from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.core.rights import Rights
 from pybroker.broker.domain.destination import Destination, is_reserved
+from pybroker.broker.domain.destination_map import PatternMap
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.subscription import ConsumerRequest
 

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
 
-from pybroker.broker.core.destination_map import PatternMap
 from pybroker.broker.core.selector import Selector, compile_selector
 from pybroker.broker.domain.destination import (
     Destination,
@@ -35,6 +34,7 @@ from pybroker.broker.domain.destination import (
     patterns_overlap,
     topic,
 )
+from pybroker.broker.domain.destination_map import PatternMap
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.rerouting import Rerouting

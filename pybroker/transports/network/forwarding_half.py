@@ -218,6 +218,8 @@ class ForwardingHalf:
         )
         self._consumers: dict[int, DemandConsumer] = {}
         self._refused_demand = RefusedDemand()
+        self._postponed: dict[DemandConsumer, None] = {}
+        """Those that pause: a bridge may have thousands of subscriptions, and few that do."""
         self._ending: list[DemandConsumer] = []
         self._leaving: dict[Destination, None] = {}
         """Temporary destinations of the remote broker that were deleted there."""
@@ -317,6 +319,7 @@ class ForwardingHalf:
         self._refused_demand.clear()
         if self._compressed is not None:
             self._compressed.close()
+        self._postponed.clear()
         self._consumers.clear()
         self._ending.clear()
         self._listeners.clear()
@@ -353,8 +356,9 @@ class ForwardingHalf:
 
     def on_timer(self, now: float) -> None:
         """Resume subscriptions, and end them, whose time has come."""
-        for consumer in self.demand:
+        for consumer in list(self._postponed):
             if consumer.resumes_at is not None and consumer.resumes_at <= now:
+                del self._postponed[consumer]
                 consumer.resume()
         for number, request in self._refused_demand.due(now):
             self._select(number, request)
@@ -363,7 +367,7 @@ class ForwardingHalf:
     @property
     def deadlines(self) -> list[float]:
         """The times at which `on_timer` has something to do."""
-        times = [each.resumes_at for each in self.demand if each.resumes_at is not None]
+        times = [each.resumes_at for each in self._postponed if each.resumes_at is not None]
         if (next_attempt := self._refused_demand.next_attempt) is not None:
             times.append(next_attempt)
         return times + [each.ends_by for each in self._ending if each.ends_by is not None and not each.is_draining]
@@ -569,6 +573,7 @@ class ForwardingHalf:
 
     def _close_ending(self, consumer: DemandConsumer) -> None:
         self._ending.remove(consumer)
+        self._postponed.pop(consumer, None)
         consumer.close()
         name = consumer.request.subscription_name
         if consumer.deletes_durable and name is not None:
@@ -760,6 +765,7 @@ class ForwardingHalf:
                 refused.refused(each, f"{remote} refuses it: {cause}")
             else:
                 refused.postponed(each, self._link.time())
+                self._postponed[refused] = None
         if not is_final:
             self._on_deadline()
         self._end_idle()

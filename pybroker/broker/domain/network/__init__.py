@@ -9,6 +9,7 @@ broker, as advisories about its consumers; messages go there.
 - `bridge_filter`: on what terms a message may go back to a broker that it has passed
 - `demand`: the demand table of a bridge, which turns advisories into `changes` of its subscriptions
 - `interests`: of several ways to one consumer, over all bridges of a broker, one is used
+- `suppressed`: the consumers to which another way is used, until it ends
 - `overlap`: one copy of a topic message goes over a bridge, however many of its subscriptions take it
 - `names`: client ids, names of durable subscriptions, and the topics of advisories
 - `forwarding`: the bytes of a stored message as a bridge sends them

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from pybroker.broker.domain.destination import Destination, covers, parts
+from pybroker.broker.domain.destination_map import PatternMap
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.network.changes import (
     BeginDemand,
@@ -32,6 +33,7 @@ from pybroker.broker.domain.network.hops import may_pass
 from pybroker.broker.domain.network.interests import Claim, Interests
 from pybroker.broker.domain.network.names import DURABLE_PREFIX, durable_name, inbound_client_id
 from pybroker.broker.domain.network.permission import Permissions
+from pybroker.broker.domain.network.suppressed import SuppressedCandidates
 from pybroker.broker.domain.openwire.commands import ConsumerInfo
 from pybroker.broker.domain.openwire.ids import ConsumerId
 from pybroker.broker.domain.subscription import DurableSubscription
@@ -211,15 +213,16 @@ class DemandTable:
         self._number = number
         self._wake = wake
         self._subscriptions: dict[int, _SharedDemand] = {}
-        self._patterns: dict[int, _SharedDemand] = {}
+        self._patterns: PatternMap[_SharedDemand] = PatternMap()
         self._concrete: dict[Destination, dict[int, _SharedDemand]] = {}
         self._places: dict[ConsumerId, set[tuple[int, Destination]]] = {}
-        self._waiting: dict[_ConsumerKey, _Candidate] = {}
+        self._waiting: SuppressedCandidates[_Candidate] = SuppressedCandidates()
+        self._displaced: dict[Claim, None] = {}
+        self._by_claim: dict[Claim, _SharedDemand] = {}
         self._offline: dict[_DurableKey, _Candidate] = {}
         self._stored: dict[str, Destination] = {}
         self._has_list = False
         self._is_due = False
-        self._gone: set[ConsumerId] = set()
         interests.join(self)
 
     # ------------------------------------------------------------ at start
@@ -287,9 +290,9 @@ class DemandTable:
 
     def consumer_removed(self, consumer_id: ConsumerId) -> list[DemandChange]:
         """Remove a consumer. What shares its subscription keeps that; durable demand stays. Unknown ids are ignored."""
-        for key in [each for each in self._waiting if each[0] == consumer_id]:
-            if not self._outlives_its_consumer(self._waiting[key]):
-                del self._waiting[key]
+        for waiting in self._waiting.with_id(consumer_id):
+            if waiting.consumer_id == consumer_id and not self._outlives_its_consumer(waiting):
+                self._waiting.remove(waiting)
         changes: list[DemandChange] = []
         places = self._places.pop(consumer_id, set())
         for number, destination in places:
@@ -305,8 +308,8 @@ class DemandTable:
     def subscription_removed(self, client_id: str | None, name: str) -> list[DemandChange]:
         """Remove a durable subscription that its client, or another bridge, has deleted at the remote broker."""
         key = (client_id, name)
-        for waiting in [each for each in self._waiting.values() if each.durable_key == key]:
-            del self._waiting[waiting.key]
+        for waiting in [each for each in self._waiting if each.durable_key == key]:
+            self._waiting.remove(waiting)
         offline = _named(self._offline, key)
         changes: list[DemandChange] = []
         if offline is not None:
@@ -334,17 +337,24 @@ class DemandTable:
         """Give up all claims, because the connection is lost; the table is not used any more."""
         self._interests.leave(self)
 
-    def on_displaced(self, *, wakes: bool) -> None:
+    def on_displaced(self, claim: Claim, *, wakes: bool) -> None:
         """See `ClaimOwner`."""
+        self._displaced[claim] = None
+        self._make_due(wakes=wakes)
+
+    def on_narrowed(self, ids: Set[ConsumerId]) -> None:
+        """See `ClaimOwner`."""
+        self._waiting.narrowed(ids)
+
+    def on_release(self, ids: Set[ConsumerId], gone: Set[ConsumerId], *, wakes: bool) -> None:
+        """See `ClaimOwner`."""
+        if self._waiting.freed(ids, gone):
+            self._make_due(wakes=wakes)
+
+    def _make_due(self, *, wakes: bool) -> None:
         if wakes and not self._is_due:
             self._wake()
         self._is_due = True
-
-    def on_release(self, gone: Set[ConsumerId], *, wakes: bool) -> None:
-        """See `ClaimOwner`."""
-        if self._waiting:
-            self._gone |= gone
-            self.on_displaced(wakes=wakes)
 
     # ------------------------------------------------------------ for messages
 
@@ -381,7 +391,7 @@ class DemandTable:
         if is_contested and not self._interests.is_free(
             candidate.destination, candidate.ids, self._priority(candidate)
         ):
-            self._waiting[candidate.key] = candidate
+            self._waiting.add(candidate)
             return []
         return self._begin(candidate, displaces=is_contested)
 
@@ -415,10 +425,7 @@ class DemandTable:
     def _covering(self, destination: Destination) -> Iterator[_SharedDemand]:
         """Yield the subscriptions that take all messages for a destination, or pattern."""
         yield from self._concrete.get(destination, {}).values()
-        for each in self._patterns.values():
-            ours = each.local.destination
-            if ours.type is destination.type and covers(ours.name, destination.name):
-                yield each
+        yield from self._patterns.covering_pattern(destination)
 
     def _can_share(self, subscription: _SharedDemand, candidate: _Candidate) -> bool:
         local = subscription.local
@@ -496,9 +503,10 @@ class DemandTable:
         local = subscription.local
         self._subscriptions[local.number] = subscription
         if local.destination.is_pattern:
-            self._patterns[local.number] = subscription
+            self._patterns.add(local.destination, subscription)
         else:
             self._concrete.setdefault(local.destination, {})[local.number] = subscription
+        self._by_claim[subscription.claim] = subscription
         self._interests.claim(subscription.claim, displaces=displaces)
         return [BeginDemand(local)]
 
@@ -532,7 +540,8 @@ class DemandTable:
     def _end(self, subscription: _SharedDemand, *, deletes_durable: bool = False) -> list[DemandChange]:
         number, destination = subscription.local.number, subscription.local.destination
         del self._subscriptions[number]
-        self._patterns.pop(number, None)
+        del self._by_claim[subscription.claim]
+        self._patterns.remove(destination, subscription)
         concrete = self._concrete.get(destination, {})
         concrete.pop(number, None)
         if not concrete:
@@ -570,17 +579,14 @@ class DemandTable:
         """Add the changes that follow: displaced subscriptions end, and candidates that waited begin."""
         while self._is_due:
             self._is_due = False
-            gone, self._gone = self._gone, set()
-            for subscription in [each for each in self._subscriptions.values() if each.claim.is_displaced]:
-                self._waiting.update(subscription.consumers)
-                self._waiting.update({each.key: each for each in subscription.durables.values()})
+            displaced, self._displaced = self._displaced, {}
+            candidates: list[_Candidate] = []
+            for subscription in [self._by_claim[each] for each in displaced if each in self._by_claim]:
+                candidates += subscription.consumers.values()
+                candidates += subscription.durables.values()
                 changes += self._end(subscription)
-            waiting, self._waiting = self._waiting, {}
-            for key, candidate in waiting.items():
-                if candidate.ids.isdisjoint(gone):
-                    changes += self._add(candidate)
-                else:
-                    self._waiting[key] = candidate
+            for candidate in (*self._waiting.take(), *candidates):
+                changes += self._add(candidate)
         return changes
 
 

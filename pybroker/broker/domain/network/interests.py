@@ -18,14 +18,19 @@ from pybroker.broker.domain.openwire.ids import ConsumerId
 class ClaimOwner(Protocol):
     """A demand table, as the other tables of the broker know it."""
 
-    def on_displaced(self, *, wakes: bool) -> None:
+    def on_displaced(self, claim: "Claim", *, wakes: bool) -> None:
         """Record that a claim of this table is displaced; with `wakes`, its bridge has to ask for the changes."""
         ...
 
-    def on_release(self, gone: Set[ConsumerId], *, wakes: bool) -> None:
+    def on_narrowed(self, ids: Set[ConsumerId]) -> None:
+        """Record that a claim has these consumers no more, which are about to end in other ways too, as it seems."""
+        ...
+
+    def on_release(self, ids: Set[ConsumerId], gone: Set[ConsumerId], *, wakes: bool) -> None:
         """Record that a claim has ended, so that a candidate that waits may be free.
 
         Args:
+            ids: the consumers that it served at its end.
             gone: consumers that have ended: other ways to them are about to end as well, and are not used.
             wakes: the claim was that of another table, so the bridge of this one has to ask for the changes.
         """
@@ -75,7 +80,7 @@ class Interests:
         for claim in claims:
             self._forget(claim)
         if claims:
-            self._announce(owner, frozenset())
+            self._announce(owner, frozenset(each for claim in claims for each in claim.ids), frozenset())
 
     def is_free(self, destination: Destination, ids: Set[ConsumerId], priority: int) -> bool:
         """Return True if no claim of at least that priority serves one of these consumers."""
@@ -86,7 +91,7 @@ class Interests:
         if displaces:
             for rival in self._rivals(claim.destination, claim.ids):
                 rival.is_displaced = True
-                rival.owner.on_displaced(wakes=rival.owner is not claim.owner)
+                rival.owner.on_displaced(rival, wakes=rival.owner is not claim.owner)
         self._owners[claim.owner][claim] = None
         for each in claim.ids:
             self._claims.setdefault(each, {})[claim] = None
@@ -99,9 +104,13 @@ class Interests:
 
     def narrow(self, claim: Claim, ids: Set[ConsumerId]) -> None:
         """Remove consumers that have ended from a claim; its subscription serves others, and goes on."""
-        for each in ids & claim.ids:
+        narrowed = ids & claim.ids
+        for each in narrowed:
             claim.ids.remove(each)
             self._forget_id(claim, each)
+        if narrowed:
+            for owner in self._owners:
+                owner.on_narrowed(narrowed)
 
     def release(self, claim: Claim, gone: Set[ConsumerId]) -> None:
         """Remove a claim.
@@ -112,7 +121,7 @@ class Interests:
         """
         del self._owners[claim.owner][claim]
         self._forget(claim)
-        self._announce(claim.owner, gone)
+        self._announce(claim.owner, claim.ids, gone)
 
     def _rivals(self, destination: Destination, ids: Set[ConsumerId]) -> list[Claim]:
         found = dict.fromkeys(claim for each in ids for claim in self._claims.get(each, ()))
@@ -128,6 +137,6 @@ class Interests:
         if not claims:
             del self._claims[consumer_id]
 
-    def _announce(self, actor: ClaimOwner, gone: Set[ConsumerId]) -> None:
+    def _announce(self, actor: ClaimOwner, ids: Set[ConsumerId], gone: Set[ConsumerId]) -> None:
         for owner in self._owners:
-            owner.on_release(gone, wakes=owner is not actor)
+            owner.on_release(ids, gone, wakes=owner is not actor)

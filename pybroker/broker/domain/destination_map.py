@@ -12,7 +12,7 @@ levels of its name, and `*`. Results are in the order in which the values were a
 order of their subscriptions. `matches` in `domain.destination` defines what a pattern covers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from pybroker.broker.domain.destination import Destination, DestinationType, pattern_levels
@@ -74,6 +74,14 @@ class PatternMap(Generic[ValueT]):
             _collect(values, found)
         return list(found) if len(found) < 2 else sorted(found, key=found.__getitem__)
 
+    def covering_pattern(self, pattern: Destination) -> list[ValueT]:
+        """Return the values of all patterns that cover all names which this one covers, see `covers`, each once."""
+        names, is_open = pattern_levels(pattern.name)
+        found: dict[ValueT, int] = {}
+        for values in self._covering_levels(pattern.type, names, is_open=is_open):
+            _collect(values, found)
+        return list(found) if len(found) < 2 else sorted(found, key=found.__getitem__)
+
     def count(self, destination: Destination) -> int:
         """Return the number of values of a destination, where one of several patterns counts for each of them."""
         return sum([len(values) for values in self._covering(destination)])
@@ -106,11 +114,16 @@ class PatternMap(Generic[ValueT]):
 
     def _covering(self, destination: Destination) -> Iterator[dict[ValueT, int]]:
         """Yield the values of the patterns that cover a name, with their numbers; some have none."""
-        root = self._roots.get(destination.type)
+        return self._covering_levels(destination.type, destination.name.split("."), is_open=False)
+
+    def _covering_levels(
+        self, kind: DestinationType, names: Sequence[str], *, is_open: bool
+    ) -> Iterator[dict[ValueT, int]]:
+        root = self._roots.get(kind)
         if root is None:
             return
         nodes = [root]
-        for name in destination.name.split("."):
+        for name in names:
             following: list[_PatternNode[ValueT]] = []
             for node in nodes:
                 yield node.open
@@ -124,7 +137,8 @@ class PatternMap(Generic[ValueT]):
             nodes = following
         for node in nodes:
             yield node.open
-            yield node.exact
+            if not is_open:
+                yield node.exact
 
 
 class NameMap(Generic[ValueT]):

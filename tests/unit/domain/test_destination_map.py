@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.broker.core.destination_map import NameMap, PatternMap
+from pybroker.broker.domain import destination as destinations
 from pybroker.broker.domain.destination import Destination, DestinationType, matches, patterns_overlap, queue, topic
+from pybroker.broker.domain.destination_map import NameMap, PatternMap
 
 NAMES = st.lists(st.sampled_from(["a", "b", "", "*", ">"]), min_size=1, max_size=4).map(".".join)
 DESTINATIONS = st.builds(Destination, st.sampled_from([DestinationType.QUEUE, DestinationType.TOPIC]), NAMES)
@@ -24,6 +25,18 @@ def test_values_of_a_name_are_those_of_the_patterns_that_cover_it(patterns, remo
     expected = [number for number, pattern in enumerate(patterns) if number not in removed and covers(pattern, name)]
     assert found.covering(name) == expected
     assert found.covers(name) == bool(expected)
+
+
+@given(patterns=st.lists(DESTINATIONS), wanted=DESTINATIONS)
+def test_values_of_a_pattern_are_those_of_the_patterns_that_cover_it(patterns, wanted):
+    found: PatternMap[int] = PatternMap()
+    for number, pattern in enumerate(patterns):
+        found.add(pattern, number)
+    assert found.covering_pattern(wanted) == [
+        number
+        for number, pattern in enumerate(patterns)
+        if pattern.type is wanted.type and destinations.covers(pattern.name, wanted.name)
+    ]
 
 
 @given(names=st.lists(DESTINATIONS, unique=True), removed=st.sets(st.integers(0, 20)), pattern=DESTINATIONS)
