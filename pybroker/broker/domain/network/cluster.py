@@ -171,8 +171,10 @@ class ClusterPeers:
 
     def _depart(self, broker_id: str) -> None:
         self._cancels.pop(broker_id, None)
-        self._peers[broker_id] = replace(self._peers[broker_id], has_departed=True)
-        self._notify()
+        peer = self._peers.get(broker_id)
+        if peer is not None and not peer.has_departed:  # one that had departed before may be forgotten by now
+            self._peers[broker_id] = replace(peer, has_departed=True)
+            self._notify()
 
     def _forget_departed(self) -> None:
         """Forget departed peers while there are too many."""

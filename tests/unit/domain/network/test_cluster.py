@@ -54,6 +54,22 @@ class World:
         return [each.name for each in self.peers.known(ClusterFilter(names), with_departed=with_departed)]
 
 
+def test_departed_peer_that_is_forgotten_before_it_departs_again() -> None:
+    """Its second bridge had no valid address, so that it stayed departed, and was forgotten while it was absent."""
+    world = World()
+    world.peers.joined("ID:b", "b", "tcp://b:1")
+    world.peers.left("ID:b")
+    world.timers.elapse()
+    with pytest.raises(ValueError, match="is no address"):
+        world.peers.joined("ID:b", "b", "nonsense")
+    world.peers.left("ID:b")
+    for number in range(PEERS_MAX):
+        world.peers.joined(f"ID:{number}", f"n{number}", f"tcp://n:{number}")
+    assert "b" not in world.names(with_departed=True)
+    world.timers.elapse()
+    assert len(world.names(with_departed=True)) == PEERS_MAX
+
+
 def test_peer_with_ten_bridge_restarts_is_kept_once() -> None:
     world = World()
     for _ in range(10):
