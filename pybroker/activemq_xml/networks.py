@@ -52,9 +52,8 @@ _LISTS: Final = {
 }
 """The settings of lists of destinations."""
 
-_FORCED: Final = "forcedurable=true"
-"""The option of a topic by which plain consumers make durable demand, in small letters."""
-_NOT_FORCED: Final = "forceDurable: a plain consumer makes no durable demand"
+_FORCED: Final = "forceDurable=true"
+"""The option of an included topic by which consumers that are not durable are durable demand."""
 
 _FLAGS: Final = {
     "bridgeTempDestinations": "bridge_temp_destinations",
@@ -212,16 +211,18 @@ def _list_handler(table: dict[str, object], setting: str) -> Handler:
     def read_list(reading: Reading, element: XmlElement) -> None:
         found: list[str] = []
         for each in beans_in(reading, element, "it is no destination"):
-            for name in each.attributes.get("physicalName", "").split(","):
-                if name.partition("?")[2].lower() == _FORCED:
-                    reading.findings.warn(
-                        each, "forceDurable: a plain consumer makes no durable demand", "physicalName"
-                    )
-            found += map(str, destination_elements.destinations_of(reading, each))
+            option = f"?{_FORCED}" if setting != "excluded" and _is_forced(each) else ""
+            names = destination_elements.destinations_of(reading, each)
+            found += [f"{name}{option if name.is_topic else ''}" for name in names]
         if found:
             table[setting] = found
 
     return read_list
+
+
+def _is_forced(element: XmlElement) -> bool:
+    options = element.attributes.get("physicalName", "").partition("?")[2]
+    return _FORCED.lower() in options.lower().split("&")
 
 
 def read_uris(reading: Reading, element: XmlElement, *, is_left_out: bool = False) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pybroker.broker.app.setting import Setting, Table, listed, milliseconds, tables, text, whole, yes_or_no
-from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.destination import Destination, parse, parts
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.network.properties import is_forced_durable
 from pybroker.transports.network import discovery
 
 _NAME_MAX: Final = 200
@@ -24,6 +25,14 @@ _INT_MAX: Final = (1 << 31) - 1
 
 def _destination(value: object) -> Destination:
     return parse(text(value))
+
+
+def _included(value: object) -> tuple[Destination, bool]:
+    """Return a destination of a list that includes, and True if consumers of the topic are durable demand."""
+    is_forced = is_forced_durable(text(value))
+    if is_forced and not _destination(value).is_topic:
+        raise ValueError("forceDurable goes with a topic")
+    return _destination(value), is_forced
 
 
 def _name(value: object) -> str:
@@ -41,13 +50,15 @@ def _secret(value: object) -> str:
     return value
 
 
-_destinations: Final = listed(
-    _destination, "entry", 'it is a list of destinations, such as ["queue://A", "topic://B.>"]'
-)
+_LIST_HINT: Final = 'it is a list of destinations, such as ["queue://A", "topic://B.>"]'
+_destinations: Final = listed(_destination, "entry", _LIST_HINT)
 _TTL: Final = Setting(whole, least=-1)
 _FLAG: Final = Setting(yes_or_no)
 _LIST: Final = Setting(_destinations)
+_INCLUDING: Final = Setting(listed(_included, "entry", _LIST_HINT))
 _TEXT: Final = Setting(text)
+
+_INCLUDED: Final = ("dynamically_included", "statically_included")
 
 _ATTRIBUTES: Final = {
     "name": Setting(_name),
@@ -86,8 +97,7 @@ _ATTRIBUTES: Final = {
     "tls_key_password_file": _TEXT,
     "tls_verify_hostname": _FLAG,
     "excluded": _LIST,
-    "dynamically_included": _LIST,
-    "statically_included": _LIST,
+    **dict.fromkeys(_INCLUDED, _INCLUDING),
     "gc_destination_views": _FLAG,
     "gc_sweep_time": Setting(whole),
     "use_broker_names_as_id_seed": _FLAG,
@@ -108,6 +118,10 @@ _NOT_SERVED: Final = (
 def _connector(**given: Any) -> NetworkConnector:
     for name in _WITHOUT_EFFECT:
         given.pop(name, None)
+    entries = {name: given.pop(name, ()) for name in _INCLUDED}
+    given |= {name: tuple(each for each, _ in found) for name, found in entries.items()}
+    forced = (each for found in entries.values() for each, is_forced in found if is_forced)
+    given["forced_durable"] = tuple(part for each in forced for part in parts(each) if part.is_topic)
     if (ttl := given.pop("network_ttl", None)) is not None:
         given = {"consumer_ttl": ttl, "message_ttl": ttl} | given
     has_tls = any(address.is_tls for target in discovery.parse(given["uri"]) for address in target.addresses)

@@ -6,6 +6,7 @@ from pybroker.activemq_xml.broker_element import Demands
 from pybroker.activemq_xml.findings import FindingKind
 from pybroker.activemq_xml.networks import has_passwords, with_passwords
 from pybroker.broker.app.network_tables import read_networks
+from pybroker.broker.domain.destination import queue, topic
 from tests.unit.activemq_xml.reading_bench import distinct_places, read, why_at
 
 REFUSED, WARNING = FindingKind.REFUSED, FindingKind.WARNING
@@ -106,12 +107,14 @@ def test_attribute_that_is_not_served_is_a_finding(attributes: str, kind: Findin
     assert f"networkConnector[n]{place}" in distinct_places(reading, kind)
 
 
-def test_forced_durable_demand_is_a_warning() -> None:
-    topic = '<topic physicalName="P?forceDurable=true"/>'
-    body = f"<dynamicallyIncludedDestinations>{topic}</dynamicallyIncludedDestinations>"
+def test_forced_durable_demand_is_an_option_of_the_topic() -> None:
+    listed = '<topic physicalName="P?forceDurable=true"/><queue physicalName="Q?forceDurable=true"/>'
+    body = f"<dynamicallyIncludedDestinations>{listed}</dynamicallyIncludedDestinations>"
     reading = read(network('uri="static:(tcp://b:61616)"', body))
-    assert reading.settings["network"][0]["dynamically_included"] == ["topic://P"]
-    assert any(at.endswith("@physicalName") for at in distinct_places(reading, WARNING))
+    assert not distinct_places(reading, WARNING)
+    (connector,) = read_networks(reading.settings["network"])
+    assert connector.dynamically_included == (topic("P"), queue("Q"))
+    assert connector.forced_durable == (topic("P"),)
 
 
 def test_connector_that_is_left_out_names_what_would_not_flow() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from pybroker.broker.app.network_tables import check_files, read_networks
+from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import ConfigError
 from tests.unit.transports.certificates import Certificates
 
 SSL = "static:(ssl://127.0.0.1:61617)"
+PLAIN = "static:(tcp://127.0.0.1:61616)"
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +63,16 @@ def test_prefetch_size_that_no_consumer_can_have_is_refused(name: str) -> None:
     read_networks([{"uri": "tcp://h:1", name: 2_147_483_647}])
     with pytest.raises(ValueError, match=f"{name}.*2147483647"):
         read_networks([{"uri": "tcp://h:1", name: 2_147_483_648}])
+
+
+def test_topic_may_make_all_demand_durable() -> None:
+    listed = ["queue://Q", "topic://P.>?forceDurable=true", "topic://A,B?forceDurable=true"]
+    (found,) = read_networks([{"uri": PLAIN, "dynamically_included": listed[:2], "statically_included": listed[2:]}])
+    assert found.dynamically_included == (queue("Q"), topic("P.>"))
+    assert found.statically_included == (topic("A,B"),)
+    assert found.forced_durable == (topic("P.>"), topic("A"), topic("B"))
+
+
+def test_queue_has_no_durable_demand() -> None:
+    with pytest.raises(ValueError, match="forceDurable goes with a topic"):
+        read_networks([{"uri": PLAIN, "dynamically_included": ["queue://Q?forceDurable=true"]}])

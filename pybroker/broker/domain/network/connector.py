@@ -54,6 +54,7 @@ class NetworkConnector:
         excluded: destinations, and patterns of them, that are not served.
         dynamically_included: destinations that are served on demand; none: all.
         statically_included: destinations whose messages are forwarded without demand.
+        forced_durable: those of the included topics whose consumers are durable demand, though they are not durable.
         durable: topics; without effect, because the stored durable subscriptions of a bridge name theirs.
     """
 
@@ -94,6 +95,7 @@ class NetworkConnector:
     excluded: tuple[Destination, ...] = ()
     dynamically_included: tuple[Destination, ...] = ()
     statically_included: tuple[Destination, ...] = ()
+    forced_durable: tuple[Destination, ...] = ()
     durable: tuple[Destination, ...] = ()
 
     @property

@@ -7,7 +7,8 @@ one has a new table. Demand differs from ActiveMQ 5.17 where that loses messages
   none, since another selector would delete their backlog;
 - a durable consumer is not merged into a subscription that is not durable;
 - a composite consumer has one subscription for each part, which other consumers can share;
-- the durable subscription of an earlier connection is deleted only if the remote broker has listed its subscribers;
+- the durable subscription of an earlier connection is deleted only if the remote broker has listed its subscribers.
+  Consumers that are not durable, for which it is with `forced_durable`, are in no list: then it ends with them alone;
 - a suppressed way to a consumer is used when the other one ends; see `interests`.
 
 Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`, `ConduitBridge`, `DurableConduitBridge`.
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from pybroker.broker.domain.destination import Destination, covers, parts
+from pybroker.broker.domain.destination import Destination, DestinationType, covers, parts
 from pybroker.broker.domain.destination_map import PatternMap
 from pybroker.broker.domain.errors import InvalidDestination
 from pybroker.broker.domain.network.changes import (
@@ -59,10 +60,20 @@ _DurableKey: TypeAlias = tuple[str | None, str]
 class _Candidate:
     """A consumer of the remote broker, for one part of its destination."""
 
-    __slots__ = ("consumer_id", "destination", "ids", "info", "path")
+    __slots__ = ("consumer_id", "destination", "ids", "info", "is_forced", "path")
 
-    def __init__(self, info: ConsumerInfo, consumer_id: ConsumerId, destination: Destination, path: tuple[str, ...]):
+    def __init__(
+        self,
+        info: ConsumerInfo,
+        consumer_id: ConsumerId,
+        destination: Destination,
+        path: tuple[str, ...],
+        *,
+        is_forced: bool,
+    ) -> None:
+        """Keep what an advisory says; `is_forced`: its demand is durable, though the consumer is not."""
         self.info = info
+        self.is_forced = is_forced
         self.consumer_id = consumer_id
         self.destination = destination
         self.path = path
@@ -157,6 +168,11 @@ class _SharedDemand:
         if len(self.gone) > GONE_MAX:
             del self.gone[next(iter(self.gone))]
         return candidate
+
+    @property
+    def is_wanted_durable(self) -> bool:
+        """True as long as something asks for it that loses messages if its durable subscription ends."""
+        return bool(self.durables) or any(each.is_forced for each in self.consumers.values())
 
     @property
     def is_wanted(self) -> bool:
@@ -273,7 +289,8 @@ class DemandTable:
             elif key is not None:
                 changes += self._add(candidate)
         for subscription in list(self._subscriptions.values()):
-            if self._has_list and subscription.was_stored and not subscription.durables:
+            is_unwanted = subscription.was_stored and not subscription.is_wanted_durable
+            if self._has_list and is_unwanted and not self._is_forced(subscription.local.destination):
                 changes += self._end_durable(subscription)
         if self._has_list:
             changes += self._delete_unwanted()
@@ -302,7 +319,12 @@ class DemandTable:
             if candidate.durable_key is not None:
                 self._offline[candidate.durable_key] = candidate
         for subscription in [self._subscriptions[each] for each in sorted({number for number, _ in places})]:
-            changes += self._select(subscription) if self._is_kept(subscription) else self._end(subscription)
+            if self._is_kept(subscription):
+                changes += self._select(subscription)
+            elif subscription.local.subscription_name is not None and self._connector.conduit_subscriptions:
+                changes += self._end_durable(subscription)
+            else:
+                changes += self._end(subscription)
         return self._complete(changes)
 
     def subscription_removed(self, client_id: str | None, name: str) -> list[DemandChange]:
@@ -321,7 +343,7 @@ class DemandTable:
             if found is not None:
                 removed = subscription.durables.pop(found)
                 self._interests.narrow(subscription.claim, subscription.unused(removed))
-                if not subscription.durables and (self._has_list or not subscription.was_stored):
+                if not subscription.is_wanted_durable and (self._has_list or not subscription.was_stored):
                     changes += self._end_durable(subscription)
         if self._has_list:
             changes += self._delete_unwanted()
@@ -376,7 +398,13 @@ class DemandTable:
         except InvalidDestination:  # the remote broker has accepted a name that no message can have
             return []
         return [
-            _Candidate(info, consumer_id, part, (*path, self._remote_id))
+            _Candidate(
+                info,
+                consumer_id,
+                part,
+                (*path, self._remote_id),
+                is_forced=info.subscription_name is None and self._is_forced(part),
+            )
             for part in listed
             if self._permissions.admits(part)
         ]
@@ -429,7 +457,7 @@ class DemandTable:
 
     def _can_share(self, subscription: _SharedDemand, candidate: _Candidate) -> bool:
         local = subscription.local
-        if candidate.durable_key is not None and local.subscription_name is None:
+        if (candidate.durable_key is not None or candidate.is_forced) and local.subscription_name is None:
             return False  # its messages would not wait for it while the bridge is down
         if local.destination.is_topic:
             return True
@@ -517,8 +545,18 @@ class DemandTable:
         base = self._connector.consumer_priority_base
         return max(_PRIORITY_MIN, base if hops == 1 else base - (hops + 1))
 
+    def _is_forced(self, destination: Destination) -> bool:
+        """Return True if consumers of a topic are durable demand, whether they are durable or not."""
+        return (
+            self._connector.conduit_subscriptions
+            and destination.type is DestinationType.TOPIC
+            and any(covers(each.name, destination.name) for each in self._connector.forced_durable)
+        )
+
     def _subscription_name(self, candidate: _Candidate) -> str | None:
-        if candidate.info.subscription_name is None or not self._connector.conduit_subscriptions:
+        if not candidate.is_forced and (
+            candidate.info.subscription_name is None or not self._connector.conduit_subscriptions
+        ):
             return candidate.info.subscription_name
         return durable_name(self._local_name, candidate.destination)
 
@@ -565,7 +603,9 @@ class DemandTable:
         unwanted = [
             name
             for name, destination in self._stored.items()
-            if name not in active and not any(_is_covered(destination, each) for each in self._offline.values())
+            if name not in active
+            and not self._is_forced(destination)
+            and not any(_is_covered(destination, each) for each in self._offline.values())
         ]
         for name in unwanted:
             del self._stored[name]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pybroker.broker.domain.destination import Destination, parse
+from pybroker.broker.domain.destination import Destination, parse, parts
 from pybroker.broker.domain.network.connector import NetworkConnector
 
 _ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"} | {each: "\\" + each for each in "\\:=#!"}
@@ -53,6 +53,11 @@ _LISTS: Final = {
     "staticallyIncludedDestinations": "statically_included",
 }
 
+_INCLUDED: Final = ("dynamicallyIncludedDestinations", "staticallyIncludedDestinations")
+
+_FORCED: Final = "forceDurable=true"
+"""The option of a topic in one of these lists by which consumers that are not durable are durable demand."""
+
 
 def encode(pairs: Mapping[str, str]) -> str:
     """Return a properties file with these pairs, in their order. It has no comments."""
@@ -84,7 +89,7 @@ def described(connector: NetworkConnector, broker_name: str) -> dict[str, str]:
     for key, name in _LISTS.items():
         listed: tuple[Destination, ...] = getattr(connector, name)
         if listed:
-            pairs[key] = f"[{', '.join(map(str, listed))}]"
+            pairs[key] = f"[{', '.join(_with_option(each, connector) for each in listed)}]"
     return pairs
 
 
@@ -124,6 +129,7 @@ def connector_of(pairs: Mapping[str, str]) -> NetworkConnector:
     values |= {name: int(pairs[key]) for key, name in _NUMBERS.items() if key in pairs}
     values |= {name: destinations(pairs[key]) for key, name in _LISTS.items() if key in pairs}
     values |= {name: pairs[key] for key, name in _TEXTS.items() if key in pairs}
+    values["forced_durable"] = tuple(each for key in _INCLUDED for each in _forced(pairs.get(key, "")))
     return NetworkConnector(**values)
 
 
@@ -133,7 +139,27 @@ def destinations(text: str) -> tuple[Destination, ...]:
     Raises:
         InvalidDestination: one has no name.
     """
-    return tuple(parse(each.strip()) for each in text.strip().strip("[]").split(", ") if each.strip())
+    return tuple(map(parse, _entries(text)))
+
+
+def is_forced_durable(entry: str) -> bool:
+    """Return True for a topic of a list whose option says that all demand for it is durable."""
+    options = entry.partition("?")[2].lower().split("&")
+    return _FORCED.lower() in options
+
+
+def _entries(text: str) -> list[str]:
+    return [each.strip() for each in text.strip().strip("[]").split(", ") if each.strip()]
+
+
+def _forced(text: str) -> list[Destination]:
+    marked = [parse(each) for each in _entries(text) if is_forced_durable(each)]
+    return [part for each in marked for part in parts(each) if part.is_topic]
+
+
+def _with_option(destination: Destination, connector: NetworkConnector) -> str:
+    is_forced = any(part in connector.forced_durable for part in parts(destination))
+    return f"{destination}?{_FORCED}" if is_forced else str(destination)
 
 
 def _escaped(text: str, *, in_key: bool) -> str:

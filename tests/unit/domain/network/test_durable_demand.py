@@ -1,8 +1,11 @@
 """Durable demand: a durable subscription of the local broker, in which messages wait for those of the remote one."""
 
-from pybroker.broker.domain.destination import queue, topic
+from dataclasses import replace
+
+from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, EndDemand, LocalDemand
 from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.openwire.commands import ConsumerInfo
 from pybroker.broker.domain.openwire.ids import ConsumerId
 from tests.unit.domain.network.tables import TOPIC, Bridge, consumer, info, stored
 
@@ -252,3 +255,95 @@ def test_a_bridges_subscription_that_could_be_another_ones_stays() -> None:
     bridge.add(relayed(2, "cid2"))
 
     assert bridge.apply(bridge.table.subscription_removed("nc_c_inbound_b", "NC-DS_b_T")) == []
+
+
+# ---------------------------------------------------------------- consumers that are not durable
+
+
+FORCED = NetworkConnector(name="nc", forced_durable=(topic("T.>"),))
+T1 = topic("T.1")
+
+
+def plain(number: int, destination: Destination = T1, selector: str | None = None) -> ConsumerInfo:
+    return info(consumer(number), destination, selector=selector)
+
+
+def forced_again(connector: NetworkConnector = FORCED) -> Bridge:
+    """Return a bridge whose broker has the durable subscription of an earlier connection."""
+    bridge = Bridge(connector)
+    bridge.apply(bridge.table.restored(stored(T1)))
+    return bridge
+
+
+def test_forced_demand_is_durable_until_its_last_consumer_ends() -> None:
+    bridge = Bridge(FORCED)
+
+    bridge.add(plain(1, selector="a = 1"))
+    assert bridge.only() == LocalDemand(
+        number=2,
+        destination=T1,
+        client_id="client",
+        subscription_name="NC-DS_a_T.1",
+        broker_path=("id-b",),
+        consumer_path=(consumer(1),),
+    )
+    assert bridge.add(plain(2)) == []
+
+    assert bridge.remove(consumer(1)) == []
+    assert bridge.remove(consumer(2)) == [EndDemand(2, deletes_durable=True)]
+
+
+def test_demand_for_other_destinations_is_not_forced() -> None:
+    for destination in (topic("OTHER"), queue("T.1"), topic(">")):
+        bridge = Bridge(FORCED)
+        bridge.add(plain(1, destination))
+        assert bridge.only().subscription_name is None
+
+
+def test_forced_demand_needs_conduit() -> None:
+    bridge = Bridge(NetworkConnector(name="nc", forced_durable=(T1,), conduit_subscriptions=False))
+    bridge.add(plain(1))
+    assert bridge.only().subscription_name is None
+    assert bridge.remove(consumer(1)) == [EndDemand(1)]
+
+
+def test_forced_and_durable_consumers_share_until_both_are_gone() -> None:
+    bridge = Bridge(FORCED)
+    bridge.add(info(consumer(1), T1, name="sub", client_id="cid"))
+    assert bridge.add(plain(2)) == []
+
+    assert bridge.apply(bridge.table.subscription_removed("cid", "sub")) == []
+    assert bridge.remove(consumer(2)) == [EndDemand(2, deletes_durable=True)]
+
+
+def test_durable_subscriber_keeps_what_a_forced_consumer_leaves() -> None:
+    bridge = Bridge(FORCED)
+    bridge.add(plain(2))
+    assert bridge.add(info(consumer(1), T1, name="sub", client_id="cid")) == []
+
+    assert bridge.remove(consumer(2)) == []
+    assert bridge.apply(bridge.table.subscription_removed("cid", "sub")) == [EndDemand(2, deletes_durable=True)]
+
+
+def test_forced_demand_goes_on_after_a_new_start() -> None:
+    bridge = forced_again()
+    assert bridge.only().subscription_name == "NC-DS_a_T.1"
+    assert bridge.apply(bridge.table.remote_subscriptions([])) == [], "the list has durable subscribers alone"
+    assert bridge.add(plain(1)) == []
+    number = bridge.only().number
+    assert bridge.remove(consumer(1)) == [EndDemand(number, deletes_durable=True)]
+
+
+def test_forced_demand_of_dynamic_only_waits_for_its_consumer() -> None:
+    bridge = forced_again(replace(FORCED, dynamic_only=True))
+    assert bridge.apply(bridge.table.remote_subscriptions([])) == []
+    assert bridge.deleted == []
+    bridge.add(plain(1))
+    assert bridge.only().subscription_name == "NC-DS_a_T.1"
+
+
+def test_without_a_list_a_stored_subscription_outlives_forced_consumers() -> None:
+    """There may be a durable subscriber that is offline."""
+    bridge = forced_again()
+    bridge.add(plain(1))
+    assert bridge.remove(consumer(1)) == []

@@ -48,6 +48,16 @@ def test_values_are_escaped_as_java_does() -> None:
     assert encode({"excludedDestinations": "[queue://EX.>]"}) == "excludedDestinations=[queue\\://EX.>]\n"
 
 
+def test_forced_durable_demand_is_an_option_in_the_lists() -> None:
+    listed = (queue("Q"), topic("T.>"), topic("A,B"))
+    connector = NetworkConnector(dynamically_included=listed, forced_durable=(topic("T.>"), topic("A"), topic("B")))
+    pairs = described(connector, "a")
+    option = "?forceDurable=true"
+    assert pairs["dynamicallyIncludedDestinations"] == f"[queue://Q, topic://T.>{option}, topic://A,B{option}]"
+    assert connector_of(pairs).dynamically_included == listed
+    assert connector_of(pairs).forced_durable == connector.forced_durable
+
+
 def test_a_bridge_describes_itself_without_credentials() -> None:
     connector = NetworkConnector(
         name="nc",

@@ -329,3 +329,28 @@ def test_subscriber_is_back_before_the_last_answers(
     brokers.cut()
     brokers.connect(**attributes)
     assert subscriber.read() == [], "all was acknowledged"
+
+
+@pytest.mark.parametrize("others", [{}, {"duplex": True, "sync_durable_subs": True}])
+def test_plain_consumer_of_a_forced_topic_loses_nothing_meanwhile(others: dict[str, Any]) -> None:
+    attributes: dict[str, Any] = {"forced_durable": (D,), "dynamically_included": (D,)} | others
+    brokers = TwoBrokers(**attributes)
+    producer, reader = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
+    reader.consume(D)
+    brokers.pump()
+    assert stored(brokers) == [NC]
+    brokers.cut()
+    producer.send(D, "1", persistent=True)
+    brokers.connect(**attributes)
+    assert texts(reader.receive()) == ["1"]
+    reader.remove(reader.consumer())
+    brokers.pump()
+    assert stored(brokers) == []
+
+
+def test_forced_demand_holds_for_the_other_half_of_a_duplex_bridge() -> None:
+    brokers = TwoBrokers(forced_durable=(D,), dynamically_included=(D,), duplex=True)
+    reader = brokers.client(brokers.near.broker, "c")
+    reader.consume(D)
+    brokers.pump()
+    assert [each.name for each in brokers.far.admin.durable_subscriptions()] == ["NC-DS_far_D"]
