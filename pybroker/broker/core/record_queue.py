@@ -23,10 +23,9 @@ from typing import Final, NamedTuple
 
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.paging import PAGE_BYTES_MAX, PAGE_MAX, Paging, severity
+from pybroker.broker.core.record_messages import RecordMessages
 from pybroker.broker.domain.errors import StoreUnavailable
-from pybroker.broker.domain.message import Message
-from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
-from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message, view
+from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.ports import Clock, MessageStore, RemovalReason
 from pybroker.broker.domain.reserved_queues import RecordId, ReservedQueue
 from pybroker.broker.domain.transaction import LocalTransactionId
@@ -62,6 +61,7 @@ class RecordQueue:
     __slots__ = (
         "_begin",
         "_clock",
+        "_messages",
         "_number",
         "_numbers",
         "_paging",
@@ -90,6 +90,7 @@ class RecordQueue:
             paging: the event loop.
         """
         self._reserved = reserved
+        self._messages = RecordMessages(reserved)
         self._store = store
         self._begin = begin
         self._clock = clock
@@ -162,8 +163,9 @@ class RecordQueue:
         reserved, store, now = self._reserved, self._store, self._clock()
         self._number = number = max(self._number + 1, now * _NUMBERS_PER_MS)
         transaction = self._begin()
-        store.add(self._message(key, number, now, body), transaction)
-        former = self._numbers.pop(key, None)
+        former = self._numbers.get(key)
+        store.add(self._messages.message(key, number, now, body, is_repeated=former is not None), transaction)
+        self._numbers.pop(key, None)
         if former is not None:
             store.remove(reserved.destination, reserved.message_id(RecordId(key, former)), transaction)
         store.commit(transaction)
@@ -265,19 +267,3 @@ class RecordQueue:
 
     def _removed(self) -> None:
         self._removal_count -= 1
-
-    def _message(self, key: str, number: int, now: int, body: bytes) -> Message:
-        producer_id = ProducerId(self._reserved.connection_id(key), 1, 1)
-        return to_message(
-            OpenWireMessage(
-                type=MessageType.BYTES,
-                message_id=OpenWireMessageId(None, producer_id, number),
-                producer_id=producer_id,
-                destination=self._reserved.destination,
-                original_destination=self._reserved.about(key),
-                correlation_id=key,
-                persistent=True,
-                timestamp=now,
-                content=body,
-            )
-        )
