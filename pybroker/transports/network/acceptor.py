@@ -17,6 +17,7 @@ from pybroker.broker.domain.ports import BrokerPort
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.network.duplex_client import DuplexClient
 from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings
+from pybroker.transports.network.remote_text import one_bridge_of
 from pybroker.transports.openwire.duplex import DuplexRequest
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,15 @@ class DuplexAcceptor:
 
     def open(self, request: DuplexRequest) -> DuplexClient:
         """Return a client for a bridge; see `OpenDuplex`.
+
+        Raises:
+            RequestError: the broker refuses a connection.
+        """
+        with one_bridge_of(request.connector.name, request.remote_name):
+            return self._open(request)
+
+    def _open(self, request: DuplexRequest) -> DuplexClient:
+        """Open the half.
 
         Its local connections are `:1`, whose consumers forward, and `:2`, which sends; `:3` is at the other broker.
 

@@ -63,7 +63,7 @@ from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.duplex_client import DuplexClient
 from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings, cause_of
-from pybroker.transports.network.remote_text import FIRST_BYTES, protocol_hint
+from pybroker.transports.network.remote_text import FIRST_BYTES, one_bridge_of, protocol_hint
 from pybroker.transports.openwire.durable_sync import subscription_infos
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link, Session
@@ -384,29 +384,30 @@ class BridgeSession(Session):
             return
         settings = self._settings
         assert self._peer is not None, "the wire format is agreed before the first command"
-        self._half = ForwardingHalf(
-            broker=self._broker,
-            link=self._link,
-            peer=self._peer,
-            settings=ForwardingSettings(
-                connector=self._connector,
-                remote_id=remote_id,
-                remote_name=self.remote_name,
-                local_connection_id=f"{settings.connection_id}:1",
-                remote_connection_id=f"{settings.connection_id}:{3 if self._connector.duplex else 2}",
-                interests=settings.interests,
-                subscriptions=settings.subscriptions,
-                announce=settings.announce,
-                user=settings.user,
-                label=str(self),
-                remote_url=info.broker_url or "",
-            ),
-            next_command_id=self._next_command_id,
-            call_soon=self._call_soon,
-            on_deadline=self._schedule,
-            on_error=self.give_up,
-            on_accepted=self._accepted,
-        )
+        with one_bridge_of(self._connector.name, remote_name):
+            self._half = ForwardingHalf(
+                broker=self._broker,
+                link=self._link,
+                peer=self._peer,
+                settings=ForwardingSettings(
+                    connector=self._connector,
+                    remote_id=remote_id,
+                    remote_name=self.remote_name,
+                    local_connection_id=f"{settings.connection_id}:1",
+                    remote_connection_id=f"{settings.connection_id}:{3 if self._connector.duplex else 2}",
+                    interests=settings.interests,
+                    subscriptions=settings.subscriptions,
+                    announce=settings.announce,
+                    user=settings.user,
+                    label=str(self),
+                    remote_url=info.broker_url or "",
+                ),
+                next_command_id=self._next_command_id,
+                call_soon=self._call_soon,
+                on_deadline=self._schedule,
+                on_error=self.give_up,
+                on_accepted=self._accepted,
+            )
         if self._connector.duplex:
             self._open_duplex(self._half, self._peer)
         self._begins_by = self._link.time() + HANDSHAKE_SECONDS

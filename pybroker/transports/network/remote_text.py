@@ -3,7 +3,11 @@
 It does not decode frames. Source of the first bytes: the specifications of the protocols that are named.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
+
+from pybroker.broker.domain.errors import InvalidClientId
 
 SHOWN_MAX: Final = 400
 """The characters of a text that a line of the log shows."""
@@ -31,6 +35,27 @@ def one_line(text: str) -> str:
     cut = text[:SHOWN_MAX]
     shown = "".join(each if each.isprintable() else " " for each in cut)
     return shown + ("…" if len(text) > SHOWN_MAX else "")
+
+
+@contextmanager
+def one_bridge_of(connector: str, remote_name: str) -> Generator[None]:
+    """Add the remedy to the error that a client id of a bridge is connected already.
+
+    Args:
+        connector: the name of the connector.
+        remote_name: that of the remote broker.
+
+    Raises:
+        InvalidClientId: as in the block, with the remedy.
+    """
+    try:
+        yield
+    except InvalidClientId as error:
+        raise InvalidClientId(
+            f"another bridge with broker {remote_name} is of a connector named {connector} too: if two addresses lead "
+            "to the same broker, remove one of them, or write masterslave:(…); otherwise give each connector a name of "
+            f"its own ({error})"
+        ) from error
 
 
 def protocol_hint(first: bytes) -> str:

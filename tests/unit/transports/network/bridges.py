@@ -72,7 +72,8 @@ class TwoBrokers:
         other: "TwoBrokers | None" = None,
         far_store: MemoryStore | None = None,
         near_limits: Limits | None = None,
-        far: BrokerCore | None = None,
+        near_broker: BrokerCore | None = None,
+        far_broker: BrokerCore | None = None,
         **attributes: Any,
     ) -> None:
         """Open a bridge.
@@ -83,11 +84,12 @@ class TwoBrokers:
             other: a bridge whose far broker is that of this one too.
             far_store: that of the far broker.
             near_limits: those of the near broker.
-            far: the far broker itself, if it is not a usual one.
+            near_broker: the near broker itself, if it is not a usual one or has other bridges too.
+            far_broker: the far broker, likewise.
             attributes: of the connector.
         """
-        self.near = Near(named_broker(near, limits=near_limits))
-        self.far: BrokerCore = far or (named_broker("far", far_store) if other is None else other.far)
+        self.near = Near(near_broker or named_broker(near, limits=near_limits))
+        self.far: BrokerCore = far_broker or (named_broker("far", far_store) if other is None else other.far)
         self.far_soon: list[Callable[[], None]] = []
         acceptor = DuplexAcceptor(
             broker=self.far,

@@ -304,7 +304,28 @@ def test_second_bridge_of_a_name_does_not_replace_the_first() -> None:
     session.receive(wire.encode_frame(introduction))
     assert session.end is BridgeEnd.LOST
     assert "already connected" in session.reason
+    assert "give each connector a name of its own" in session.reason
     assert link.closed
+    assert first.end is None
+
+
+def test_duplex_bridge_back_of_the_same_name_gets_the_remedy() -> None:
+    """It is refused at the other broker, whose own bridge has the client id, and the reason comes back."""
+    brokers = TwoBrokers(name="nc")
+    back = Duplex(near_broker=brokers.far, far_broker=brokers.near.broker)
+    (ended,) = back.near.ended
+    assert ended.end is BridgeEnd.REFUSED
+    assert "give each connector a name of its own" in ended.reason
+    assert brokers.session.end is None
+
+
+@pytest.mark.parametrize("duplex", [False, True])
+def test_second_address_of_the_same_broker_gets_the_remedy(duplex: bool) -> None:
+    brokers = TwoBrokers(name="nc", duplex=duplex)
+    first = brokers.session
+    brokers.connect(name="nc", duplex=duplex)
+    (ended,) = brokers.near.ended
+    assert "if two addresses lead to the same broker, remove one of them, or write masterslave:" in ended.reason
     assert first.end is None
 
 

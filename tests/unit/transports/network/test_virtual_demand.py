@@ -63,7 +63,7 @@ def advisories(client: OpenWireClient) -> list[ActiveMQMessage]:
 
 def bridge(far: BrokerCore, **attributes: Any) -> TwoBrokers:
     """Return a bridge that follows such demand."""
-    return TwoBrokers(far=far, use_virtual_dest_subs=True, **attributes)
+    return TwoBrokers(far_broker=far, use_virtual_dest_subs=True, **attributes)
 
 
 # ---------------------------------------------------------------- the broker that has the consumers
@@ -236,7 +236,7 @@ def test_queue_without_consumers_is_filled() -> None:
 
 @pytest.mark.parametrize("attributes", [{}, {"dynamically_included": (IN,)}])
 def test_connector_without_the_attribute_ignores_such_demand(attributes: dict[str, Any]) -> None:
-    brokers = TwoBrokers(far=announcing(), **attributes)
+    brokers = TwoBrokers(far_broker=announcing(), **attributes)
     brokers.client(brokers.far, "c").consume(OUT)
     brokers.pump()
     assert [each.request.destination for each in brokers.session.demand] == ([] if attributes else [OUT])
@@ -245,7 +245,7 @@ def test_connector_without_the_attribute_ignores_such_demand(attributes: dict[st
 def test_duplex_bridge_follows_such_demand_both_ways() -> None:
     """The near broker has the composite, and the far one the producer."""
     far = named_broker("far")
-    brokers = TwoBrokers(far=far, near="a")
+    brokers = TwoBrokers(far_broker=far, near="a")
     brokers.cut()
     brokers.near.broker = announcing()
     brokers.near.broker.name = "near"
