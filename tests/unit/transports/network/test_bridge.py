@@ -10,12 +10,20 @@ from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.network.forwarding import ForwardingEncoder
-from pybroker.broker.domain.openwire.commands import ConsumerInfo, MessageDispatch, RemoveInfo, Response
+from pybroker.broker.domain.openwire.commands import (
+    ConsumerInfo,
+    MessageDispatch,
+    RemoveInfo,
+    Response,
+    ShutdownInfo,
+)
+from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.transports.network.bridge import BridgeEnd
 from tests.compiled import interpreted
 from tests.unit.transports.network.bridges import Near, TwoBrokers, named_broker
-from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind, texts
+from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind, split, texts
 
+WIRE = WireFormat(version=12)
 Q, T = queue("Q"), topic("T")
 
 
@@ -195,6 +203,36 @@ def test_selectors_of_all_consumers_count() -> None:
     reader.consume(Q, 2, selector="JMSPriority = 2")
     brokers.pump()
     assert (waiting(brokers), got(reader)) == (0, ["two"])
+
+
+@pytest.mark.parametrize("is_broker", [False, True])
+def test_stop_is_announced_and_leaves_nothing_in_doubt(is_broker: bool) -> None:
+    """An operator stops the connector, or the broker stops."""
+    brokers = TwoBrokers()
+    producer, reader = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
+    reader.consume(Q)
+    brokers.pump()
+    producer.send(Q, "1", "2", "3")
+    if is_broker:
+        brokers.session.stopping()
+        brokers.link.close()
+        sent = bytes(brokers.link.output)
+        brokers.session.lost()
+    else:
+        brokers.session.stop()
+        sent = bytes(brokers.link.output)
+        assert brokers.link.closed
+    assert isinstance(WIRE.decode(split(sent)[-1]), ShutdownInfo)
+    (ended,) = brokers.near.ended
+    assert ended is brokers.session
+    assert waiting(brokers) == 3, "what has no answer is still here"
+    brokers.far_session.receive(sent)
+    assert [each.client_id for each in brokers.far.connections()] == ["c"]
+    assert got(reader) == ["1", "2", "3"]
+    brokers.connect()
+    producer.send(Q, "4")
+    brokers.pump()
+    assert (got(reader), waiting(brokers)) == (["4"], 0)
 
 
 def test_bridge_to_itself_ends() -> None:
