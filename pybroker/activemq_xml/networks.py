@@ -31,7 +31,6 @@ from pybroker.activemq_xml.reading import (
     refused,
     refused_element,
     silent,
-    warned,
 )
 from pybroker.activemq_xml.values import flag, whole
 
@@ -82,6 +81,7 @@ _NUMBERS: Final = {
 }
 _TEXTS: Final = {
     "destinationFilter": "destination_filter",
+    "clientIdToken": "client_id_token",
     "userName": "user_name",
     "remoteUserName": "remote_user_name",
 }
@@ -104,7 +104,6 @@ ATTRIBUTES: Final[Rules] = {
     **dict.fromkeys(("name", "uri", *_FLAGS, *_NUMBERS, *_TEXTS, *_PASSWORDS), silent),  # read by `_read_connector`
     "discoveryURI": _read_discovery_uri,
     "checkDuplicateMessagesOnDuplex": ignored("a message that comes over a bridge again is recognised at all times"),
-    "clientIdToken": warned("the parts of client ids of bridges are joined by _", unless=("_",)),
     "sslContext": refused(_TLS),
     **dict.fromkeys(("bridgeFactory", "connectionFilter", "discoveryAgent"), refused(_OWN_CLASS)),
     **dict.fromkeys(("brokerName", "brokerService", "brokerURL", "localUri"), ignored(_SET_BY_BROKER)),

@@ -21,6 +21,7 @@ from pybroker.transports.network import discovery
 _NAME_MAX: Final = 200
 _INT_MAX: Final = (1 << 31) - 1
 """The largest prefetch size that a ConsumerInfo can have."""
+_TOKEN_MAX: Final = 20
 
 
 def _destination(value: object) -> Destination:
@@ -43,6 +44,14 @@ def _name(value: object) -> str:
     return name
 
 
+def _token(value: object) -> str:
+    """Return what joins the parts of client ids."""
+    token = text(value)
+    if len(token) > _TOKEN_MAX or not token.isprintable():
+        raise ValueError(f"it has at most {_TOKEN_MAX} characters, all of which can be printed")
+    return token
+
+
 def _secret(value: object) -> str:
     """Return a password, which no error may show."""
     if not isinstance(value, str):
@@ -62,6 +71,7 @@ _INCLUDED: Final = ("dynamically_included", "statically_included")
 
 _ATTRIBUTES: Final = {
     "name": Setting(_name),
+    "client_id_token": Setting(_token),
     "uri": Setting(text, is_required=True),
     "duplex": _FLAG,
     "network_ttl": _TTL,
@@ -102,17 +112,19 @@ _ATTRIBUTES: Final = {
     "gc_sweep_time": Setting(whole),
     "use_broker_names_as_id_seed": _FLAG,
     "dispatch_async": _FLAG,
+    "check_duplicate_messages_on_duplex": _FLAG,
 }
 
-_WITHOUT_EFFECT: Final = ("gc_destination_views", "gc_sweep_time", "use_broker_names_as_id_seed", "dispatch_async")
-"""Attributes of ActiveMQ's management, ids and threads."""
+_WITHOUT_EFFECT: Final = (
+    "gc_destination_views",
+    "gc_sweep_time",
+    "use_broker_names_as_id_seed",
+    "dispatch_async",
+    "check_duplicate_messages_on_duplex",
+)
+"""Attributes of ActiveMQ's management, ids and threads; and one for what is always so here, see `bridged_messages`."""
 
 _OF_CERTIFICATE: Final = ("tls_key", "tls_key_password_file")
-
-_NOT_SERVED: Final = (
-    "check_duplicate_messages_on_duplex",
-    "client_id_token",
-)
 
 
 def _connector(**given: Any) -> NetworkConnector:
@@ -141,7 +153,7 @@ def read_networks(value: object) -> tuple[NetworkConnector, ...]:
     Raises:
         ValueError: one is not valid, or two have the same name.
     """
-    found = tables(Table(_connector, _ATTRIBUTES, not_served=_NOT_SERVED), "network")(value)
+    found = tables(Table(_connector, _ATTRIBUTES), "network")(value)
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:

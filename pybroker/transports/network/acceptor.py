@@ -91,7 +91,7 @@ class DuplexAcceptor:
             on_error=request.on_error,
         )
         try:
-            client_id = inbound_duplex_client_id(connector.name, remote, broker.name)
+            client_id = inbound_duplex_client_id(connector, remote, broker.name)
             inbound = broker.connect(f"{connection_id}:2", client_id, request.link, request.user)
         except BaseException:
             half.close()

@@ -441,10 +441,10 @@ class BridgeSession(Session):
 
     def _open_duplex(self, half: ForwardingHalf, peer: Peer) -> None:
         """Be ready for what the remote broker forwards."""
-        settings, name = self._settings, self._connector.name
+        settings = self._settings
         connection = self._broker.connect(
             f"{settings.connection_id}:2",
-            inbound_duplex_client_id(name, self.remote_name, self._broker.name),
+            inbound_duplex_client_id(self._connector, self.remote_name, self._broker.name),
             self._link,
             settings.user,
         )
@@ -458,7 +458,7 @@ class BridgeSession(Session):
         duplex = self._duplex
         if duplex is None or duplex.is_registered or info.connection_id is None:
             return
-        client_id = outbound_client_id(self._connector.name, self.remote_name)
+        client_id = outbound_client_id(self._connector, self.remote_name)
         connection_id = info.connection_id.value or ""
         duplex.register(self._broker.connect(connection_id, client_id, self._link, self._settings.user))
         self._accept_duplex()

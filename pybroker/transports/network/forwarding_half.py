@@ -232,7 +232,7 @@ class ForwardingHalf:
         """Messages that cannot be encoded for the remote broker, with the cause, until the present dispatch is over."""
         self._connection: ConnectionPort = broker.connect(
             settings.local_connection_id,
-            inbound_client_id(connector.name, settings.remote_name, broker.name),
+            inbound_client_id(connector, settings.remote_name, broker.name),
             link,
             settings.user,
         )
@@ -272,7 +272,7 @@ class ForwardingHalf:
         self._send(
             ConnectionInfo(
                 connection_id=ConnectionId(connection_id),
-                client_id=outbound_client_id(connector.name, self._broker.name),
+                client_id=outbound_client_id(connector, self._broker.name),
                 user_name=user_name,
                 password=password,
                 client_master=True,

@@ -20,7 +20,7 @@ ATTRIBUTES = (
     'uri="static:(tcp://b:61616)" networkTTL="2" messageTTL="3" prefetchSize="10" userName="u" password="secret-word" '
     'conduitSubscriptions="false" dynamicOnly="true" staticBridge="false" decreaseNetworkConsumerPriority="true" '
     'consumerPriorityBase="-7" destinationFilter="Queue.A" advisoryForFailedForward="true" duplex="true" '
-    'bridgeTempDestinations="false"'
+    'bridgeTempDestinations="false" clientIdToken="-"'
 )
 LISTS = (
     '<dynamicallyIncludedDestinations><queue physicalName="A.&gt;"/></dynamicallyIncludedDestinations>'
@@ -50,6 +50,7 @@ def test_connector_is_a_table_with_all_that_is_served() -> None:
         "advisory_for_failed_forward": True,
         "duplex": True,
         "bridge_temp_destinations": False,
+        "client_id_token": "-",
         "dynamically_included": ["queue://A.>"],
         "statically_included": ["topic://B"],
         "excluded": ["queue://C", "topic://D"],
@@ -98,7 +99,6 @@ def test_connectors_of_one_name_are_refused() -> None:
     ("attributes", "kind", "place"),
     [
         ('sslContext="#ssl"', REFUSED, "@sslContext"),
-        ('clientIdToken="-"', WARNING, "@clientIdToken"),
         ('prefetchSize="many"', REFUSED, "@prefetchSize"),
     ],
 )

@@ -73,6 +73,17 @@ def test_topic_may_make_all_demand_durable() -> None:
     assert found.forced_durable == (topic("P.>"), topic("A"), topic("B"))
 
 
+def test_attributes_without_effect_are_read_over() -> None:
+    read_networks([{"uri": PLAIN, "check_duplicate_messages_on_duplex": True, "gc_sweep_time": 1}])
+
+
+def test_token_of_client_ids_is_short() -> None:
+    (found,) = read_networks([{"uri": PLAIN, "client_id_token": "-"}])
+    assert found.client_id_token == "-"
+    with pytest.raises(ValueError, match="client_id_token"):
+        read_networks([{"uri": PLAIN, "client_id_token": "x" * 21}])
+
+
 def test_queue_has_no_durable_demand() -> None:
     with pytest.raises(ValueError, match="forceDurable goes with a topic"):
         read_networks([{"uri": PLAIN, "dynamically_included": ["queue://Q?forceDurable=true"]}])

@@ -19,6 +19,7 @@ class NetworkConnector:
 
     Attributes:
         name: part of client ids and of the names of durable subscriptions; unique for each pair of brokers.
+        client_id_token: joins the parts of the bridge's client ids, which are those of its durable subscriptions.
         uri: the discovery URI, such as `static:(tcp://host:61616)`.
         duplex: messages go both ways over one connection.
         consumer_ttl: how many hops demand travels; -1: any number.
@@ -59,6 +60,7 @@ class NetworkConnector:
     """
 
     name: str = "NC"
+    client_id_token: str = "_"  # noqa: S105 - no secret
     uri: str = ""
     duplex: bool = False
     consumer_ttl: int = 1

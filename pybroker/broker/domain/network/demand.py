@@ -224,7 +224,7 @@ class DemandTable:
         self._local_id = local_broker_id
         self._remote_id = remote_broker_id
         self._local_name = local_broker_name
-        self._client_id = inbound_client_id(connector.name, remote_broker_name, local_broker_name)
+        self._client_id = inbound_client_id(connector, remote_broker_name, local_broker_name)
         self._connection_id = local_connection_id
         self._number = number
         self._wake = wake

@@ -19,19 +19,19 @@ _PREFIXES: Final = (_CONSUMER_PREFIX, VIRTUAL_PREFIX)
 _TEMPORARY: Final = (ADVISORY_PREFIX + "TempQueue", ADVISORY_PREFIX + "TempTopic")
 
 
-def inbound_client_id(connector: str, remote_broker: str, local_broker: str) -> str:
+def inbound_client_id(connector: NetworkConnector, remote_broker: str, local_broker: str) -> str:
     """Return the client id of a bridge at its own broker, by the names of connector and brokers."""
-    return f"{connector}_{remote_broker}_inbound_{local_broker}"
+    return connector.client_id_token.join((connector.name, remote_broker, "inbound", local_broker))
 
 
-def inbound_duplex_client_id(connector: str, remote_broker: str, local_broker: str) -> str:
+def inbound_duplex_client_id(connector: NetworkConnector, remote_broker: str, local_broker: str) -> str:
     """Return the client id, at its own broker, under which a duplex bridge sends what the remote broker forwards."""
-    return f"{connector}_{remote_broker}_inbound_duplex_{local_broker}"
+    return connector.client_id_token.join((connector.name, remote_broker, "inbound", "duplex", local_broker))
 
 
-def outbound_client_id(connector: str, local_broker: str) -> str:
+def outbound_client_id(connector: NetworkConnector, local_broker: str) -> str:
     """Return the client id of a bridge at the remote broker, by the names of connector and local broker."""
-    return f"{connector}_{local_broker}_outbound"
+    return connector.client_id_token.join((connector.name, local_broker, "outbound"))
 
 
 def durable_name(local_broker: str, destination: Destination) -> str:

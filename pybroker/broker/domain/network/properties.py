@@ -20,7 +20,7 @@ _BLANKS: Final = " \t\f"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _UNIT: Final = re.compile(r"[0-9A-Fa-f]{4}")
 
-_TEXTS: Final = {"name": "name", "destinationFilter": "destination_filter"}
+_TEXTS: Final = {"name": "name", "destinationFilter": "destination_filter", "clientIdToken": "client_id_token"}
 _NUMBERS: Final = {
     "consumerTTL": "consumer_ttl",
     "messageTTL": "message_ttl",
@@ -81,7 +81,7 @@ def described(connector: NetworkConnector, broker_name: str) -> dict[str, str]:
         connector: the bridge's connector.
         broker_name: the name of the broker that has it.
     """
-    pairs = {"name": connector.name, "brokerName": broker_name}
+    pairs = {"name": connector.name, "brokerName": broker_name, "clientIdToken": connector.client_id_token}
     pairs |= {key: str(getattr(connector, name)).lower() for key, name in _FLAGS.items()}
     pairs |= {key: str(getattr(connector, name)) for key, name in _NUMBERS.items()}
     if connector.destination_filter:

@@ -24,8 +24,8 @@ def test_virtual_destinations_are_asked_for_as_by_activemq() -> None:
 
 
 def test_client_ids_and_durable_names_are_activemqs() -> None:
-    assert inbound_client_id("nc", "b", "a") == "nc_b_inbound_a"
-    assert outbound_client_id("nc", "a") == "nc_a_outbound"
+    assert inbound_client_id(NetworkConnector(name="nc"), "b", "a") == "nc_b_inbound_a"
+    assert outbound_client_id(NetworkConnector(name="nc"), "a") == "nc_a_outbound"
     assert durable_name("a", topic("D")) == "NC-DS_a_D"
 
 

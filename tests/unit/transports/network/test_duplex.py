@@ -171,6 +171,41 @@ def test_clients_of_a_duplex_bridge_have_the_names_of_activemq() -> None:
     }
 
 
+def test_client_id_token_joins_the_names_at_both_ends() -> None:
+    brokers = Duplex(client_id_token="-")
+    assert {each.client_id for each in brokers.near.broker.connections()} == {
+        "nc-far-inbound-near",
+        "nc-far-inbound-duplex-near",
+        "nc-far-outbound",
+    }
+    assert {each.client_id for each in brokers.far.connections()} == {
+        "nc-near-inbound-far",
+        "nc-near-inbound-duplex-far",
+        "nc-near-outbound",
+    }
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_initiator_drops_what_the_acceptor_sends_again(*, persistent: bool) -> None:
+    """As `checkDuplicateMessagesOnDuplex` asks of an ActiveMQ: the answers were lost, and the consumer has acted."""
+    brokers = Duplex()
+    producer, reader = brokers.client(brokers.far, "p"), brokers.client(brokers.near.broker, "c")
+    reader.consume(Q)
+    brokers.pump()
+    producer.send(Q, "1", "2", persistent=persistent)
+    sent, brokers.far_link.output = bytes(brokers.far_link.output), bytearray()
+    brokers.session.receive(sent)
+    assert got(reader) == ["1", "2"]
+    assert waiting(brokers.far) == 2, "it has no answer"
+    brokers.cut()
+    brokers.connect(name="nc", duplex=True)
+    assert got(reader) == []
+    assert (waiting(brokers.far), waiting(brokers.near.broker)) == (0, 0)
+    producer.send(Q, "3", persistent=persistent)
+    brokers.pump()
+    assert got(reader) == ["3"]
+
+
 def test_end_of_a_duplex_bridge_leaves_nothing() -> None:
     brokers = Duplex()
     brokers.client(brokers.near.broker, "n").consume(Q)
