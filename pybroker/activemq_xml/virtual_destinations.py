@@ -36,12 +36,11 @@ _THREADS: Final = "how ActiveMQ makes the copies"
 _MIRROR_PREFIX: Final = "VirtualTopic.Mirror."
 _TARGETS_MAX: Final = 256
 
-VIRTUAL_TOPIC_FIELDS: Final[Fields] = {"prefix": str, "postfix": str, "selectorAware": flag}
+VIRTUAL_TOPIC_FIELDS: Final[Fields] = {"prefix": str, "postfix": str, "selectorAware": flag, "local": flag}
 VIRTUAL_TOPIC: Final[Rules] = {
     "name": silent,  # read by `_read_virtual_topic`
     "concurrentSend": ignored(_THREADS),
     "transactedSend": ignored("all copies of a message are stored together"),
-    "local": ignored("it is for networks of brokers"),
     "dropOnResourceLimit": warned("a copy for which there is no space has its sender wait", unless=FALSE),
     "setOriginalDestination": warned("copies have the topic as their original destination", unless=TRUE),
 }

@@ -34,8 +34,8 @@ def _virtual_topic(**given: Any) -> VirtualTopic:
 
 VIRTUAL_TOPIC = Table(
     _virtual_topic,
-    {"name": _TEXT, "prefix": _TEXT, "postfix": _TEXT, "selector_aware": _FLAG},
-    ("concurrent_send", "drop_on_resource_limit", "local", "set_original_destination", "transacted_send"),
+    {"name": _TEXT, "prefix": _TEXT, "postfix": _TEXT, "selector_aware": _FLAG, "local": _FLAG},
+    ("concurrent_send", "drop_on_resource_limit", "set_original_destination", "transacted_send"),
 )
 """A `[[virtual_topics]]` table."""
 

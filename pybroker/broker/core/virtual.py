@@ -60,12 +60,14 @@ class VirtualTopic:
         prefix: the part of a queue's name before that of the topic; `*` stands for one level.
         postfix: the part of a queue's name after that of the topic.
         selector_aware: a queue gets a copy only if one of its consumers accepts the message.
+        local: messages that have come over a bridge are not copied: the other broker has done so.
     """
 
     name: str = "VirtualTopic.>"
     prefix: str = "Consumer.*."
     postfix: str = ""
     selector_aware: bool = False
+    local: bool = False
 
     def topics_of(self, queue_name: str) -> str | None:
         """Return the topic's name or pattern that a queue's name contains; None if it contains none.
@@ -345,6 +347,8 @@ class Router(Generic[TargetT]):
             self._follow(plan.mirror, origin, trace, path)
         is_kept = not plan.composites or bool(plan.topics)
         for index in plan.topics:
+            if index.is_local and trace.message.bridge is not None:
+                continue
             for queue in index.queues(destination.name):
                 if not index.selector_aware or self._is_wanted(queue, trace.message):
                     self._follow(queue, destination, trace, path)
@@ -449,13 +453,14 @@ class Copies(Generic[TargetT]):
 class _VirtualIndex:
     """The queues of one definition of virtual topics, by the name or pattern of the topics in their names."""
 
-    __slots__ = ("_definition", "_patterns", "_queues", "selector_aware")
+    __slots__ = ("_definition", "_patterns", "_queues", "is_local", "selector_aware")
 
     def __init__(self, definition: VirtualTopic) -> None:
         self._definition = definition
         self._queues: dict[str, dict[Destination, None]] = {}
         self._patterns: PatternMap[Destination] = PatternMap()
         self.selector_aware = definition.selector_aware
+        self.is_local = definition.local
 
     def covers(self, topic_name: str) -> bool:
         """Return True if a topic is covered by the definition."""

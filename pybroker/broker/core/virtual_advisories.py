@@ -52,7 +52,8 @@ class VirtualDemand:
         self._composites: list[CompositeDestination] = []
         for each in definitions:
             if isinstance(each, VirtualTopic):
-                self._topics.append(each)
+                if not each.local:  # what comes over a bridge would not reach its queues
+                    self._topics.append(each)
             elif isinstance(each, CompositeDestination):
                 self._composites.append(each)
 

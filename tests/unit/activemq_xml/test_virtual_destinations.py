@@ -25,6 +25,7 @@ def composite(targets: str, attributes: str = 'name="C"', element: str = "compos
     [
         ("", [{"name": ">"}]),
         ('name="A.>" prefix="Group.*." postfix=".x"', [{"name": "A.>", "prefix": "Group.*.", "postfix": ".x"}]),
+        ('name="A" local="true"', [{"name": "A", "local": True}]),
         ('name="A,B" selectorAware="true"', [{"name": name, "selector_aware": True} for name in "AB"]),
     ],
 )

@@ -79,6 +79,7 @@ def bridge(far: BrokerCore, **attributes: Any) -> TwoBrokers:
         (VirtualTopic(), queue("Consumer.A.VirtualTopic.V"), [topic("VirtualTopic.V")]),
         (VirtualTopic(), queue("Consumer.A.VirtualTopic.>"), [topic("VirtualTopic.>")]),
         (VirtualTopic(), queue("Consumer.A.OTHER"), []),
+        (VirtualTopic(local=True), queue("Consumer.A.VirtualTopic.V"), []),
         (VirtualTopic(name="E.>", prefix="", postfix=".copy"), queue("E.1.copy"), [topic("E.1")]),
         (MirroredQueues(), topic("VirtualTopic.Mirror.Q"), []),
     ],
@@ -219,6 +220,22 @@ def test_group_whose_queue_is_excluded_gets_all_by_the_topic() -> None:
     producer.send(topic("VirtualTopic.V"), "1", persistent=False)
     brokers.pump()
     assert got(reader) == ["1"]
+
+
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_local_virtual_topic_leaves_the_copies_to_the_other_broker(is_persistent: bool) -> None:
+    """A consumer of the topic and one of the queue: each message comes to both, and to the queue once."""
+    brokers = TwoBrokers(far=named_broker("far", definitions=(VirtualTopic(local=True),)))
+    producer, group = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
+    plain, there = brokers.client(brokers.far, "t"), brokers.client(brokers.far, "q")
+    group.consume(queue("Consumer.A.VirtualTopic.V"))
+    plain.consume(topic("VirtualTopic.V"))
+    brokers.pump()
+    producer.send(topic("VirtualTopic.V"), "1", persistent=is_persistent)
+    brokers.pump()
+    assert (got(group), got(plain)) == (["1"], ["1"])
+    there.send(topic("VirtualTopic.V"), "2", persistent=is_persistent)
+    assert (got(group), got(plain)) == (["2"], ["2"])
 
 
 def test_queue_without_consumers_is_filled() -> None:
