@@ -85,6 +85,7 @@ NETWORK_BRIDGE: Final = MBeanKind(
         "LocalBrokerName": Attribute(type=_STRING, value=lambda picture, row: picture.overview["broker_name"]),
         "EnqueueCounter": column("long", "sent"),
         "DequeueCounter": column("long", "forwarded"),
+        "ReceivedCounter": column("long", "received"),
         "CreatedByDuplex": constant("boolean", False),
     },
     rows="bridges",

@@ -31,11 +31,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from pybroker import __version__
-from pybroker.broker.domain.network.rows import BridgeRow
 from pybroker.broker.domain.node_requests import DestinationRow, RequestFailed
 from pybroker.broker.domain.role import Role
 from pybroker.management import event_metrics, ha_metrics, network_metrics
 from pybroker.management.link import NodeLink
+from pybroker.management.network_metrics import NetworkRows
 from pybroker.management.routes import Route
 from pybroker.management.snapshots import Snapshots
 
@@ -81,11 +81,11 @@ def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
         state = link.state
         overview = await snapshots.overview.get()
         rows: Sequence[DestinationRow] = ()
-        bridges: Sequence[BridgeRow] = ()
+        network = NetworkRows()
         if "totals" in overview:
             try:
                 rows = await snapshots.destinations.get()
-                bridges = await snapshots.bridges.get()
+                network = NetworkRows(await snapshots.bridges.get(), await snapshots.incoming_bridges.get())
             except RequestFailed:  # it has just stepped back
                 overview = {name: value for name, value in overview.items() if name != "totals"}
         try:
@@ -95,7 +95,7 @@ def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
             ha = None
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         obstacle = "" if state is None else state.obstacle
-        text = await asyncio.to_thread(render, overview, rows, bridges, ha, obstacle, encode)
+        text = await asyncio.to_thread(render, overview, rows, network, ha, obstacle, encode)
         return web.Response(body=text, headers={"Content-Type": content_type})
 
     summary = "The metrics for Prometheus, in the format that the header Accept asks for."
@@ -105,14 +105,14 @@ def routes(link: NodeLink, snapshots: Snapshots) -> Sequence[Route]:
 def render(
     overview: Mapping[str, Any],
     rows: Sequence[DestinationRow],
-    bridges: Sequence[BridgeRow],
+    network: NetworkRows,
     ha: Mapping[str, Any] | None,
     obstacle: str,
     encode: Callable[[CollectorRegistry], bytes],
 ) -> bytes:
     """Return the metrics; takes about 0.1 ms for each destination."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(lambda: _families(overview, rows, bridges, ha, obstacle)))
+    registry.register(_Families(lambda: _families(overview, rows, network, ha, obstacle)))
     ProcessCollector(registry=registry, pid=os.getppid)  # the node's
     return encode(registry)
 
@@ -131,7 +131,7 @@ class _Families(Collector):
 def _families(
     overview: Mapping[str, Any],
     rows: Sequence[DestinationRow],
-    bridges: Sequence[BridgeRow],
+    network: NetworkRows,
     ha: Mapping[str, Any] | None,
     obstacle: str,
 ) -> Iterator[Metric]:
@@ -161,7 +161,7 @@ def _families(
         yield from event_metrics.of_broker(overview["totals"])
         if overview.get("journal") is not None:
             yield from event_metrics.of_journal(overview["journal"])
-        yield from network_metrics.families(bridges)
+        yield from network_metrics.families(network)
         yield from _of_destinations(rows)
 
 

@@ -9,7 +9,13 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from pybroker.broker.domain.network.rows import BridgeRow, DemandRow, NetworkConnectorRow, StrandedRow
+from pybroker.broker.domain.network.rows import (
+    BridgeRow,
+    DemandRow,
+    IncomingBridgeRow,
+    NetworkConnectorRow,
+    StrandedRow,
+)
 from pybroker.broker.domain.node_requests import (
     BranchRow,
     ConnectionRow,
@@ -109,10 +115,12 @@ def routes(snapshots: Snapshots, rates_of: RatesOf) -> Sequence[Route]:
 
 def _of_network(snapshots: Snapshots) -> Sequence[Route]:
     connectors = "The network connectors, each with the sums of its bridges."
+    incoming = "The bridges that other brokers have opened to this one."
     stranded = "The queues with messages that have come over a bridge, and without a consumer of this broker."
     return [
         _list("network/connectors", snapshots.network_connectors, NetworkConnectorRow, "name", connectors),
         _list("network/bridges", snapshots.bridges, BridgeRow, "connector", "The bridges to other brokers."),
+        _list("network/incoming", snapshots.incoming_bridges, IncomingBridgeRow, "connector", incoming),
         _list("network/demand", snapshots.demand, DemandRow, "destination", "What bridges consume for other brokers."),
         _list("network/stranded", snapshots.stranded, StrandedRow, "queue", stranded),
     ]

@@ -11,7 +11,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from pybroker.broker.domain.network.rows import BridgeRow, DemandRow, NetworkConnectorRow, StrandedRow
+from pybroker.broker.domain.network.rows import (
+    BridgeRow,
+    DemandRow,
+    IncomingBridgeRow,
+    NetworkConnectorRow,
+    StrandedRow,
+)
 from pybroker.broker.domain.node_requests import (
     BranchRow,
     ConnectionRow,
@@ -105,6 +111,7 @@ class Snapshots:
         branches: the XA transactions in doubt.
         network_connectors: the network connectors.
         bridges: their bridges.
+        incoming_bridges: the bridges that other brokers have opened.
         demand: the demand subscriptions of these.
         stranded: the queues with messages that have come over a bridge, and without a consumer of this broker.
     """
@@ -121,6 +128,7 @@ class Snapshots:
         self.branches: Shared[Sequence[BranchRow]] = Shared(self._branches, BRANCHES_SECONDS, BRANCHES_SECONDS)
         self.network_connectors: Shared[Sequence[NetworkConnectorRow]] = Shared(self._network_connectors)
         self.bridges: Shared[Sequence[BridgeRow]] = Shared(self._bridges)
+        self.incoming_bridges: Shared[Sequence[IncomingBridgeRow]] = Shared(self._incoming_bridges)
         self.demand: Shared[Sequence[DemandRow]] = Shared(self._demand)
         self.stranded: Shared[Sequence[StrandedRow]] = Shared(self._stranded)
 
@@ -136,6 +144,7 @@ class Snapshots:
             self.branches,
             self.network_connectors,
             self.bridges,
+            self.incoming_bridges,
             self.demand,
         )
         for each in shared:
@@ -177,6 +186,9 @@ class Snapshots:
 
     async def _bridges(self) -> Sequence[BridgeRow]:
         return [BridgeRow(*row) for row in (await self._link.ask("bridges")).rows]
+
+    async def _incoming_bridges(self) -> Sequence[IncomingBridgeRow]:
+        return [IncomingBridgeRow(*row) for row in (await self._link.ask("incoming_bridges")).rows]
 
     async def _demand(self) -> Sequence[DemandRow]:
         return [DemandRow(*row) for row in (await self._link.ask("demand")).rows]

@@ -42,6 +42,9 @@ MEMBER_COUNT_MAX = 1_000  # files looked at in one directory, and attempts to fi
 SILENT_MS = 10_000
 """An entry is renewed every two seconds; one this old belongs to a process that hangs or cannot reach the store."""
 
+BRIDGES_SHOWN = 10
+"""Most bridges that an entry describes: the file has a limit."""
+
 _BLOCK_BYTES = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _SUFFIX = ".json"
@@ -125,7 +128,9 @@ class Load:
         reconnections: connections of clients that were connected before, since it became master.
         bridges: the bridges to other brokers.
         bridges_up: those of them that work.
-        bridge_problem: a bridge that does not work, and why; empty: all do.
+        bridge_problems: the first bridges that do not work, `BRIDGES_SHOWN` at most, and why.
+        incoming: the bridges that other brokers have opened to this one.
+        incoming_problems: the first of them that it takes for clients, as many at most, and why.
     """
 
     connections: int
@@ -142,7 +147,9 @@ class Load:
     reconnections: int = 0
     bridges: int = 0
     bridges_up: int = 0
-    bridge_problem: str = ""
+    bridge_problems: tuple[str, ...] = ()
+    incoming: int = 0
+    incoming_problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -551,6 +558,9 @@ def _part(part: type[_Part], values: object) -> _Part | None:
     if not isinstance(values, dict):
         raise TypeError(f"{part.__name__} is no object")
     known = _known(part, cast("dict[str, Any]", values))
+    for name in ("bridge_problems", "incoming_problems"):
+        if name in known:
+            known[name] = tuple(known[name])
     return part(**known) if known.keys() >= _required(part) else None
 
 

@@ -37,6 +37,7 @@ from pybroker.management.server import api_routes
 from pybroker.management.site import json_answer, make_application
 from pybroker.management.snapshots import Snapshots
 from pybroker.management.visitors import Visitor, Visitors
+from tests.console.fake_network import FakeNetwork
 
 API: Final = "/api/v1"
 DLQ: Final = "ActiveMQ.DLQ"
@@ -205,6 +206,7 @@ class FakeApi:
             subscription("app1:sub1", "sub1", is_active=True, connection_id="ID:c-1", selector="n > 3", size=2),
             subscription("app1:gone", "gone", size=41_000, enqueued=41_000),
         ]
+        self.network = FakeNetwork()
         self.connections = [connection(1), connection(2, is_blocked=True, transactions=1), connection(3)]
         self.consumers = [consumer("ORDERS", 1, in_flight=12), consumer("ORDERS", 2, prefetch=5, in_flight=5)]
         self.jobs = [
@@ -424,6 +426,8 @@ class FakeApi:
         match parts:
             case ["history"]:
                 return self.history()
+            case ["network", part]:
+                return _page(self.network.rows(part), self.network.names[part], query)
             case ["transactions"]:
                 return _page(self.branches, "branch", query)
             case ["jobs"]:
@@ -477,6 +481,8 @@ class FakeApi:
                 self.queues = [row for row in self.queues if row["name"] != name]
                 self.topics = [row for row in self.topics if row["name"] != name]
                 return {"deleted": True}
+            case ["network", "connectors", name, verb]:
+                self.network.switch(name, verb)
             case ["connections", name]:
                 self.connections = [row for row in self.connections if row["connection_id"] != name]
             case ["subscriptions", name]:

@@ -41,6 +41,7 @@ PAGES = {
     "connections": "Connections",
     "connections/ID%3Ac-2": "Connections / shop-2",
     "scheduled": "Scheduled messages",
+    "network": "Networks of brokers",
     "journal": "Journal",
     "ha": "High availability",
 }

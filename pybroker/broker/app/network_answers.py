@@ -39,6 +39,7 @@ class NetworkAnswers:
         self.methods: Final[dict[str, Method]] = {
             "network_connectors": self._connectors,
             "bridges": self._bridges,
+            "incoming_bridges": self._incoming,
             "demand": self._demand,
             "stranded": self._stranded,
             "stop_connector": self._stop,
@@ -53,8 +54,16 @@ class NetworkAnswers:
         await send([each.row for each in self._serving().bridges])
         return None
 
+    async def _incoming(self, arguments: Arguments, send: SendRows) -> object:
+        found = self._serving().sessions.bridge_rows()
+        for start in range(0, len(found), _SLICE):
+            await send(found[start : start + _SLICE])
+        return None
+
     async def _demand(self, arguments: Arguments, send: SendRows) -> object:
-        found = [row for each in self._serving().bridges for row in each.demand()]
+        term = self._serving()
+        found = [row for each in term.bridges for row in each.demand()]
+        found += [row for each in term.sessions.bridges.values() for row in each.demand_rows()]
         for start in range(0, len(found), _SLICE):
             await send(found[start : start + _SLICE])
             await asyncio.sleep(0)

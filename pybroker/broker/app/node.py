@@ -40,7 +40,7 @@ from pybroker.broker.domain.errors import BrokerError, LockError, LockNotHeld, S
 from pybroker.broker.domain.jobs import Job, JobStore
 from pybroker.broker.domain.network.cluster import ClusterPeers
 from pybroker.broker.domain.network.interests import Interests
-from pybroker.broker.domain.network.rows import BridgeRow
+from pybroker.broker.domain.network.rows import BridgeRow, IncomingBridgeRow
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
 from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
@@ -205,6 +205,11 @@ class Node:
         """Return the state of the bridges to other brokers; none unless the broker serves."""
         term = self.serving()
         return () if term is None else [each.row for each in term.bridges]
+
+    def incoming_bridges(self) -> Sequence[IncomingBridgeRow]:
+        """Return the state of the bridges that other brokers have opened; none unless the broker serves."""
+        term = self.serving()
+        return () if term is None else term.sessions.bridge_rows()
 
     def largest(self, count: int) -> Sequence[tuple[Destination, int]]:
         """Return the destinations whose messages take most memory, and its bytes; none unless the broker serves."""

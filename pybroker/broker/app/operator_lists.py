@@ -188,17 +188,23 @@ def fetch_list(client: "ManagementClient", kind: str, asked: ListRequest) -> Lis
             query |= {"sort": asked.column, "order": asked.order}
         page = client.get(kind, page_size=asked.limit, **query)
         return ListAnswer(page["items"], page["count"])
-    return _chosen(_all_pages(client, kind, query), LISTS[kind], asked._replace(name=""))
+    pages = all_pages(client, kind, sort=LISTS[kind].key, **query)
+    return _chosen(pages, LISTS[kind], asked._replace(name=""))
 
 
-def _all_pages(client: "ManagementClient", kind: str, query: Mapping[str, Any]) -> list[Row]:
+def all_pages(client: "ManagementClient", *path: str, **query: Any) -> list[Row]:
+    """Return the rows of all pages at a path of the API.
+
+    Raises:
+        ManagementError: there are none.
+    """
     found: list[Row] = []
-    page: Mapping[str, Any] = {"items": ()}
-    for page_number in range(1, 1 << 30):
-        page = client.get(kind, page=page_number, page_size=PAGE, sort=LISTS[kind].key, **query)
+    page_number, count = 0, 1
+    while page_number * PAGE < count:
+        page_number += 1
+        page = client.get(*path, page=page_number, page_size=PAGE, **query)
         found += page["items"]
-        if page_number * PAGE >= page["count"]:
-            break
+        count = page["count"]
     return found
 
 

@@ -3,17 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from pybroker.broker.app.operator_lists import all_pages
 from pybroker.broker.app.operator_text import Row, TableColumn, age, number, plain, table
 from pybroker.broker.domain.network.rows import UP
 
 if TYPE_CHECKING:
     from pybroker.management_client.client import ManagementClient
 
-_PARTS: Final = ("connectors", "bridges", "demand", "stranded")
+_PARTS: Final = ("connectors", "bridges", "incoming", "demand", "stranded")
 """The lists of the API below `network`."""
-
-_PAGE: Final = 1000
-"""Rows of a page, the most that a member sends."""
 
 _BRIDGES: Final = (
     TableColumn("CONNECTOR", "connector", plain),
@@ -22,8 +20,19 @@ _BRIDGES: Final = (
     TableColumn("SINCE", "since", plain, True),
     TableColumn("DEMAND", "demand", number, True),
     TableColumn("FORWARDED", "forwarded", number, True),
+    TableColumn("RECEIVED", "received", number, True),
     TableColumn("FAILURES", "failures", number, True),
     TableColumn("LAST FAILURE", "failure", plain),
+)
+_INCOMING: Final = (
+    TableColumn("INCOMING", "connector", plain),
+    TableColumn("STATE", "shown_state", plain),
+    TableColumn("REMOTE BROKER", "remote", plain),
+    TableColumn("SINCE", "since", plain, True),
+    TableColumn("DEMAND", "demand", number, True),
+    TableColumn("RECEIVED", "received", number, True),
+    TableColumn("FORWARDED", "forwarded", number, True),
+    TableColumn("PROBLEM", "problem", plain),
 )
 _DEMAND: Final = (
     TableColumn("CONNECTOR", "connector", plain),
@@ -48,19 +57,7 @@ def fetch(client: "ManagementClient") -> dict[str, Any]:
     Raises:
         ManagementError: there are none.
     """
-    return {part: _all_pages(client, part) for part in _PARTS}
-
-
-def _all_pages(client: "ManagementClient", part: str) -> Sequence[Row]:
-    found: list[Row] = []
-    number = 0
-    count = 1
-    while number * _PAGE < count:
-        number += 1
-        page = client.get("network", part, page=number, page_size=_PAGE)
-        found += page["items"]
-        count = page["count"]
-    return found
+    return {part: all_pages(client, "network", part) for part in _PARTS}
 
 
 def described(found: Mapping[str, Sequence[Row]], now_ms: int) -> Iterator[str]:
@@ -69,6 +66,9 @@ def described(found: Mapping[str, Sequence[Row]], now_ms: int) -> Iterator[str]:
         yield "there is no network connector"
     else:
         yield from table(_BRIDGES, [_bridge(row, now_ms) for row in found["bridges"]])
+    if found["incoming"]:
+        yield ""
+        yield from table(_INCOMING, [_incoming(row, now_ms) for row in found["incoming"]])
     if found["demand"]:
         yield ""
         yield from table(_DEMAND, map(_demand, found["demand"]))
@@ -87,6 +87,16 @@ def _bridge(row: Row, now_ms: int) -> Row:
         "remote": " at ".join(filter(None, (row["remote_name"], row["target"]))),
         "since": age(now_ms - row["since_ms"]),
         "failure": failed_at + row["last_failure"],
+    }
+
+
+def _incoming(row: Row, now_ms: int) -> Row:
+    ways = "both ways" if row["is_duplex"] else "one way"
+    return {
+        **row,
+        "shown_state": "REFUSED" if row["problem"] else ways,
+        "remote": " at ".join(filter(None, (row["remote_name"], row["address"]))),
+        "since": age(now_ms - row["since_ms"]),
     }
 
 

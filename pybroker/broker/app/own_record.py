@@ -2,16 +2,18 @@
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 from pybroker import __version__
 from pybroker.broker.app.machine import clock
 from pybroker.broker.domain.admin import Totals
-from pybroker.broker.domain.network.rows import UP, BridgeRow
+from pybroker.broker.domain.network.rows import UP, BridgeRow, IncomingBridgeRow
 from pybroker.broker.domain.role import Role
-from pybroker.store.members import Followed, Load, MemberRecord, PublishedEnd, StoreIdentity
+from pybroker.store.members import BRIDGES_SHOWN, Followed, Load, MemberRecord, PublishedEnd, StoreIdentity
+from pybroker.transports.network.remote_text import one_line
 
 
 class Running(Protocol):
@@ -27,6 +29,10 @@ class Running(Protocol):
 
     def bridges(self) -> Sequence[BridgeRow]:
         """Return the state of its bridges to other brokers; none unless it serves."""
+        ...
+
+    def incoming_bridges(self) -> Sequence[IncomingBridgeRow]:
+        """Return the state of the bridges that other brokers have opened to it; none unless it serves."""
         ...
 
     def journal_end(self) -> PublishedEnd | None:
@@ -141,7 +147,7 @@ class OwnRecord:
             self._member,
             updated_ms=clock(),
             followed=None if followed is None else replace(followed, behind_ms=examined.behind_ms),
-            load=None if running is None else _load(running.totals(), running.bridges()),
+            load=None if running is None else _load(running),
             journal_end=None if running is None else running.journal_end(),
             lock_since_ms=since_ms,
             lock_confirmed_ms=confirmed_ms,
@@ -157,15 +163,23 @@ class OwnRecord:
         )
 
 
-def _load(totals: Totals | None, bridges: Sequence[BridgeRow]) -> Load | None:
-    """Return the part of a broker's totals that is published, and the state of its bridges."""
+def _load(running: Running) -> Load | None:
+    """Return the part of a broker's totals that is published, and the state of its bridges; None: it does not serve."""
+    totals = running.totals()
     if totals is None:
         return None
+    bridges, incoming = running.bridges(), running.incoming_bridges()
     down = [each for each in bridges if each.state != UP]
+    refused = [each for each in incoming if each.problem]
     return Load(
         bridges=len(bridges),
         bridges_up=len(bridges) - len(down),
-        bridge_problem=f"{down[0].connector} to {down[0].target}: {down[0].problem}" if down else "",
+        bridge_problems=_shown(f"{each.connector} to {each.target}: {each.problem}" for each in down),
+        incoming=len(incoming),
+        incoming_problems=_shown(
+            f"{each.connector} from {each.remote_name or each.client_id} at {each.address}: {each.problem}"
+            for each in refused
+        ),
         connections=totals.connections,
         waiting=totals.waiting,
         in_flight=totals.in_flight,
@@ -179,3 +193,8 @@ def _load(totals: Totals | None, bridges: Sequence[BridgeRow]) -> Load | None:
         loop_lag_cause=totals.loop_lag_cause,
         reconnections=totals.reconnections,
     )
+
+
+def _shown(problems: Iterable[str]) -> tuple[str, ...]:
+    """Return the first problems, shortened: an entry has a limit."""
+    return tuple(one_line(each) for each in islice(problems, BRIDGES_SHOWN))

@@ -159,8 +159,11 @@ def _describe_load(status: Status) -> list[str]:
     if load.loop_lag_ms >= _LAG_SHOWN_MS:
         lines.append(f"  LOOP LAG: in the last minute clients waited {load.loop_lag_ms:,} ms for {load.loop_lag_cause}")
     if load.bridges:
-        problem = f"; DOWN: {load.bridge_problem}" if load.bridge_problem else ""
+        problem = f"; DOWN: {'; '.join(load.bridge_problems)}" if load.bridge_problems else ""
         lines.append(f"  {load.bridges_up} of {counted(load.bridges, 'bridge')} to other brokers up{problem}")
+    if load.incoming:
+        problem = f"; REFUSED: {'; '.join(load.incoming_problems)}" if load.incoming_problems else ""
+        lines.append(f"  {counted(load.incoming, 'bridge')} from other brokers{problem}")
     if load.is_full:
         lines.append("  STORE FULL: persistent messages are refused until consumers, or you, have freed space")
     if load.is_spool_full:

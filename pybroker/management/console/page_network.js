@@ -9,6 +9,7 @@ import { table } from "./table.js";
 
 const ROWS = 250;
 const COLOURS = { up: "ok", connecting: "warn", stopped: "" };
+const WORDS = { "waiting to connect again": "waiting" };
 
 export const networkPage = {
   title: () => "Networks of brokers",
@@ -16,20 +17,21 @@ export const networkPage = {
 
   async load(context, signal) {
     const ask = async (part) => (await get(`network/${part}`, { page_size: ROWS }, signal)).items;
-    const [connectors, bridges, demand, stranded] = await Promise.all(
-      ["connectors", "bridges", "demand", "stranded"].map(ask),
+    const [connectors, bridges, incoming, demand, stranded] = await Promise.all(
+      ["connectors", "bridges", "incoming", "demand", "stranded"].map(ask),
     );
-    return { connectors, bridges, demand, stranded };
+    return { connectors, bridges, incoming, demand, stranded };
   },
 
   view(context) {
-    const { connectors, bridges, demand, stranded } = context.data;
+    const { connectors, bridges, incoming, demand, stranded } = context.data;
     return [
       section(
-        "Bridges",
+        "Bridges to other brokers",
         { key: "bridges" },
         connectors.length ? bridgeTable(context, connectors, bridges) : empty("There is no network connector."),
       ),
+      incoming.length > 0 && section("Bridges from other brokers", { key: "incoming" }, incomingTable(incoming)),
       demand.length > 0 && section("Demand subscriptions", { key: "demand" }, demandTable(demand)),
       stranded.length > 0 && section("Stranded messages", { key: "stranded" }, strandedTable(stranded)),
     ].filter(Boolean);
@@ -44,18 +46,20 @@ function bridgeTable(context, connectors, bridges) {
   const started = new Map(connectors.map((each) => [each.name, each.is_started]));
   const columns = [
     { id: "connector", label: "Connector", isMain: true, cell: (row) => name(row.connector) },
-    { id: "state", label: "State", cell: (row) => [tag(row.state, COLOURS[row.state] ?? "bad"), " ", waits(row)] },
-    { id: "remote", label: "Remote broker", cell: (row) => (row.remote_name ? name(row.remote_name) : "–") },
-    { id: "target", label: "Addresses", class: "long", cell: (row) => mono(row.target) },
+    {
+      id: "state",
+      label: "State",
+      class: "time",
+      cell: (row) => [
+        tag(WORDS[row.state] ?? row.state, COLOURS[row.state] ?? "bad"),
+        h("div", { class: "hint" }, times(row)),
+      ],
+    },
+    { id: "remote", label: "Remote broker", class: "long", cell: (row) => [name(row.remote_name), addresses(row)] },
     count("demand", "Demand"),
     count("forwarded", "Forwarded"),
-    count("failures", "Failures"),
-    {
-      id: "failure",
-      label: "Last failure",
-      class: "long",
-      cell: (row) => (row.last_failure ? [ago(row.last_failure_ms), ": ", prose(row.last_failure)] : "–"),
-    },
+    bridges.some((row) => row.is_duplex) && count("received", "Received"),
+    { id: "failures", label: "Failures", class: "long", cell: failures },
     context.may("operator") && {
       id: "acts",
       label: h("span", { class: "unseen" }, "Actions"),
@@ -66,11 +70,52 @@ function bridgeTable(context, connectors, bridges) {
         }),
     },
   ].filter(Boolean);
-  return table("Bridges", columns, bridges, { key: (row) => `${row.connector} ${row.target}` });
+  return table("Bridges to other brokers", columns, bridges, { key: (row) => `${row.connector} ${row.target}` });
 }
 
-function waits(row) {
-  return row.next_attempt_ms > now() && `connects in ${duration(row.next_attempt_ms - now())}`;
+/** For how long a bridge has its state, or when it connects again. */
+function times(row) {
+  if (row.next_attempt_ms > now()) return `connects in ${duration(row.next_attempt_ms - now())}`;
+  return `for ${duration(now() - row.since_ms)}`;
+}
+
+/** The addresses of a bridge, one a line: of a pair each member has its own. */
+function addresses(row) {
+  return row.target.split(",").map((each) => h("div", { key: each, class: "hint" }, mono(each)));
+}
+
+function failures(row) {
+  if (!row.last_failure) return number(row.failures);
+  return [number(row.failures), ", last ", ago(row.last_failure_ms), ": ", prose(row.last_failure)];
+}
+
+function incomingTable(incoming) {
+  const isBothWays = incoming.some((row) => row.is_duplex);
+  const columns = [
+    { id: "connector", label: "Connector", isMain: true, cell: (row) => name(row.connector) },
+    {
+      id: "state",
+      label: "State",
+      cell: (row) => (row.problem ? tag("refused", "bad") : tag(row.is_duplex ? "both ways" : "one way", "ok")),
+    },
+    { id: "remote", label: "Remote broker", cell: (row) => (row.remote_name ? name(row.remote_name) : "–") },
+    {
+      id: "address",
+      label: "Address",
+      cell: (row) => h("a", { href: to("connections", row.connection_id) }, mono(row.address)),
+    },
+    { id: "since", label: "Since", class: "time", cell: (row) => ago(row.since_ms) },
+    count("received", "Received"),
+    isBothWays && count("demand", "Demand"),
+    isBothWays && count("forwarded", "Forwarded"),
+    incoming.some((row) => row.problem) && {
+      id: "problem",
+      label: "Problem",
+      class: "long",
+      cell: (row) => (row.problem ? prose(row.problem) : "–"),
+    },
+  ].filter(Boolean);
+  return table("Bridges from other brokers", columns, incoming, { key: (row) => row.connection_id });
 }
 
 function demandTable(demand) {

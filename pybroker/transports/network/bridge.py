@@ -37,6 +37,7 @@ from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.introduction import introduced
 from pybroker.broker.domain.network.names import inbound_duplex_client_id, outbound_client_id
 from pybroker.broker.domain.network.properties import asking, described, encode
+from pybroker.broker.domain.network.rows import DemandRow
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
@@ -208,9 +209,18 @@ class BridgeSession(Session):
         return 0 if self._half is None else self._half.sent_count
 
     @property
+    def received_count(self) -> int:
+        """The messages that the remote broker has sent; 0 unless they go both ways."""
+        return 0 if self._duplex is None else self._duplex.received_count
+
+    @property
     def demand(self) -> Sequence[DemandConsumer]:
         """The demand subscriptions, those that end included."""
         return () if self._half is None or self.end is not None else self._half.demand
+
+    def demand_rows(self) -> Iterable[DemandRow]:
+        """Return the state of the demand subscriptions."""
+        return () if self._half is None or self.end is not None else self._half.demand_rows()
 
     def receive(self, chunk: bytes) -> bool:
         """Carry out the frames that the chunk completes."""

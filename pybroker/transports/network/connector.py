@@ -16,7 +16,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -143,7 +143,7 @@ class BridgeLife:
         self._remote_name = self._joined_id = ""
         self._forwarded_count = 0
         self._remote_id = self._remote_address = ""
-        self._sent_count = self._failure_count = 0
+        self._sent_count = self._received_count = self._failure_count = 0
         self._since_ms = _now_ms()
         self._last_failure, self._last_failure_ms = "", 0
         self._next_attempt_ms = 0
@@ -183,25 +183,12 @@ class BridgeLife:
             self._next_attempt_ms,
             0 if session is None else len(session.demand),
             self.connector.duplex,
+            self._received_count + (0 if session is None else session.received_count),
         )
 
-    def demand(self) -> Iterator[DemandRow]:
-        """Yield its demand subscriptions."""
-        for each in () if self._session is None else self._session.demand:
-            request = each.request
-            yield DemandRow(
-                self.connector.name,
-                self._remote_name,
-                "topic" if request.destination.is_topic else "queue",
-                request.destination.name,
-                request.selector or "",
-                request.subscription_name or "",
-                self.connector.prefetch_size,
-                each.outstanding_count,
-                request.priority,
-                each.resumes_at is not None,
-                each.ends_by is not None,
-            )
+    def demand(self) -> Iterable[DemandRow]:
+        """Return its demand subscriptions."""
+        return () if self._session is None else self._session.demand_rows()
 
     def start(self) -> None:
         """Dial, and dial again after each end; also after `stop`, with all counts as they are."""
@@ -350,6 +337,7 @@ class BridgeLife:
             self._settings.peers.left(self._joined_id)
             self._joined_id = ""
         self._sent_count += session.sent_count
+        self._received_count += session.received_count
         self._forwarded_count += session.forwarded_count
         self._reason = one_line(session.reason)
         self._session = self._connection = None

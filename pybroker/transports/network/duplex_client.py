@@ -17,9 +17,10 @@ Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport.serviceRemoteCommand`; net
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pybroker.broker.domain.errors import InvalidDestination, RequestError
+from pybroker.broker.domain.network.rows import DemandRow
 from pybroker.broker.domain.openwire.commands import (
     ActiveMQMessage,
     BaseCommand,
@@ -41,6 +42,7 @@ from pybroker.transports.network.forwarding_half import ForwardingHalf
 from pybroker.transports.network.remote_text import one_line
 from pybroker.transports.openwire.arrivals import Acknowledgement, Arrival
 from pybroker.transports.openwire.client import OpenWireClient, OpenWireProducer
+from pybroker.transports.openwire.incoming import BridgeTraffic
 from pybroker.transports.openwire.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -89,6 +91,16 @@ class DuplexClient(OpenWireClient):
     def is_registered(self) -> bool:
         """True once `register` was called."""
         return self._registered is not None
+
+    @property
+    def traffic(self) -> BridgeTraffic:
+        """Its messages, both ways."""
+        half = self.half
+        return BridgeTraffic(self.received_count, half.sent_count, half.forwarded_count, len(half.demand))
+
+    def demand_rows(self) -> Iterable[DemandRow]:
+        """Return the demand subscriptions of the half that forwards to the remote broker."""
+        return self.half.demand_rows()
 
     def begin(self) -> None:
         """Introduce the half to the remote broker, and begin what needs no demand."""

@@ -14,7 +14,7 @@ Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 5, 6, 9.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -45,6 +45,7 @@ from pybroker.broker.domain.network.names import advisory_destination, inbound_c
 from pybroker.broker.domain.network.overlap import OverlapFilter
 from pybroker.broker.domain.network.peers import BridgePeer
 from pybroker.broker.domain.network.permission import Permissions
+from pybroker.broker.domain.network.rows import DemandRow
 from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     AckType,
@@ -373,6 +374,24 @@ class ForwardingHalf:
         return times + [each.ends_by for each in self._ending if each.ends_by is not None and not each.is_draining]
 
     # ------------------------------------------------------------ demand
+
+    def demand_rows(self) -> Iterator[DemandRow]:
+        """Yield the state of the demand subscriptions."""
+        for each in self.demand:
+            request = each.request
+            yield DemandRow(
+                self._connector.name,
+                self._settings.remote_name,
+                "topic" if request.destination.is_topic else "queue",
+                request.destination.name,
+                request.selector or "",
+                request.subscription_name or "",
+                self._connector.prefetch_size,
+                each.outstanding_count,
+                request.priority,
+                each.resumes_at is not None,
+                each.ends_by is not None,
+            )
 
     @property
     def demand(self) -> Sequence[DemandConsumer]:

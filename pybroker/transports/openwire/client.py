@@ -6,7 +6,7 @@ arrival; responses may come in another. Source: OpenWire, "Conversation basics";
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -24,6 +24,7 @@ from pybroker.broker.domain.errors import (
     unexpected,
 )
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.network.rows import DemandRow
 from pybroker.broker.domain.openwire.commands import (
     AckType,
     ActiveMQMessage,
@@ -71,6 +72,7 @@ from pybroker.transports.openwire.arrivals import (
 )
 from pybroker.transports.openwire.consumers import OpenWireConsumer
 from pybroker.transports.openwire.faults import MissingDestination, UnmatchedAck, WrongState
+from pybroker.transports.openwire.incoming import BridgeTraffic
 from pybroker.transports.openwire.ownership import ForeignMessageId, require_own
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.openwire.restored import REASON, RestoredTransactions
@@ -154,6 +156,8 @@ class OpenWireClient:
         consumers: its consumers by id.
         pulling: those with a pull that may time out.
         is_bridge: see `__init__`.
+        bridge_remedy: see `__init__`.
+        received_count: messages that it has sent, refused ones too.
         must_reconnect: the client's deliveries differ from the broker's since a failover, and the client knows that a
             transaction failed. After another reconnect all its messages are redelivered in one order.
     """
@@ -190,7 +194,8 @@ class OpenWireClient:
         self._connection_id = connection.connection_id
         self._persistency = connection.persistency
         self.is_bridge = is_bridge
-        self._bridge_remedy = bridge_remedy
+        self.bridge_remedy = bridge_remedy
+        self.received_count = 0
         self._on_error = on_error
         self._reconnected = reconnected
         self._restored = RestoredTransactions(reconnected=reconnected)
@@ -222,6 +227,15 @@ class OpenWireClient:
         self.pulling.clear()
         self.release_references()
         self._connection.close()
+
+    @property
+    def traffic(self) -> BridgeTraffic:
+        """Its messages, if it is a bridge."""
+        return BridgeTraffic(self.received_count)
+
+    def demand_rows(self) -> Iterable[DemandRow]:
+        """Return the demand subscriptions by which this broker consumes for it: none, as it consumes by itself."""
+        return ()
 
     def begin(self) -> None:
         """Do nothing: the answer to its ConnectionInfo has been sent, and a client expects nothing else."""
@@ -321,6 +335,7 @@ class OpenWireClient:
         if message.payload_size > PAYLOAD_SIZE_UNCHECKED:
             check_properties(message)
         is_persistent = message.persistent if self._persistency is None else self._persistency
+        self.received_count += 1
         if producer is None:
             raise WrongState(f"Cannot send message to a producer that has not been registered: {producer_id}")
         if producer.deferred is not None and transaction is None:
@@ -481,8 +496,8 @@ class OpenWireClient:
     def _refuse(
         self, error: RequestError, command_id: int | None, transaction: TransactionId | None, *, xa: bool = False
     ) -> None:
-        if isinstance(error, ForeignMessageId) and self._bridge_remedy:
-            error = WrongState(f"{error}: {self._bridge_remedy}")
+        if isinstance(error, ForeignMessageId) and self.bridge_remedy:
+            error = WrongState(f"{error}: {self.bridge_remedy}")
         if not isinstance(error, AccessDenied):  # which has a line in the audit log
             _log.info("%s: refused: %s", self._connection.connection_id, error)
         if command_id is not None:

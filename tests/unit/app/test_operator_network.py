@@ -11,7 +11,13 @@ from click.testing import CliRunner, Result
 from pybroker.broker.app.cli import commands
 from pybroker.broker.app.operator_network import described
 from pybroker.broker.domain.network.connector import NetworkConnector
-from pybroker.broker.domain.network.rows import BridgeRow, DemandRow, NetworkConnectorRow, StrandedRow
+from pybroker.broker.domain.network.rows import (
+    BridgeRow,
+    DemandRow,
+    IncomingBridgeRow,
+    NetworkConnectorRow,
+    StrandedRow,
+)
 from pybroker.broker.domain.node_requests import RequestFailed
 from tests.unit.management.served import ServedNode, served
 
@@ -26,6 +32,12 @@ CONNECTORS = [
     NetworkConnectorRow.of(NetworkConnector(name="berlin", uri="static:(tcp://b:61616)"), [UP], is_started=True)
 ]
 DEMAND = [DemandRow("berlin", "b", "queue", "ORDERS", "n > 3", "", 1000, 2, -5, True, False)]
+INCOMING = [
+    IncomingBridgeRow("to-us", "oslo", "ID:o", "10.0.0.7:5000", 1000, "o", "ID:c", "to-us_oslo_outbound",
+                      True, 1, 34, 12, 11, ""),
+    IncomingBridgeRow("edge", "bonn", "ID:d", "10.0.0.8:5000", 1000, "d", "ID:e", "edge_bonn_outbound",
+                      False, 0, 2, 0, 0, "a bridge needs the right admin"),
+]  # fmt: skip
 STRANDED = [StrandedRow("LOST", 300, 60, 100)]
 
 
@@ -39,6 +51,7 @@ METHODS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "overview": lambda _: {"broker_name": "amq", "host": "h", "role": "MASTER", "since_ms": 0},
     "network_connectors": lambda _: CONNECTORS,
     "bridges": lambda _: [UP, WAITING],
+    "incoming_bridges": lambda _: INCOMING,
     "demand": lambda _: DEMAND,
     "stranded": lambda _: STRANDED,
     "stop_connector": switch,
@@ -61,13 +74,14 @@ def test_network_as_json_has_all_lists(node: ServedNode) -> None:
     assert [each["name"] for each in found["connectors"]] == ["berlin"]
     assert "password" not in found["connectors"][0]
     assert [each["state"] for each in found["bridges"]] == ["up", "waiting to connect again"]
+    assert [each["received"] for each in found["incoming"]] == [34, 2]
     assert found["demand"][0]["outstanding"] == 2
     assert found["stranded"] == [STRANDED[0]._asdict()]
 
 
 def test_network_as_text_has_a_table_for_each_list(node: ServedNode) -> None:
     lines = run(node).stdout.splitlines()
-    assert [line.split()[0] for line in lines if line] == ["CONNECTOR", "berlin", "rome", "CONNECTOR", "berlin", "QUEUE", "LOST"]  # fmt: skip # noqa: E501
+    assert [line.split()[0] for line in lines if line] == ["CONNECTOR", "berlin", "rome", "INCOMING", "to-us", "edge", "CONNECTOR", "berlin", "QUEUE", "LOST"]  # fmt: skip # noqa: E501
     assert lines[-1].endswith("60 of the first 100")
 
 
@@ -75,6 +89,7 @@ def test_bridge_that_waits_shows_when_and_why() -> None:
     answer: dict[str, Any] = {
         "connectors": [CONNECTORS[0]._asdict()],
         "bridges": [WAITING._asdict()],
+        "incoming": [],
         "demand": [],
         "stranded": [],
     }
@@ -84,8 +99,17 @@ def test_bridge_that_waits_shows_when_and_why() -> None:
 
 
 def test_network_without_connectors_says_so() -> None:
-    answer: dict[str, Any] = {"connectors": [], "bridges": [], "demand": [], "stranded": []}
+    answer: dict[str, Any] = {"connectors": [], "bridges": [], "incoming": [], "demand": [], "stranded": []}
     assert list(described(answer, 0)) == ["there is no network connector"]
+
+
+def test_incoming_bridges_show_ways_counts_and_problems(node: ServedNode) -> None:
+    served, refused = run(node).stdout.splitlines()[5:7]
+    assert "both ways" in served
+    assert "oslo at 10.0.0.7:5000" in served
+    assert served.split()[-2:] == ["34", "11"]
+    assert "REFUSED" in refused
+    assert refused.endswith("a bridge needs the right admin")
 
 
 def test_stop_of_a_connector_is_a_request_of_the_user(node: ServedNode) -> None:

@@ -14,7 +14,7 @@ from pybroker.broker.app.pair_examination import OwnFacts
 from pybroker.broker.app.pair_judgement import PairFacts
 from pybroker.broker.app.pair_watch import PairWatch
 from pybroker.broker.domain.admin import Totals
-from pybroker.broker.domain.network.rows import BridgeRow
+from pybroker.broker.domain.network.rows import BridgeRow, IncomingBridgeRow
 from pybroker.broker.domain.role import Role
 from pybroker.store.members import Followed, PublishedEnd
 
@@ -38,6 +38,9 @@ class Run:
         return None
 
     def bridges(self) -> Sequence[BridgeRow]:
+        return ()
+
+    def incoming_bridges(self) -> Sequence[IncomingBridgeRow]:
         return ()
 
     def journal_end(self) -> PublishedEnd | None:

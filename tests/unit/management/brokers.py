@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 from pybroker.broker.domain.network.connector import NetworkConnector
-from pybroker.broker.domain.network.rows import BridgeRow, NetworkConnectorRow
+from pybroker.broker.domain.network.rows import BridgeRow, IncomingBridgeRow, NetworkConnectorRow
 from pybroker.broker.domain.node_requests import (
     ConnectionRow,
     ConsumerRow,
@@ -103,6 +103,13 @@ def destinations(arguments: Mapping[str, Any]) -> Any:
     return [each for each in DESTINATIONS if (each.kind, each.name) == (kind, arguments["name"])]
 
 
+INCOMING = [
+    IncomingBridgeRow("in", "sp\ud800", "ID:o", "10.0.0.7:5000", 1000, "o", "ID:c", "in_sp_outbound",
+                      True, 1, 34, 12, 11, ""),
+    IncomingBridgeRow("edge", "d", "ID:d", "10.0.0.8:5000", 1000, "d", "ID:e", "edge_d_outbound",
+                      False, 0, 2, 0, 0, "no right"),
+]  # fmt: skip
+
 PAIR = {
     "lock": {"holder": "one"},
     "members": [
@@ -122,6 +129,7 @@ METHODS = {
     "connections": lambda _: CONNECTIONS,
     "network_connectors": lambda _: NETWORK_CONNECTORS,
     "bridges": lambda _: BRIDGES,
+    "incoming_bridges": lambda _: INCOMING,
     "denied": lambda _: None,
 }
 

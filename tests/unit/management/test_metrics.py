@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pybroker.management import metrics
 from tests.pages import ROOT
-from tests.unit.management.brokers import BRIDGES
+from tests.unit.management.brokers import BRIDGES, INCOMING
 from tests.unit.management.simulated import row, site
 
 TOTALS = {
@@ -73,6 +73,7 @@ def scrape(accept: str = "") -> str:
             "overview": lambda _: MASTER,
             "destinations": lambda _: ROWS,
             "bridges": lambda _: BRIDGES,
+            "incoming_bridges": lambda _: INCOMING,
             "ha": lambda _: HA | {"reconnections": 4},
         }
         async with site(answers) as there:
@@ -142,6 +143,17 @@ def test_bridges_have_series_by_connector_and_address() -> None:
     assert f"pybroker_bridge_forwarded_total{{{up}}} 10.0" in text
     assert f"pybroker_bridge_failures_total{{{down}}} 8.0" in text
     assert f"pybroker_bridge_demand_subscriptions{{{up}}} 2.0" in text
+    assert f"pybroker_bridge_received_total{{{up}}} 0.0" in text
+
+
+def test_incoming_bridges_are_series_unless_their_messages_are_refused() -> None:
+    text = scrape()
+    served = 'connector="in",remote_broker="sp\\\\ud800"'
+    assert f"pybroker_incoming_bridge_received_total{{{served}}} 34.0" in text
+    assert f"pybroker_incoming_bridge_forwarded_total{{{served}}} 11.0" in text
+    assert f"pybroker_incoming_bridge_since_seconds{{{served}}} 1.0" in text
+    assert "pybroker_incoming_bridges_refused 1.0" in text
+    assert 'connector="edge"' not in text
 
 
 def test_the_page_names_every_metric() -> None:

@@ -34,6 +34,12 @@ def outbound_client_id(connector: NetworkConnector, local_broker: str) -> str:
     return connector.client_id_token.join((connector.name, local_broker, "outbound"))
 
 
+def connector_of_client(client_id: str, remote_broker: str) -> str:
+    """Return the name of the connector in the client id of a remote broker's bridge; the client id if it has none."""
+    end = outbound_client_id("", remote_broker)
+    return client_id.removesuffix(end) or client_id
+
+
 def durable_name(local_broker: str, destination: Destination) -> str:
     """Return the name of the durable subscription at the local broker in which messages for a topic wait."""
     return f"{DURABLE_PREFIX}{local_broker}_{destination.name}"

@@ -105,6 +105,7 @@ class BridgeRow(NamedTuple):
         next_attempt_ms: when it connects again; 0: it does not wait.
         demand: the number of its demand subscriptions.
         is_duplex: True if messages go both ways over it.
+        received: messages that the remote broker has sent over it, again ones too, since then; 0 unless it is duplex.
     """
 
     connector: str
@@ -123,11 +124,48 @@ class BridgeRow(NamedTuple):
     next_attempt_ms: int
     demand: int
     is_duplex: bool
+    received: int = 0
 
     @property
     def problem(self) -> str:
         """The reason why it is not up: its state, and the last failure if that is behind it."""
         return f"{self.state}, {self.last_failure}" if self.last_failure and self.state != STOPPED else self.state
+
+
+class IncomingBridgeRow(NamedTuple):
+    """A bridge that another broker has opened to this one, while it stands.
+
+    Attributes:
+        connector: the name of the other broker's connector.
+        remote_name: the name of that broker; empty: it does not say it.
+        remote_id: its id; empty as above.
+        address: the address and port that it comes from.
+        since_ms: when it has logged in.
+        user: the name of its user here; `anonymous` without a login.
+        connection_id: the id of its connection.
+        client_id: its client id.
+        is_duplex: True if the other broker wants messages to go both ways.
+        demand: the number of demand subscriptions by which this broker consumes for it; 0 unless they go both ways.
+        received: messages that have come over it, again ones and refused ones too.
+        sent: messages that were sent over it; 0 unless they go both ways.
+        forwarded: those of them that the other broker has confirmed.
+        problem: why this broker refuses its messages, and the remedy; empty: it does not.
+    """
+
+    connector: str
+    remote_name: str
+    remote_id: str
+    address: str
+    since_ms: int
+    user: str
+    connection_id: str
+    client_id: str
+    is_duplex: bool
+    demand: int
+    received: int
+    sent: int
+    forwarded: int
+    problem: str
 
 
 class DemandRow(NamedTuple):
