@@ -100,7 +100,29 @@ def test_messages_from_a_bridge_without_a_consumer_are_stranded(start: Start, tm
     send(far.port, "OWN", "of a client")
     send(near.port, "S", "forwarded")
     found = far_side.until(lambda found: bool(found["stranded"]))
+    (bridge,) = found["incoming"]
+    assert (bridge["connector"], bridge["remote_name"], bridge["received"]) == ("n", "near", 1)
+    far_side.until(lambda _: "1 bridge from other brokers" in done("status", "--store", far_side.store))
+    assert "near at 127.0.0.1:" in far_side.run("network")
     assert found["stranded"] == [{"queue": "S", "size": 1, "stranded": 1, "examined": 1}]
     with contextlib.closing(StompClient(far.port)) as consumer:
         consumer.request("SUBSCRIBE", id="1", destination="/queue/S", ack="client")
         far_side.until(lambda found: not found["stranded"])
+
+
+def test_doctor_names_the_brokers_that_do_not_answer(start: Start, tmp_path: Path) -> None:
+    near, far = pair(start, tmp_path)
+    options = ("--store", near.store, "--config", str(tmp_path / "near.toml"), "--broker-name", "near", "--json")
+    options += ("--stomp", "0", "--openwire", "0", "--disk-reserve", "0")
+
+    def findings() -> list[str]:
+        found = json.loads(CliRunner().invoke(commands, ("doctor", *options)).stdout)["findings"]
+        return [each["evidence"] for each in found if each["check"] in ("network", "bridges")]
+
+    near.until(lambda found: found["bridges"][0]["state"] == "up")
+    near.until(lambda _: "1 of 1 bridge to other brokers up" in done("status", "--store", near.store))
+    assert findings() == []
+    far.kill()
+    near.until(lambda _: "DOWN" in done("status", "--store", near.store))
+    (down,) = findings()
+    assert down.startswith("to-far to tcp://127.0.0.1:")

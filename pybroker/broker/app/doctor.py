@@ -4,11 +4,11 @@ The facts are gathered by `examination`; nothing here looks at anything itself. 
 remedy.
 """
 
-import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from pybroker.broker.app import bridge_findings
+from pybroker.broker.app.diagnosis import Diagnosis, Severity, Verdict, advice, error, warning
 from pybroker.broker.app.examination import Facts, Neighbour
 from pybroker.broker.app.listeners import ListenerKind
 from pybroker.broker.app.machine import SPARE_FILES
@@ -23,42 +23,6 @@ SKEW_MS: Final = 2_000
 LAG_MS: Final = 10_000
 
 
-class Severity(enum.Enum):
-    """How bad a finding is."""
-
-    ADVICE = "advice"
-    """Works, and could be better."""
-    WARNING = "warning"
-    """Works, until something else fails."""
-    ERROR = "error"
-    """Does not work, or loses messages when a member fails."""
-
-
-class Verdict(enum.IntEnum):
-    """Exit codes of `pybroker doctor`, for scripts."""
-
-    WELL = 0
-    WARNINGS = 3
-    ERRORS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """One finding.
-
-    Attributes:
-        severity: how bad it is.
-        check: what was looked at, in one word.
-        evidence: what was seen.
-        remedy: what to do.
-    """
-
-    severity: Severity
-    check: str
-    evidence: str
-    remedy: str
-
-
 def judge(facts: Facts) -> list[Diagnosis]:
     """Return what is wrong, the worst first."""
     findings = [
@@ -70,6 +34,7 @@ def judge(facts: Facts) -> list[Diagnosis]:
         *_of_clocks(facts),
         *_of_members(facts),
         *_of_failover(facts),
+        *_of_bridges(facts),
     ]
     order = list(Severity)
     return sorted(findings, key=lambda finding: -order.index(finding.severity))
@@ -83,45 +48,33 @@ def exit_code(findings: Sequence[Diagnosis]) -> Verdict:
     return Verdict.WARNINGS if Severity.WARNING in severities else Verdict.WELL
 
 
-def _error(check: str, evidence: str, remedy: str) -> Diagnosis:
-    return Diagnosis(Severity.ERROR, check, evidence, remedy)
-
-
-def _warning(check: str, evidence: str, remedy: str) -> Diagnosis:
-    return Diagnosis(Severity.WARNING, check, evidence, remedy)
-
-
-def _advice(check: str, evidence: str, remedy: str) -> Diagnosis:
-    return Diagnosis(Severity.ADVICE, check, evidence, remedy)
-
-
 def _of_settings(facts: Facts) -> Iterator[Diagnosis]:
     config, refusal = facts.config, facts.refusal
     if refusal is not None:
         reason, _, remedy = (refusal.reason, "", refusal.hint) if refusal.hint else refusal.reason.partition("; ")
-        yield _error("settings", f"a member would not start: {refusal.setting}: {reason}", remedy or "see the reason")
+        yield error("settings", f"a member would not start: {refusal.setting}: {reason}", remedy or "see the reason")
     for text in facts.warnings:
         evidence, _, remedy = text.partition(": ")
-        yield _warning("settings", evidence, remedy or "see the log's explanation in docs/watching.md")
+        yield warning("settings", evidence, remedy or "see the log's explanation in docs/watching.md")
     if config.store == MEMORY_STORE:
-        yield _warning("store", "messages are in memory, and end with the process", "set store to a directory")
+        yield warning("store", "messages are in memory, and end with the process", "set store to a directory")
     elif facts.is_new and refusal is None:
-        yield _advice("store", f"there is no store in {config.store} yet", "nothing, before the first start")
+        yield advice("store", f"there is no store in {config.store} yet", "nothing, before the first start")
     if facts.missing_tables and refusal is None:
-        yield _advice(
+        yield advice(
             "store",
             f"the first start creates the tables {', '.join(facts.missing_tables)}",
             "nothing, before the first start",
         )
     if config.sync != "always" and config.is_in_directory:
-        yield _warning(
+        yield warning(
             "sync",
             f"sync = {config.sync}: a power failure takes messages that were confirmed",
             "leave sync at always, where messages must not be lost",
         )
     needed = config.connections_max + SPARE_FILES
     if facts.files_max < needed:
-        yield _error(
+        yield error(
             "files",
             f"this user may open {facts.files_max} files, and {config.connections_max} connections need {needed}",
             "raise the limit (`LimitNOFILE` of systemd, `ulimit -Hn`), or lower connections_max",
@@ -134,21 +87,21 @@ def _of_file_system(facts: Facts) -> Iterator[Diagnosis]:
         return
     where = f"{facts.config.store} is on {mount.type} ({mount.source}, mounted on {mount.point})"
     if mount.type in LOST_TYPES:
-        yield _error("file system", f"{where}: it ends with the machine or the container", "put the store on a disk")
+        yield error("file system", f"{where}: it ends with the machine or the container", "put the store on a disk")
     if mount.type in ("nfs", "nfs4"):
         yield from _of_nfs(mount, where)
     if mount.type == "ocfs2" and facts.config.lock == "file":
-        yield _error(
+        yield error(
             "file system",
             f"{where}: without its cluster stack in user space, fcntl locks are local to each machine",
             "set lock = flock on all members, if none is an ActiveMQ; or try it: start two members, kill one",
         )
     if mount.type == "lustre" and mount.option("flock") is None:
-        yield _error("file system", f"{where}, without the option flock", "mount it with the option flock")
+        yield error("file system", f"{where}, without the option flock", "mount it with the option flock")
     if mount.type in ("cifs", "smb3") and mount.option("nobrl") is not None:
-        yield _error("file system", f"{where}, with nobrl: locks are local to each machine", "mount it without nobrl")
+        yield error("file system", f"{where}, with nobrl: locks are local to each machine", "mount it without nobrl")
     if mount.type in ("9p",) or (mount.type.startswith("fuse.") and facts.config.lock == "file"):
-        yield _warning(
+        yield warning(
             "file system",
             f"{where}: whether its locks hold between machines is up to its server",
             "try it: start a member on each machine, kill the master, and look at `pybroker status`",
@@ -158,27 +111,27 @@ def _of_file_system(facts: Facts) -> Iterator[Diagnosis]:
 def _of_nfs(mount: Mount, where: str) -> Iterator[Diagnosis]:
     version = mount.option("vers") or ("4" if mount.type == "nfs4" else "3")
     if not version.startswith("4"):
-        yield _error(
+        yield error(
             "file system",
             f"{where}, version {version}: the locks of a machine that lost power stay until it is back, and no standby "
             "takes over meanwhile",
             "mount it with vers=4.1 or later",
         )
     if mount.option("nolock") is not None or (mount.option("local_lock") or "none") != "none":
-        yield _error(
+        yield error(
             "file system",
             f"{where}, with nolock or local_lock: locks are local to each machine, and both members become master",
             "mount it without these options",
         )
     if mount.option("soft") is not None or mount.option("softerr") is not None:
-        yield _error(
+        yield error(
             "file system",
             f"{where}, with soft: a write that was reported as failed may still happen later",
             "mount it with hard",
         )
     kept = [mount.option(name) for name in ("actimeo", "acregmax")]
     if mount.option("noac") is None and not any(value is not None and int(value or 0) <= 3 for value in kept):
-        yield _advice(
+        yield advice(
             "file system",
             f"{where}: attributes of the lock may be up to a minute old",
             "mount it with actimeo=1, so that a replaced lock is noticed sooner",
@@ -187,16 +140,16 @@ def _of_nfs(mount: Mount, where: str) -> Iterator[Diagnosis]:
 
 def _of_locks(facts: Facts) -> Iterator[Diagnosis]:
     if facts.has_locks is False:
-        yield _error(
+        yield error(
             "locks",
             f"lock = {facts.config.lock} does not work in {facts.config.store}: {facts.lock_problem}",
             "use another file system, or lock = flock on all members if none is an ActiveMQ",
         )
     elif facts.lock_problem:
-        yield _error("store", facts.lock_problem, "mount it read-write, or change its owner")
+        yield error("store", facts.lock_problem, "mount it read-write, or change its owner")
     for each in facts.members:
         if each.is_renewed:
-            yield _error(
+            yield error(
                 "locks",
                 f"{each.record.name} on {each.record.host} goes on writing its state, and its lock is not seen here: "
                 "locks do not hold between the two machines, and both could be master",
@@ -204,7 +157,7 @@ def _of_locks(facts: Facts) -> Iterator[Diagnosis]:
             )
     masters = [each.record.name for each in _living(facts) if each.record.role is Role.MASTER]
     if len(masters) > 1:
-        yield _error("master", f"{' and '.join(masters)} are both master", "stop one of them at once, then see locks")
+        yield error("master", f"{' and '.join(masters)} are both master", "stop one of them at once, then see locks")
 
 
 def _of_scheduler(facts: Facts) -> Iterator[Diagnosis]:
@@ -212,13 +165,13 @@ def _of_scheduler(facts: Facts) -> Iterator[Diagnosis]:
     if mount is not None and scheduler is not None and mount.point != scheduler.point:
         found = f"scheduled messages are on {scheduler.point} ({scheduler.type}), the store on {mount.point}"
         if mount.is_shared and not scheduler.is_shared:
-            yield _error(
+            yield error(
                 "scheduler",
                 f"{found}, which other members do not see: after a failover scheduled messages are gone",
                 "leave scheduler_store out, or put it on the shared file system",
             )
         else:
-            yield _advice("scheduler", found, "keep both together, so that one cannot be missing")
+            yield advice("scheduler", found, "keep both together, so that one cannot be missing")
 
 
 def _of_space(facts: Facts) -> Iterator[Diagnosis]:
@@ -227,11 +180,11 @@ def _of_space(facts: Facts) -> Iterator[Diagnosis]:
         return
     megabytes = f"{free / 2**20:,.0f} MB are free for {config.store}"
     if free < config.disk_reserve:
-        yield _error("disk", f"{megabytes}, less than disk_reserve", "free space, or lower disk_reserve")
+        yield error("disk", f"{megabytes}, less than disk_reserve", "free space, or lower disk_reserve")
     elif free < 2 * config.disk_reserve + 4 * config.journal_file_max:
-        yield _warning("disk", megabytes, "free space: persistent messages are refused when it is used up")
+        yield warning("disk", megabytes, "free space: persistent messages are refused when it is used up")
     elif config.store_limit and free < config.store_limit:
-        yield _advice("disk", f"{megabytes}, less than store_limit", "lower store_limit, so that it is what counts")
+        yield advice("disk", f"{megabytes}, less than store_limit", "lower store_limit, so that it is what counts")
 
 
 def _of_clocks(facts: Facts) -> Iterator[Diagnosis]:
@@ -239,14 +192,14 @@ def _of_clocks(facts: Facts) -> Iterator[Diagnosis]:
     clocks += [(each.record.host, each.skew_ms) for each in _living(facts) if each.record.host != facts.host]
     earliest, latest = min(clocks, key=_skew), max(clocks, key=_skew)
     if latest[1] - earliest[1] > SKEW_MS:
-        yield _warning(
+        yield warning(
             "clocks",
             f"the clock of {latest[0]} is {(latest[1] - earliest[1]) / 1000:.1f} s ahead of that of {earliest[0]}: "
             "after a failover, expirations and scheduled messages shift by as much",
             "keep the clocks together, by NTP for example",
         )
     elif abs(facts.skew_ms) > SKEW_MS and len(clocks) == 1:
-        yield _warning(
+        yield warning(
             "clocks",
             f"the clock of this machine is {facts.skew_ms / 1000:+.1f} s from that of the file server",
             "keep the clocks together, by NTP for example",
@@ -258,25 +211,25 @@ def _of_members(facts: Facts) -> Iterator[Diagnosis]:
     roles = {each.record.role for each in living}
     if not roles & {Role.MASTER, Role.PROMOTING, Role.RELINQUISHING}:
         if facts.is_locked:
-            yield _advice(
+            yield advice(
                 "master", "the lock is held by none of the members: an ActiveMQ is master", "nothing, if that is so"
             )
         elif living:
-            yield _error("master", "no member is master", "see the logs of the members")
+            yield error("master", "no member is master", "see the logs of the members")
     if not living:
         return
     if Role.STANDBY not in roles:
-        yield _warning(
+        yield warning(
             "standby", "there is no standby: nothing takes over when the master fails", "start a member elsewhere"
         )
     elif len({each.record.host for each in living}) == 1:
-        yield _advice(
+        yield advice(
             "standby", f"all members are on {living[0].record.host}", "start a member on another machine as well"
         )
     for each in living:
         record = each.record
         if each.age_ms > SILENT_MS:
-            yield _error(
+            yield error(
                 "members",
                 f"{record.name} on {record.host} has been silent for {each.age_ms / 1000:.0f} s: it hangs, or does not "
                 "reach the store",
@@ -287,18 +240,18 @@ def _of_members(facts: Facts) -> Iterator[Diagnosis]:
         elif record.role is Role.STANDBY and record.followed is not None:
             behind_ms = record.updated_ms - record.followed.at_ms
             if behind_ms > LAG_MS:
-                yield _warning(
+                yield warning(
                     "standby",
                     f"{record.name} follows the journal {behind_ms / 1000:.0f} s behind",
                     "look at its disk and its load: it has more to read when it takes over",
                 )
         if record.load is not None and record.load.is_full:
-            yield _error(
+            yield error(
                 "disk", "persistent messages are refused: the store is full", "let consumers run, or free space"
             )
     versions = {each.record.version for each in living}
     if len(versions) > 1:
-        yield _advice("versions", f"members have the versions {', '.join(sorted(versions))}", "upgrade all of them")
+        yield advice("versions", f"members have the versions {', '.join(sorted(versions))}", "upgrade all of them")
 
 
 def _of_watch(record: MemberRecord) -> Iterator[Diagnosis]:
@@ -308,9 +261,9 @@ def _of_watch(record: MemberRecord) -> Iterator[Diagnosis]:
     for index, (kind, text) in enumerate(kinds_and_texts(record.kinds, obstacles, record.warnings)):
         remedy = REMEDIES.get(kind, REMEDIES[OTHER])
         if index < len(obstacles) and is_standby:
-            yield _error("standby", f"{record.name} could not serve: {text}", remedy)
+            yield error("standby", f"{record.name} could not serve: {text}", remedy)
         elif kind != "alone":  # which is found here in any case
-            add = _error if kind in ("masters", "store", "hanging", "unconfirmed") else _warning
+            add = error if kind in ("masters", "store", "hanging", "unconfirmed") else warning
             yield add("pair", f"found by {record.name}: {text}", remedy)
 
 
@@ -318,7 +271,7 @@ def _of_failover(facts: Facts) -> Iterator[Diagnosis]:
     config = facts.config
     others = {each.record.host for each in _living(facts)} - {facts.host}
     if others and all(is_loopback(host) for host in config.hosts):
-        yield _error(
+        yield error(
             "failover",
             f"this member listens on {', '.join(sorted(config.hosts))}, and others are on {', '.join(sorted(others))}: "
             "their clients cannot reach it after a failover",
@@ -326,11 +279,17 @@ def _of_failover(facts: Facts) -> Iterator[Diagnosis]:
         )
     openwire = [each.host for each in config.listeners if each.kind is ListenerKind.OPENWIRE]
     if not config.openwire_brokers and not all(is_loopback(host) for host in openwire):
-        yield _advice(
+        yield advice(
             "failover",
             "openwire_brokers is not set: clients know the members only if their failover: URIs name all of them",
             "set openwire_brokers to the OpenWire URLs of all members",
         )
+
+
+def _of_bridges(facts: Facts) -> Iterator[Diagnosis]:
+    loads = [each.record.load for each in _living(facts) if each.record.load is not None]
+    yield from bridge_findings.of_tables(facts, loads)
+    yield from bridge_findings.of_running(loads)
 
 
 def _living(facts: Facts) -> Iterator[Neighbour]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import click
 
-from pybroker.broker.app.doctor import Diagnosis, Severity, exit_code
+from pybroker.broker.app.diagnosis import Diagnosis, Severity
+from pybroker.broker.app.doctor import exit_code
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.ADVICE: "cyan"}
 
@@ -24,5 +25,5 @@ def show(findings: Sequence[Diagnosis], *, as_json: bool) -> int:
         head = click.style(f"{each.severity.name:<8}", fg=_COLOURS[each.severity], bold=True)
         click.echo(f"{head} {each.check}: {each.evidence}\n         -> {each.remedy}")
     if not findings:
-        click.echo("nothing found: settings, file system, locks, clocks and members look well")
+        click.echo("nothing found: settings, file system, locks, clocks, members and bridges look well")
     return code

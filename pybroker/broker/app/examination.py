@@ -7,7 +7,7 @@ import resource
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,8 @@ from pybroker.broker.domain.role import Role
 from pybroker.locks.file import FileLock
 from pybroker.locks.flock import FlockLock
 from pybroker.store.members import MemberRecord, read_members
+from pybroker.transports.network import discovery
+from pybroker.transports.network.probe import ProbeAnswer, ProbeKey, probe
 
 RENEWED_MS: Final = 3_000
 """A living member writes its file within this time."""
@@ -68,6 +70,7 @@ class Facts:
         free_bytes: the space that is left for this user.
         skew_ms: the clock of this machine less that of the file system.
         members: the members that are known in the store.
+        probes: the brokers that answer at the addresses of network connectors.
     """
 
     config: Config
@@ -85,6 +88,13 @@ class Facts:
     free_bytes: int = 1 << 40
     skew_ms: int = 0
     members: Sequence[Neighbour] = field(default_factory=tuple)
+    probes: Mapping[ProbeKey, ProbeAnswer] = field(default_factory=dict[ProbeKey, ProbeAnswer])
+
+    @property
+    def broker_ids(self) -> frozenset[str]:
+        """The ids of the broker of this store, as its members have published them."""
+        identities = (each.record.identity for each in self.members)
+        return frozenset(each.broker_id for each in identities if each is not None and each.broker_id)
 
 
 def examine(config: Config) -> Facts:
@@ -111,6 +121,12 @@ def examine(config: Config) -> Facts:
                 facts |= _examine_store(config)
         except OSError as error:
             raise StoreUnavailable(f"cannot look at {config.store}: {error}", path=config.store) from error
+    facts["probes"] = probe(
+        (each, address)
+        for each in config.network
+        for target in discovery.parse(each.uri)
+        for address in target.addresses
+    )
     return Facts(**facts)
 
 

@@ -11,6 +11,7 @@ connection, so that renewed files are used without a restart.
 """
 
 import asyncio
+import socket
 import ssl
 from pathlib import Path
 from typing import Final
@@ -67,7 +68,7 @@ class OutgoingHandshake:
 
     def failed(self, failure: str, error: ssl.SSLError | None) -> str:
         """Return the failure with its remedy, for the one line that the connector logs."""
-        text = failure if error is None else f"{failure}{_remedy(error, has_certificate=self._has_certificate)}"
+        text = failure if error is None else f"{failure}{tls_remedy(error, has_certificate=self._has_certificate)}"
         if not self.done.done():
             self.done.set_exception(NotConnected(text))
         return text
@@ -116,6 +117,8 @@ async def connect(
         raise NotConnected(f"no connection within {seconds:g} seconds") from error
     except ConnectionRefusedError as error:
         raise NotConnected("connection refused: does a broker listen there?") from error
+    except socket.gaierror as error:
+        raise NotConnected(f"the host name {address.host} has no address: correct the uri, or the name") from error
     except UnicodeError as error:  # the codec for host names has refused it, before any look-up
         raise NotConnected(f"{address.host} cannot be a host name: a part of it is empty or too long") from error
     except (OSError, ConfigError) as error:
@@ -158,7 +161,7 @@ def _path(name: str) -> Path | None:
     return Path(name) if name else None
 
 
-def _remedy(error: ssl.SSLError, *, has_certificate: bool) -> str:
+def tls_remedy(error: ssl.SSLError, *, has_certificate: bool) -> str:
     """Return what an operator can do about a failure, after a colon; empty if that is not known."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _HOST_MISMATCHES:

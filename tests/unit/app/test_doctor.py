@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pybroker.broker.app.config import Config
-from pybroker.broker.app.doctor import Severity, Verdict, exit_code, judge
+from pybroker.broker.app.diagnosis import Severity, Verdict
+from pybroker.broker.app.doctor import exit_code, judge
 from pybroker.broker.app.examination import Facts, Neighbour, examine
 from pybroker.broker.app.mounts import Mount, mount_of, parse
 from pybroker.broker.app.pair_remedies import REMEDIES
