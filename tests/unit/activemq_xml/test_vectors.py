@@ -85,29 +85,7 @@ LATER: Final[Mapping[str, Mapping[str, Any]]] = {
             "destinations",
         },
     },
-    "06-network-of-brokers": {
-        "settings": {
-            "broker_name": "edge",
-            "update_cluster_clients": True,
-            "rebalance_cluster_clients": True,
-            "network": [
-                {
-                    "name": "hub",
-                    "uri": "masterslave:(tcp://hub-a:61616,tcp://hub-b:61616)",
-                    "duplex": True,
-                    "network_ttl": 2,
-                    "user_name": "edge",
-                    "dynamically_included": ["queue://TO.HUB.>"],
-                },
-                {"name": "twin", "uri": "static:(tcp://localhost:61626)"},
-            ],
-        },
-        "refused": {"networkConnector[hub]", "networkConnector[twin]"},  # networks are served
-        "warnings": {
-            "transportConnector[openwire]@updateClusterClients",
-            "transportConnector[openwire]@rebalanceClusterClients",
-        },
-    },
+    "06-network-of-brokers": {"settings": {}},
     "07-leveldb-and-pure-master": {"settings": {"broker_name": "old"}},
     "08-plugins-and-limits": {
         "settings": {
