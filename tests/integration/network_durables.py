@@ -10,6 +10,8 @@ from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.stomp_client import StompClient
 
 TOPIC = "/topic/D"
+DELAYS: Final = "?initialReconnectDelay=200&maxReconnectDelay=500"
+"""The options of a connector whose bridge comes back soon."""
 NAME: Final[Any] = {"activemq.subscriptionName": "sub"}
 CLIENT_ID: Final[Any] = {"client-id": "s"}
 
@@ -101,6 +103,28 @@ def read_to(client: StompClient, last: str) -> list[str]:
         text = client.read_until("MESSAGE").body.decode()
         found += [] if text.startswith("probe") else [text]
     return found
+
+
+def started_near(directory: Path, openwire: int) -> PybrokerEnd:
+    """Return a started pybroker with a bridge, named `nc`, to the broker at that port of this host."""
+    uri = f"static:(tcp://127.0.0.1:{openwire}){DELAYS}"
+    end = PybrokerEnd(directory, "near", f'name = "nc"\nuri = "{uri}"')
+    end.start()
+    return end
+
+
+def check_deletion(near: PybrokerEnd, far: End, far_name: str) -> None:
+    """Check that a subscription which is deleted while the bridge is down leaves nothing at the near broker.
+
+    Both brokers serve, and the bridge is up or will be.
+    """
+    client = subscriber(far)
+    wait_for_demand(near, client)
+    leave(client)
+    near.kill()
+    unsubscribe(far)
+    near.start()
+    near.wait_for_deletion(f"nc_{far_name}_inbound_near:NC-DS_near_D")
 
 
 def check_restarts(near: End, far: End) -> None:

@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.network_durables import (
-    PybrokerEnd,
-    check_restarts,
-    leave,
-    subscriber,
-    unsubscribe,
-    wait_for_demand,
-)
+from tests.integration.network_durables import PybrokerEnd, check_deletion, check_restarts, started_near
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -28,10 +21,7 @@ def far(tmp_path: Path) -> Iterator[PybrokerEnd]:
 
 @pytest.fixture
 def near(tmp_path: Path, far: PybrokerEnd) -> Iterator[PybrokerEnd]:
-    uri = f"static:(tcp://127.0.0.1:{far.openwire})?initialReconnectDelay=200&maxReconnectDelay=500"
-    end = PybrokerEnd(tmp_path / "near", "near", f'name = "nc"\nuri = "{uri}"')
-    end.start()
-    with closing(end):
+    with closing(started_near(tmp_path / "near", far.openwire)) as end:
         yield end
 
 
@@ -40,10 +30,4 @@ def test_each_message_arrives_once_through_kills_of_both(near: PybrokerEnd, far:
 
 
 def test_deleted_while_the_bridge_is_down_leaves_nothing(near: PybrokerEnd, far: PybrokerEnd) -> None:
-    client = subscriber(far)
-    wait_for_demand(near, client)
-    leave(client)
-    near.kill()
-    unsubscribe(far)
-    near.start()
-    near.wait_for_deletion("nc_far_inbound_near:NC-DS_near_D")
+    check_deletion(near, far, "far")

@@ -8,19 +8,10 @@ import pytest
 
 from tests.integration.activemq_broker import ActiveMQProcess
 from tests.integration.cluster import free_port
-from tests.integration.network_durables import (
-    PybrokerEnd,
-    check_restarts,
-    leave,
-    subscriber,
-    unsubscribe,
-    wait_for_demand,
-)
+from tests.integration.network_durables import DELAYS, PybrokerEnd, check_deletion, check_restarts, started_near
 from tests.java.checks import Programs
 
 pytestmark = [pytest.mark.component("activemq"), pytest.mark.timeout(240)]
-
-DELAYS = "?initialReconnectDelay=200&maxReconnectDelay=500"
 
 
 class ActiveMQEnd:
@@ -53,10 +44,7 @@ def stock_far(programs: Programs, tmp_path: Path) -> Iterator[ActiveMQEnd]:
 
 @pytest.fixture
 def near(tmp_path: Path, stock_far: ActiveMQEnd) -> Iterator[PybrokerEnd]:
-    uri = f"static:(tcp://127.0.0.1:{stock_far.openwire}){DELAYS}"
-    end = PybrokerEnd(tmp_path / "near", "near", f'name = "nc"\nuri = "{uri}"')
-    end.start()
-    with closing(end):
+    with closing(started_near(tmp_path / "near", stock_far.openwire)) as end:
         yield end
 
 
@@ -65,14 +53,7 @@ def test_pybroker_bridges_to_activemq(near: PybrokerEnd, stock_far: ActiveMQEnd)
 
 
 def test_activemq_lists_its_subscriptions_when_asked(near: PybrokerEnd, stock_far: ActiveMQEnd) -> None:
-    """Deleted there while the bridge is down, nothing is left here."""
-    client = subscriber(stock_far)
-    wait_for_demand(near, client)
-    leave(client)
-    near.kill()
-    unsubscribe(stock_far)
-    near.start()
-    near.wait_for_deletion("nc_stock_inbound_near:NC-DS_near_D")
+    check_deletion(near, stock_far, "stock")
 
 
 def test_activemq_bridges_to_pybroker(programs: Programs, tmp_path: Path) -> None:
