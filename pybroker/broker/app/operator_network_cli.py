@@ -24,7 +24,7 @@ _DONE = {"stop": "stopped", "start": "started"}
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with the names of the API.")
 def network(access: OperatorAccess, action: str | None, name: str | None, as_json: bool) -> None:
-    """List the bridges to other brokers, what they consume for these, and messages that are stranded here.
+    """List the bridges to and from other brokers, what they consume for these, and messages that are stranded here.
 
     With `stop` or `start` and the name of a network connector, end its bridges, or open them again. They stay ended
     until `start`, or until another member is master. Needs the role operator.
