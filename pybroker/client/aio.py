@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -23,17 +23,20 @@ from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.broker.domain.subscription import BROWSER_PREFETCH, DURABLE_PREFETCH, QUEUE_PREFETCH
 from pybroker.client.arguments import (
     CLOSE_SECONDS,
+    LIST_SECONDS,
     MessageHeaders,
     SubscriptionOptions,
+    check_prefetch,
     destination_of,
     header_values,
     make_conversation,
     new_connection_name,
+    one_destination,
 )
 from pybroker.client.browser import AllShown
 from pybroker.client.consumers import ConsumerState, Redelivery
 from pybroker.client.conversation import AckMode, Login
-from pybroker.client.errors import ConnectionClosed
+from pybroker.client.errors import ClientError, ConnectionClosed
 from pybroker.client.link import ClientLink
 from pybroker.client.messages import Body, Message
 from pybroker.client.pending import PendingResult
@@ -201,8 +204,7 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
         # Also for topics: ActiveMQ's 32767 would take too much memory in Python.
         options: dict[str, Any] = {"prefetch": DURABLE_PREFETCH if subscription.get("durable") else QUEUE_PREFETCH}
         options |= {**subscription, "ack": AckMode(subscription.get("ack", "auto"))}
-        if options["prefetch"] < 0:
-            raise ValueError(f"prefetch: 0 or more, not {options['prefetch']}")
+        check_prefetch(options["prefetch"])
         where = destination_of(destination)
         with self._link as state:
             consumer, pending = state.subscribe(where, **options)
@@ -266,6 +268,84 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
             destination, pending = state.add_temporary(kind)
         await self._waiter.wait(pending, timeout, "making a temporary destination")
         return destination
+
+    async def receive_any(
+        self, consumers: "Iterable[Consumer]", timeout: float | None = None
+    ) -> "tuple[Consumer, Message]":
+        """Return the next message of any of several consumers of this connection, with its consumer.
+
+        If several have messages, each gets its turn. Consumers that are closed are ignored; a consumer that is opened
+        during the call takes part in the next one. With `ack="auto"` the call acknowledges the previous message of each
+        of the consumers. With `prefetch=0` each of them requests a message, and another message than the returned one
+        may arrive too: the next call returns it.
+
+        Args:
+            consumers: the consumers; without any, the call waits for its timeout.
+            timeout: seconds; 0 does not wait. None for no limit.
+
+        Raises:
+            Timeout: no message arrived in time.
+            ConnectionClosed: the connection, or each of the consumers, is closed.
+            ConnectionFailed: the connection has failed.
+            Refused: the broker has ended one of the consumers, whose `error` is this one.
+            ValueError: a consumer belongs to another connection.
+        """
+        chosen = {consumer._consumer: consumer for consumer in consumers}
+        if any(consumer._link is not self._link for consumer in chosen.values()):
+            raise ValueError("the consumers must be those of this connection")
+        consumer, message = await self._waiter.receive_any(list(chosen), timeout)
+        return chosen[consumer], message
+
+    async def create_destination(self, destination: str | Destination, *, timeout: float | None = None) -> None:
+        """Create a queue or topic; nothing happens if it exists. Needs OpenWire.
+
+        On return the broker has created it. A queue `Consumer.NAME.VirtualTopic.TOPIC` stores the messages of its topic
+        from then on, without a consumer.
+
+        Raises:
+            NotAuthorized: the user has no right to create it.
+            DestinationRefused: the name lists several destinations, or is not allowed.
+            UnsendableMessage: the connection uses STOMP.
+        """
+        where = one_destination(destination)
+        with self._link as state:
+            pending = state.create_destination(where)
+        await self._waiter.wait(pending, timeout, "creating a destination")
+
+    async def delete_destination(self, destination: str | Destination, *, timeout: float | None = None) -> None:
+        """Delete a queue or topic with its messages; nothing happens if it does not exist. Needs OpenWire.
+
+        Raises:
+            Refused: the destination has a consumer, or is not to be deleted; `NotAuthorized` is one of the causes.
+            DestinationRefused: the name lists several destinations.
+            UnsendableMessage: the connection uses STOMP.
+        """
+        where = one_destination(destination)
+        with self._link as state:
+            pending = state.delete_destination(where)
+        await self._waiter.wait(pending, timeout, "deleting a destination")
+
+    async def destination_exists(self, destination: str | Destination, *, timeout: float | None = None) -> bool:
+        """Return True if a queue or topic exists. Does not create it. Needs OpenWire.
+
+        The broker lists all its destinations of the type for this, as advisories.
+
+        Args:
+            destination: its name.
+            timeout: seconds; by default that of the URI, and without that 30.
+
+        Raises:
+            NotAuthorized: the user may not read the advisories, or not create temporary queues.
+            Timeout: the list was not complete in time: perhaps the broker sends no advisories.
+            DestinationRefused: the name lists several destinations.
+            UnsendableMessage: the connection uses STOMP.
+        """
+        where = one_destination(destination)
+        limit = self._waiter.timeout if timeout is None else timeout
+        with self._link as state:
+            pending = state.find_destination(where)
+        exists = await self._waiter.wait(pending, LIST_SECONDS if limit is None else limit, "listing destinations")
+        return exists is True
 
     async def unsubscribe(self, name: str, *, timeout: float | None = None) -> None:
         """Delete a durable subscription and its backlog. It must not have a consumer.
@@ -375,6 +455,26 @@ class Consumer(contextlib.AbstractAsyncContextManager["Consumer"]):
             return await self.receive()
         except ConnectionClosed:
             raise StopAsyncIteration from None
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """Change the prefetch; does not wait. Needs OpenWire.
+
+        The broker sends more messages at once if the new value is larger. If it is smaller, messages that have arrived
+        stay, and the consumer returns them first. With 0 each `receive` pulls one message after these.
+
+        Raises:
+            ValueError: the prefetch is negative.
+            ConnectionClosed: the consumer is closed.
+            UnsendableMessage: the connection uses STOMP.
+        """
+        check_prefetch(prefetch)
+        with self._link:
+            self._consumer.set_prefetch(prefetch)
+
+    @property
+    def error(self) -> ClientError | None:
+        """The reason why the consumer has ended, which `receive` raises; None while it is open."""
+        return self._consumer.error
 
     def close(self) -> None:
         """Close the consumer. The broker redelivers its unacknowledged messages."""

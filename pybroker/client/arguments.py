@@ -23,6 +23,9 @@ from pybroker.client.uri import Address, WireProtocol
 CLOSE_SECONDS: Final = 5.0
 """The default time that `close` waits for the broker's answer."""
 
+LIST_SECONDS: Final = 30.0
+"""The default time that a broker has to list its destinations."""
+
 _connection_numbers = count(1)
 _PROCESS_ID: Final = f"{int(time.time() * 1000)}-{random.SystemRandom().randrange(1 << 32)}"
 
@@ -121,6 +124,28 @@ def destination_of(name: str | Destination) -> Destination:
         return parse_destination(name)
     except InvalidDestination as error:
         raise DestinationRefused(str(error)) from error
+
+
+def one_destination(name: str | Destination) -> Destination:
+    """Return the destination of a name, as `destination_of` does, if it is a single one.
+
+    Raises:
+        DestinationRefused: the name is empty, or lists several destinations.
+    """
+    destination = destination_of(name)
+    if destination.is_composite:  # wildcards are part of the name of a queue of virtual topics
+        raise DestinationRefused(f"the name lists several destinations: {destination}")
+    return destination
+
+
+def check_prefetch(prefetch: int) -> None:
+    """Check the prefetch of a consumer.
+
+    Raises:
+        ValueError: it is negative.
+    """
+    if prefetch < 0:
+        raise ValueError(f"prefetch: 0 or more, not {prefetch}")
 
 
 def header_values(headers: MessageHeaders) -> dict[str, Any]:

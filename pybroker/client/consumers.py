@@ -17,11 +17,11 @@ Source: JMS 1.1, Message Acknowledgment; ActiveMQ 5.17, `RedeliveryPolicy`.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.client.conversation import AckMode, Acknowledge, AddConsumer, Pull
+from pybroker.client.conversation import AckMode, Acknowledge, AddConsumer, Pull, SetPrefetch
 from pybroker.client.errors import ClientError, ConnectionClosed
 from pybroker.client.messages import DeliveryState, Message
 from pybroker.client.pending import Callbacks, PendingResult
@@ -140,6 +140,7 @@ class ConsumerState:
         on_change: called when a message may be available, or the consumer has ended.
         error: the reason why the consumer ended; None while it is open.
         last: the last message delivered to the application.
+        last_served: when `ClientState.receive_any` chose this consumer last, as a number that grows; 0 for never.
         on_message: a listener that gets each message at once. When it returns, the message counts as processed.
         on_ack: the function that `Message.ack` calls; by default `acknowledge`.
     """
@@ -167,6 +168,7 @@ class ConsumerState:
         self.on_change = Callbacks()
         self.error: ClientError | None = None
         self.last: Message | None = None
+        self.last_served = 0
         self.on_message: Callable[[Message], None] | None = None
         self.on_ack: Callable[[Message], None] = self.acknowledge
         self._number = subscribe.consumer
@@ -174,9 +176,8 @@ class ConsumerState:
         self._redelivery = redelivery
         self._clock = clock
         self._requests = requests
-        self._is_pulling = subscribe.prefetch == 0
-        self._is_pull_pending = False
-        self._ack_batch_max = max(1, min(ACK_BATCH_MAX, subscribe.prefetch // 2))
+        self._set_window(subscribe.prefetch)
+        self._is_pull_pending = self._is_pull_cancelled = False
         self._waiting: deque[Message] = deque()
         # Cumulative modes: messages of the present broker that are not acknowledged to it, in its order.
         self._outstanding: deque[Message] = deque()
@@ -189,6 +190,10 @@ class ConsumerState:
         self._ack_at = self._paused_until = float("inf")
         self._unconfirmed: deque[Message] = deque()
         self._since_confirmation = 0
+
+    def _set_window(self, prefetch: int) -> None:
+        self._is_pulling = prefetch == 0
+        self._ack_batch_max = max(1, min(ACK_BATCH_MAX, prefetch // 2))
         self._confirm_every = 1 if self._is_pulling else CONFIRM_EVERY
 
     # ------------------------------------------------------------ from the broker
@@ -277,13 +282,37 @@ class ConsumerState:
             self._send_pull(seconds)
         return None if seconds is None else seconds + ANSWER_SECONDS
 
+    @property
+    def awaits_pull(self) -> bool:
+        """True if the broker has not answered a pull yet."""
+        return self._is_pull_pending
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """Change the prefetch on the present broker and on later ones. Messages that wait already are delivered first.
+
+        Raises:
+            UnsendableMessage: the protocol has no form for it.
+            ClientError: the consumer has ended.
+        """
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        self._requests.send_once(
+            SetPrefetch(consumer=self._number, destination=self.subscribe.destination, prefetch=prefetch),
+            self._requests.number(),
+        )
+        self.subscribe = replace(self.subscribe, prefetch=prefetch)
+        self._set_window(prefetch)
+        self.flush_acknowledgements()
+        self.on_change.call()  # a thread that waits for a message may have to pull it
+
     def cancel_pull(self) -> None:
         """Cancel a pull, so that the broker keeps the message."""
-        if self._is_pull_pending:
+        if self._is_pull_pending and not self._is_pull_cancelled:
             self._send_pull(0)
+            self._is_pull_cancelled = True
 
     def _send_pull(self, seconds: float | None) -> None:
-        self._is_pull_pending = True
+        self._is_pull_pending, self._is_pull_cancelled = True, False
         number, destination = self._number, self.subscribe.destination
         self._requests.send_once_or_log(Pull(consumer=number, destination=destination, seconds=seconds))
 
@@ -295,6 +324,11 @@ class ConsumerState:
             self.on_change.call()
 
     # ------------------------------------------------------------ to the application
+
+    @property
+    def has_message(self) -> bool:
+        """True if `receive_no_wait` returns a message now."""
+        return self.error is None and bool(self._waiting) and not self._is_paused()
 
     def receive_no_wait(self) -> Message | None:
         """Return the next message; None if there is none now. In auto mode this acknowledges the previous one.

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import Destination, DestinationType
 from pybroker.client.errors import ClientError
 from pybroker.client.messages import Message, Outgoing
 
@@ -73,6 +73,33 @@ class AddTemporary:
     """Create a temporary destination. Its name is `<connection id>:<number>`."""
 
     destination: Destination
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateDestination:
+    """Create a queue or topic; a request for one that exists has no effect."""
+
+    destination: Destination
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteDestination:
+    """Delete a destination with its messages; a request for one that does not exist has no effect."""
+
+    destination: Destination
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListDestinations:
+    """Request a `Listed` for each destination of a type, and for each temporary queue.
+
+    Attributes:
+        consumer: the number of the consumer of advisories, which `RemoveConsumer` closes.
+        type: the type of the destinations.
+    """
+
+    consumer: int
+    type: DestinationType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +177,21 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetPrefetch:
+    """Change the prefetch of a consumer. Messages that the broker has sent are not affected.
+
+    Attributes:
+        consumer: the number of the consumer.
+        destination: its destination.
+        prefetch: the new prefetch, as in `AddConsumer`.
+    """
+
+    consumer: int
+    destination: Destination
+    prefetch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveConsumer:
     """Close a consumer; a durable subscription stays.
 
@@ -220,10 +262,14 @@ class RollbackTransaction:
 
 Request: TypeAlias = (
     AddTemporary
+    | CreateDestination
+    | DeleteDestination
+    | ListDestinations
     | AddProducer
     | RemoveProducer
     | AddConsumer
     | Pull
+    | SetPrefetch
     | RemoveConsumer
     | RemoveDurable
     | SendMessage
@@ -267,6 +313,19 @@ class Delivered:
 
     consumer: int
     message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The broker named a destination that exists, for `ListDestinations`. The last one may follow after `Answered`.
+
+    Attributes:
+        consumer: the number of the request's consumer.
+        destination: the destination.
+    """
+
+    consumer: int
+    destination: Destination
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +375,16 @@ class Ended:
 
 
 Event: TypeAlias = (
-    Opened | LoginFailed | Answered | Delivered | Exhausted | ErrorReported | ConsumerEnded | Redirected | Ended
+    Opened
+    | LoginFailed
+    | Answered
+    | Delivered
+    | Listed
+    | Exhausted
+    | ErrorReported
+    | ConsumerEnded
+    | Redirected
+    | Ended
 )
 
 # ---------------------------------------------------------------- conversation

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from pybroker.broker.domain.big_endian import INT
-from pybroker.broker.domain.destination import Destination
+from pybroker.broker.domain.destination import ADVISORY_PREFIX, Destination, DestinationType, topic
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.message import RESENT
 from pybroker.broker.domain.openwire import commands as wire
@@ -39,11 +39,15 @@ from pybroker.client.conversation import (
     BeginTransaction,
     CommitTransaction,
     ConsumerEnded,
+    CreateDestination,
+    DeleteDestination,
     Delivered,
     Ended,
     ErrorReported,
     Event,
     Exhausted,
+    ListDestinations,
+    Listed,
     Login,
     LoginFailed,
     Opened,
@@ -55,6 +59,7 @@ from pybroker.client.conversation import (
     Request,
     RollbackTransaction,
     SendMessage,
+    SetPrefetch,
 )
 from pybroker.client.errors import (
     ClientError,
@@ -137,6 +142,7 @@ class OpenWireConversation:
         self._greeting_due_at: float | None = None
         self._is_open = False
         self._is_restoring = False
+        self._listings: set[int] = set()
 
     def open(self, login: Login) -> None:
         """Log in, see `Conversation.open`."""
@@ -220,6 +226,8 @@ class OpenWireConversation:
             case wire.MessageDispatch(message=wire.ActiveMQMessage() as message, consumer_id=consumer_id):
                 if consumer_id is None:
                     return ()
+                if consumer_id.value in self._listings:
+                    return _listed(consumer_id.value, message.data_structure)
                 return (Delivered(consumer_id.value, received(command, message)),)
             case wire.MessageDispatch(message=None, consumer_id=wire.ConsumerId(value=consumer)):
                 return (Exhausted(consumer),)
@@ -344,14 +352,22 @@ class OpenWireConversation:
             case Pull(consumer=consumer, destination=destination, seconds=seconds):
                 consumer_id = self._consumer_id(consumer)
                 return (wire.MessagePull(consumer_id=consumer_id, destination=destination, timeout=_pull_ms(seconds)),)
+            case SetPrefetch(consumer=consumer, destination=destination, prefetch=prefetch):
+                consumer_id = self._consumer_id(consumer)
+                return (wire.ConsumerControl(consumer_id=consumer_id, destination=destination, prefetch=prefetch),)
             case RemoveConsumer(consumer=consumer, last=last):
+                self._listings.discard(consumer)
                 return (_removed(self._consumer_id(consumer), _broker_sequence(last)),)
             case AddProducer(producer=producer, destination=destination):
                 return (wire.ProducerInfo(producer_id=self._producer_id(producer), destination=destination),)
             case RemoveProducer(producer=producer):
                 return (_removed(self._producer_id(producer)),)
-            case AddTemporary(destination=destination):
-                return (self._temporary_info(destination),)
+            case AddTemporary(destination=destination) | CreateDestination(destination=destination):
+                return (self._destination_info(destination, wire.DestinationOperation.ADD),)
+            case DeleteDestination(destination=destination):
+                return (self._destination_info(destination, wire.DestinationOperation.REMOVE),)
+            case ListDestinations():
+                return (self._listing(request),)
             case RemoveDurable(name=name):
                 return (
                     wire.RemoveSubscriptionInfo(
@@ -433,11 +449,21 @@ class OpenWireConversation:
             browser=request.browser,
         )
 
-    def _temporary_info(self, destination: Destination) -> wire.BaseCommand:
+    def _listing(self, request: ListDestinations) -> wire.BaseCommand:
+        """Return a consumer of advisories: the broker sends it one for each destination that exists."""
+        self._listings.add(request.consumer)
+        kinds = dict.fromkeys((_ADVISORY_KINDS[request.type], _ADVISORY_KINDS[DestinationType.TEMP_QUEUE]))
+        return wire.ConsumerInfo(
+            consumer_id=self._consumer_id(request.consumer),
+            destination=topic(",".join(f"{ADVISORY_PREFIX}{kind}" for kind in kinds)),
+            prefetch_size=_LISTING_PREFETCH,
+            dispatch_async=False,  # an ActiveMQ then sends the advisories before its answer
+            client_id=self._client_id,
+        )
+
+    def _destination_info(self, destination: Destination, operation: wire.DestinationOperation) -> wire.BaseCommand:
         return wire.DestinationInfo(
-            connection_id=wire.ConnectionId(self._connection_id),
-            destination=destination,
-            operation_type=wire.DestinationOperation.ADD,
+            connection_id=wire.ConnectionId(self._connection_id), destination=destination, operation_type=operation
         )
 
     def _transaction(self, number: int, kind: int) -> wire.BaseCommand:
@@ -459,6 +485,24 @@ class OpenWireConversation:
 
 _GREETING: Final = bytes((wire.WireFormatInfo.DATA_TYPE,)) + wire.MAGIC
 _NULL_COMMAND: Final = b"\x00"
+
+
+_LISTING_PREFETCH: Final = 10_000_000
+"""More than the destinations of any broker, so that no advisory waits for an acknowledgement."""
+
+_ADVISORY_KINDS: Final[Mapping[DestinationType, str]] = {
+    DestinationType.QUEUE: "Queue",
+    DestinationType.TOPIC: "Topic",
+    DestinationType.TEMP_QUEUE: "TempQueue",
+    DestinationType.TEMP_TOPIC: "TempTopic",
+}
+"""The end of the name of the topic of advisories about destinations, by their type."""
+
+
+def _listed(consumer: int, advised: object) -> Sequence[Event]:
+    if not isinstance(advised, wire.DestinationInfo) or advised.destination is None:
+        return ()
+    return (Listed(consumer, advised.destination),) if advised.operation_type == wire.DestinationOperation.ADD else ()
 
 
 def _redirected(command: wire.ConnectionControl, sender: str) -> Sequence[Event]:

@@ -193,6 +193,8 @@ class Requests:
             pending: PendingResult[None] = PendingResult(self.number(), restorable.request)
             self._unanswered[pending.number] = restorable.pending = pending
             pending.add_done_callback(lambda: self._not_restored(restorable.request, pending.error))
+        else:
+            restorable.pending.request = restorable.request  # its prefetch may have changed
         self._transmit(restorable.pending)
         return restorable.pending.number
 

@@ -5,7 +5,7 @@ object, such as a consumer, is kept until the object is closed. After the login 
 sent again, with the same ids and numbers:
 
 ```text
- 1 temporary destinations   2 producers   3 consumers   4 open transactions: begin, and all their sends
+ 1 destinations that it created   2 producers   3 consumers   4 open transactions: begin, and all their sends
  5 sends without an answer, if they are tracked   6 the other requests without an answer yet, in order
 ```
 
@@ -19,7 +19,7 @@ Not thread-safe: `link` holds the lock. Source: ActiveMQ 5.17, `ConnectionStateT
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -37,10 +37,13 @@ from pybroker.client.conversation import (
     CommitTransaction,
     ConsumerEnded,
     Conversation,
+    CreateDestination,
+    DeleteDestination,
     Delivered,
     ErrorReported,
     Event,
     Exhausted,
+    Listed,
     Login,
     Opened,
     RemoveConsumer,
@@ -50,8 +53,9 @@ from pybroker.client.conversation import (
 )
 from pybroker.client.error_reports import ErrorReports
 from pybroker.client.errors import ClientError, ConnectionClosed, DestinationRefused, TransactionInDoubt
+from pybroker.client.lookups import Lookups
 from pybroker.client.messages import Body, Message
-from pybroker.client.pending import PendingResult
+from pybroker.client.pending import Callbacks, PendingResult
 from pybroker.client.producers import Producers
 from pybroker.client.requests import Requests, RestorableRequest
 from pybroker.client.transactions import Transactions
@@ -67,6 +71,7 @@ class ClientState:
     Attributes:
         producers: the open producers.
         transactions: the open transactions.
+        on_failed: called when the connection has failed or is closed.
     """
 
     def __init__(
@@ -95,14 +100,16 @@ class ClientState:
         self._redelivery = redelivery or Redelivery()
         self._conversation: Conversation | None = None
         self._requests = Requests(on_refused=self._on_refused, tracked_bytes_max=tracked_bytes_max)
-        self._counters = {kind: count(1) for kind in ("consumer", "temporary", "correlation")}
-        self._temporaries: dict[Destination, RestorableRequest] = {}
+        self._counters = {kind: count(1) for kind in ("consumer", "temporary", "correlation", "served")}
+        self._destinations: dict[Destination, RestorableRequest] = {}
         self._consumers: dict[int, ConsumerState] = {}
         self._unsubscribing: dict[int, ConsumerState] = {}
         self._redelivery_cache = RedeliveryCache()
         self._reply_to: Destination | None = None
         self._replies: dict[str, PendingResult[Message]] = {}
         self._error_reports = ErrorReports()
+        self._lookups = Lookups(self._requests, on_ended=self._forget_destination)
+        self.on_failed = Callbacks()
         self.producers = Producers(self._requests, wall_clock_ms)
         self.transactions = Transactions(
             self._requests,
@@ -224,8 +231,57 @@ class ClientState:
         destination = Destination(kind, f"{self._login.connection_id}:{number}")
         request = AddTemporary(destination=destination)
         pending = self._requests.submit(request)
-        self._temporaries[destination] = RestorableRequest(request, pending)
+        self._destinations[destination] = RestorableRequest(request, pending)
         return destination, pending
+
+    def _forget_destination(self, destination: Destination) -> None:
+        self._destinations.pop(destination, None)
+
+    def create_destination(self, destination: Destination) -> PendingResult[None]:
+        """Create a queue or topic, if it does not exist. The next broker gets it too, unless it is deleted before."""
+        # An ActiveMQ that is killed forgets a queue that never had a message.
+        request = CreateDestination(destination=destination)
+        pending = self._requests.submit(request)
+        self._destinations[destination] = RestorableRequest(request, pending)
+        return pending
+
+    def delete_destination(self, destination: Destination) -> PendingResult[None]:
+        """Delete a destination with its messages, if it exists."""
+        self._forget_destination(destination)  # otherwise the next broker would get it
+        return self._requests.submit(DeleteDestination(destination=destination))
+
+    def find_destination(self, destination: Destination) -> PendingResult[bool]:
+        """Return True, as a pending result, if a destination exists. Does not create it."""
+        newest, _ = self.add_temporary(DestinationType.TEMP_QUEUE)
+        return self._lookups.find(destination, next(self._counters["consumer"]), newest)
+
+    def receive_any(self, consumers: Sequence[ConsumerState]) -> tuple[ConsumerState, Message] | None:
+        """Return the next message of the consumer that waits longest for its turn; None if no consumer has one.
+
+        In auto mode this acknowledges the previous message of each of the consumers.
+
+        Raises:
+            ClientError: the connection has failed, the broker has ended a consumer, or all the consumers are closed.
+        """
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        for consumer in consumers:
+            if consumer.error is not None and not isinstance(consumer.error, ConnectionClosed):
+                raise consumer.error.with_traceback(None)
+        still_open = [consumer for consumer in consumers if consumer.error is None]
+        if consumers and not still_open:
+            raise ConnectionClosed("all the consumers are closed")
+        for consumer in still_open:
+            consumer.acknowledge_current()
+        ready = [consumer for consumer in still_open if consumer.has_message]
+        if not ready:
+            for consumer in still_open:
+                consumer.flush_acknowledgements()
+            return None
+        chosen = min(ready, key=lambda consumer: consumer.last_served)
+        chosen.last_served = next(self._counters["served"])
+        message = chosen.receive_no_wait()
+        return None if message is None else (chosen, message)
 
     def request(
         self,
@@ -284,8 +340,8 @@ class ClientState:
                 self._consumers.pop(number).end(error)
             case AddProducer(producer=number):
                 self.producers.forget(number)
-            case AddTemporary(destination=destination):
-                self._temporaries.pop(destination, None)
+            case AddTemporary(destination=destination) | CreateDestination(destination=destination):
+                self._destinations.pop(destination, None)
             case Acknowledge():
                 _log.warning("an acknowledgement was refused: %s", error)
             case _:
@@ -334,6 +390,8 @@ class ClientState:
                 case Exhausted(consumer=number):
                     if number in self._consumers:
                         self._consumers[number].exhausted()
+                case Listed(consumer=number, destination=destination):
+                    self._lookups.listed(number, destination)
                 case ErrorReported(error=error):
                     self._error_reports.add(error, self._clock())
                 case ConsumerEnded(consumer=number, error=error):
@@ -353,13 +411,14 @@ class ClientState:
         self._unsubscribing.clear()
         unanswered = requests.unanswered()
         restored: set[int] = set()
-        for restorable in (*self._temporaries.values(), *self.producers.restorable):
+        for restorable in (*self._destinations.values(), *self.producers.restorable):
             restored.add(requests.restore(restorable))
         for consumer in list(self._consumers.values()):  # garbage collection may close a browser at any time
             restorable = RestorableRequest(consumer.subscribe, consumer.subscribe_result)
             restored.add(requests.restore(restorable))
             consumer.subscribe_result = restorable.pending
             consumer.restored()
+        restored.update(self._lookups.restore())
         self.transactions.restore()
         requests.resend([pending for pending in unanswered if pending.number not in restored])
 
@@ -416,6 +475,7 @@ class ClientState:
         for consumer in (*self._consumers.values(), *self._unsubscribing.values()):
             consumer.interrupted()
         self._unsubscribing.clear()
+        self._lookups.interrupted()
         self._requests.interrupted()
 
     def fail(self, error: ClientError) -> None:
@@ -428,3 +488,5 @@ class ClientState:
         self._requests.fail(error)
         for reply in list(self._replies.values()):
             reply.complete(error=error)
+        self._lookups.fail(error)
+        self.on_failed.call()

@@ -27,11 +27,14 @@ from pybroker.client.conversation import (
     Answered,
     BeginTransaction,
     CommitTransaction,
+    CreateDestination,
+    DeleteDestination,
     Delivered,
     Ended,
     ErrorReported,
     Event,
     Exhausted,
+    ListDestinations,
     Login,
     LoginFailed,
     Opened,
@@ -42,6 +45,7 @@ from pybroker.client.conversation import (
     Request,
     RollbackTransaction,
     SendMessage,
+    SetPrefetch,
 )
 from pybroker.client.errors import (
     ClientError,
@@ -303,6 +307,10 @@ class StompConversation:
                 return [("UNSUBSCRIBE", {"id": name, "activemq.subscriptionName": name}, b"")]
             case Pull():
                 raise UnsendableMessage(_NO_PULLS)
+            case SetPrefetch():
+                raise UnsendableMessage("STOMP cannot change the prefetch of a consumer: that needs OpenWire")
+            case CreateDestination() | DeleteDestination() | ListDestinations():
+                raise UnsendableMessage("STOMP cannot create, delete or list destinations: that needs OpenWire")
             case AddProducer() | RemoveProducer() | AddTemporary():
                 return _empty_transaction(number)
 

@@ -17,7 +17,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -25,7 +25,7 @@ from pybroker.broker.domain.destination import Destination
 from pybroker.client import aio
 from pybroker.client.arguments import CLOSE_SECONDS
 from pybroker.client.consumers import Redelivery
-from pybroker.client.errors import ConnectionClosed
+from pybroker.client.errors import ClientError, ConnectionClosed
 from pybroker.client.link import ClientLink
 from pybroker.client.messages import Message
 from pybroker.client.waiting import Flag
@@ -266,8 +266,14 @@ class Consumer(_ContextWrapper[aio.Consumer]):
     """
 
     receive = _method(aio.Consumer.receive, _run)
+    set_prefetch = _method(aio.Consumer.set_prefetch, _unchanged)
     close = _method(aio.Consumer.close, _unchanged)
     finish = _method(aio.Consumer.finish, _run)
+
+    @property
+    def error(self) -> ClientError | None:
+        """The reason why the consumer has ended, which `receive` raises; None while it is open."""
+        return self._wrapped.error
 
     def __iter__(self) -> Iterator[Message]:
         return self
@@ -308,6 +314,9 @@ class Connection(_ContextWrapper[aio.Connection]):
     transaction = _method(aio.Connection.transaction, Transaction)
     request = _method(aio.Connection.request, _run)
     temporary_destination = _method(aio.Connection.temporary_destination, _run)
+    create_destination = _method(aio.Connection.create_destination, _run)
+    delete_destination = _method(aio.Connection.delete_destination, _run)
+    destination_exists = _method(aio.Connection.destination_exists, _run)
     unsubscribe = _method(aio.Connection.unsubscribe, _run)
     close = _method(aio.Connection.close, _run)
 
@@ -315,3 +324,28 @@ class Connection(_ContextWrapper[aio.Connection]):
     def broker(self) -> str | None:
         """The address of the present broker; None while there is none."""
         return self._wrapped.broker
+
+    def receive_any(self, consumers: Iterable[Consumer], timeout: float | None = None) -> tuple[Consumer, Message]:
+        """Return the next message of any of several consumers of this connection, with its consumer.
+
+        If several have messages, each gets its turn. Consumers that are closed are ignored; a consumer that is opened
+        during the call takes part in the next one. Other threads may acknowledge, send, and open or close consumers
+        during the call.
+
+        With `ack="auto"` the call acknowledges the previous message of each of the consumers. With `prefetch=0` each of
+        them requests a message, and another message than the returned one may arrive too: the next call returns it.
+
+        Args:
+            consumers: the consumers; without any, the call waits for its timeout.
+            timeout: seconds; 0 does not wait. None for no limit.
+
+        Raises:
+            Timeout: no message arrived in time.
+            ConnectionClosed: the connection, or each of the consumers, is closed.
+            ConnectionFailed: the connection has failed.
+            Refused: the broker has ended one of the consumers, whose `error` is this one.
+            ValueError: a consumer belongs to another connection.
+        """
+        chosen = {consumer._wrapped: consumer for consumer in consumers}
+        consumer, message = _run(self._wrapped.receive_any(chosen, timeout))
+        return chosen[consumer], message

@@ -8,15 +8,16 @@ flag that blocks the thread: its coroutines run from beginning to end without a 
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.client.consumers import ConsumerState
+from pybroker.client.consumers import ANSWER_SECONDS, ConsumerState
 from pybroker.client.errors import ConnectionClosed, Timeout
 from pybroker.client.link import ClientLink
 from pybroker.client.messages import Body, Message
 from pybroker.client.pending import PendingResult
+from pybroker.client.state import ClientState
 
 Value = TypeVar("Value")
 
@@ -124,28 +125,73 @@ class Waiter:
             Timeout: none arrived in time.
             ClientError: the consumer has ended.
         """
-        deadline, is_late = None if timeout is None else time.monotonic() + timeout, False
+        return await self._receive([consumer], lambda _: consumer.receive_no_wait(), timeout)
+
+    async def receive_any(
+        self, consumers: Sequence[ConsumerState], timeout: float | None
+    ) -> tuple[ConsumerState, Message]:
+        """Wait for a message of any of several consumers of the connection, and return it with its consumer.
+
+        Raises:
+            Timeout: none arrived in time.
+            ClientError: as `ClientState.receive_any`.
+        """
+        try:
+            return await self._receive(consumers, lambda state: state.receive_any(consumers), timeout)
+        finally:
+            with self.link:  # the messages of the others stay with the broker
+                for consumer in consumers:
+                    consumer.cancel_pull()
+
+    async def _receive(
+        self, consumers: Sequence[ConsumerState], poll: Callable[[ClientState], Value | None], timeout: float | None
+    ) -> Value:
+        """Wait until `poll` returns a message, which it may return with its consumer."""
+        seconds = None if timeout is None else max(0.0, timeout)
+        deadline, is_late = None if seconds is None else time.monotonic() + seconds, False
         while True:
-            with self.link:
-                message = consumer.receive_no_wait()
-                if message is not None:
-                    return message
+            with self.link as state:
+                received = poll(state)
+                if received is not None:
+                    return received
                 if is_late:
                     raise Timeout(f"no message within {timeout:g} s{self.link.failure_report}")
                 arrived = self._make_flag()
-                left = consumer.pull(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                consumer.on_change.add(arrived.set)
+                left = _pull(consumers, seconds)
+                events = [consumer.on_change for consumer in consumers] or [state.on_failed]
+                for event in events:
+                    event.add(arrived.set)
             is_notified = False
             try:
                 is_notified = await arrived.wait(self.timeout if left is None else left)
             except BaseException:
                 with self.link:
-                    consumer.cancel_pull()
+                    for consumer in consumers:
+                        consumer.cancel_pull()
                 raise
             finally:
-                if not is_notified:
+                if not is_notified or len(events) > 1:
                     with self.link:
-                        consumer.on_change.remove(arrived.set)
+                        for event in events:
+                            event.remove(arrived.set)
             if not is_notified:
                 self.link.check_broker_available(self.timeout if deadline is None else None)
-            is_late = deadline is not None and (not is_notified or time.monotonic() >= deadline)
+            if deadline is not None:
+                seconds = deadline - time.monotonic()
+                is_late = not is_notified or (seconds <= 0 and not any(each.awaits_pull for each in consumers))
+
+
+def _pull(consumers: Sequence[ConsumerState], seconds: float | None) -> float | None:
+    """Pull a message for each consumer that needs it, and return the seconds to wait for it; None for no limit.
+
+    Args:
+        consumers: the consumers.
+        seconds: the rest of the timeout; negative while only the answers to earlier pulls are awaited.
+    """
+    if seconds is None:
+        for consumer in consumers:
+            consumer.pull(None)
+        return None
+    if seconds < 0:
+        return ANSWER_SECONDS
+    return max((consumer.pull(seconds) or 0.0 for consumer in consumers), default=seconds)
