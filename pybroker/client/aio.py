@@ -456,6 +456,31 @@ class Consumer(contextlib.AbstractAsyncContextManager["Consumer"]):
         except ConnectionClosed:
             raise StopAsyncIteration from None
 
+    async def give_back(self, message: Message, timeout: float | None = None) -> None:
+        """Return a message to its queue without acknowledging it, so that any consumer gets it, also this one.
+
+        On return it is in its queue, or the connection broke, and the broker redelivers it. It is marked `redelivered`.
+        A pybroker keeps its place, over OpenWire. Other brokers keep it if the application has no other unacknowledged
+        message of this consumer, which is then closed and opened again; otherwise a copy with another id is sent, and
+        the message acknowledged, in one transaction, and the copy is the last of its queue.
+
+        Args:
+            message: a message of this consumer, which has `ack="individual"`.
+            timeout: seconds; as for other calls.
+
+        Raises:
+            ClientError: the message is acknowledged or given back already, of another consumer, or not of a queue.
+            UnreadableMessage, UnsendableMessage, FrameTooLarge: it has to be copied, and cannot be.
+            TransactionRolledBack: the broker refused the copy, for example because the user may not write to the queue.
+                As after the errors above, the application still has the message.
+            Timeout: the broker did not answer in time; the message may be in its queue, or be redelivered later.
+        """
+        if message.on_ack != self._consumer.on_ack:
+            raise ClientError("the message is one of another consumer")
+        with self._link as state:
+            pending = state.give_back(self._consumer, message)
+        await self._waiter.wait(pending, timeout, "giving a message back")
+
     def set_prefetch(self, prefetch: int) -> None:
         """Change the prefetch; does not wait. Needs OpenWire.
 

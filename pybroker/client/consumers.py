@@ -119,6 +119,13 @@ class RedeliveryCache:
         received = (message for owner, message in self._messages.values() if owner == consumer)
         return any(message.delivery_state is not DeliveryState.WAITING for message in received)
 
+    def has_delivered(self, consumer: int) -> bool:
+        """Return True if the application still processes a message of a consumer that was not redelivered yet."""
+        return any(
+            owner == consumer and message.delivery_state is DeliveryState.DELIVERED
+            for owner, message in self._messages.values()
+        )
+
     def discard(self, consumer: int) -> None:
         """Remove the unacknowledged messages of a closed consumer: the broker may deliver them to any consumer."""
         for key, (owner, message) in list(self._messages.items()):
@@ -139,7 +146,6 @@ class ConsumerState:
         subscribe_result: the result of that request.
         on_change: called when a message may be available, or the consumer has ended.
         error: the reason why the consumer ended; None while it is open.
-        last: the last message delivered to the application.
         last_served: when `ClientState.receive_any` chose this consumer last, as a number that grows; 0 for never.
         on_message: a listener that gets each message at once. When it returns, the message counts as processed.
         on_ack: the function that `Message.ack` calls; by default `acknowledge`.
@@ -167,7 +173,6 @@ class ConsumerState:
         self.subscribe_result: PendingResult[None] = PendingResult()
         self.on_change = Callbacks()
         self.error: ClientError | None = None
-        self.last: Message | None = None
         self.last_served = 0
         self.on_message: Callable[[Message], None] | None = None
         self.on_ack: Callable[[Message], None] = self.acknowledge
@@ -186,6 +191,7 @@ class ConsumerState:
         # Client mode: messages that the application has and did not acknowledge, in the order it got them.
         self._delivered_in_order: deque[Message] = deque()
         self._current: Message | None = None
+        self._last: Message | None = None
         self._unsent_ack_count = 0
         self._ack_at = self._paused_until = float("inf")
         self._unconfirmed: deque[Message] = deque()
@@ -344,11 +350,11 @@ class ConsumerState:
             return None
         message = self._waiting.popleft()
         message.delivery_state = DeliveryState.DELIVERED
-        self.last = message
         if self.subscribe.ack is AckMode.AUTO:
             self._current = message
         elif self.subscribe.ack is AckMode.CLIENT:
             self._delivered_in_order.append(message)
+        self._last = message
         if not self.subscribe.ack.is_cumulative:
             self._delivered[message.id] = message
         return message
@@ -437,6 +443,10 @@ class ConsumerState:
         if self.subscribe.ack is not AckMode.TRANSACTED or message.delivery_state is not DeliveryState.DELIVERED:
             raise ClientError('a transaction acknowledges messages of a consumer with ack="transacted", each once')
         message.delivery_state = DeliveryState.ACKNOWLEDGED
+        self.send_in_transaction(message, transaction)
+
+    def send_in_transaction(self, message: Message, transaction: int) -> None:
+        """Send the acknowledgement of a message that takes effect with a transaction."""
         if message.receipt is not None:
             self._delivered.pop(message.id, None)
             request = Acknowledge(consumer=self._number, messages=[message], individually=True, transaction=transaction)
@@ -444,6 +454,9 @@ class ConsumerState:
 
     def redeliver(self, messages: list[Message]) -> None:
         """Redeliver messages of a rolled back transaction, the oldest first: the broker leaves this to the client."""
+        if self.subscribe.ack is not AckMode.TRANSACTED:
+            self._restore_delivered(messages)
+            return
         again: list[Message] = []
         for message in messages:
             if message.receipt is None or self.error is not None:
@@ -461,6 +474,13 @@ class ConsumerState:
             delay = max(self._redelivery.delay(message.redelivery_count) for message in again)
             self._paused_until = self._clock() + delay
             self.on_change.call()
+
+    def _restore_delivered(self, messages: list[Message]) -> None:
+        """Handle that the broker refused to have messages given back: the application has them as before."""
+        for message in messages:
+            if message.receipt is not None and self.error is None:
+                message.delivery_state = DeliveryState.DELIVERED
+                self._delivered[message.id] = message
 
     def requeue(self, message: Message) -> None:
         """Put a delivered message back in front of those that wait, because its transaction has ended."""
@@ -481,6 +501,51 @@ class ConsumerState:
             message.redelivery_count += 1
             message.delivery_state = DeliveryState.WAITING
             self._redelivery_cache.put(self._number, message)
+
+    # ------------------------------------------------------------ giving back
+
+    @property
+    def last(self) -> Message | None:
+        """The last message that the application received and that the broker may deliver again; None for none.
+
+        A broker finds it among the outstanding messages only.
+        """
+        return self._last if self.subscribe.ack.is_cumulative else next(reversed(self._delivered.values()), None)
+
+    def check_can_give_back(self, message: Message) -> None:
+        """Check that the application may give a message back.
+
+        Raises:
+            ClientError: the consumer does not acknowledge individually, its destination is no queue, or the message is
+                acknowledged or given back already.
+        """
+        if self.subscribe.ack is not AckMode.INDIVIDUAL:
+            raise ClientError('only messages of a consumer with ack="individual" can be given back')
+        if not (message.source or message.destination).is_queue:
+            raise ClientError(f"only messages of a queue can be given back, not of {message.source}")
+        if message.delivery_state is not DeliveryState.DELIVERED:
+            raise ClientError(f"the message is acknowledged or given back already: {message.id}")
+
+    def has_only(self, message: Message) -> bool:
+        """Return True if the application has no other message of this consumer without an acknowledgement."""
+        return [*self._delivered] == [message.id] and not self._redelivery_cache.has_delivered(self._number)
+
+    def give_back(self, message: Message) -> None:
+        """Drop a message, because any consumer may get it from now on. Its redelivery to this one is marked."""
+        self._delivered.pop(message.id, None)
+        if message.receipt is None:  # the next broker redelivers it
+            self.cache_for_redelivery([message])
+        message.delivery_state = DeliveryState.GIVEN_BACK
+
+    def reopen(self, subscribe: AddConsumer) -> None:
+        """Continue as another consumer of the broker, which has got back all messages of the former one."""
+        self.subscribe, self._number = subscribe, subscribe.consumer
+        for message in self._waiting:
+            if message.redelivery_count:
+                self._redelivery_cache.put(self._number, message)  # as in `interrupted`
+        self._waiting.clear()
+        self._is_pull_pending = self._is_pull_cancelled = False
+        self.on_change.call()  # a thread that waits may have to pull again
 
     # ------------------------------------------------------------ time and end
 

@@ -240,6 +240,19 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Return one message to its queue, for any consumer. Only if the conversation's `can_release` is true.
+
+    Attributes:
+        consumer: the number of the consumer that received it.
+        message: the message.
+    """
+
+    consumer: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BeginTransaction:
     """Begin a transaction."""
 
@@ -274,6 +287,7 @@ Request: TypeAlias = (
     | RemoveDurable
     | SendMessage
     | Acknowledge
+    | Release
     | BeginTransaction
     | CommitTransaction
     | RollbackTransaction
@@ -396,6 +410,11 @@ class Conversation(Protocol):
     A conversation sends the greeting at once if the protocol has one. It can then stay without a login for long, as a
     backup; `open` logs in.
     """
+
+    @property
+    def can_release(self) -> bool:
+        """True if the broker takes a `Release`. Known after `Opened`."""
+        ...
 
     def open(self, login: Login) -> None:
         """Log in after the peer's greeting. `Opened`, `LoginFailed` or `Ended` follows. Called once."""

@@ -63,6 +63,8 @@ class DeliveryState(enum.Enum):
     """The application has received the message."""
     ACKNOWLEDGED = enum.auto()
     """The application has acknowledged the message. The broker may not have the acknowledgement yet."""
+    GIVEN_BACK = enum.auto()
+    """The application has given the message back, for any consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,7 @@ class Outgoing:
         group_sequence: the position in the group (`JMSXGroupSeq`).
         kind: the JMS message type; None for the default of the body's Python type.
         transaction: the number of its transaction; None for none.
+        redelivery_count: the number of deliveries of the message of which this is a copy; 0 for a new message.
     """
 
     producer: int
@@ -104,6 +107,7 @@ class Outgoing:
     group_sequence: int = 0
     kind: Kind | None = None
     transaction: int | None = None
+    redelivery_count: int = 0
 
 
 @dataclass(slots=False, kw_only=True, eq=False, repr=False)
@@ -127,6 +131,8 @@ class Message:
         group_sequence: the position in the group (`JMSXGroupSeq`).
         kind: the JMS message type; None if the protocol does not transmit it. Over STOMP an empty body may be an empty
             text, or a map, stream or object, which STOMP does not transmit.
+        source: the queue or topic that delivered it: for a message of a virtual topic, or to a composite destination,
+            not the one it was sent to; None if the protocol does not transmit it.
         consumer: the number of the consumer that received it.
         receipt: the data that the conversation needs to acknowledge this delivery.
         delivery_state: the state of this delivery.
@@ -148,6 +154,7 @@ class Message:
     group_id: str | None = None
     group_sequence: int = 0
     kind: Kind | None = None
+    source: Destination | None = None
     consumer: int = 0
     receipt: object = None
     delivery_state: DeliveryState = DeliveryState.WAITING

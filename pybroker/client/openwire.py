@@ -53,6 +53,7 @@ from pybroker.client.conversation import (
     Opened,
     Pull,
     Redirected,
+    Release,
     RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
@@ -143,6 +144,12 @@ class OpenWireConversation:
         self._is_open = False
         self._is_restoring = False
         self._listings: set[int] = set()
+        self._can_release = False
+
+    @property
+    def can_release(self) -> bool:
+        """True if the broker is a pybroker: ActiveMQ has no such acknowledgement."""
+        return self._can_release
 
     def open(self, login: Login) -> None:
         """Log in, see `Conversation.open`."""
@@ -194,8 +201,10 @@ class OpenWireConversation:
 
     def _greet(self, frame: bytes) -> None:
         """Determine the agreement of both offers, and log in if `open` was called."""
-        agreement = agree(self._offer, decode_offer(frame))
+        offer = decode_offer(frame)
+        agreement = agree(self._offer, offer)
         self._agreement = agreement
+        self._can_release = offer.release_enabled is True
         self._format = agreement.wire_format()
         self._frame_bytes_max = agreement.frame_bytes_max
         if self._login is not None:
@@ -341,6 +350,10 @@ class OpenWireConversation:
                 return (self._message(message),)
             case Acknowledge():
                 return self._acks(request)
+            case Release(consumer=consumer, message=message):
+                (ack,) = self._acks(Acknowledge(consumer=consumer, messages=[message], individually=True))
+                ack.ack_type = wire.AckType.RELEASED
+                return (ack,)
             case BeginTransaction(transaction=number):
                 return (self._transaction(number, wire.TransactionType.BEGIN),)
             case CommitTransaction(transaction=number):
@@ -384,7 +397,7 @@ class OpenWireConversation:
         producer_id = self._producer_id(message.producer)
         properties = message.properties
         # No consumer has seen the messages of an open transaction, so those need no mark.
-        if self._is_restoring and message.transaction is None:
+        if (self._is_restoring and message.transaction is None) or message.redelivery_count:
             properties = {**properties, RESENT: True}
         command = make(
             producer_id=producer_id,
@@ -400,12 +413,13 @@ class OpenWireConversation:
             reply_to=message.reply_to,
             timestamp=message.timestamp,
             jms_type=message.type,
+            redelivery_counter=message.redelivery_count,  # a pybroker ignores it and reads the property
             content=content,
             marshalled_properties=encode_map(properties) if properties else None,
         )
         return command
 
-    def _acks(self, request: Acknowledge) -> Sequence[wire.BaseCommand]:
+    def _acks(self, request: Acknowledge) -> Sequence[wire.MessageAck]:
         transaction_id = self._transaction_id(request.transaction)
         receipts = [message.receipt for message in request.messages if isinstance(message.receipt, Receipt)]
         ack = wire.MessageAck(

@@ -57,6 +57,7 @@ def received(dispatch: wire.MessageDispatch, message: wire.ActiveMQMessage) -> M
         group_id=message.group_id,
         group_sequence=message.group_sequence,
         kind=_KINDS.get(type(message)),
+        source=dispatch.destination,
         receipt=Receipt(message.message_id, dispatch.destination),
     )
 

@@ -16,6 +16,7 @@ from pybroker.client.conversation import (
     Acknowledge,
     CommitTransaction,
     Conversation,
+    Release,
     RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
@@ -34,7 +35,7 @@ from pybroker.client.errors import (
 from pybroker.client.messages import Body
 from pybroker.client.pending import PendingResult
 
-_NOT_REPEATED: Final = (RemoveConsumer, RemoveProducer, RollbackTransaction, Acknowledge)
+_NOT_REPEATED: Final = (RemoveConsumer, RemoveProducer, RollbackTransaction, Acknowledge, Release)
 """Requests that the loss of the connection fulfils or makes void, and that are not sent to the next broker."""
 
 _NO_SUBSCRIPTION: Final = "No durable subscription exists"

@@ -58,6 +58,7 @@ from pybroker.client.messages import Body, Message
 from pybroker.client.pending import Callbacks, PendingResult
 from pybroker.client.producers import Producers
 from pybroker.client.requests import Requests, RestorableRequest
+from pybroker.client.returns import Returns
 from pybroker.client.transactions import Transactions
 
 REPLIES_PREFETCH: Final = 100
@@ -118,6 +119,8 @@ class ClientState:
             restore=restore_transactions,
             on_ended=self._error_reports.summarise,
         )
+
+        self._returns = Returns(self._requests, self.transactions, self._consumers, self._counters["consumer"])
 
     @property
     def is_open(self) -> bool:
@@ -204,6 +207,7 @@ class ClientState:
         if finished and consumer.error is None:
             consumer.acknowledge_current()
         closed = ConnectionClosed("the consumer is closed")
+        last = consumer.last
         consumer.end(closed)
         del self._consumers[number]
         # Otherwise the next broker would get the request.
@@ -213,13 +217,22 @@ class ClientState:
         self._unsubscribing[number] = consumer  # until the broker confirms its acknowledgements
         if not self.is_open:
             return None
-        request = RemoveConsumer(consumer=number, last=consumer.last, durable=consumer.subscribe.durable)
+        request = RemoveConsumer(consumer=number, last=last, durable=consumer.subscribe.durable)
         pending = self._requests.submit(request)
         pending.add_done_callback(lambda: self._unsubscribed(number))
         return pending
 
     def _unsubscribed(self, number: int) -> None:
         self._unsubscribing.pop(number, None)
+
+    def give_back(self, consumer: ConsumerState, message: Message) -> PendingResult[None]:
+        """Return an unacknowledged message to its queue, for any consumer.
+
+        Raises:
+            ClientError: as `Returns.give_back`.
+        """
+        can_release = self._conversation is not None and self._conversation.can_release
+        return self._returns.give_back(consumer, message, can_release=can_release)
 
     def remove_durable(self, name: str) -> PendingResult[None]:
         """Delete a durable subscription and its backlog."""

@@ -39,6 +39,7 @@ from pybroker.client.conversation import (
     LoginFailed,
     Opened,
     Pull,
+    Release,
     RemoveConsumer,
     RemoveDurable,
     RemoveProducer,
@@ -130,6 +131,11 @@ class StompConversation:
         self._monitor: InactivityMonitor | None = None
         self._greeting_due_at: float | None = None
         self._sizes: dict[int, int] = {}  # the body sizes of unanswered sends
+
+    @property
+    def can_release(self) -> bool:
+        """Return False: a NACK makes a message a dead letter."""
+        return False
 
     def open(self, login: Login) -> None:
         """Log in, see `Conversation.open`."""
@@ -283,7 +289,9 @@ class StompConversation:
     def _frames(self, request: Request, number: int) -> list[_ToSend]:
         match request:
             case SendMessage(message=message):
-                headers = send_headers(message, self._connection_id, again=self._is_restoring)
+                headers = send_headers(
+                    message, self._connection_id, again=self._is_restoring or message.redelivery_count > 0
+                )
                 body = send_body(message.body, headers, message.kind)
                 if len(headers) > _HEADERS_MAX or len(max(headers.values(), key=len)) > _CHECKED_CHARS:
                     _check_headers(headers)
@@ -307,6 +315,8 @@ class StompConversation:
                 return [("UNSUBSCRIBE", {"id": name, "activemq.subscriptionName": name}, b"")]
             case Pull():
                 raise UnsendableMessage(_NO_PULLS)
+            case Release():
+                raise UnsendableMessage("STOMP cannot release a single message")
             case SetPrefetch():
                 raise UnsendableMessage("STOMP cannot change the prefetch of a consumer: that needs OpenWire")
             case CreateDestination() | DeleteDestination() | ListDestinations():

@@ -266,6 +266,7 @@ class Consumer(_ContextWrapper[aio.Consumer]):
     """
 
     receive = _method(aio.Consumer.receive, _run)
+    give_back = _method(aio.Consumer.give_back, _run)
     set_prefetch = _method(aio.Consumer.set_prefetch, _unchanged)
     close = _method(aio.Consumer.close, _unchanged)
     finish = _method(aio.Consumer.finish, _run)

@@ -27,7 +27,7 @@ from pybroker.client.errors import (
     TransactionRolledBack,
     UnsendableMessage,
 )
-from pybroker.client.messages import Body, Message
+from pybroker.client.messages import Body, DeliveryState, Message
 from pybroker.client.pending import PendingResult
 from pybroker.client.producers import Producers
 from pybroker.client.requests import Requests
@@ -138,6 +138,36 @@ class Transactions:
         self._ensure_begun(transaction)
         consumer.acknowledge_in_transaction(message, transaction.number)
         transaction.acknowledged.setdefault(consumer.subscribe.consumer, []).append(message)
+
+    def replace_by_copy(
+        self, consumer: ConsumerState, message: Message, copy: Mapping[str, Any]
+    ) -> PendingResult[None]:
+        """Acknowledge a message and send a copy of it to its queue, in a transaction of their own.
+
+        The result is an error only if the message is as before: the application has it. After a break either the copy
+        is in the queue, or the broker redelivers the message.
+
+        Args:
+            consumer: the consumer of the message.
+            message: the message, delivered by the present broker.
+            copy: attributes of `Outgoing` for the copy.
+
+        Raises:
+            UnsendableMessage, FrameTooLarge: the copy cannot be sent.
+        """
+        transaction = self.begin()
+        try:
+            self.send(transaction, message.source or message.destination, message.body, copy)
+        except ClientError:
+            self.rollback(transaction)
+            raise
+        consumer.give_back(message)
+        consumer.send_in_transaction(message, transaction.number)
+        transaction.acknowledged[consumer.subscribe.consumer] = [message]
+        committed, outcome = self.commit(transaction), PendingResult[None]()
+        outcome.number = committed.number
+        committed.add_done_callback(lambda: _given_back(message, committed.error, outcome))
+        return outcome
 
     def commit(self, transaction: ClientTransaction) -> PendingResult[None]:
         """Commit a transaction; return the result."""
@@ -258,3 +288,13 @@ class Transactions:
             self._requests.send_once_or_log(RollbackTransaction(transaction=transaction.number))
             transaction.is_begun = False
             self._mark_rollback_only(transaction, f"a message of the transaction cannot be sent: {error}", error)
+
+
+def _given_back(message: Message, error: ClientError | None, outcome: PendingResult[None]) -> None:
+    """Complete `Transactions.replace_by_copy`."""
+    if isinstance(error, TransactionInDoubt):
+        cause = error.__cause__
+        error = cause if isinstance(cause, ClientError) else None  # a time-out, or the loss of the connection
+    elif message.delivery_state is not DeliveryState.DELIVERED:
+        error = None  # the connection broke before the commit
+    outcome.complete(error=error)

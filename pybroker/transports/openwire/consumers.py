@@ -212,6 +212,8 @@ class OpenWireConsumer:
             self._core.reject_all(self._range(ack), ack.cause or "The client rejected it without a cause")
         elif ack.type == AckType.EXPIRED:
             self._core.expire_all(self._range(ack))
+        elif ack.type == AckType.RELEASED:
+            self._core.release(self._range(ack._replace(first_id=ack.last_id, message_count=1)), has_failed=True)
         elif ack.type != AckType.REDELIVERED:
             raise RequestError(f"Unknown acknowledgement type {ack.type}")
 

@@ -68,6 +68,8 @@ class AckType(IntEnum):
     INDIVIDUAL = 4
     UNMATCHED = 5
     EXPIRED = 6
+    RELEASED = 100
+    """The client returns one message to its queue, for any consumer. Of pybroker alone: see `Offer.release_enabled`."""
 
 
 class DestinationOperation(IntEnum):

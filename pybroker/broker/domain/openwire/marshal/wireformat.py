@@ -50,6 +50,7 @@ class Offer:
         provider_name: who made it; like the two below, for information.
         provider_version: which of its versions.
         platform_details: on what it runs.
+        release_enabled: it takes `AckType.RELEASED`, which only pybroker has; None in the offers of others.
     """
 
     version: int = VERSION_MAX
@@ -66,6 +67,7 @@ class Offer:
     provider_name: str | None = None
     provider_version: str | None = None
     platform_details: str | None = None
+    release_enabled: bool | None = None
 
 
 _OPTIONS: Final[Mapping[str, tuple[str, type]]] = {
@@ -82,6 +84,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, type]]] = {
     "provider_name": ("ProviderName", str),
     "provider_version": ("ProviderVersion", str),
     "platform_details": ("PlatformDetails", str),
+    "release_enabled": ("ReleaseEnabled", bool),
 }
 """The options' names on the wire, and the exact types they must have: Java takes no other."""
 
@@ -148,6 +151,7 @@ def broker_offer(
         frame_bytes_max=frame_bytes_max,
         provider_name=provider_name,
         provider_version=provider_version,
+        release_enabled=True,
     )
 
 
