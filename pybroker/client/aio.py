@@ -361,13 +361,15 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Close the connection with its consumers and producers. Unacknowledged messages will be redelivered.
 
+        In a forked child this does nothing to a connection of the parent.
+
         Args:
             timeout: the seconds that the broker has to answer; then the client aborts the transport.
         """
         await self._close(timeout, finished=True)
 
     async def _close(self, timeout: float, *, finished: bool) -> None:
-        if self._running is not None:
+        if self._running is not None and not self._link.is_inherited:
             await self._link.close(timeout, finished=finished)
             await asyncio.gather(self._running, return_exceptions=True)
 
@@ -417,6 +419,8 @@ class Producer(contextlib.AbstractAsyncContextManager["Producer"]):
 
     def close(self) -> None:
         """Close the producer."""
+        if self._link.is_inherited:
+            return
         with self._link as state:
             state.producers.remove(self._number)
 
@@ -525,6 +529,8 @@ class Consumer(contextlib.AbstractAsyncContextManager["Consumer"]):
         return was_open == [True]
 
     def _close(self, *, finished: bool) -> None:
+        if self._link.is_inherited:
+            return
         with self._link as state:
             state.unsubscribe(self._consumer, finished=finished)
 
@@ -600,6 +606,7 @@ class Transaction(contextlib.AbstractAsyncContextManager["Transaction"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self.rollback()
+            if not self._link.is_inherited:
+                self.rollback()
         elif not self._transaction.is_ended:
             await self.commit()

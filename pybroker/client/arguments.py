@@ -27,7 +27,8 @@ LIST_SECONDS: Final = 30.0
 """The default time that a broker has to list its destinations."""
 
 _connection_numbers = count(1)
-_PROCESS_ID: Final = f"{int(time.time() * 1000)}-{random.SystemRandom().randrange(1 << 32)}"
+_process_ids: dict[int, str] = {}
+"""The random part of names, by the process id: a forked child has its own, as its process id may be used again."""
 
 
 class MessageHeaders(TypedDict, total=False):
@@ -88,7 +89,9 @@ class SubscriptionOptions(TypedDict, total=False):
 
 def new_connection_name() -> str:
     """Return a globally unique name, from which the ids of a connection are made."""
-    return f"ID:{socket.gethostname()}-{os.getpid()}-{_PROCESS_ID}-{next(_connection_numbers)}"
+    process = os.getpid()
+    own = f"{int(time.time() * 1000)}-{random.SystemRandom().randrange(1 << 32)}"
+    return f"ID:{socket.gethostname()}-{process}-{_process_ids.setdefault(process, own)}-{next(_connection_numbers)}"
 
 
 def make_conversation(address: Address) -> Conversation:

@@ -9,6 +9,7 @@ ClientError
 │   ├── BrokerMissing                     no broker answered in all attempts that the URI allows
 │   ├── LoginRefused                      user, password or client id
 │   ├── UntrustedBroker                   TLS: certificate or host name
+│   ├── InheritedConnection               a forked child uses a connection of its parent
 │   ├── ConnectionLost                    the connection broke, and the URI allows no other attempt
 │   └── ProtocolViolation                 the peer does not speak the protocol
 ├── ConnectionClosed                      the application closed the connection
@@ -85,6 +86,10 @@ class UntrustedBroker(ConnectionFailed):
 
 class ConnectionLost(ConnectionFailed):
     """The connection broke, and the URI has no `failover:`."""
+
+
+class InheritedConnection(ConnectionFailed):
+    """A forked child uses a connection of its parent. It must open its own; the parent's is not affected."""
 
 
 class ProtocolViolation(ConnectionFailed):

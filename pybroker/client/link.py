@@ -12,13 +12,14 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from pybroker import blocking
+from pybroker.client import inheritance
 from pybroker.client.conversation import Conversation, Ended, Event, LoginFailed, Opened, Redirected
 from pybroker.client.errors import (
     BrokerMissing,
@@ -27,6 +28,7 @@ from pybroker.client.errors import (
     ConnectionFailed,
     ConnectionLost,
     FrameTooLarge,
+    InheritedConnection,
     LoginRefused,
     ProtocolViolation,
     Timeout,
@@ -51,6 +53,8 @@ OUTBOX_BYTES_MAX: Final = 1 << 20
 LIST_BYTES_MAX: Final = 64 * 1024
 """The most bytes read from a file with brokers."""
 
+_INHERITED: Final = "the connection belongs to the process from which this one was forked: open another one here"
+
 _FATAL: Final = (LoginRefused, FrameTooLarge)
 """Errors after which neither another attempt nor another broker helps."""
 
@@ -65,6 +69,7 @@ class ClientLink:
         first_connection: the result of the first connection.
         address: the present broker's address; None while there is none.
         down_since: the time of the loss of the last broker, by `time.monotonic`; None while there is one.
+        is_inherited: the connection belongs to a former process, from which this one was forked.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class ClientLink:
         self.first_connection: PendingResult[None] = PendingResult()
         self.address: Address | None = None
         self.down_since: float | None = time.monotonic()
+        self.is_inherited = False
         self._uri = uri
         self._dialler = Dialler(make, ssl_context)
         self._on_interrupted = on_interrupted
@@ -112,11 +118,18 @@ class ClientLink:
         self._timer_at = float("inf")
         self._backups: dict[Address, tuple[Wire, asyncio.Task[None]]] = {}
         self._backups_changed: asyncio.Event | None = None
+        inheritance.register(self)
 
     # ------------------------------------------------------------ for the application
 
     def __enter__(self) -> ClientState:
-        """Lock the state."""
+        """Lock the state.
+
+        Raises:
+            InheritedConnection: this process is a forked child.
+        """
+        if self.is_inherited:
+            raise InheritedConnection(_INHERITED)
         self._lock.acquire()
         self._depth += 1
         return self.state
@@ -162,9 +175,20 @@ class ClientLink:
 
         Raises:
             ClientError: the caller is a callback.
+            InheritedConnection: this process is a forked child.
         """
+        if self.is_inherited:
+            raise InheritedConnection(_INHERITED)
         if threading.get_ident() == self._loop_thread:
             raise ClientError("a callback of a connection cannot wait for it: do that in another thread")
+
+    def mark_inherited(self) -> Iterable[int]:
+        """Refuse use in a forked child, see `inheritance`. The lock stays as it is: nothing takes it any more."""
+        self.is_inherited = True
+        self.address = None
+        wires = [wire for wire in (self._wire, *(wire for wire, _ in self._backups.values())) if wire is not None]
+        sockets = [wire.socket() for wire in wires if not wire.lost.done()]
+        return [sock.fileno() for sock in sockets if sock is not None and sock.fileno() >= 0]
 
     async def run(self) -> None:
         """Keep the state connected until the application closes it, or no broker is available."""
@@ -227,7 +251,7 @@ class ClientLink:
 
     def call_soon(self, action: Callable[[ClientState], object]) -> None:
         """Change the state later, in the loop: for finalizers, which may interrupt a change in this thread."""
-        if self._loop is not None:
+        if self._loop is not None and not self.is_inherited:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
                 self._loop.call_soon_threadsafe(self._do, action)
 

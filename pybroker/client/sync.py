@@ -152,6 +152,8 @@ class _ThreadedConnection(aio.Connection):
             runner.run(main())
 
     async def _close(self, timeout: float, *, finished: bool) -> None:
+        if self._link.is_inherited:
+            return
         self._link.check_thread()
         self._ask_to_close(timeout, finished=finished)
         self._join(None)

@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from pybroker.broker.domain.openwire.values import Long, Short
+from pybroker.broker.domain.openwire.values import Long, Short, Value
 from pybroker.client import ClientError, Timeout, aio, connect
+from pybroker.client.messages import Body
 from pybroker.client.sync import Connection, Consumer
 from tests.client.brokers import Pair
 
@@ -81,8 +82,9 @@ def test_one_of_several_is_given_back(broker_ports: tuple[str, int, int], connec
 
 
 def test_the_copy_is_the_same_message(connection: Connection, queue: str) -> None:
-    properties = {"i": 1, "l": Long(2), "s": Short(3), "t": "☕", "none": None, "yes": True}
-    for kind, body in (("object", b"\xac\xed\x00\x05t\x00\x01x"), ("map", {"a": [1, "b"]})):
+    properties: dict[str, Value] = {"i": 1, "l": Long(2), "s": Short(3), "t": "☕", "none": None, "yes": True}
+    bodies: list[tuple[str, Body]] = [("object", b"\xac\xed\x00\x05t\x00\x01x"), ("map", {"a": [1, "b"]})]
+    for kind, body in bodies:
         connection.send(queue, "held")
         connection.send(
             queue,
