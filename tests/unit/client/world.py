@@ -4,10 +4,12 @@ The connection can be cut at any byte in both directions. The broker keeps the e
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pybroker.broker.domain.big_endian import INT
 from pybroker.broker.domain.openwire.commands import BaseCommand
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.client.consumers import Redelivery
 from pybroker.client.conversation import Event, Login
 from pybroker.client.openwire import OpenWireConversation
@@ -39,8 +41,10 @@ class World:
         tracked_bytes_max: int = 0,
         restore_transactions: bool = True,
         connected: bool = True,
+        releases: bool = True,
     ) -> None:
         self.now = 0.0
+        self._settings = settings(replace(broker_offer(), release_enabled=True if releases else None))
         self.state = ClientState(
             Login(connection_id="ID:c-1:1", client_id="c1"),
             clock=lambda: self.now,
@@ -65,7 +69,7 @@ class World:
         """Open a connection; the greetings are not exchanged yet."""
         self._link = FakeLink()
         self._session = OpenWireSession(
-            broker=self._broker, link=self._link, settings=settings(), sessions=self._sessions
+            broker=self._broker, link=self._link, settings=self._settings, sessions=self._sessions
         )
         self.sent.clear()
         self._to_broker = self._to_client = float("inf")
