@@ -3,10 +3,10 @@
 - `aio.connect`: the API for asyncio, with `arguments` and `waiting`; `connect`: the same for threads (`sync`)
 - `errors`: one type per cause; `messages`: sent and received messages
 - `uri`: the brokers and options; `reconnect`: which broker is tried next, and when
-- `state`: the state of a connection, which is restored after a break; its parts are `transactions`, `consumers`,
-  `browser`, `producers`, `requests` and `pending`
+- `state`: the state of a connection, which is restored after a break; its parts are `returns`, `transactions`,
+  `consumers`, `browser`, `lookups`, `producers`, `requests` and `pending`
 - `conversation`: the interface of a protocol; `openwire` and `stomp` implement it, each with its `…_messages`
-- `link`: the I/O of a connection, with `wire`, `trust` and `blocking`
+- `link`: the I/O of a connection, with `wire`, `trust` and `blocking`; `inheritance`: connections in forked children
 - `stomp_py`: failover for programs with stomp.py
 """
 

@@ -1,7 +1,7 @@
 """The synchronous API: the classes and methods of `aio`, for threads.
 
 Each connection has one thread for its I/O. Every method may be called in any thread, but only one thread at a time may
-use a consumer with `ack="auto"` or a transaction.
+receive from a consumer with `ack="auto"` or `"client"`, or use a transaction; docs/client.md has the whole list.
 
 Each object wraps one of `aio`, and its methods run the coroutines of that. They wait for flags only, and the flags of a
 `_ThreadedConnection` block the thread. So a coroutine ends without a suspension, and needs no loop.

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,10 @@ from pybroker.client import ClientError, Timeout, aio, connect
 from pybroker.client.messages import Body
 from pybroker.client.sync import Connection, Consumer
 from tests.client.brokers import Pair
+from tests.conftest import Java
 
 PATIENCE = 30.0
+JAVA = Path(__file__).with_name("java")
 
 
 def rest(connection: Connection, queue: str) -> list[tuple[object, bool]]:
@@ -123,6 +126,20 @@ def test_the_copy_is_the_same_message(connection: Connection, queue: str) -> Non
         for each in (again, *held):
             each.ack()
         consumer.close()
+
+
+@pytest.mark.component("activemq")
+def test_a_java_consumer_sees_that_it_is_redelivered(
+    java: Java, broker_uri: str, connection: Connection, queue: str
+) -> None:
+    sent(connection, queue, "a", "b", "c")
+    consumer = individual(connection, queue)
+    first, second = [consumer.receive(PATIENCE) for _ in range(2)]
+    consumer.give_back(first)  # with ActiveMQ a copy
+    consumer.give_back(second)
+    consumer.close()
+    lines = java.run(JAVA / "Redelivered.java", broker_uri, queue.removeprefix("queue://"), "3").splitlines()
+    assert sorted(lines) == ["a true 2", "b true 2", "c false 1"]
 
 
 def test_a_message_of_a_virtual_topic_returns_to_its_queue(connection: Connection, queue: str) -> None:

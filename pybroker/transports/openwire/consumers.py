@@ -200,6 +200,8 @@ class OpenWireConsumer:
         """
         if ack.type == AckType.POISON and ack.transaction is not None:
             raise TransactionError("Poison ack cannot be transacted: " + str(ack.last_id))
+        if ack.type == AckType.RELEASED and ack.transaction is not None:
+            raise TransactionError(f"A release cannot be transacted: {ack.last_id}")
         if ack.type == AckType.DELIVERED:
             self._core.grant(ack.message_count)
         elif self.is_counted:

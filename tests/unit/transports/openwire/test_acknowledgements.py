@@ -22,6 +22,7 @@ from pybroker.broker.domain.openwire.commands import (
     TransactionInfo,
     TransactionType,
 )
+from pybroker.broker.domain.openwire.marshal.wireformat import Offer, broker_offer, decode_offer, encode_offer
 from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.journal.store import JournalStore
@@ -492,3 +493,44 @@ def test_leaving_may_be_answered(world: World) -> None:
     client = filled(world)
     client.consume(ORDERS)
     client.answer(RemoveInfo(object_id=client.consumer()), Response)
+
+
+# ---------------------------------------------------------------- release
+
+
+def test_released_message_keeps_its_place_and_counts(world: World) -> None:
+    client = filled(world, count=4)
+    taken = client.consume(ORDERS, prefetch_size=3)
+    (again,) = of_kind(client.ack(taken[1:2], AckType.RELEASED), MessageDispatch)
+    assert (texts([again]), again.redelivery_counter) == (["b"], 1)
+    client.ack(taken[1:2], AckType.RELEASED)
+    client.remove(client.consumer())
+    assert world.waiting(ORDERS) == ["a", "b", "c", "d"]
+
+
+def test_a_released_message_goes_to_another_consumer(world: World) -> None:
+    client = filled(world, count=2)
+    taken = client.consume(ORDERS, prefetch_size=2)
+    client.request(ConsumerControl(destination=ORDERS, consumer_id=client.consumer(), prefetch=0))
+    other = world.client("c2")
+    assert other.consume(ORDERS, prefetch_size=4) == []
+    client.ack(taken[:1], AckType.RELEASED)
+    (again,) = of_kind(other.receive(), MessageDispatch)
+    assert (texts([again]), again.redelivery_counter) == (["a"], 1)
+    assert client.ack(taken[:1], AckType.RELEASED) == []  # a late one has no effect
+    assert world.waiting(DEAD_LETTERS) == []
+
+
+def test_a_release_in_a_transaction_is_refused(world: World) -> None:
+    client = filled(world, count=1)
+    taken = client.consume(ORDERS)
+    (error,) = client.ack(taken, AckType.RELEASED, transaction_id=begin(client))
+    assert isinstance(error, ConnectionErrorCommand)
+    assert error.exception is not None
+    assert "A release cannot be transacted" in str(error.exception.message)
+
+
+def test_the_greeting_offers_releases() -> None:
+    assert broker_offer().release_enabled is True
+    assert decode_offer(encode_offer(Offer())[4:]).release_enabled is None
+    assert decode_offer(encode_offer(broker_offer())[4:]).release_enabled is True
