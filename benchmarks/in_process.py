@@ -26,7 +26,8 @@ from pybroker.broker.domain.openwire.message import MessageType
 from pybroker.broker.domain.openwire.template import MessageTemplate
 from pybroker.broker.domain.subscription import ConsumerRequest
 from pybroker.store.memory import MemoryStore
-from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
+from pybroker.transports.openwire.session import OpenWireSession, Sessions
+from pybroker.transports.openwire.settings import OpenWireSettings
 
 _START_MS: Final = 1_700_000_000_000
 _BODY: Final = b"one of very many messages"

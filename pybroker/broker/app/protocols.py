@@ -35,7 +35,8 @@ from pybroker.transports.mqtt.subscription_strategy import (
     VirtualTopicStrategy,
 )
 from pybroker.transports.openwire.cluster import ClusterClients
-from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
+from pybroker.transports.openwire.session import OpenWireSession, Sessions
+from pybroker.transports.openwire.settings import OpenWireSettings
 from pybroker.transports.proxied import Proxies
 from pybroker.transports.server import ListenerProtocol, Tls, in_url
 from pybroker.transports.session import Link, Session

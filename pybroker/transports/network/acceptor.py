@@ -16,7 +16,8 @@ from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.ports import BrokerPort
 from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.network.duplex_client import DuplexClient
-from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings
+from pybroker.transports.network.forwarding_half import ForwardingHalf
+from pybroker.transports.network.forwarding_settings import ForwardingSettings
 from pybroker.transports.network.remote_text import one_bridge_of
 from pybroker.transports.openwire.duplex import DuplexRequest
 

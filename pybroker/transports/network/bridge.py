@@ -63,7 +63,8 @@ from pybroker.broker.domain.subscription import DurableSubscription
 from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.duplex_client import DuplexClient
-from pybroker.transports.network.forwarding_half import ForwardingHalf, ForwardingSettings, cause_of
+from pybroker.transports.network.forwarding_half import ForwardingHalf, cause_of
+from pybroker.transports.network.forwarding_settings import ForwardingSettings
 from pybroker.transports.network.remote_text import FIRST_BYTES, one_bridge_of, protocol_hint
 from pybroker.transports.openwire.durable_sync import subscription_infos
 from pybroker.transports.openwire.peer import Peer

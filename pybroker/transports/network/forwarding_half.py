@@ -15,7 +15,7 @@ Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport`; network.md 5, 6, 9.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Final
@@ -36,17 +36,13 @@ from pybroker.broker.domain.errors import (
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.advised import subject_of
 from pybroker.broker.domain.network.changes import BeginDemand, DeleteDurable, DemandChange, EndDemand, LocalDemand
-from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.demand import DemandTable
 from pybroker.broker.domain.network.forwarding import ForwardingEncoder
 from pybroker.broker.domain.network.hops import may_pass
-from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.network.names import advisory_destination, inbound_client_id, outbound_client_id
 from pybroker.broker.domain.network.overlap import OverlapFilter
-from pybroker.broker.domain.network.peers import BridgePeer
 from pybroker.broker.domain.network.permission import Permissions
 from pybroker.broker.domain.network.rows import DemandRow
-from pybroker.broker.domain.observer import Observer
 from pybroker.broker.domain.openwire.commands import (
     AckType,
     ActiveMQMessage,
@@ -70,11 +66,11 @@ from pybroker.broker.domain.openwire.commands import (
 )
 from pybroker.broker.domain.openwire.throwables import Throwable
 from pybroker.broker.domain.ports import BrokerPort, ConnectionPort
-from pybroker.broker.domain.security import User
-from pybroker.broker.domain.subscription import ConsumerRequest, DurableSubscription, NetworkSubscription
+from pybroker.broker.domain.subscription import ConsumerRequest, NetworkSubscription
 from pybroker.transports.network.advisory_listeners import INTERPRETED, VERBATIM, AdvisoryListeners
 from pybroker.transports.network.compressed_output import CompressedOutput
 from pybroker.transports.network.demand_consumer import DemandConsumer
+from pybroker.transports.network.forwarding_settings import ForwardingSettings
 from pybroker.transports.network.refused_demand import RefusedDemand, may_pass_by
 from pybroker.transports.network.remote_text import one_line
 from pybroker.transports.openwire.client import FALLEN_BEHIND
@@ -106,49 +102,6 @@ _FINAL: Final = frozenset(
 
 _OF_THE_BROKER: Final = (StoreError, LockError, OSError)
 """Errors of this broker, which no message causes, and after which it must not go on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardingSettings:
-    """The circumstances of a forwarding half.
-
-    Attributes:
-        connector: the bridge's connector.
-        remote_id: the id of the remote broker.
-        remote_name: its name.
-        local_connection_id: the id of the half's connection at this broker.
-        remote_connection_id: the id of its connection at the remote broker.
-        interests: shared by all bridges of this broker.
-        subscriptions: returns the durable subscriptions of a client id.
-        announce: notifies the observers of this broker.
-        user: who the bridge is at this broker.
-        label: names the bridge in the log.
-        remote_url: the address of the remote broker for clients.
-        is_created_by_duplex: True if the remote broker has opened the connection, for both ways.
-    """
-
-    connector: NetworkConnector
-    remote_id: str
-    remote_name: str
-    local_connection_id: str
-    remote_connection_id: str
-    interests: Interests
-    subscriptions: Callable[[str], Iterable[DurableSubscription]]
-    announce: Callable[[Callable[[Observer], None]], None]
-    user: User
-    label: str
-    remote_url: str = ""
-    is_created_by_duplex: bool = False
-
-    def peer_at(self, address: str) -> BridgePeer:
-        """Return the remote broker, for observers."""
-        return BridgePeer(
-            broker_id=self.remote_id,
-            broker_name=self.remote_name,
-            broker_url=self.remote_url,
-            address=address,
-            is_duplex=self.is_created_by_duplex,
-        )
 
 
 class ForwardingHalf:

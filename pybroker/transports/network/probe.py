@@ -18,13 +18,14 @@ from typing import Final
 
 from pybroker.broker.domain.errors import BrokerError, ConfigError, ProtocolError
 from pybroker.broker.domain.network.connector import NetworkConnector
+from pybroker.broker.domain.network.introduction import introduced
 from pybroker.broker.domain.openwire.commands import BrokerInfo
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import agree, broker_offer, decode_offer, encode_offer
 from pybroker.transports.network.discovery import RemoteAddress
 from pybroker.transports.network.outgoing import tls_context, tls_remedy
-from pybroker.transports.network.remote_text import FIRST_BYTES, introduced, one_line, protocol_hint
+from pybroker.transports.network.remote_text import FIRST_BYTES, one_line, protocol_hint
 
 PROBE_SECONDS: Final = 5.0
 """The limit to the time for all addresses together."""

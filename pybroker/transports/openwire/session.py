@@ -9,7 +9,7 @@ Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "In
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Any, Final, cast
@@ -44,13 +44,13 @@ from pybroker.transports.fair_queue import FRAMES_PER_CLOCK
 from pybroker.transports.frame_memory import UNRESERVED_BYTES
 from pybroker.transports.login import PeerLogin
 from pybroker.transports.openwire.client import OpenWireClient
-from pybroker.transports.openwire.cluster import ClusterClients
 from pybroker.transports.openwire.duplex import DuplexRequest, OpenDuplex, duplex_connector
 from pybroker.transports.openwire.durable_sync import LIST_BYTES_MAX, EarlyLists, asked_for, subscription_infos
 from pybroker.transports.openwire.faults import WrongState
 from pybroker.transports.openwire.incoming import BridgeLogin, incoming_row
 from pybroker.transports.openwire.ownership import ConnectionOwners, is_returning_bridge
 from pybroker.transports.openwire.peer import Peer
+from pybroker.transports.openwire.settings import OpenWireSettings
 from pybroker.transports.openwire.states import TRANSITIONS, OpenWireEvent, OpenWireState
 from pybroker.transports.session import INPUT_WAIT_SECONDS, Link, Session
 
@@ -64,26 +64,6 @@ _NEVER = float("inf")
 _ACK: Final = 22
 _MESSAGE_MIN: Final = 23
 _MESSAGE_MAX: Final = 29
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenWireSettings:
-    """The settings of all OpenWire listeners of a broker.
-
-    Attributes:
-        offer: the wire format that the broker offers.
-        broker_url: the URL for clients.
-        connected_brokers: comma list of addresses for failover clients; empty: those that they know already.
-        cluster: the clients of the listener that get the addresses of a network instead; None: none do.
-        connect_seconds: the time limit for a peer's WireFormatInfo. For its ConnectionInfo it has ten times as long, as
-            a Java client sends that when the application first uses its connection.
-    """
-
-    offer: Offer
-    broker_url: str
-    connected_brokers: str = ""
-    cluster: ClusterClients | None = None
-    connect_seconds: float = 30.0
 
 
 _LOGIN_FACTOR: Final = 10

@@ -39,7 +39,8 @@ from pybroker.store.scheduler.memory import MemoryJobStore
 from pybroker.transports.admission import AdmissionLimits
 from pybroker.transports.connection import MakeSession
 from pybroker.transports.detect import DetectedProtocol, Detector
-from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
+from pybroker.transports.openwire.session import OpenWireSession, Sessions
+from pybroker.transports.openwire.settings import OpenWireSettings
 from pybroker.transports.server import ListenerProtocol, Server, Tls, bind
 from pybroker.transports.session import Link
 from pybroker.transports.stomp.session import StompSession

@@ -35,9 +35,14 @@ def outbound_client_id(connector: NetworkConnector, local_broker: str) -> str:
 
 
 def connector_of_client(client_id: str, remote_broker: str) -> str:
-    """Return the name of the connector in the client id of a remote broker's bridge; the client id if it has none."""
-    end = outbound_client_id("", remote_broker)
-    return client_id.removesuffix(end) or client_id
+    """Return the name of the connector in the client id of a remote broker's bridge; the client id if it has none.
+
+    The remote broker's `client_id_token` is not known: it is what is at both sides of its name.
+    """
+    if not remote_broker or not client_id.endswith("outbound"):
+        return client_id
+    before, _, token = client_id.removesuffix("outbound").rpartition(remote_broker)
+    return (before.removesuffix(token) if token and before.endswith(token) else "") or client_id
 
 
 def durable_name(local_broker: str, destination: Destination) -> str:

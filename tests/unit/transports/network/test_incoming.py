@@ -80,7 +80,10 @@ def test_client_is_no_bridge() -> None:
     [
         ("to-far_near_outbound", "near", "to-far"),
         ("a_b_c_outbound", "b_c", "a"),
+        ("a--near--outbound", "near", "a"),
+        ("near_near_outbound", "near", "near"),
         ("its-own", "near", "its-own"),
+        ("a_outbound", "", "a_outbound"),
         ("_near_outbound", "near", "_near_outbound"),
     ],
 )

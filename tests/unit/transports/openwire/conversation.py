@@ -40,7 +40,8 @@ from pybroker.broker.domain.openwire.marshal.wireformat import (
 from pybroker.broker.domain.ports import MessageStore
 from pybroker.broker.domain.security import WITHOUT_LOGINS, Authenticator
 from pybroker.store.memory import MemoryStore
-from pybroker.transports.openwire.session import OpenWireSession, OpenWireSettings, Sessions
+from pybroker.transports.openwire.session import OpenWireSession, Sessions
+from pybroker.transports.openwire.settings import OpenWireSettings
 from pybroker.transports.session import Session
 
 NOW_MS = 1_795_220_400_000
