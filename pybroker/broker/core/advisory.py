@@ -190,9 +190,9 @@ class Advisories(Observer):
         self._unfinished: deque[_Existing] = deque()
         """New subscribers that have not got all advisories about what exists, in turns."""
         self._is_deferred = False
-        self.existing_elsewhere: Callable[[Callable[[str], bool]], Iterator[Advisory]] | None = None
-        """Returns what exists of other kinds, whose events have an observer of their own, from what a subscriber
-        wants; None: there are no others."""
+        self.existing_elsewhere: Callable[[Sequence[Destination]], Iterator[Advisory]] | None = None
+        """Returns what exists of other kinds, whose events have an observer of their own, from the topics that a
+        subscriber wants; None: there are no others."""
 
     @property
     def broker_id(self) -> str:
@@ -494,7 +494,7 @@ class Advisories(Observer):
             count = {"consumerCount": self._admin.consumer_count(consumer.request.destination)}
             yield subject, consumer_info(consumer), count
         if self.existing_elsewhere is not None:
-            yield from self.existing_elsewhere(wants)
+            yield from self.existing_elsewhere(wanted)
 
     def _destinations(self, kinds: Collection[DestinationType]) -> list[Destination]:
         """Return the destinations that exist now; only temporary ones if no others are wanted, as by JMS clients."""

@@ -15,16 +15,18 @@ Source: ActiveMQ 5.17, `AdvisoryBroker`, `DestinationFilterVirtualDestinationMat
 a composite alone, not at the targets of its targets.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pybroker.broker.core.advisory import Advisories, Advisory, consumer_id, consumer_info
 from pybroker.broker.core.virtual import HOPS_MAX, CompositeDestination, Definition, VirtualTopic
 from pybroker.broker.domain.admin import Admin, ConsumerView
 from pybroker.broker.domain.destination import (
+    ADVISORY_PREFIX,
     Destination,
     DestinationType,
     is_advisory,
+    matches,
     patterns_overlap,
     topic,
 )
@@ -138,12 +140,16 @@ class VirtualAdvisories(Observer):
 
     # ------------------------------------------------------------ what exists already
 
-    def existing(self, wants: Callable[[str], bool]) -> Iterator[Advisory]:
-        """Yield the advisories about the demand that there is, for a new subscriber.
+    def existing(self, wanted: Sequence[Destination]) -> Iterator[Advisory]:
+        """Yield the advisories about the demand that there is, for a new subscriber to these topics, or patterns.
 
-        Args:
-            wants: returns True for the end of an advisory topic's name that it has subscribed to.
+        Most subscribers want others: each connection of a JMS client those about temporary destinations.
         """
+        names = [each.name for each in wanted if patterns_overlap(each.name, f"{ADVISORY_PREFIX}{_PREFIX}>")]
+        if names:
+            yield from self._existing(lambda subject: any(matches(name, ADVISORY_PREFIX + subject) for name in names))
+
+    def _existing(self, wants: Callable[[str], bool]) -> Iterator[Advisory]:
         for consumer, found in [*self._consumers.items()]:
             for each in found:
                 if wants(_subject(each)) and consumer in self._consumers:

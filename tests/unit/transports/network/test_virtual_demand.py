@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -153,6 +154,16 @@ def test_queue_is_demand_from_its_creation_to_its_end() -> None:
     assert removed.data_structure.object_id == added.data_structure.consumer_id
 
 
+def test_subscriber_to_other_advisories_costs_no_walk_over_the_queues() -> None:
+    """Each connection of a JMS client subscribes to those about temporary destinations."""
+    broker = announcing(queues=True)
+    client = clients(broker, "c")[0]
+    with patch.object(VirtualDemand, "leading_to") as asked:
+        client.consume(topic("ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic"), 1)
+        client.consume(topic("ActiveMQ.Advisory.Consumer.>"), 2)
+    asked.assert_not_called()
+
+
 def test_end_of_a_durable_subscription_is_announced() -> None:
     target = topic("OUT.T")
     broker = announcing(CompositeDestination(destination=IN, forward_to=(Forward(destination=target),)))
@@ -225,7 +236,7 @@ def test_group_whose_queue_is_excluded_gets_all_by_the_topic() -> None:
 @pytest.mark.parametrize("is_persistent", [True, False])
 def test_local_virtual_topic_leaves_the_copies_to_the_other_broker(is_persistent: bool) -> None:
     """A consumer of the topic and one of the queue: each message comes to both, and to the queue once."""
-    brokers = TwoBrokers(far=named_broker("far", definitions=(VirtualTopic(local=True),)))
+    brokers = TwoBrokers(far_broker=named_broker("far", definitions=(VirtualTopic(local=True),)))
     producer, group = brokers.client(brokers.near.broker, "p"), brokers.client(brokers.far, "c")
     plain, there = brokers.client(brokers.far, "t"), brokers.client(brokers.far, "q")
     group.consume(queue("Consumer.A.VirtualTopic.V"))
