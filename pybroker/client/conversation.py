@@ -91,7 +91,7 @@ class DeleteDestination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListDestinations:
-    """Request a `Listed` for each destination of a type, and for each temporary queue.
+    """Request a `DestinationListed` for each destination of a type, and for each temporary queue.
 
     Attributes:
         consumer: the number of the consumer of advisories, which `RemoveConsumer` closes.
@@ -330,7 +330,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class DestinationListed:
     """The broker named a destination that exists, for `ListDestinations`. The last one may follow after `Answered`.
 
     Attributes:
@@ -393,7 +393,7 @@ Event: TypeAlias = (
     | LoginFailed
     | Answered
     | Delivered
-    | Listed
+    | DestinationListed
     | Exhausted
     | ErrorReported
     | ConsumerEnded

@@ -42,12 +42,12 @@ from pybroker.client.conversation import (
     CreateDestination,
     DeleteDestination,
     Delivered,
+    DestinationListed,
     Ended,
     ErrorReported,
     Event,
     Exhausted,
     ListDestinations,
-    Listed,
     Login,
     LoginFailed,
     Opened,
@@ -516,7 +516,11 @@ _ADVISORY_KINDS: Final[Mapping[DestinationType, str]] = {
 def _listed(consumer: int, advised: object) -> Sequence[Event]:
     if not isinstance(advised, wire.DestinationInfo) or advised.destination is None:
         return ()
-    return (Listed(consumer, advised.destination),) if advised.operation_type == wire.DestinationOperation.ADD else ()
+    return (
+        (DestinationListed(consumer, advised.destination),)
+        if advised.operation_type == wire.DestinationOperation.ADD
+        else ()
+    )
 
 
 def _redirected(command: wire.ConnectionControl, sender: str) -> Sequence[Event]:

@@ -40,10 +40,10 @@ from pybroker.client.conversation import (
     CreateDestination,
     DeleteDestination,
     Delivered,
+    DestinationListed,
     ErrorReported,
     Event,
     Exhausted,
-    Listed,
     Login,
     Opened,
     RemoveConsumer,
@@ -403,7 +403,7 @@ class ClientState:
                 case Exhausted(consumer=number):
                     if number in self._consumers:
                         self._consumers[number].exhausted()
-                case Listed(consumer=number, destination=destination):
+                case DestinationListed(consumer=number, destination=destination):
                     self._lookups.listed(number, destination)
                 case ErrorReported(error=error):
                     self._error_reports.add(error, self._clock())
