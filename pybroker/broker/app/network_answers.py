@@ -63,7 +63,9 @@ class NetworkAnswers:
     async def _demand(self, arguments: Arguments, send: SendRows) -> object:
         term = self._serving()
         found = [row for each in term.bridges for row in each.demand()]
-        found += [row for each in term.sessions.bridges.values() for row in each.demand_rows()]
+        for session in term.sessions.bridges.values():
+            if (bridge := session.bridge) is not None:
+                found += bridge.demand
         for start in range(0, len(found), _SLICE):
             await send(found[start : start + _SLICE])
             await asyncio.sleep(0)

@@ -14,6 +14,7 @@ from typing import Final
 
 from pybroker.broker.domain.delivery import Delivery
 from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.network.rows import DemandRow
 from pybroker.broker.domain.ports import ConnectionPort, ConsumerPort
 from pybroker.broker.domain.subscription import ConsumerRequest
 
@@ -85,6 +86,23 @@ class DemandConsumer:
     def outstanding_count(self) -> int:
         """The messages whose answers are outstanding."""
         return self._outstanding
+
+    def row(self, connector: str, remote_name: str, prefetch: int) -> DemandRow:
+        """Return its state, for operators."""
+        request = self.request
+        return DemandRow(
+            connector,
+            remote_name,
+            "topic" if request.destination.is_topic else "queue",
+            request.destination.name,
+            request.selector or "",
+            request.subscription_name or "",
+            prefetch,
+            self._outstanding,
+            request.priority,
+            self.resumes_at is not None,
+            self.ends_by is not None,
+        )
 
     def _admits(self, message: Message) -> bool:
         network = self.request.network

@@ -329,22 +329,9 @@ class ForwardingHalf:
     # ------------------------------------------------------------ demand
 
     def demand_rows(self) -> Iterator[DemandRow]:
-        """Yield the state of the demand subscriptions."""
-        for each in self.demand:
-            request = each.request
-            yield DemandRow(
-                self._connector.name,
-                self._settings.remote_name,
-                "topic" if request.destination.is_topic else "queue",
-                request.destination.name,
-                request.selector or "",
-                request.subscription_name or "",
-                self._connector.prefetch_size,
-                each.outstanding_count,
-                request.priority,
-                each.resumes_at is not None,
-                each.ends_by is not None,
-            )
+        """Return the state of the demand subscriptions."""
+        connector = self._connector
+        return (each.row(connector.name, self._settings.remote_name, connector.prefetch_size) for each in self.demand)
 
     @property
     def demand(self) -> Sequence[DemandConsumer]:

@@ -1,9 +1,10 @@
 """The state of a bridge that another broker has opened to this one, as a row for operators."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pybroker.broker.domain.network.names import connector_of_client
-from pybroker.broker.domain.network.rows import IncomingBridgeRow
+from pybroker.broker.domain.network.rows import DemandRow, IncomingBridgeRow
 from pybroker.broker.domain.openwire.commands import BrokerInfo
 
 
@@ -41,6 +42,18 @@ class BridgeLogin(NamedTuple):
     address: str
     since_ms: int
     problem: str
+
+
+class IncomingBridge(NamedTuple):
+    """A bridge, and what this broker consumes for the other one.
+
+    Attributes:
+        row: its state.
+        demand: the demand subscriptions of this broker's half; none unless messages go both ways.
+    """
+
+    row: IncomingBridgeRow
+    demand: Iterable[DemandRow]
 
 
 def incoming_row(login: BridgeLogin, introduction: BrokerInfo | None, traffic: BridgeTraffic) -> IncomingBridgeRow:

@@ -8,7 +8,7 @@ Source: OpenWire, "WireFormatInfo and negotiation", "Connecting", "Closing", "In
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -21,7 +21,7 @@ from pybroker.broker.domain.errors import BrokerError, InvalidClientId, Protocol
 from pybroker.broker.domain.inactivity import InactivityMonitor
 from pybroker.broker.domain.network.cluster import ClusterPeers
 from pybroker.broker.domain.network.connector import NetworkConnector
-from pybroker.broker.domain.network.rows import DemandRow, IncomingBridgeRow
+from pybroker.broker.domain.network.rows import IncomingBridgeRow
 from pybroker.broker.domain.openwire.commands import (
     BaseCommand,
     BrokerId,
@@ -47,7 +47,7 @@ from pybroker.transports.openwire.client import OpenWireClient
 from pybroker.transports.openwire.duplex import DuplexRequest, OpenDuplex, duplex_connector
 from pybroker.transports.openwire.durable_sync import LIST_BYTES_MAX, EarlyLists, asked_for, subscription_infos
 from pybroker.transports.openwire.faults import WrongState
-from pybroker.transports.openwire.incoming import BridgeLogin, incoming_row
+from pybroker.transports.openwire.incoming import BridgeLogin, IncomingBridge, incoming_row
 from pybroker.transports.openwire.ownership import ConnectionOwners, is_returning_bridge
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.openwire.settings import OpenWireSettings
@@ -106,7 +106,7 @@ class Sessions:
 
     def bridge_rows(self) -> "list[IncomingBridgeRow]":
         """Return the state of the bridges that other brokers have opened."""
-        return [row for each in self.bridges.values() if (row := each.bridge) is not None]
+        return [found.row for each in self.bridges.values() if (found := each.bridge) is not None]
 
 
 class OpenWireSession(Session):
@@ -154,8 +154,7 @@ class OpenWireSession(Session):
         """The topics whose durable subscriptions the bridge asks for; None: it does not ask."""
         self._theirs = b""
         """The frame with the durable subscriptions of a duplex bridge's broker, which comes before its login."""
-        self._since_ms = 0
-        """When the peer has logged in as a bridge, in milliseconds since the epoch."""
+        self._since_ms = 0  # the login of a bridge, since the epoch
         self._joined_id = ""
         """The broker id under which the peer's duplex bridge is reported; empty: it is not."""
         self._login = PeerLogin(link, authenticator)
@@ -648,24 +647,14 @@ class OpenWireSession(Session):
         return self._introduction
 
     @property
-    def bridge(self) -> IncomingBridgeRow | None:
+    def bridge(self) -> IncomingBridge | None:
         """The state of the bridge that it serves; None: it serves none."""
         client = self._client
         if client is None or not self._since_ms:
             return None
-        login = BridgeLogin(
-            self._connection_id,
-            self.client_id,
-            self.user.name,
-            self._link.peer,
-            self._since_ms,
-            client.bridge_remedy,
-        )
-        return incoming_row(login, self._introduction, client.traffic)
-
-    def demand_rows(self) -> Iterable[DemandRow]:
-        """Return the demand subscriptions of the bridge that it serves."""
-        return () if self._client is None else self._client.demand_rows()
+        user, address = self.user.name, self._link.peer
+        login = BridgeLogin(self._connection_id, self.client_id, user, address, self._since_ms, client.bridge_remedy)
+        return IncomingBridge(incoming_row(login, self._introduction, client.traffic), client.demand_rows())
 
     def report_name_conflict(self, other: BrokerInfo) -> None:
         """Report a broker of this one's name and connector, with another id: two would replace each other for ever."""
