@@ -44,6 +44,7 @@ class Mesh:
         self.brokers = {name: Near(named_broker(name)) for name in names}
         self._sessions = {name: Sessions() for name in names}
         self._lines: dict[str, _Line] = {}
+        self._client_count = 0
         for way in ways:
             self.open(way, **attributes)
 
@@ -76,7 +77,8 @@ class Mesh:
     def client(self, name: str) -> OpenWireClient:
         """Return a client that is connected to a broker."""
         client = OpenWireClient(self.brokers[name].broker)
-        client.connect(f"client-of-{name}-{id(client)}")
+        self._client_count += 1
+        client.connect(f"client-of-{name}-{self._client_count}")
         client.open_session()
         return client
 
