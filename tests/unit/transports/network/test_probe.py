@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from unittest import mock
 
 import pytest
@@ -22,7 +22,7 @@ INFO = agree(broker_offer(), broker_offer()).wire_format().encode_frame(
 
 
 @contextlib.contextmanager
-def server(serve: Callable[[socket.socket], None]) -> Iterator[RemoteAddress]:
+def server(serve: Callable[[socket.socket], None]) -> Generator[RemoteAddress]:
     """Serve one connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
