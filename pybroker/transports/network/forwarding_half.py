@@ -163,13 +163,7 @@ class ForwardingHalf:
         self._advisory_prefetch = connector.advisory_prefetch_size or connector.prefetch_size
         self._advisory_count = 0
         """Advisories since the last acknowledgement."""
-        self._listeners = AdvisoryListeners(
-            settings.remote_id,
-            connector.consumer_ttl,
-            self._new_consumer_id,
-            deliver=self._advise,
-            on_dropped=partial(self._give_up, FALLEN_BEHIND),
-        )
+        self._listeners = self._new_listeners()
         self._consumers: dict[int, DemandConsumer] = {}
         self._refused_demand = RefusedDemand()
         self._postponed: dict[DemandConsumer, None] = {}
@@ -184,15 +178,20 @@ class ForwardingHalf:
         """Messages that need no answer, until they have left the process."""
         self._unforwardable: list[tuple[DemandConsumer, Delivery, str]] = []
         """Messages that cannot be encoded for the remote broker, with the cause, until the present dispatch is over."""
-        self._connection: ConnectionPort = broker.connect(
-            settings.local_connection_id,
-            inbound_client_id(connector, settings.remote_name, broker.name),
-            link,
-            settings.user,
-        )
+        client_id = inbound_client_id(connector, settings.remote_name, broker.name)
+        self._connection: ConnectionPort = broker.connect(settings.local_connection_id, client_id, link, settings.user)
         self._table = self._new_table()
         self._overlap = OverlapFilter(self._table.taking)
         self._remote = settings.peer_at(link.peer)
+
+    def _new_listeners(self) -> AdvisoryListeners:
+        return AdvisoryListeners(
+            self._settings.remote_id,
+            self._connector.consumer_ttl,
+            self._new_consumer_id,
+            deliver=self._advise,
+            on_dropped=partial(self._give_up, FALLEN_BEHIND),
+        )
 
     def _new_table(self) -> DemandTable:
         settings = self._settings

@@ -108,7 +108,9 @@ XA_OK, XA_RDONLY = 0, 3
 _SETTLING: Final = frozenset((AckType.STANDARD, AckType.INDIVIDUAL))
 """The acknowledgements that a transaction must not lose."""
 
-FALLEN_BEHIND: Final = "the bridge reads too slowly, and advisories about demand were dropped: it has to begin anew"
+FALLEN_BEHIND: Final = (
+    "the bridge reads too slowly, and advisories about demand were dropped: it must learn demand again"
+)
 """The reason for the end of a bridge."""
 
 IMPLICIT_SESSION: Final = -1
@@ -555,7 +557,7 @@ class OpenWireClient:
         return None
 
     def _fallen_behind(self) -> None:
-        """End a bridge that has missed an advisory: what it knows of demand is wrong, and the next one begins anew."""
+        """End a bridge that has missed an advisory: the next one learns the demand again."""
         if self._on_error is not None and self._handlers:  # it may have ended by now
             self._on_error(ResourceLimit(FALLEN_BEHIND))
 
