@@ -290,8 +290,8 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
             Refused: the broker has ended one of the consumers, whose `error` is this one.
             ValueError: a consumer belongs to another connection.
         """
-        chosen = {consumer._consumer: consumer for consumer in consumers}
-        if any(consumer._link is not self._link for consumer in chosen.values()):
+        chosen = {consumer._consumer: consumer for consumer in consumers}  # pyright: ignore[reportPrivateUsage]
+        if any(consumer._link is not self._link for consumer in chosen.values()):  # pyright: ignore[reportPrivateUsage]
             raise ValueError("the consumers must be those of this connection")
         consumer, message = await self._waiter.receive_any(list(chosen), timeout)
         return chosen[consumer], message
