@@ -137,6 +137,11 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
         address = self._link.address
         return str(address) if address is not None else None
 
+    @property
+    def error(self) -> ClientError | None:
+        """The reason why the connection has ended; None while it can be used, or looks for the next broker."""
+        return self._link.state.error
+
     async def send(
         self,
         destination: str | Destination,
@@ -450,6 +455,41 @@ class Consumer(contextlib.AbstractAsyncContextManager["Consumer"]):
             ConnectionClosed: the consumer is closed.
         """
         return await self._waiter.receive(self._consumer, timeout)
+
+    def receive_no_wait(self) -> Message | None:
+        """Return the next message if it has arrived; None otherwise. With `prefetch=0` nothing is pulled.
+
+        Raises:
+            ConnectionClosed: the consumer is closed.
+            ConnectionFailed: the connection has failed.
+        """
+        with self._link:
+            return self._consumer.receive_no_wait()
+
+    def call_when_ready(self, callback: Callable[[], None]) -> None:
+        """Call a function once when a message arrives or the consumer ends; at once if that has happened.
+
+        It is called in the thread of the connection, or of the caller. It must not block, and not use the connection.
+        """
+        with self._link:
+            if self._consumer.has_message or self._consumer.error is not None:
+                callback()
+            else:
+                self._consumer.on_change.add(callback)
+
+    def reject(self, message: Message, reason: str) -> None:
+        """Let the broker move a message to its dead letter queue, instead of acknowledging it; does not wait.
+
+        Args:
+            message: a message of this consumer, with `ack="individual"`, that is not acknowledged.
+            reason: why it cannot be processed.
+
+        Raises:
+            ConnectionClosed: the consumer is closed, and the message will be redelivered.
+            ClientError: the message is not one of those.
+        """
+        with self._link:
+            self._consumer.reject(message, reason)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self

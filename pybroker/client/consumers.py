@@ -388,6 +388,25 @@ class ConsumerState:
                     self._redelivery_cache.mark_acknowledged(earlier)
         self._acknowledged(message)
 
+    def reject(self, message: Message, reason: str) -> None:
+        """Let the broker move a message to its dead letter queue.
+
+        Raises:
+            ConnectionClosed: the consumer is closed.
+            ClientError: messages are not acknowledged individually, or this one is acknowledged.
+        """
+        if self.error is not None:
+            raise ConnectionClosed("the consumer is closed: the message will be redelivered") from self.error
+        if self.subscribe.ack is not AckMode.INDIVIDUAL or message.delivery_state is not DeliveryState.DELIVERED:
+            raise ClientError('a consumer with ack="individual" rejects a message instead of acknowledging it')
+        if message.receipt is None:  # the broker that delivered it is lost, and the next one delivers it again
+            self.cache_for_redelivery([message])
+            return
+        message.delivery_state = DeliveryState.ACKNOWLEDGED
+        self._delivered.pop(message.id, None)
+        poison = Acknowledge(consumer=self._number, messages=[message], individually=True, poison=reason)
+        self._requests.acknowledge(poison, answer=False)
+
     def _acknowledged(self, message: Message) -> None:
         if message.receipt is None:
             # The broker that delivered it is lost. The acknowledgement follows its redelivery.

@@ -269,6 +269,9 @@ class Consumer(_ContextWrapper[aio.Consumer]):
 
     receive = _method(aio.Consumer.receive, _run)
     give_back = _method(aio.Consumer.give_back, _run)
+    receive_no_wait = _method(aio.Consumer.receive_no_wait, _unchanged)
+    call_when_ready = _method(aio.Consumer.call_when_ready, _unchanged)
+    reject = _method(aio.Consumer.reject, _unchanged)
     set_prefetch = _method(aio.Consumer.set_prefetch, _unchanged)
     close = _method(aio.Consumer.close, _unchanged)
     finish = _method(aio.Consumer.finish, _run)
@@ -352,3 +355,8 @@ class Connection(_ContextWrapper[aio.Connection]):
         chosen = {consumer._wrapped: consumer for consumer in consumers}
         consumer, message = _run(self._wrapped.receive_any(chosen, timeout))
         return chosen[consumer], message
+
+    @property
+    def error(self) -> ClientError | None:
+        """The reason why the connection has ended; None while it can be used, or looks for the next broker."""
+        return self._wrapped.error
