@@ -52,7 +52,7 @@ LONG: dict[str, tuple[float, str]] = {
 SHARED = ("spark", "architecture")
 """Directories whose tests have in common what is too dear to be had twice: a Spark session, the sources' trees."""
 
-SIDES = ("client",)
+SIDES = ("client", "kombu")
 """Directories whose tests all run against either broker, which a process has one of at a time, for a whole session."""
 
 SINGLE = ("property", "simulation")

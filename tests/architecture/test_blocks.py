@@ -15,6 +15,7 @@ MANAGEMENT = "tests/integration/test_management.py"
 PAGES = "tests/integration/test_pages.py"
 README = "tests/integration/test_readme.py"
 PLUGIN = "tests/integration/test_plugin.py"
+CELERY = "tests/kombu/test_celery_page.py"
 SPARK = "tests/spark/test_pages.py"
 JOURNAL = "tests/unit/app/test_journal_cli.py"
 USERS = "tests/unit/app/test_user_cli.py"
@@ -37,6 +38,13 @@ RUN: dict[str, dict[str, str]] = {
     "docs/client.md": {
         "pybroker start": f"{PAGES}::test_client_page_starts_a_pair_and_sends",
         "import": "tests/client/test_client_page.py::test_each_block_runs_by_itself",
+    },
+    "docs/celery.md": {
+        "pybroker start": f"{PAGES}::test_celery_page_runs_a_task_on_a_pair",
+        '"""Tasks of a shop': f"{CELERY}::test_the_page_shows_the_example",
+        "celery --app": f"{PAGES}::test_celery_page_runs_a_task_on_a_pair",
+        "from shop import": f"{CELERY}::test_the_example_computes_a_price_after_a_kill",
+        "[[policies]]": f"{PAGES}::test_settings_in_pages_start_a_broker",
     },
     "docs/amqp.md": {
         "amqp = ": f"{PAGES}::test_settings_in_pages_start_a_broker",

@@ -95,6 +95,7 @@ def test_a_start_loads_the_broker(modules_of_a_start: set[str]) -> None:
         ("pybroker.transports.websocket.session", "the same"),
         ("pybroker.client", "clients"),
         ("stomp", "clients of stomp.py"),
+        ("kombu", "Celery"),
         ("rich", "progress bars"),
         ("numpy", "Spark"),
         ("pyarrow", "Spark"),

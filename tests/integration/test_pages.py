@@ -115,6 +115,28 @@ def test_client_page_starts_a_pair_and_sends(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "tea"), done.stdout + done.stderr
 
 
+def test_celery_page_runs_a_task_on_a_pair(tmp_path: Path) -> None:
+    default, (start, shop, worker, call) = with_own_ports(
+        block("docs/celery.md", "sh", "--name b"),
+        block("docs/celery.md", "python", "from celery import"),
+        block("docs/celery.md", "sh", "celery --app"),
+        block("docs/celery.md", "python", "from shop import"),
+    )
+    (tmp_path / "shop.py").write_text(shop)
+    (tmp_path / "call.py").write_text(call)
+    script = f"set -m\ntrap 'kill -9 %1 %2 %3' EXIT\n{start}{worker.rstrip()} >worker.log 2>&1 &\npython call.py\n"
+    done = subprocess.run(
+        ["bash", "-ec", script],
+        cwd=tmp_path,
+        env=environment(**default, PYBROKER_STOMP=str(free_port()), C_FORCE_ROOT="1"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["300"]), done.stdout + done.stderr
+
+
 def test_readme_client_sends_and_receives(pair: Cluster) -> None:
     program = block("README.md", "python", "pybroker.connect")
     address = "failover:(tcp://127.0.0.1:61616,tcp://127.0.0.1:61626)"

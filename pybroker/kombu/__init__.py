@@ -1,0 +1,29 @@
+"""A Kombu transport: Celery and other programs of Kombu on pybroker or ActiveMQ. Importing this registers `activemq://`.
+
+- `transport`, with `declaring`: the connection; `channel`: AMQP's methods
+- `subscriptions`, `unacknowledged`: what is consumed, and what is not acknowledged
+- `routing`, `bindings`, `names`: exchanges, queues and bindings as destinations
+- `message_form`: Kombu's messages as JMS messages
+- `url`, `options`: the settings; `wakeup`: how the client's thread wakes the application's
+
+It is a user of `pybroker.client`, and knows nothing of a broker. Needs the extra `kombu`.
+"""
+
+from typing import Final
+
+from kombu.transport import TRANSPORT_ALIASES
+
+from pybroker.kombu.transport import Transport
+
+__all__ = ["Transport", "register"]
+
+ALIASES: Final = ("activemq",)
+
+
+def register() -> None:
+    """Register the schemes of the transport with Kombu; importing this package does that too."""
+    for alias in ALIASES:
+        TRANSPORT_ALIASES.setdefault(alias, "pybroker.kombu:Transport")
+
+
+register()

@@ -1,0 +1,6 @@
+from typing import Any
+
+class ChannelError(Exception):
+    def __init__(self, reply_text: str, method_sig: tuple[int, int], method_name: str, reply_code: str) -> None: ...
+
+def __getattr__(name: str) -> Any: ...
