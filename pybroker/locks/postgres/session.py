@@ -258,6 +258,12 @@ class DatabaseSession:
         if interrupt.fileno() in ready:
             raise Interrupted
 
+    def take_notifications(self) -> int:
+        """Return how many notifications came with the answers since the last call, for a session that listens."""
+        count = len(self._connection.notifies)
+        self._connection.notifies.clear()
+        return count
+
     def set_interrupt(self, interrupt: Interrupt | None) -> None:
         """Choose what interrupts later statements; None: nothing does."""
         self._interrupt = interrupt

@@ -1,0 +1,8 @@
+"""Election of the master among members that share no storage.
+
+A *register* holds one record: the master, its epoch, and the stores that have everything confirmed. Members change it
+by compare-and-swap. `record` is the record, `register` the port, `etcd` and `postgres` are its engines, `decisions` the
+pure decisions over it.
+
+No setting of the broker leads here yet: the stream that copies a store from member to member is missing.
+"""
