@@ -43,7 +43,9 @@ def run_all(scenario: str, seeds: range, variant: str | None, jobs: int) -> int:
         if history.found:
             count += 1
             print(f"{scenario} {history.seed}: {history.found}", flush=True)
-    print(f"{scenario}: {len(seeds)} histories, {count} with a violation, {time.monotonic() - begun:.0f} s", flush=True)
+    seconds = time.monotonic() - begun
+    pace = f"{seconds:.0f} s, {len(seeds) / seconds:.0f} a second"
+    print(f"{scenario}: {len(seeds)} histories, {count} with a violation, {pace}", flush=True)
     return bool(count)
 
 

@@ -10,11 +10,17 @@ from functools import partial
 from typing import NamedTuple
 
 from tests.simulation.cluster_scenario import ClusterScenario
+from tests.simulation.election_scenario import ElectionScenario, StoppedClocksScenario
 from tests.simulation.store_scenario import StoreScenario
 from tests.simulation.variants import VARIANTS, broken
 from tests.simulation.world import Violation
 
-SCENARIOS: dict[str, type[StoreScenario | ClusterScenario]] = {"store": StoreScenario, "cluster": ClusterScenario}
+SCENARIOS: dict[str, type[StoreScenario | ClusterScenario | ElectionScenario]] = {
+    "store": StoreScenario,
+    "cluster": ClusterScenario,
+    "election": ElectionScenario,
+    "stopped-clocks": StoppedClocksScenario,
+}
 
 
 COLLECT_EVERY = 50

@@ -14,7 +14,7 @@ from tests.simulation import cluster_scenario
 from tests.simulation.run import SCENARIOS, catch, run, run_many
 from tests.simulation.variants import VARIANTS
 
-HISTORIES = {"store": 100, "cluster": 40}
+HISTORIES = {"store": 100, "cluster": 40, "election": 1000, "stopped-clocks": 300}
 CAUGHT_WITHIN = 1000
 """Histories in which each broken variant has to show. Most do within twenty."""
 
@@ -42,6 +42,14 @@ def test_no_history_breaks_a_promise(scenario: str) -> None:
     assert not found, "\n".join(
         f"python -m tests.simulation --scenario {scenario} --seed {each.seed} --trace: {each.found}" for each in found
     )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("thousand", [1, 2, 3])
+def test_no_election_breaks_a_promise(thousand: int) -> None:
+    """Elections are quick to simulate, and rare orders of events break them."""
+    found = [each for each in run_many("election", range(thousand * 1000, thousand * 1000 + 1000)) if each.found]
+    assert not found, [(each.seed, each.found) for each in found]
 
 
 @pytest.mark.timeout(300)

@@ -20,6 +20,7 @@ from pybroker.store.journal.follower import Follower
 from pybroker.store.journal.store import JournalStore
 from pybroker.store.scheduler.store import JournalJobStore
 from pybroker.transports.server import Server
+from tests.simulation.election_variants import ELECTION_VARIANTS
 
 
 def _no_sync(self: JournalFiles, descriptor: int) -> None:
@@ -149,14 +150,14 @@ class Variant(NamedTuple):
     Attributes:
         scenario: in which it must show.
         meaning: what is broken.
-        owner: the class that has it.
-        attribute: of that class.
+        owner: the class or module that has it.
+        attribute: of that class or module.
         instead: what takes its place.
     """
 
     scenario: str
     meaning: str
-    owner: type
+    owner: Any
     attribute: str
     instead: Any
 
@@ -223,6 +224,8 @@ VARIANTS: dict[str, Variant] = {
     "clients-kept": Variant("cluster", "steps back and serves its clients", Server, "abort", _clients_kept),
 }
 """Variants by name."""
+
+VARIANTS.update((name, Variant("election", *parts)) for name, parts in ELECTION_VARIANTS.items())
 
 
 @contextmanager

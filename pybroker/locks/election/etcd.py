@@ -140,6 +140,10 @@ class EtcdRegister:
             self._watches.pop().close()
         self._gateway.channel.close()
 
+    def interrupt(self) -> None:
+        """End a call under way, and let every later one fail; from any thread."""
+        self._gateway.channel.interrupt()
+
     def _open_gateway(self) -> EtcdGateway:
         channel = HttpChannel(self._url.addresses, self._tls)
         return EtcdGateway(channel, key=self.key, name=self.name, user=self._user, setting=self._setting)
@@ -171,6 +175,7 @@ class EtcdWatch:
     def close(self) -> None:
         """End the thread. May be repeated."""
         self._is_closed.set()
+        self._register.interrupt()
         self._gateway.channel.interrupt()
         self._thread.join()
 
@@ -228,8 +233,6 @@ class EtcdWatch:
             TimeoutError: there was none for long.
         """
         self._gateway.channel.set_deadline(now() + _IDLE_FACTOR * self._timeout_seconds)
-        if self._is_closed.is_set():  # `close` found no stream to interrupt
-            raise RegisterUnavailable(self._gateway.name, "closed")
         line = stream.readline(BODY_BYTES_MAX)
         found = self._gateway.object_of(HttpAnswer(200, line))
         result = object_or_none(found.get("result"))

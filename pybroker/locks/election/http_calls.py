@@ -130,6 +130,7 @@ class HttpChannel:
         self._resolving: dict[str, Future[list[Any]]] = {}
         self._connection: http.client.HTTPConnection | None = None
         self._socket: DeadlineSocket | None = None
+        self._is_interrupted = False
 
     @property
     def address(self) -> HttpAddress:
@@ -199,7 +200,8 @@ class HttpChannel:
             self._socket.deadline = deadline
 
     def interrupt(self) -> None:
-        """End a read under way; from any thread."""
+        """End a call under way, and let every later one fail; from any thread."""
+        self._is_interrupted = True
         if (connected := self._socket) is not None:
             connected.shutdown()
 
@@ -233,6 +235,8 @@ class HttpChannel:
         connection.auto_open = 0  # it would connect without a deadline
         connection.sock = owned
         self._connection, self._socket = connection, owned
+        if self._is_interrupted:  # `interrupt` may have found no socket
+            raise OSError("closed")
         return connection
 
     def _dial(self, address: HttpAddress, deadline: float) -> socket.socket:

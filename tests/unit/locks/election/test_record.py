@@ -12,9 +12,9 @@ from pybroker.broker.domain.errors import MalformedData
 from pybroker.locks.election.record import (
     NUMBER_MAX,
     RECORD_BYTES_MAX,
+    DurableEnd,
     ElectionRecord,
     ElectionSettings,
-    DurableEnd,
     MasterEntry,
     RecordedState,
 )
