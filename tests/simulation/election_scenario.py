@@ -78,6 +78,7 @@ class ElectionScenario(Observer):
             self._slow_register: 3.0,
             self._isolate: 3.0,
             self._change_slowly: 2.0,
+            self._starve: 2.0,
             self._lose_register: 2.0,
             self._exchange_disk: 0.5,
             self._switch_over: 1.5,
@@ -176,6 +177,14 @@ class ElectionScenario(Observer):
         for way in ways:
             self.world.cuts[way] = max(until, self.world.cuts.get(way, 0.0))
         self.world.record("world", f"cuts {ways} until {until * 1000:.0f} ms")
+
+    def _starve(self) -> None:
+        """Leave the master to its followers' promises, and delay or lose those for a while."""
+        one = self._victim().index
+        self._cut_all([(one, REGISTER), (REGISTER, one)], 3.0)
+        others = [member.index for member in self.members if member.index != one]
+        ways = [way for other in others for way in ((one, other), (other, one))]
+        self.world.at(self.world.now + self.random.uniform(0, LEASE), self._cut_all, ways, 0.5)
 
     def _change_slowly(self) -> None:
         """Have the master end while swaps take longer than their time-outs, so that several members stand at once."""

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="comparison-overlap"
 """The decisions of an election, rule by rule; `tests/simulation` has them together."""
 
 import itertools
