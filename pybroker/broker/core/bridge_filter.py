@@ -72,10 +72,17 @@ class QueueBridgeFilters:
     def remove(self, consumer: BrokerConsumer) -> bool:
         """React to a consumer that has left; return True if messages may go back now."""
         if self._filters.pop(consumer, None) is None:
-            return bool(self._filters) and consumer.request.network is None
+            return consumer.request.network is None and self._may_return_without_it()
         if not self._filters:
             self.close()
         return False
+
+    def _may_return_without_it(self) -> bool:
+        """Return True if the departure of a consumer may decide: of hundreds that leave, only that of the last one."""
+        replaying = [each.terms for each in self._filters.values() if each.terms.replay_when_no_consumers]
+        if any(each.selector_aware for each in replaying):
+            return True
+        return bool(replaying) and all(each.request.network is not None for each in self._consumer_set.all)
 
     def close(self) -> None:
         """Cancel the timer."""
@@ -110,15 +117,21 @@ class QueueBridgeFilters:
 
     def _wake(self) -> None:
         self._cancel = None
-        for each in self._filters.values():
-            each.resume()
+        resumed = [consumer for consumer, each in self._filters.items() if each.resume()]
         self._examine()
+        for each in resumed:  # among many consumers, those that were on hold have left the order (`ConsumerSet`)
+            if each in self._filters:
+                each.dispatch()
 
 
 class QueueBridgeFilter:
-    """The filter of one bridge's consumer on one queue."""
+    """The filter of one bridge's consumer on one queue.
 
-    __slots__ = ("_clock", "_consumer", "_count", "_filters", "_is_full", "_paging", "_period_ends_at", "_terms")
+    Attributes:
+        terms: the attributes of the filter.
+    """
+
+    __slots__ = ("_clock", "_consumer", "_count", "_filters", "_is_full", "_paging", "_period_ends_at", "terms")
 
     def __init__(
         self,
@@ -128,7 +141,7 @@ class QueueBridgeFilter:
         clock: Clock,
         paging: Paging,
     ) -> None:
-        self._terms = terms
+        self.terms = terms
         self._consumer = consumer
         self._filters = filters
         self._clock = clock
@@ -141,7 +154,7 @@ class QueueBridgeFilter:
 
     def may_forward(self) -> bool:
         """Return True if the rate limit allows one message more, and count it."""
-        terms = self._terms
+        terms = self.terms
         if not terms.rate_limit:
             return True
         if self._is_full:
@@ -161,7 +174,7 @@ class QueueBridgeFilter:
 
     def may_return(self, message: Message) -> bool:
         """Return True if a message may go back to a broker that it has passed, and count it."""
-        terms, filters = self._terms, self._filters
+        terms, filters = self.terms, self._filters
         if not terms.replay_when_no_consumers or filters.has_consumer(message, is_selector_aware=terms.selector_aware):
             return False
         if terms.replay_delay:
@@ -172,10 +185,14 @@ class QueueBridgeFilter:
                 return False
         return self.may_forward()
 
-    def resume(self) -> None:
-        """Begin a new period, if the limit of the last one was reached and it is over."""
-        if self._is_full and self._paging.monotonic() >= self._period_ends_at:
-            self._is_full = False
-            self._consumer.unhold()
-        elif self._is_full:
-            self._filters.wake_in(self._period_ends_at - self._paging.monotonic())
+    def resume(self) -> bool:
+        """Begin a new period, if the limit of the last one was reached and it is over; return True if it begins."""
+        if not self._is_full:
+            return False
+        left = self._period_ends_at - self._paging.monotonic()
+        if left > 0:
+            self._filters.wake_in(left)
+            return False
+        self._is_full = False
+        self._consumer.unhold()
+        return True

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from pybroker.broker.core.bridge_filter import WAITS_PER_DELAY
+from pybroker.broker.core.consumer_set import PARKING_MIN
 from pybroker.broker.core.policy import DestinationPolicy
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.bridge_filter import ConditionalBridgeFilter
@@ -294,3 +296,30 @@ def test_message_over_a_bridge_gets_the_time_of_its_arrival(make_world: Callable
     client.connection.send(to_message(replace(view(make_message("1", "queue://Q")), broker_path=(FAR,))))
     (message,) = inbox.messages.values()
     assert arrival_time(message.data) == view(message).broker_in_time == world.now_ms
+
+
+def test_held_bridge_goes_on_behind_many_consumers_without_capacity() -> None:
+    filtered = Filtered(rate_limit=1)
+    for _ in range(PARKING_MIN + 1):
+        filtered.client.subscribe("queue://Q", prefetch=1)
+    over = filtered.over()
+    filtered.arrive(*map(str, range(PARKING_MIN + 1)), path=())
+    filtered.arrive("a", "b", "c", path=())
+    for _ in range(3):
+        filtered.elapse(1)
+    assert over.ids == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("terms", [{}, {"replay_when_no_consumers": False, "rate_limit": 1}])
+def test_departure_of_a_consumer_examines_nothing_while_another_one_stays(terms: dict[str, Any]) -> None:
+    filtered = Filtered(**terms)
+    filtered.client.subscribe("queue://Q", prefetch=1)
+    idle = [filtered.client.subscribe("queue://Q", selector="FALSE") for _ in range(10)]
+    admits = Mock(return_value=False)
+    filtered.bridge.subscribe("queue://Q", network=replace(network(), admits=admits))
+    filtered.arrive(*map(str, range(100)))
+    admits.reset_mock()
+    for each in idle:
+        each.consumer.close()
+        filtered.turn()
+    admits.assert_not_called()
