@@ -177,6 +177,22 @@ class BridgedMessages:
         elif -ahead < NUMBERS_MAX:
             window.bits |= 1 << -ahead
 
+    def forget(self, messages: Iterable[Message]) -> None:
+        """Forget messages that a bridge has brought back to where they came from, before they are removed here.
+
+        If the answer to the first way was lost, the other broker still has the message, takes what comes back for that,
+        and forwards it again later: it is no duplicate then. The record is written at once: after a crash before the
+        removal of a message it is known because it is stored.
+        """
+        for message in messages:
+            found = self._find(message)
+            if found is not None and self.has(message):
+                window, number = found
+                window.bits &= ~(1 << (window.highest - number))
+                if message.persistent:
+                    self._change(_key(message, message.message_id.rpartition(":")[0]))
+        self.write()
+
     def write(self) -> None:
         """Write the windows that have changed, and remove the records of those that were forgotten.
 

@@ -1,6 +1,6 @@
 """The consumer of a bridge: what it acknowledges is counted as forwarded, and queues may filter what it gets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from pybroker.broker.core.consumer import BrokerConsumer, Owner
@@ -29,12 +29,18 @@ class MessageFilter(Protocol):
 
 
 class NetworkConsumer(BrokerConsumer):
-    """A consumer of queues, or of a durable subscription, whose messages go to another broker."""
+    """A consumer of queues, or of a durable subscription, whose messages go to another broker.
 
-    __slots__ = ("_filters", "_is_held", "_selects", "_unfiltered")
+    Attributes:
+        on_returned: called with messages that the other broker has, and that it had before, while they are still stored
+            here; None: nobody has to know.
+    """
+
+    __slots__ = ("_filters", "_is_held", "_selects", "_unfiltered", "on_returned")
 
     def __init__(self, connection: Owner, request: ConsumerRequest, deliver: Deliver, *, prefetch: int) -> None:
         super().__init__(connection, request, deliver, prefetch=prefetch)
+        self.on_returned: Callable[[Sequence[Message]], None] | None = None
         self._filters: dict[Destination, MessageFilter] = {}
         self._is_held = False
         self._selects: Matcher | None = None
@@ -72,7 +78,17 @@ class NetworkConsumer(BrokerConsumer):
                 source = reference.source
                 if isinstance(source, StoredSource):
                     source.forwarded += 1
+            if self._filters:
+                self._report_returned(references)
         super().acknowledge_all(deliveries, transaction)
+
+    def _report_returned(self, references: Sequence[Reference]) -> None:
+        network, on_returned = self.request.network, self.on_returned
+        if network is not None and on_returned is not None:
+            remote_id, messages = network.remote_broker_id, [each.message for each in references]
+            returned = [each for each in messages if each.bridge and remote_id in each.bridge.broker_path]
+            if returned:
+                on_returned(returned)
 
     def _passes(self, message: Message, redelivery_count: int) -> bool:
         """Return what `_matches` does, as the filter of the message's queue changes it."""

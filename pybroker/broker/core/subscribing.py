@@ -112,6 +112,8 @@ class Subscribing:
             deliver,
             prefetch=_prefetch(request, self._runtime.policy(request.destination).queue_prefetch),
         )
+        if isinstance(consumer, NetworkConsumer):
+            consumer.on_returned = self._runtime.bridged.forget
         has_patterns = self._create(request, owner)
         queues = self._destinations.queues_of(request, owner)
         if has_patterns:

@@ -323,3 +323,20 @@ def test_departure_of_a_consumer_examines_nothing_while_another_one_stays(terms:
         each.consumer.close()
         filtered.turn()
     admits.assert_not_called()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_went_back_is_no_duplicate_when_it_comes_again(is_restarted: bool) -> None:
+    filtered = Filtered()
+    over = filtered.over()
+    message = to_message(replace(view(make_message("1", "queue://Q", "ID:origin")), broker_path=(FAR,)))
+    assert filtered.client.connection.send(message)
+    assert not filtered.client.connection.send(message)
+    assert over.ids == ["1"]
+    over.consumer.acknowledge_all(list(over.deliveries))
+    over.consumer.close()
+    if is_restarted:
+        filtered.world.start()
+    client = filtered.world.client()
+    assert client.connection.send(message)
+    assert client.subscribe("queue://Q").ids == ["1"]

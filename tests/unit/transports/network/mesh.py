@@ -18,6 +18,12 @@ class _Line:
         )
         self.far_link.session = self.far_session
 
+    def lose_answers(self) -> None:
+        """Carry what the near broker has sent, and lose the answers of the far one."""
+        data, self.link.output = bytes(self.link.output), bytearray()
+        self.far_session.receive(data)
+        self.far_link.output.clear()
+
     def carry(self) -> bool:
         """Carry the bytes that wait, both ways; return False if there were none."""
         is_busy = False
@@ -62,6 +68,11 @@ class Mesh:
         line.session.lost()
         line.far_session.lost()
         self.pump()
+
+    def cut_before_answers(self, way: str) -> None:
+        """Lose a bridge with the answers to what it has sent."""
+        self._lines[way].lose_answers()
+        self.cut(way)
 
     def pump(self) -> None:
         """Carry bytes until there are none."""

@@ -77,6 +77,26 @@ def test_messages_follow_their_consumers_again_and_again() -> None:
         mesh.pump()
 
 
+def test_message_whose_answer_was_lost_is_not_lost_by_its_way_back() -> None:
+    replay = {"replay_when_no_consumers": True, "replay_delay": 0}
+    mesh = Mesh("ab", "ba", **replay)
+    reader = mesh.client("b")
+    reader.consume(Q, prefetch_size=1)
+    mesh.pump()
+    mesh.client("a").send(Q, "1", persistent=True)
+    mesh.cut_before_answers("ab")  # so both brokers have it
+    reader.remove(reader.consumer())
+    reader = mesh.client("a")
+    reader.consume(Q, prefetch_size=1)
+    mesh.pump()  # it goes back to a, which has it already
+    reader.remove(reader.consumer())
+    reader = mesh.client("b")
+    reader.consume(Q, prefetch_size=1)
+    mesh.open("ab", **replay)
+    assert texts(of_kind(reader.receive(), MessageDispatch)) == ["1"]
+    assert not mesh.brokers["a"].broker.queues[Q].in_flight()
+
+
 def test_excluded_destination_does_not_go_back() -> None:
     mesh = stranded(replay_when_no_consumers=True, replay_delay=0)
     mesh.cut("ba")
