@@ -482,6 +482,8 @@ class ForwardingHalf:
         if may_pass_by(error):
             is_first = self._refused_demand.add(number, request, self._link.time())
             self._on_deadline()
+        else:  # it may have been tried again, and has no further attempt
+            self._refused_demand.remove(number)
         if is_first:
             _log.warning("%s: no messages of %s go to %s: %s", self, request.destination, remote, error)
 

@@ -4,6 +4,7 @@ Such reasons are limits, as to destinations or to memory, and a subscription nam
 not announce its consumers again, so that without another attempt they would get nothing until the next connection.
 """
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -24,12 +25,14 @@ def may_pass_by(error: RequestError) -> bool:
 class RefusedDemand:
     """The refused subscriptions of one connection of a bridge, by their numbers in the demand table."""
 
-    __slots__ = ("_pauses", "_requests", "_times")
+    __slots__ = ("_pauses", "_queue", "_requests", "_times")
 
     def __init__(self) -> None:
         self._requests: dict[int, ConsumerRequest] = {}
         self._times: dict[int, float] = {}
         """The times of the next attempts."""
+        self._queue: list[tuple[float, int]] = []
+        """These times in their order, as a heap, and some that do not hold any more: there may be thousands."""
         self._pauses: dict[int, float] = {}
         """The pause after the next refusal."""
 
@@ -37,7 +40,8 @@ class RefusedDemand:
         """Record a refusal; return True if it is the first one of that number."""
         pause = self._pauses.get(number)
         self._requests[number] = request
-        self._times[number] = now + (FIRST_PAUSE_SECONDS if pause is None else pause)
+        self._times[number] = when = now + (FIRST_PAUSE_SECONDS if pause is None else pause)
+        heapq.heappush(self._queue, (when, number))
         self._pauses[number] = min(2 * (pause or FIRST_PAUSE_SECONDS), PAUSE_SECONDS_MAX)
         return pause is None
 
@@ -54,17 +58,25 @@ class RefusedDemand:
             self._requests[number] = replace(request, selector=selector)
 
     def due(self, now: float) -> Sequence[tuple[int, ConsumerRequest]]:
-        """Return subscriptions to try again, at most `PIECE`, the longest due first."""
-        times = sorted((when, number) for number, when in self._times.items() if when <= now)
-        return [(number, self._requests[number]) for _, number in times[:PIECE]]
+        """Return subscriptions to try again, at most `PIECE`, the longest due first; `add` or `remove` follows."""
+        found: list[tuple[int, ConsumerRequest]] = []
+        while len(found) < PIECE and (when := self.next_attempt) is not None and when <= now:
+            _, number = heapq.heappop(self._queue)
+            del self._times[number]
+            found.append((number, self._requests[number]))
+        return found
 
     @property
     def next_attempt(self) -> float | None:
-        """The time of the next attempt; None if nothing was refused."""
-        return min(self._times.values(), default=None)
+        """The time of the next attempt; None if there is none."""
+        queue, times = self._queue, self._times
+        while queue and times.get(queue[0][1]) != queue[0][0]:
+            heapq.heappop(queue)
+        return queue[0][0] if queue else None
 
     def clear(self) -> None:
         """Forget all."""
         self._requests.clear()
+        self._queue.clear()
         self._times.clear()
         self._pauses.clear()

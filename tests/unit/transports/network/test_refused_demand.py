@@ -117,6 +117,37 @@ def test_refused_change_of_a_selector_is_made_later(monkeypatch: pytest.MonkeyPa
     assert len(brokers.session.demand) == 1
 
 
+@interpreted
+def test_subscription_is_not_tried_for_ever_once_the_reason_does_not_pass(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = TwoBrokers()
+    brokers.client(brokers.far, "c").consume(Q)
+    subscribe = Mock(side_effect=[ResourceLimit("no memory"), InvalidDestination("not allowed any more")])
+    with monkeypatch.context() as patch:
+        patch.setattr(BrokerConnection, "subscribe", subscribe)
+        brokers.pump()
+        later(brokers, 1)
+        assert brokers.link.wakes_at is None or brokers.link.wakes_at > brokers.link.now, (
+            "another attempt is due at once"
+        )
+        later(brokers, 60)
+    assert subscribe.call_count == 2
+    assert len([each for each in caplog.records if "no messages of" in each.getMessage()]) == 2
+
+
+def test_time_that_does_not_hold_any_more_is_no_attempt() -> None:
+    refused, request = RefusedDemand(), ConsumerRequest(destination=Q)
+    for number in range(3):
+        refused.add(number, request, number / 10)
+    refused.remove(0)
+    assert refused.next_attempt == 1.1
+    refused.add(1, request, 1.0)
+    assert refused.next_attempt == 1.2
+    assert [number for number, _ in refused.due(5.0)] == [2, 1]
+    assert refused.next_attempt is None
+
+
 def test_other_refusals_stay() -> None:
     assert not may_pass_by(InvalidDestination("no name"))
 
