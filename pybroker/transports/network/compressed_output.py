@@ -11,12 +11,13 @@ messages meanwhile: one at a time is in memory twice.
 """
 
 import logging
+import zlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pybroker.broker.domain.errors import BrokerError
+from pybroker.broker.domain.errors import BrokerError, RequestError
 from pybroker.broker.domain.network.compression import compressed
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.transports.session import Link
@@ -94,6 +95,10 @@ class CompressedOutput:
         except BrokerError as error:
             self._on_error(error)
             return
+        except Exception as error:  # as in the dispatch of a message; here nobody else would end the pause
+            _log.exception("a message cannot be sent over a bridge")
+            self._on_error(RequestError(f"a message cannot be sent: {error}"))
+            return
         if self._waiting:
             self._begin()
 
@@ -101,10 +106,11 @@ class CompressedOutput:
 def _compressed_if_valid(data: bytes) -> bytes:
     """Return a message with its body compressed; one that does not decode stays as it is, and the other broker answers.
 
+    So does one for which there is no memory now, since an error in the thread would leave the bridge waiting for ever.
     To end the bridge for it would end every later one too, since the message comes again.
     """
     try:
         return compressed(data)
-    except MalformedOpenWire as error:
+    except (MalformedOpenWire, MemoryError, zlib.error) as error:
         _log.warning("a message of %d bytes crosses a bridge without compression: %s", len(data), error)
         return data

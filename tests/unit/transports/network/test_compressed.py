@@ -1,5 +1,6 @@
 """Bodies that are compressed on their way over a bridge, in order, and nothing that is lost by it."""
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
@@ -7,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.errors import MalformedData
+from pybroker.broker.domain.errors import BrokerError, MalformedData
 from pybroker.broker.domain.openwire.body import decode_text, inflate
 from pybroker.broker.domain.openwire.commands import MessageDispatch
 from pybroker.transports.network.compressed_output import AT_ONCE_BYTES_MAX, CompressedOutput
@@ -134,10 +135,24 @@ def test_message_that_does_not_decode_goes_as_it_is(size: int, caplog: pytest.Lo
     assert "without compression" in caplog.text
 
 
-def test_message_that_cannot_be_written_ends_the_bridge() -> None:
+@pytest.mark.parametrize("error", [MemoryError("no memory"), zlib.error("no stream")])
+def test_message_goes_as_it_is_if_its_compression_fails(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    bridge = Compressing()
+    with monkeypatch.context() as patch:
+        patch.setattr(zlib, "compress", Mock(side_effect=error))
+        bridge.send(LARGE)
+        bridge.thread.finish()
+    bridge.brokers.pump()
+    bridge.send("2")
+    assert [each for each, _ in bodies(bridge.reader)] == [LARGE, "2"]
+
+
+@pytest.mark.parametrize("error", [MalformedData("it does not decode"), ValueError("a mistake")])
+def test_message_that_cannot_be_written_ends_the_bridge(error: Exception) -> None:
     link, thread, failed = FakeLink(), Thread(), Mock()
     link.in_thread = thread.run  # type: ignore[method-assign]
-    refused = Mock(side_effect=MalformedData("it does not decode"))
+    refused = Mock(side_effect=error)
     CompressedOutput(link, refused, pause=Mock(), on_error=failed).send(b"\x01" * (AT_ONCE_BYTES_MAX + 1))
     thread.finish()
-    assert isinstance(failed.call_args.args[0], MalformedData)
+    assert isinstance(failed.call_args.args[0], BrokerError)
+    assert str(error) in str(failed.call_args.args[0])
