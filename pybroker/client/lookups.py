@@ -97,6 +97,11 @@ class Lookups:
             search.has_newest = True
             self._review(search)
 
+    def refused(self, newest: Destination, error: ClientError) -> None:
+        """End the search whose temporary queue the broker refused: the list would never be complete."""
+        for search in [each for each in self._searches.values() if each.newest == newest]:
+            search.outcome.complete(error=error)
+
     def _review(self, search: _Search) -> None:
         if search.is_answered and search.has_newest:
             search.outcome.complete(False)

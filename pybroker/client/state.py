@@ -355,6 +355,7 @@ class ClientState:
                 self.producers.forget(number)
             case AddTemporary(destination=destination) | CreateDestination(destination=destination):
                 self._destinations.pop(destination, None)
+                self._lookups.refused(destination, error)
             case Acknowledge():
                 _log.warning("an acknowledgement was refused: %s", error)
             case _:

@@ -1,8 +1,12 @@
 """Several consumers in turn, a changed prefetch, and destinations, on a connection without sockets."""
 
+from unittest.mock import Mock
+
 import pytest
 
+from pybroker.broker.core.connection import BrokerConnection
 from pybroker.broker.domain.destination import DestinationType, queue, topic
+from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.openwire import commands as wire
 from pybroker.client.consumers import ConsumerState
 from pybroker.client.conversation import AckMode, CreateDestination, ListDestinations, Release, Request, SetPrefetch
@@ -10,6 +14,7 @@ from pybroker.client.errors import ClientError, ConnectionClosed, Refused, Timeo
 from pybroker.client.messages import Message
 from pybroker.client.state import ClientState
 from pybroker.client.stomp import StompConversation
+from tests.compiled import interpreted
 from tests.unit.client.world import World
 
 Q, R = queue("q"), queue("r")
@@ -148,6 +153,21 @@ def test_a_search_survives_a_break_at_any_time(after: int) -> None:
     assert (found.result(), missing.result()) == (True, False)
     infos = [each for each in world.commands() if isinstance(each, wire.ConsumerInfo | wire.DestinationInfo)]
     assert infos == []  # nothing of it is left to be restored
+
+
+@interpreted
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_search_ends_if_its_temporary_queue_is_refused(monkeypatch: pytest.MonkeyPatch, is_restored: bool) -> None:
+    world = World()
+    search = world.state.find_destination(Q)
+    if is_restored:
+        world.run(until=lambda: len(world.sent) > 0)
+        world.break_off()
+        world.connect()
+    monkeypatch.setattr(BrokerConnection, "add_destination", Mock(side_effect=ResourceLimit("too many")))
+    world.run()
+    with pytest.raises(Refused, match="too many"):
+        search.result()
 
 
 def test_a_search_ends_with_the_connection_or_its_timeout() -> None:
