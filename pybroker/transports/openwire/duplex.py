@@ -22,6 +22,7 @@ from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link
 
 _INT_MAX: Final = (1 << 31) - 1
+_LONG_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +73,13 @@ def duplex_connector(introduction: BrokerInfo) -> NetworkConnector | None:
     except (ValueError, InvalidDestination) as error:
         raise ProtocolError(f"the network properties of a duplex bridge: {error}") from error
     require_printable("the name of the remote broker's connector", connector.name)
+    require_printable("the token of the remote broker's client ids", connector.client_id_token)
     for what, value, least, most in (
         ("prefetch size", connector.prefetch_size, 1, _INT_MAX),
         ("prefetch size of advisories", connector.advisory_prefetch_size, 0, _INT_MAX),
         ("consumer priority base", connector.consumer_priority_base, -128, 127),
+        ("percentage for acknowledgements", connector.advisory_ack_percentage, -_INT_MAX, _INT_MAX),
+        ("replay delay", connector.replay_delay, 0, _LONG_MAX),  # of numbers without an end no float can be made
     ):
         if not least <= value <= most:
             raise ProtocolError(f"a duplex bridge with a {what} of {value}")

@@ -119,6 +119,9 @@ def test_end_of_demand_ends_the_flow_back() -> None:
         ("near", {"prefetch_size": 0}, "a duplex bridge with a prefetch size of 0"),
         ("near", {"advisory_prefetch_size": -1}, "a duplex bridge with a prefetch size of advisories of -1"),
         ("near", {"consumer_priority_base": 128}, "a duplex bridge with a consumer priority base of 128"),
+        ("near", {"client_id_token": "\n"}, "the token of the remote broker's client ids has 1 characters"),
+        ("near", {"advisory_ack_percentage": 10**400}, "a duplex bridge with a percentage for acknowledgements of 100"),
+        ("near", {"replay_delay": 10**400}, "a duplex bridge with a replay delay of 100"),
     ],
 )
 def test_names_and_numbers_of_another_program_are_refused(near: str, attributes: dict[str, Any], said: str) -> None:
