@@ -235,6 +235,8 @@ class DemandTable:
         self._waiting: SuppressedCandidates[_Candidate] = SuppressedCandidates()
         self._displaced: dict[Claim, None] = {}
         self._by_claim: dict[Claim, _SharedDemand] = {}
+        self._by_name: dict[str, dict[int, int]] = {}
+        """By the name of a durable subscription, how many of that name each demand subscription serves."""
         self._offline: dict[_DurableKey, _Candidate] = {}
         self._stored: dict[str, Destination] = {}
         self._has_list = False
@@ -338,10 +340,12 @@ class DemandTable:
             del self._offline[offline]
             if not self._connector.conduit_subscriptions and not self._is_named(name):
                 changes.append(DeleteDurable(name))
-        for subscription in list(self._subscriptions.values()):
+        for number in sorted(self._by_name.get(name, ())):
+            subscription = self._subscriptions[number]
             found = _named(subscription.durables, key)
             if found is not None:
                 removed = subscription.durables.pop(found)
+                self._forget_named(number, name)
                 self._interests.narrow(subscription.claim, subscription.unused(removed))
                 if not subscription.is_wanted_durable and (self._has_list or not subscription.was_stored):
                     changes += self._end_durable(subscription)
@@ -441,11 +445,25 @@ class DemandTable:
         """Let a subscription serve a candidate: until its consumer ends, or its durable subscription is deleted."""
         key = candidate.durable_key
         if key is not None and self._outlives_its_consumer(candidate):
-            self._interests.narrow(subscription.claim, subscription.add_durable(key, candidate))
+            self._interests.narrow(subscription.claim, self._add_durable(subscription, key, candidate))
         else:
             subscription.add(candidate)
             place = (subscription.local.number, candidate.destination)
             self._places.setdefault(candidate.consumer_id, set()).add(place)
+
+    def _add_durable(self, subscription: _SharedDemand, key: _DurableKey, candidate: _Candidate) -> Set[ConsumerId]:
+        if key not in subscription.durables:
+            counts = self._by_name.setdefault(key[1], {})
+            counts[subscription.local.number] = counts.get(subscription.local.number, 0) + 1
+        return subscription.add_durable(key, candidate)
+
+    def _forget_named(self, number: int, name: str) -> None:
+        counts = self._by_name[name]
+        counts[number] -= 1
+        if not counts[number]:
+            del counts[number]
+        if not counts:
+            del self._by_name[name]
 
     def _outlives_its_consumer(self, candidate: _Candidate) -> bool:
         return candidate.durable_key is not None and self._connector.conduit_subscriptions
@@ -504,7 +522,7 @@ class DemandTable:
         if is_conduit and name is not None:
             for key, each in self._offline.items():
                 if _is_covered(candidate.destination, each):
-                    subscription.add_durable(key, each)
+                    self._add_durable(subscription, key, each)
         return self._enter(subscription, displaces=displaces)
 
     def _begin_own(
@@ -584,6 +602,8 @@ class DemandTable:
         concrete.pop(number, None)
         if not concrete:
             self._concrete.pop(destination, None)
+        for _, name in subscription.durables:
+            self._forget_named(number, name)
         for consumer_id, wanted in subscription.consumers:
             self._places[consumer_id].discard((number, wanted))
         self._interests.release(subscription.claim, subscription.gone.keys())
@@ -599,6 +619,8 @@ class DemandTable:
 
     def _delete_unwanted(self) -> list[DemandChange]:
         """Delete the stored durable subscriptions that have no consumer here, and no subscriber there."""
+        if not self._stored:
+            return []
         active = {each.local.subscription_name for each in self._subscriptions.values()}
         unwanted = [
             name

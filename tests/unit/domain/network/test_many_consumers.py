@@ -83,3 +83,21 @@ def ring_calls(count: int) -> float:
 
 def test_consumer_with_two_ways_leaves_at_the_same_cost_among_many() -> None:
     assert ring_calls(MANY) < FACTOR_MAX * ring_calls(FEW)
+
+
+def deletion_calls(count: int) -> float:
+    """Return the calls for each durable subscription that is deleted."""
+    bridge = Bridge()
+    for number in range(count):
+        bridge.table.consumer_added(info(consumer(number), topic(f"T.{number}"), name=f"d{number}"))
+        bridge.table.consumer_removed(consumer(number))
+
+    def delete() -> None:
+        for number in range(count):
+            assert bridge.table.subscription_removed("client", f"d{number}")
+
+    return calls(delete) / count
+
+
+def test_durable_subscription_is_deleted_at_the_same_cost_among_many() -> None:
+    assert deletion_calls(MANY) < FACTOR_MAX * deletion_calls(FEW)
