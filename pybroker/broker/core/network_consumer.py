@@ -33,7 +33,7 @@ class NetworkConsumer(BrokerConsumer):
 
     Attributes:
         on_returned: called with messages that the other broker has, and that it had before, while they are still stored
-            here; None: nobody has to know.
+            here; None: nothing is called.
     """
 
     __slots__ = ("_filters", "_is_held", "_selects", "_unfiltered", "on_returned")

@@ -95,7 +95,7 @@ class CompressedOutput:
         except BrokerError as error:
             self._on_error(error)
             return
-        except Exception as error:  # as in the dispatch of a message; here nobody else would end the pause
+        except Exception as error:  # as in the dispatch of a message; here nothing else would end the pause
             _log.exception("a message cannot be sent over a bridge")
             self._on_error(RequestError(f"a message cannot be sent: {error}"))
             return
