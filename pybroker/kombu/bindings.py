@@ -18,7 +18,7 @@ A queue is transient if it is exclusive, or deleted automatically and not durabl
 Celery's queues of remote control and of events are. They leave nothing behind, even if the process is killed. A queue
 of a virtual topic would stay, and grow.
 
-Source: ActiveMQ 5.17, "Virtual Destinations"; AMQP 0-9-1, "topic" exchanges. The module does no I/O.
+KombuSource: ActiveMQ 5.17, "Virtual Destinations"; AMQP 0-9-1, "topic" exchanges. The module does no I/O.
 """
 
 import enum

@@ -3,7 +3,7 @@
 It is a virtual channel of Kombu, without what those keep in the process: the broker routes, holds back what is not
 acknowledged, and redelivers it. A channel is used by one thread, but for `basic_ack` and `basic_reject`.
 
-Source: AMQP 0-9-1, "Work and content"; Kombu 5.7, `kombu.transport.virtual.base`.
+KombuSource: AMQP 0-9-1, "Work and content"; Kombu 5.7, `kombu.transport.virtual.base`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from pybroker.kombu.bindings import Binding, ExchangeKind, queue_destination
 from pybroker.kombu.declaring import Declaring
 from pybroker.kombu.message_form import PRIORITY_MAX, SendArguments, incoming, outgoing
 from pybroker.kombu.routing import DeclaredQueue
-from pybroker.kombu.subscriptions import KombuSubscription, Source
+from pybroker.kombu.subscriptions import KombuSource, KombuSubscription
 from pybroker.kombu.unacknowledged import UnacknowledgedMessages
 
 SCHEDULED_DELAY: Final = "AMQ_SCHEDULED_DELAY"
@@ -49,7 +49,7 @@ class Channel(virtual.Channel):
         self._tags = itertools.count(1)
         self._subscriptions: dict[str, KombuSubscription] = {}
         self._getters: dict[str, KombuSubscription] = {}
-        self._sources: list[Source] = []
+        self._sources: list[KombuSource] = []
         self._unacknowledged = UnacknowledgedMessages(self._on_room)
         self._is_held_back = False
 
@@ -261,11 +261,11 @@ class Channel(virtual.Channel):
                 destination, ack="individual", prefetch=prefetch, priority=priority
             )
             of_destination = [binding for binding in bindings if binding.destination == destination]
-            source = Source(consumer, destination, self.connection.wakeup.set, of_destination)
+            source = KombuSource(consumer, destination, self.connection.wakeup.set, of_destination)
             subscription.sources[destination] = source
             self._sources.append(source)
 
-    def add_binding(self, binding: Binding, transient: Source | None) -> None:
+    def add_binding(self, binding: Binding, transient: KombuSource | None) -> None:
         """Let the subscriptions of a queue take the messages of a new binding too."""
         for subscription in (*self._subscriptions.values(), *self._getters.values()):
             if subscription.queue != binding.queue:
@@ -279,7 +279,7 @@ class Channel(virtual.Channel):
                 consumer = self.connection.broker.consumer(
                     binding.destination, ack="individual", prefetch=0 if is_getter else self._prefetch(subscription)
                 )
-                source = Source(consumer, binding.destination, self.connection.wakeup.set, [binding])
+                source = KombuSource(consumer, binding.destination, self.connection.wakeup.set, [binding])
                 subscription.sources[binding.destination] = source
                 self._sources.append(source)
             self.connection.wakeup.set()
@@ -341,7 +341,7 @@ class Channel(virtual.Channel):
             self._getters[queue] = getter
         return getter
 
-    def _get(self, getter: KombuSubscription) -> tuple[Source, Message] | None:
+    def _get(self, getter: KombuSubscription) -> tuple[KombuSource, Message] | None:
         found = getter.poll()
         if found is not None:
             return found
@@ -381,7 +381,7 @@ class Channel(virtual.Channel):
         """Return the subscriptions that are open now."""
         return iter(tuple(self._subscriptions.values()))
 
-    def _received(self, source: Source, message: Message, *, queue: str, no_ack: bool) -> virtual.Message | None:
+    def _received(self, source: KombuSource, message: Message, *, queue: str, no_ack: bool) -> virtual.Message | None:
         """Return a message for the application; None if it cannot be read: then it is a dead letter."""
         tag = next(self._tags)
         try:

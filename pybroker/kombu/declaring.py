@@ -3,19 +3,19 @@
 import contextlib
 from typing import Any
 
-from kombu.transport import virtual
+from kombu.transport.virtual import Transport as VirtualTransport
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.client import Connection, ConnectionClosed, Refused
 from pybroker.client.arguments import MessageHeaders
 from pybroker.kombu.bindings import Binding, queue_destination
-from pybroker.kombu.options import TransportOptions
+from pybroker.kombu.options import KombuOptions
 from pybroker.kombu.routing import Declarations
-from pybroker.kombu.subscriptions import Source
+from pybroker.kombu.subscriptions import KombuSource
 from pybroker.kombu.wakeup import Wakeup
 
 
-class Declaring(virtual.Transport):
+class Declaring(VirtualTransport):
     """A transport with a connection of the client, and what was declared on it.
 
     Attributes:
@@ -27,11 +27,11 @@ class Declaring(virtual.Transport):
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self.declarations = Declarations()
-        self.options = TransportOptions()
+        self.options = KombuOptions()
         self.wakeup = Wakeup()
         self._broker: Connection | None = None
         self._created: set[Destination] = set()
-        self._transient: dict[str, dict[Destination, Source]] = {}
+        self._transient: dict[str, dict[Destination, KombuSource]] = {}
 
     @property
     def broker(self) -> Connection:
@@ -68,16 +68,16 @@ class Declaring(virtual.Transport):
         for channel in list(self.channels):
             channel.add_binding(binding, source)
 
-    def _bind_transient(self, binding: Binding) -> Source:
+    def _bind_transient(self, binding: Binding) -> KombuSource:
         sources = self._transient.setdefault(binding.queue, {})
         source = sources.get(binding.topic)
         if source is None:
             consumer = self.broker.consumer(binding.topic, ack="individual", prefetch=self.options.prefetch)
-            source = sources[binding.topic] = Source(consumer, binding.topic, self.wakeup.set, [binding])
+            source = sources[binding.topic] = KombuSource(consumer, binding.topic, self.wakeup.set, [binding])
         source.bindings.add(binding)
         return source
 
-    def transient_sources(self, queue: str) -> list[Source]:
+    def transient_sources(self, queue: str) -> list[KombuSource]:
         """Return the sources of the bindings of a transient queue."""
         return list(self._transient.get(queue, {}).values())
 

@@ -8,7 +8,7 @@ from pybroker.client import UnusableURI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransportOptions:
+class KombuOptions:
     """The options, with their defaults.
 
     Attributes:
@@ -25,7 +25,7 @@ class TransportOptions:
     reject_to_dlq: bool = False
 
 
-def parse_options(options: Mapping[str, Any], query: Mapping[str, str]) -> TransportOptions:
+def parse_options(options: Mapping[str, Any], query: Mapping[str, str]) -> KombuOptions:
     """Return the options; those of the query come first. Kombu's own options are ignored.
 
     Raises:
@@ -39,7 +39,7 @@ def parse_options(options: Mapping[str, Any], query: Mapping[str, str]) -> Trans
                 values[name] = _PARSERS[name](value)
             except (TypeError, ValueError) as error:
                 raise UnusableURI(f"{name}: {error}", part=str(value)) from None
-    return TransportOptions(**values)
+    return KombuOptions(**values)
 
 
 def _count(value: object) -> int:
@@ -71,4 +71,4 @@ _PARSERS: Final[Mapping[str, Callable[[object], object]]] = {
     "reject_to_dlq": _flag,
 }
 
-OPTION_NAMES: Final = tuple(field.name for field in fields(TransportOptions))
+OPTION_NAMES: Final = tuple(field.name for field in fields(KombuOptions))

@@ -1,9 +1,9 @@
 """`KombuSubscription`, which consumes one queue of Kombu for one consumer: from its destination and its bindings.
 
 ```text
-KombuSubscription ──┬── Source: the queue's own destination
-                    ├── Source: a queue of a virtual topic, for each binding
-                    └── Source: a topic, for each binding of a transient queue
+KombuSubscription ──┬── KombuSource: the queue's own destination
+                    ├── KombuSource: a queue of a virtual topic, for each binding
+                    └── KombuSource: a topic, for each binding of a transient queue
 ```
 
 A queue with two bindings that take the same message gets it twice, with one message id. AMQP delivers it once, so the
@@ -29,7 +29,7 @@ RECENT_MAX: Final = 1000
 """The messages of a queue among which a copy is recognised."""
 
 
-class Source:
+class KombuSource:
     """A client's consumer of one destination.
 
     Attributes:
@@ -135,10 +135,10 @@ class KombuSubscription:
         self.queue = queue
         self.no_ack = no_ack
         self.callback = callback
-        self.sources: dict[Destination, Source] = {}
+        self.sources: dict[Destination, KombuSource] = {}
         self._recent: OrderedDict[str, Destination] = OrderedDict()
 
-    def poll(self) -> tuple[Source, Message] | None:
+    def poll(self) -> tuple[KombuSource, Message] | None:
         """Return the next message, with its source; None if there is none now.
 
         Raises:
@@ -151,11 +151,11 @@ class KombuSubscription:
                 message.ack()
         return None
 
-    def accepts(self, message: Message, source: Source) -> bool:
+    def accepts(self, message: Message, source: KombuSource) -> bool:
         """Return True if a message that a source received belongs to one of its bindings, and is no copy."""
         return source.accepts(message) and not self._is_copy(message, source)
 
-    def _is_copy(self, message: Message, source: Source) -> bool:
+    def _is_copy(self, message: Message, source: KombuSource) -> bool:
         """Return True if the message came through another binding before; it may come again through the same one."""
         if len(self.sources) < 2:
             return False

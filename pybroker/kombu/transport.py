@@ -3,7 +3,7 @@
 The client below finds the next broker by itself, restores the consumers there, and keeps acknowledgements valid. So
 Kombu's own reconnecting, and Celery's, are needed only if the client gives up.
 
-Source: Kombu 5.7, `kombu.transport.virtual.base.Transport`.
+KombuSource: Kombu 5.7, `kombu.transport.virtual.base.Transport`.
 """
 
 import contextlib

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from pybroker.client import Message
-from pybroker.kombu.subscriptions import Source
+from pybroker.kombu.subscriptions import KombuSource
 
 
 class UnacknowledgedMessages:
@@ -25,7 +25,7 @@ class UnacknowledgedMessages:
         """Create an empty collection; `on_room` is called when another message may be delivered."""
         self._on_room = on_room
         self._lock = threading.Lock()
-        self._delivered: dict[int, tuple[Message, Source]] = {}
+        self._delivered: dict[int, tuple[Message, KombuSource]] = {}
 
     def __len__(self) -> int:
         return len(self._delivered)
@@ -34,7 +34,7 @@ class UnacknowledgedMessages:
         """Return True if the application may have another message."""
         return not self.prefetch_count or len(self._delivered) < self.prefetch_count
 
-    def append(self, tag: int, message: Message, source: Source) -> None:
+    def append(self, tag: int, message: Message, source: KombuSource) -> None:
         """Record a message that is delivered to the application."""
         with self._lock:
             self._delivered[tag] = message, source
@@ -81,7 +81,7 @@ class UnacknowledgedMessages:
             if source.consumer.error is None:
                 message.ack()
 
-    def _take(self, tag: int, *, multiple: bool) -> list[tuple[Message, Source]]:
+    def _take(self, tag: int, *, multiple: bool) -> list[tuple[Message, KombuSource]]:
         with self._lock:
             if multiple:
                 tags = [each for each in self._delivered if not tag or each <= tag]

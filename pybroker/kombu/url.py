@@ -8,7 +8,7 @@ activemq+failover:(tcp://a:61616,ssl://b:61617)?timeout=9000  failover:(tcp://a:
 ```
 
 Always `failover:`, also with one broker: the loss of a broker stays below Celery, which would run again the tasks in
-execution. Options of the transport (`TransportOptions`) may be in the query; the others there are the client's.
+execution. Options of the transport (`KombuOptions`) may be in the query; the others there are the client's.
 """
 
 import re

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pybroker.client import UnusableURI
 from pybroker.client.uri import parse as parse_uri
-from pybroker.kombu.options import OPTION_NAMES, TransportOptions, parse_options
+from pybroker.kombu.options import OPTION_NAMES, KombuOptions, parse_options
 from pybroker.kombu.url import masked, parse, url_of
 
 
@@ -74,7 +74,7 @@ def test_every_password_is_masked():
 
 def test_options_of_the_query_come_first():
     options = parse_options({"prefetch": 7, "scheduled_eta": True, "max_retries": 3}, {"prefetch": "9"})
-    assert options == TransportOptions(prefetch=9, scheduled_eta=True)
+    assert options == KombuOptions(prefetch=9, scheduled_eta=True)
 
 
 @pytest.mark.parametrize(
