@@ -40,6 +40,11 @@ LONG: dict[str, tuple[float, str]] = {
         90,
         "a stock pair that tries a lock every 10 s is replaced, and put back",
     ),
+    "tests/kombu/test_celery.py": (
+        120,
+        "workers of Celery start, each with its pool, and brokers are killed under them",
+    ),
+    "tests/kombu/test_celery_page.py": (60, "a worker of Celery, and a client that starts twice"),
     "tests/postgres/test_activemq.py": (60, "ActiveMQ and pybroker in turn on one database"),
     "tests/postgres/test_model.py": (90, "a database for each of Hypothesis' histories"),
     "tests/spark/test_follow.py": (120, "a stream's batches, one after the other"),
