@@ -9,9 +9,9 @@ from pybroker.locks.election.postgres import TABLE, PostgresRegister
 from pybroker.locks.election.record import (
     KAHADB,
     SCHEDULER,
+    DurableEnd,
     ElectionRecord,
     ElectionSettings,
-    DurableEnd,
     MasterEntry,
     RecordedState,
 )

@@ -14,18 +14,12 @@ from pybroker.locks.election.election_state import (
     ElectionState,
     FollowerConfirmed,
     FollowerState,
-    FollowMaster,
     MasterHeard,
     Mastery,
-    RegisterChanged,
-    RegisterRead,
     StoreCondition,
-    SwapAnswered,
     SwapFailed,
-    TimePassed,
 )
 from pybroker.locks.election.record import KAHADB, ElectionRecord
-from pybroker.locks.election.register import RegisterState, SwapResult
 from tests.simulation.election_model import ElectionWorld, Entry, SimMember
 
 _decide = decisions.decide
@@ -106,10 +100,6 @@ def _stale_keepalive(state: ElectionState, event: ElectionEvent, now: float) -> 
     return _decide(state, event, now)
 
 
-def _promised_at_answer(event: FollowerConfirmed, now: float) -> float:
-    return now
-
-
 def _promise_not_kept(state: ElectionState, event: ElectionEvent, now: float) -> ElectionDecision:
     return ElectionDecision(state) if isinstance(event, MasterHeard) else _decide(state, event, now)
 
@@ -118,35 +108,6 @@ def _promise_assumed(state: ElectionState, event: ElectionEvent, now: float) -> 
     if isinstance(event, FollowerConfirmed):
         event = event._replace(has_promised=True)
     return _decide(state, event, now)
-
-
-def _asks_and_follows(state: ElectionState, event: ElectionEvent, now: float) -> ElectionDecision:
-    """After a swap without an answer go back to the master, confirm and promise; and become master if it came true."""
-    nonce = _nonce_in(event)
-    if state.role is ElectionRole.FOLLOWING and nonce in state.attempts and state.record is not None:
-        state = state._replace(role=ElectionRole.STANDING)
-    after = _decide(state, event, now)
-    record = after.state.record
-    if not isinstance(event, SwapFailed) or after.state.role is not ElectionRole.STANDING or record is None:
-        return after
-    actions = (*after.actions, FollowMaster(record.master, record.epoch))
-    return ElectionDecision(after.state._replace(role=ElectionRole.FOLLOWING), actions)
-
-
-def _nonce_in(event: ElectionEvent) -> str:
-    match event:
-        case RegisterRead(RegisterState(_, record)) | RegisterChanged(RegisterState(_, record)):
-            return "" if record is None else record.nonce
-        case SwapAnswered(SwapResult(_, RegisterState(_, record))):
-            return "" if record is None else record.nonce
-    return ""
-
-
-def _revived(state: ElectionState, event: ElectionEvent, now: float) -> ElectionDecision:
-    """Look at the clock with the time's passing only, so that a promise may come first."""
-    if isinstance(event, TimePassed) or state.mastery is None:
-        return _decide(state, event, now)
-    return decisions._TABLE[state.role].get(type(event), decisions._ignore)(state, event, now)
 
 
 def _confirmable_below_minimum(state: ElectionState, mastery: Mastery) -> int:
@@ -193,21 +154,8 @@ ELECTION_VARIANTS: Mapping[str, tuple[str, Any, str, Any]] = {
     "waits-for-none": ("confirms what is on its own disk", decisions, "confirmable", _own_disk),
     "time-out-is-no": ("takes a swap without answer for one that failed", decisions, "decide", _no_after_time_out),
     "stale-keepalive": ("believes a renewal that no quorum has seen", decisions, "decide", _stale_keepalive),
-    "promise-from-answer": ("counts a promise from its arrival", decisions, "promise_time", _promised_at_answer),
     "promise-not-kept": ("promises, and stands nevertheless", decisions, "decide", _promise_not_kept),
     "promise-assumed": ("takes each confirmation for a promise", decisions, "decide", _promise_assumed),
-    "revived-by-promise": (
-        "goes on by a promise that came after the lease was over",
-        decisions,
-        "decide",
-        _revived,
-    ),
-    "stands-and-follows": (
-        "follows, confirms and promises while it may become master",
-        decisions,
-        "decide",
-        _asks_and_follows,
-    ),
     "below-minimum": (
         "confirms with fewer in sync than demanded",
         decisions,

@@ -53,7 +53,7 @@ from pybroker.locks.election.record import (
     MasterEntry,
     RecordedState,
 )
-from pybroker.locks.election.register import ABSENT, RegisterState, SwapResult
+from pybroker.locks.election.register import RegisterState, SwapResult
 
 LEASE = 5.0
 COUNTED = LEASE * COUNTED_SHARE
@@ -89,10 +89,11 @@ class Member:
         self.now = 100.0
         self.state: ElectionState = start(me, ElectionPolicy(**policy), self.now)
         self.actions: tuple[Any, ...] = ()
+        self.rule: Any = decide
 
     def on(self, event: ElectionEvent, *, after: float = 0.0) -> "Member":
         self.now += after
-        self.state, self.actions = decide(self.state, event, self.now)
+        self.state, self.actions = self.rule(self.state, event, self.now)
         return self
 
     def reads(self, revision: int, record: ElectionRecord | None) -> "Member":
@@ -564,6 +565,49 @@ def test_follower_without_grace_promises_nothing() -> None:
     assert member.on(MasterHeard(43), after=LEASE).on(TimePassed()).role is ElectionRole.STANDING
 
 
+def follows_while_asked(state: ElectionState, event: ElectionEvent, now: float) -> Any:
+    """Decide, but a member whose swap had no answer goes back to its master, and is master if the swap comes true."""
+    if isinstance(event, RegisterChanged) and state.attempts:
+        state = state._replace(role=ElectionRole.STANDING)
+    after = decide(state, event, now)
+    if isinstance(event, SwapFailed) and after.state.role is ElectionRole.STANDING:
+        return after._replace(state=after.state._replace(role=ElectionRole.FOLLOWING))
+    return after
+
+
+@pytest.mark.parametrize("rule", [decide, follows_while_asked])
+def test_member_that_may_become_master_must_not_promise(rule: Any) -> None:
+    """The history that rule 3.4.3 is for: a swap comes true after its writer has promised the master not to stand.
+
+    Both answers of the register are late: the one to b, who became master, and the swap of c, who saw b say nothing.
+    """
+    record = replace(RECORD, in_sync=frozenset({"s-a", "s-b", "s-c"}))
+    b, c = follower(record), Member(MasterEntry(name="c", store="s-c", run="r-c-1"))
+    c.on(StoreExamined(SOUND)).reads(7, record)
+    asked = b.on(TimePassed(), after=LEASE).swap.record
+    c.now = b.now
+    c.sees(8, asked)
+    overtaken = c.on(TimePassed(), after=LEASE).swap.record
+    assert overtaken.in_sync == {"s-c"}
+    b.on(SwapFailed(), after=1.25)
+    c.now += 1.25
+    c.rule = rule
+    c.on(SwapFailed())
+
+    b.now = c.now
+    b.sees(8, asked).on(EpochBegun(10)).on(RecordsSynced(10)).on(FollowerJoined("s-c", 1))
+    if promises(c.state, 52):
+        c.on(MasterHeard(52), after=0.1)
+        b.now += 0.2
+        b.confirms(10, store="s-c", sent=b.now - 0.15)
+
+    c.now = b.now
+    c.sees(9, overtaken).on(EpochBegun(20)).on(RecordsSynced(20))
+    both_serve = c.role is ElectionRole.SERVING and b.role is ElectionRole.SERVING and may_tell(b.state, c.now)
+    assert c.role is ElectionRole.SERVING
+    assert both_serve is (rule is follows_while_asked)
+
+
 # ---------------------------------------------------------------- stepping down and handing over
 
 
@@ -743,4 +787,3 @@ def test_event_in_a_role_is_decided_without_side_effects(role: ElectionRole, eve
     if type(event) not in EFFECTIVE[role]:
         assert first == (member.state, ())
     assert (first.state.mastery is not None) == (first.state.role in decisions._MASTERS)
-    assert ABSENT.revision == 0
