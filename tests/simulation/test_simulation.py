@@ -14,7 +14,7 @@ from tests.simulation import cluster_scenario
 from tests.simulation.run import SCENARIOS, catch, run, run_many
 from tests.simulation.variants import VARIANTS
 
-HISTORIES = {"store": 100, "cluster": 40, "election": 1000, "stopped-clocks": 300}
+HISTORIES = {"store": 100, "cluster": 40, "election": 500, "stopped-clocks": 200}
 CAUGHT_WITHIN = 1000
 """Histories in which each broken variant has to show. Most do within twenty."""
 
@@ -29,6 +29,15 @@ SEED = {
     "producers-forgotten": 31,
     "scheduled-at-once": 37,
     "clients-kept": 12,
+    "grows-when-swapped": 40,
+    "any-epoch": 252,
+    "any-connection": 61,
+    "lease-from-answer": 49,
+    "no-margin": 156,
+    "new-disk-old-id": 87,
+    "time-out-is-no": 77,
+    "promise-not-kept": 71,
+    "promise-assumed": 257,
 }
 """The seed that last caught each other variant; it is tried first. `--broken` searches again."""
 
@@ -45,10 +54,10 @@ def test_no_history_breaks_a_promise(scenario: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("thousand", [1, 2, 3])
-def test_no_election_breaks_a_promise(thousand: int) -> None:
+@pytest.mark.parametrize("first", [500, 1000, 1500, 2000, 2500])
+def test_no_election_breaks_a_promise(first: int) -> None:
     """Elections are quick to simulate, and rare orders of events break them."""
-    found = [each for each in run_many("election", range(thousand * 1000, thousand * 1000 + 1000)) if each.found]
+    found = [each for each in run_many("election", range(first, first + 500)) if each.found]
     assert not found, [(each.seed, each.found) for each in found]
 
 

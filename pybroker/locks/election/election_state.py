@@ -101,7 +101,7 @@ class Mastery(NamedTuple):
         begun_at: when it learned that it is the master.
         renewed_at: when it sent the latest renewal.
         floor: the sequence of the epoch's first record; None: not written yet. What lies before may have been confirmed
-            by a former master, so that whoever is in sync has it all.
+            by a former master, so that each store in sync has it all.
         synced: the sequence up to which everything is on its own disk.
         confirmed: the sequence up to which it has confirmed everything to its clients.
         followers: the connected followers, by store.

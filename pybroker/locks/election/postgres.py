@@ -249,7 +249,7 @@ class PostgresWatch:
             while True:
                 try:
                     self._follow()
-                except (LockError, ConfigError) as error:
+                except (LockError, DatabaseUnavailable, ConfigError) as error:
                     if str(error) != self._logged:
                         self._logged = str(error)
                         _log.warning("changes of the register are seen later, as the watch has failed: %s", error)

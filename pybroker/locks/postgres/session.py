@@ -259,7 +259,18 @@ class DatabaseSession:
             raise Interrupted
 
     def take_notifications(self) -> int:
-        """Return how many notifications came with the answers since the last call, for a session that listens."""
+        """Return how many notifications came since the last call, for a session that listens.
+
+        One that came right behind an answer was read from the socket together with it, so that waiting for the socket
+        would not show it.
+
+        Raises:
+            DatabaseUnavailable: the connection broke; the session is closed.
+        """
+        try:
+            self._connection.poll()
+        except _psycopg2.Error as error:
+            raise self._translated(error) from None
         count = len(self._connection.notifies)
         self._connection.notifies.clear()
         return count
