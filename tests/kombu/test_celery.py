@@ -219,7 +219,7 @@ def test_workers_are_controlled_and_watched(on_broker: Application) -> None:
     assert [run.number for run in on_broker.runs()] == [1, 2]
 
 
-def test_results_come_back_and_leave_no_queue(on_broker: Application) -> None:
+def test_results_come_back(on_broker: Application) -> None:
     with on_broker.worker("one", "--concurrency", "2"):
         results = [on_broker.record(number) for number in range(50)]
         assert [each.get(timeout=PATIENCE) for each in results] == [None] * 50
