@@ -84,6 +84,14 @@ class QueueBridgeFilters:
             return True
         return bool(replaying) and all(each.request.network is not None for each in self._consumer_set.all)
 
+    def is_returning(self, message: Message) -> bool:
+        """Return True while the queue's copy of a message is on its way back, so that it may be gone in a moment."""
+        return any(
+            reference.message.message_id == message.message_id and reference.message.destination == message.destination
+            for consumer in self._filters
+            for reference in consumer.outstanding
+        )
+
     def close(self) -> None:
         """Cancel the timer."""
         if self._cancel is not None:

@@ -36,15 +36,15 @@ Source: ActiveMQ 5.17, `ActiveMQMessageAuditNoSync`, which has the same limits, 
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pybroker.broker.core.containment import attempt
 from pybroker.broker.core.paging import Paging
 from pybroker.broker.core.record_queue import RecordQueue
 from pybroker.broker.domain.destination import Destination, parse
-from pybroker.broker.domain.errors import InvalidDestination
+from pybroker.broker.domain.errors import InvalidDestination, ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.openwire.arrival_time import with_arrival_time
 from pybroker.broker.domain.ports import Clock
@@ -70,6 +70,14 @@ _ALL: Final = (1 << NUMBERS_MAX) - 1
 
 When = Callable[[Callable[[], None]], None]
 """Calls back once what was accepted so far has reached some state."""
+
+
+class ReturningQueue(Protocol):
+    """A queue whose messages may go back over bridges."""
+
+    def is_returning(self, message: Message, /) -> bool:
+        """Return True while its copy of the message is on its way back."""
+        ...
 
 
 class _Window:
@@ -125,25 +133,39 @@ class BridgedMessages:
         """Write records again that are old; called periodically."""
         self._records.refresh()
 
-    def accept(self, message: Message, send: Callable[[], bool], when_safe: When) -> bool:
+    def accept(
+        self, message: Message, send: Callable[[], bool], when_safe: When, queues: Mapping[Destination, ReturningQueue]
+    ) -> bool:
         """Send a message that has come over a bridge, unless it was accepted before.
+
+        One that its destination has with another path is not recorded: that copy may go away over a bridge, and this
+        one come again.
 
         Args:
             message: the message; it gets the time of its arrival, in place of that at the broker which forwards it.
             send: sends it; returns False if its destination has it already.
             when_safe: calls back once a record would not survive a crash without the message.
+            queues: the queues of this broker.
 
         Returns:
             False if it was accepted before.
+
+        Raises:
+            ResourceLimit: it was, but the copy is just going back to the broker which sends it. If both answered that
+                they have it, both would drop theirs; it may come again in a moment.
         """
         if self.has(message):
+            queue = queues.get(message.destination)
+            if queue is not None and queue.is_returning(message):
+                raise ResourceLimit(f"{message.message_id} is on its way back over a bridge: it may come again later")
             _log.info("%s came over a bridge to %s before", message.message_id, message.destination)
             return False
         if len(message.data) <= _DATED_BYTES_MAX:
             message.data = with_arrival_time(message.data, self._clock())
             message.decoded = None
         is_new = send()
-        when_safe(partial(self._accepted, message))  # not before: what is refused may be forwarded again
+        if is_new:
+            when_safe(partial(self._accepted, message))  # not before: what is refused may be forwarded again
         return is_new
 
     def has(self, message: Message) -> bool:

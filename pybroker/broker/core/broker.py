@@ -551,7 +551,7 @@ class BrokerCore(Host):
     def accept_bridged(self, message: Message, owner: Owner, when_carried_out: When) -> bool:
         """Send what has come over a bridge, unless it was accepted before; see `Host`."""
         when_safe = self.when_durable if self.would_schedule(message) else when_carried_out  # jobs: another store
-        return self._runtime.bridged.accept(message, partial(self.accept, message, owner), when_safe)
+        return self._runtime.bridged.accept(message, partial(self.accept, message, owner), when_safe, self.queues)
 
     def route_scheduled(self, message: Message) -> tuple[SendTarget, Message]:
         """Return the target of a message that a transaction schedules, with the copy that it gets."""

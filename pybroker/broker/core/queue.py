@@ -470,6 +470,10 @@ class Queue(StoredSource):
         else:
             self.dispatch()
 
+    def is_returning(self, message: Message) -> bool:
+        """Return True while this queue's copy of a message is on its way back over a bridge."""
+        return self._bridge_filters is not None and self._bridge_filters.is_returning(message)
+
     def _add_filter(self, consumer: NetworkConsumer) -> None:
         """Filter what a bridge gets, if the policy says so, or else the bridge itself."""
         terms, network = self.policy.network_bridge_filter_factory, consumer.request.network

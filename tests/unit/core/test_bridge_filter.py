@@ -10,6 +10,7 @@ import pytest
 from pybroker.broker.core.bridge_filter import WAITS_PER_DELAY
 from pybroker.broker.core.consumer_set import PARKING_MIN
 from pybroker.broker.core.policy import DestinationPolicy
+from pybroker.broker.domain.errors import ResourceLimit
 from pybroker.broker.domain.message import Message
 from pybroker.broker.domain.network.bridge_filter import ConditionalBridgeFilter
 from pybroker.broker.domain.openwire.arrival_time import arrival_time, with_arrival_time
@@ -331,7 +332,6 @@ def test_what_went_back_is_no_duplicate_when_it_comes_again(is_restarted: bool) 
     over = filtered.over()
     message = to_message(replace(view(make_message("1", "queue://Q", "ID:origin")), broker_path=(FAR,)))
     assert filtered.client.connection.send(message)
-    assert not filtered.client.connection.send(message)
     assert over.ids == ["1"]
     over.consumer.acknowledge_all(list(over.deliveries))
     over.consumer.close()
@@ -340,3 +340,47 @@ def test_what_went_back_is_no_duplicate_when_it_comes_again(is_restarted: bool) 
     client = filtered.world.client()
     assert client.connection.send(message)
     assert client.subscribe("queue://Q").ids == ["1"]
+
+
+def along(message: Message, *path: str) -> Message:
+    """Return a message as it comes over a bridge, by brokers of these ids."""
+    return to_message(replace(view(message), broker_path=path))
+
+
+def test_duplicate_is_refused_while_the_copy_goes_back() -> None:
+    """If both brokers answered that they have it, both would drop theirs."""
+    filtered = Filtered()
+    message = make_message("1", "queue://Q", "ID:origin")
+    send = filtered.client.connection.send
+    assert send(along(message, FAR))
+    over = filtered.over()
+    assert over.ids == ["1"]
+    with pytest.raises(ResourceLimit, match="on its way back"):
+        send(along(message, FAR))
+    over.consumer.acknowledge_all(list(over.deliveries))
+    assert send(along(message, FAR))
+
+
+def test_duplicate_is_known_while_another_message_goes_back() -> None:
+    filtered = Filtered(replay_delay=2000)
+    send = filtered.client.connection.send
+    over = filtered.over()
+    filtered.arrive("1")
+    filtered.elapse(2)
+    assert over.ids == ["1"]
+    other = make_message("2", "queue://Q", "ID:origin")
+    assert send(along(other, FAR))
+    assert not send(along(other, FAR))
+
+
+def test_returned_message_is_new_once_the_copy_here_has_gone() -> None:
+    """It comes back twice, as its first answer is lost; meanwhile the copy here has gone to the other broker."""
+    filtered = Filtered()
+    message = make_message("1", "queue://Q", "ID:origin")
+    send = filtered.client.connection.send
+    assert send(message)
+    over = filtered.over()
+    assert not send(along(message, "ID:here", FAR)), "the queue has it"
+    over.consumer.acknowledge_all(list(over.deliveries))
+    over.consumer.close()
+    assert send(along(message, "ID:here", FAR))
