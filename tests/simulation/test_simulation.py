@@ -14,7 +14,7 @@ from tests.simulation import cluster_scenario
 from tests.simulation.run import SCENARIOS, catch, run, run_many
 from tests.simulation.variants import VARIANTS
 
-HISTORIES = {"store": 100, "cluster": 40, "election": 500, "stopped-clocks": 200}
+HISTORIES = {"store": 100, "cluster": 40, "election": 200, "stopped-clocks": 100}
 CAUGHT_WITHIN = 1000
 """Histories in which each broken variant has to show. Most do within twenty."""
 
@@ -51,14 +51,6 @@ def test_no_history_breaks_a_promise(scenario: str) -> None:
     assert not found, "\n".join(
         f"python -m tests.simulation --scenario {scenario} --seed {each.seed} --trace: {each.found}" for each in found
     )
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("first", [500, 1000, 1500, 2000, 2500])
-def test_no_election_breaks_a_promise(first: int) -> None:
-    """Elections are quick to simulate, and rare orders of events break them."""
-    found = [each for each in run_many("election", range(first, first + 500)) if each.found]
-    assert not found, [(each.seed, each.found) for each in found]
 
 
 @pytest.mark.timeout(300)
