@@ -59,7 +59,8 @@ DESTINATION_TYPES: Final = {
 RECORD_TYPES: Final = tuple(kind.name.lower() for kind in CommandType)
 """Names by command type. A subscription record is `subscribe` or `unsubscribe` instead."""
 UNKNOWN: Final = "unknown"
-ACK_TYPES: Final = {int(kind): kind.name.lower() for kind in AckType}
+ACK_TYPES: Final = {int(kind): kind.name.lower() for kind in AckType if kind is not AckType.RELEASED}
+"""Names by number, which have no gap. What was released was not removed: no record has that type."""
 MESSAGE_TYPES: Final = {int(kind): kind.name.lower() for kind in MessageType}
 
 MICROSECONDS: Final = 1000

@@ -15,6 +15,7 @@ from pybroker.broker.domain.openwire.body import encode_text as openwire_text
 from pybroker.broker.domain.openwire.ids import OpenWireMessageId, ProducerId
 from pybroker.broker.domain.openwire.message import MessageType, OpenWireMessage, to_message
 from pybroker.store.columns.files import NoJournal, growing, list_files, plan
+from pybroker.store.columns.rows import ACK_TYPES
 from pybroker.store.columns.schema import CORRUPT, arrow_schema
 from pybroker.store.columns.table import Mode, read
 from pybroker.store.columns.timeline import Timeline, before
@@ -289,3 +290,8 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     assert open_in(tmp_path)
     batches.close()
     assert not open_in(tmp_path)
+
+
+def test_numbers_of_acknowledgement_types_have_no_gap() -> None:
+    """The vectorised decoder looks their names up by number."""
+    assert sorted(ACK_TYPES) == [*range(len(ACK_TYPES))]
