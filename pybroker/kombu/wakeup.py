@@ -14,6 +14,7 @@ class Wakeup:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._pipe: tuple[int, int] | None = None
+        self._process = 0  # that made the pipe; a child shares it, and must not take the parent's byte
 
     def set(self) -> None:
         """Set the flag; may be called in any thread. Does not block."""
@@ -27,7 +28,7 @@ class Wakeup:
         with self._lock:
             if self._event.is_set():
                 self._event.clear()
-                if self._pipe is not None:
+                if self._pipe is not None and self._process == os.getpid():
                     os.read(self._pipe[0], 1)
 
     def wait(self, timeout: float | None) -> bool:
@@ -39,6 +40,7 @@ class Wakeup:
         with self._lock:
             if self._pipe is None:
                 self._pipe = os.pipe()
+                self._process = os.getpid()
                 if self._event.is_set():
                     self._write()
             return self._pipe[0]
@@ -51,5 +53,5 @@ class Wakeup:
                 os.close(descriptor)
 
     def _write(self) -> None:
-        if self._pipe is not None:
+        if self._pipe is not None and self._process == os.getpid():
             os.write(self._pipe[1], b"\0")  # one byte at a time: the pipe cannot be full
