@@ -368,7 +368,8 @@ class Channel(virtual.Channel):
                     continue  # a callback has cancelled it
                 if not subscription.no_ack and not self.qos.can_consume():
                     self._is_held_back = True
-                    continue
+                    if not self.qos.can_consume():  # another thread may have made room before it could see the note
+                        continue
                 found = subscription.poll()
                 if found is not None:
                     count += 1
