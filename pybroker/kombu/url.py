@@ -30,7 +30,8 @@ _SCHEMES: Final[Mapping[str, tuple[str, int]]] = {
 }
 """The client's scheme and the default port for a URL's scheme. Kombu removes the `activemq+` of some."""
 
-_PASSWORD: Final = re.compile(r"(//[^/?#@;]*?:)([^/?#;]*)(@)")
+_PASSWORD: Final = re.compile(r"(//[^/?#@;:]*:)((?:(?!;[\w+]+://).)*)(@)")
+"""Up to the last @ of each URL, in case that the password is not encoded; better too much than a part of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,8 @@ def _split(url: str, *, ssl: bool) -> tuple[_Authority, dict[str, str]]:
     kind, port = _SCHEMES["activemq+ssl"] if ssl else _SCHEMES[scheme]
     rest, _, query = rest.partition("?")
     authority, _, path = rest.partition("/")
+    if "@" in path or "@" in query:  # a part of the password, which must not be shown
+        raise UnusableURI("the user or the password has a character of URLs", hint="write / as %2F, ? as %3F, @ as %40")
     if path.strip("/"):
         raise UnusableURI("an ActiveMQ has no virtual hosts: the URL's path must be empty", part=path)
     login, _, hosts = authority.rpartition("@")

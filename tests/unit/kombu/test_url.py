@@ -84,3 +84,22 @@ def test_options_of_the_query_come_first():
 def test_an_impossible_option_is_refused(query):
     with pytest.raises(UnusableURI, match=next(iter(query))):
         parse_options({}, query)
+
+
+@pytest.mark.parametrize("password", ["p/w0rd", "p?w0rd", "p@/w0rd", "p#w0rd", "a;w0rd"])
+def test_password_that_is_not_encoded_is_masked(password: str) -> None:
+    assert "w0rd" not in masked(f"activemq://u:{password}@host")
+
+
+@pytest.mark.parametrize("password", ["p/w0rd", "p?w0rd", "p@/w0rd"])
+def test_error_of_a_password_that_is_not_encoded_does_not_show_it(password: str) -> None:
+    with pytest.raises(UnusableURI) as caught:
+        parse([f"activemq://u:{password}@host"])
+    assert "w0rd" not in str(caught.value)
+    assert "%2F" in str(caught.value)
+
+
+def test_passwords_of_several_urls_are_masked() -> None:
+    assert masked("activemq://u:secret@a;activemq+ssl://u:secret@b:1/?c=d") == (
+        "activemq://u:**@a;activemq+ssl://u:**@b:1/?c=d"
+    )

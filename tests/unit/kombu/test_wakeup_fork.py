@@ -13,8 +13,10 @@ def test_a_child_that_clears_the_flag_leaves_the_parents_descriptor_readable() -
     wakeup.set()
     child = os.fork()
     if child == 0:
-        wakeup.clear()
-        os._exit(0)
+        try:
+            wakeup.clear()
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
     readable, _, _ = select.select([descriptor], [], [], 0)
     assert readable == [descriptor]
