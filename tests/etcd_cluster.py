@@ -60,9 +60,11 @@ class EtcdNode:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "GOMAXPROCS": "1"})
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, such as SIGSTOP."""
+        """Send a signal. After SIGSTOP the process has stopped on return, which takes a moment on a busy machine."""
         assert self.process is not None
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def kill(self) -> None:
         """Kill the process as `kill -9` does."""

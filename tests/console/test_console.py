@@ -1,6 +1,7 @@
 """The console in a browser, over a member that is simulated: every page, what operators do, and hostile names."""
 
 import base64
+import re
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -279,6 +280,7 @@ def test_dead_letters_are_retried_by_selector(api: FakeApi, served: ConsoleServe
     expect(page.get_by_text("Exceeded redelivery policy limit").first).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("region = 'north'")
+    expect(page).to_have_url(re.compile("north%27"))  # before that, the selector is what was typed so far
     expect(page.get_by_text("All that match the selector:")).to_be_visible()
     page.get_by_role("button", name="Retry…").click()
     dialog = page.get_by_role("dialog")
@@ -610,14 +612,16 @@ def test_nothing_is_asked_for_while_paused_or_hidden(api: FakeApi, served: Conso
     assert api.asked == asked
     page.get_by_role("button", name="Refresh now").click()
     expect(page.get_by_role("cell", name="77")).to_be_visible()
+    api.queues[1] |= {"size": 78}
     page.get_by_role("button", name="Paused").click()
+    expect(page.get_by_role("cell", name="78")).to_be_visible()  # what that click asks for has come
     hide = "(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
     hide += "document.dispatchEvent(new Event('visibilitychange')) }"
     page.evaluate(hide, True)
-    api.queues[1] |= {"size": 78}
+    api.queues[1] |= {"size": 79}
     page.wait_for_load_state("networkidle")
     asked = api.asked
     page.clock.run_for(60_000)
     assert api.asked == asked
     page.evaluate(hide, False)
-    expect(page.get_by_role("cell", name="78")).to_be_visible()
+    expect(page.get_by_role("cell", name="79")).to_be_visible()
