@@ -1,4 +1,4 @@
-"""What a member knows of an election, what happens to it, and what it is to do: the values of `decisions`.
+"""The state of a member in a leader election, its events and its actions: the values of `decisions`.
 
 Times are seconds of one clock that cannot be set and goes on while the machine is suspended; the caller reads it.
 Places in the journals are *sequences*: a number that grows with every operation of both journals (specification of
@@ -93,7 +93,7 @@ class FollowerState(NamedTuple):
 
 
 class Mastery(NamedTuple):
-    """What a master knows besides.
+    """The state that only the master of the cluster has: its lease, and the confirmations of its followers.
 
     Attributes:
         epoch: its epoch.

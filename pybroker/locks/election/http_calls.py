@@ -35,7 +35,7 @@ class HttpAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """As in a URL."""
+        """Return `host:port` as a URL has it, an IPv6 address in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

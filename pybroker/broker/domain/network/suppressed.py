@@ -34,7 +34,7 @@ class SuppressedCandidates(Generic[CandidateT]):
 
     def __init__(self) -> None:
         self._candidates: dict[Hashable, tuple[int, CandidateT]] = {}
-        """With their numbers in the order in which they came."""
+        """The candidates by key, each with a sequence number: they are reconsidered in its order."""
         self._by_id: dict[ConsumerId, dict[Hashable, None]] = {}
         self._count = 0
         self._freed: set[ConsumerId] = set()
