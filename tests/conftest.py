@@ -232,8 +232,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse a misspelt component at once, even where the test would not have been run; arrange a parallel run."""
+    """Refuse a misspelt component at once, even where the test would not have been run; arrange a parallel run.
+
+    An id that shows a set or an address differs between the processes of a parallel run, which then refuse to begin.
+    """
     for item in items:
+        if "set({" in item.nodeid or " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: the id differs from process to process: give `ids=`")
         for marker in item.iter_markers("component"):
             if len(marker.args) != 1 or marker.args[0] not in PROBES:
                 raise pytest.UsageError(f"{item.nodeid}: component must be one of {', '.join(PROBES)}")

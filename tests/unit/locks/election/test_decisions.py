@@ -1,7 +1,6 @@
 # mypy: disable-error-code="comparison-overlap"
 """The decisions of an election, rule by rule; `tests/simulation` has them together."""
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -776,7 +775,8 @@ def test_table_of_events_is_complete() -> None:
     assert {role: {*handlers} for role, handlers in decisions._TABLE.items()} == EFFECTIVE
 
 
-@pytest.mark.parametrize(("role", "event"), [*itertools.product(ElectionRole, EVENTS)], ids=str)
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("role", ElectionRole, ids=lambda role: role.name)
 def test_event_in_a_role_is_decided_without_side_effects(role: ElectionRole, event: ElectionEvent) -> None:
     member = STATES[role]()
     assert member.role is role
