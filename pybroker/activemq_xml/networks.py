@@ -33,6 +33,7 @@ from pybroker.activemq_xml.reading import (
     silent,
 )
 from pybroker.activemq_xml.values import flag, whole
+from pybroker.broker.domain.network.properties import FLAGS, FORCED, LISTS, NUMBERS, is_forced_durable
 
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9+.]+://[^\s,()?;&]+", re.ASCII)
 _STATIC: Final = ("static", "masterslave")
@@ -43,42 +44,7 @@ _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _INCLUDED: Final = ("dynamicallyIncludedDestinations", "staticallyIncludedDestinations", "durableDestinations")
 _REMEDY: Final = "start with --without-network if they may"
 
-
-_LISTS: Final = {
-    "excludedDestinations": "excluded",
-    "dynamicallyIncludedDestinations": "dynamically_included",
-    "staticallyIncludedDestinations": "statically_included",
-}
-"""The settings of lists of destinations."""
-
-_FORCED: Final = "forceDurable=true"
-"""The option of an included topic by which consumers that are not durable are durable demand."""
-
-_FLAGS: Final = {
-    "bridgeTempDestinations": "bridge_temp_destinations",
-    "duplex": "duplex",
-    "conduitSubscriptions": "conduit_subscriptions",
-    "conduitNetworkQueueSubscriptions": "conduit_network_queue_subscriptions",
-    "dynamicOnly": "dynamic_only",
-    "syncDurableSubs": "sync_durable_subs",
-    "decreaseNetworkConsumerPriority": "decrease_network_consumer_priority",
-    "suppressDuplicateQueueSubscriptions": "suppress_duplicate_queue_subscriptions",
-    "suppressDuplicateTopicSubscriptions": "suppress_duplicate_topic_subscriptions",
-    "alwaysSyncSend": "always_sync_send",
-    "staticBridge": "static_bridge",
-    "advisoryForFailedForward": "advisory_for_failed_forward",
-    "useCompression": "use_compression",
-    "useVirtualDestSubs": "use_virtual_dest_subs",
-}
-_NUMBERS: Final = {
-    "networkTTL": "network_ttl",
-    "consumerTTL": "consumer_ttl",
-    "messageTTL": "message_ttl",
-    "prefetchSize": "prefetch_size",
-    "advisoryPrefetchSize": "advisory_prefetch_size",
-    "advisoryAckPercentage": "advisory_ack_percentage",
-    "consumerPriorityBase": "consumer_priority_base",
-}
+_NUMBERS: Final = {"networkTTL": "network_ttl", **NUMBERS}
 _TEXTS: Final = {
     "destinationFilter": "destination_filter",
     "clientIdToken": "client_id_token",
@@ -101,7 +67,7 @@ def _read_discovery_uri(reading: Reading, element: XmlElement, name: str) -> Non
 
 
 ATTRIBUTES: Final[Rules] = {
-    **dict.fromkeys(("name", "uri", *_FLAGS, *_NUMBERS, *_TEXTS, *_PASSWORDS), silent),  # read by `_read_connector`
+    **dict.fromkeys(("name", "uri", *FLAGS, *_NUMBERS, *_TEXTS, *_PASSWORDS), silent),  # read by `_read_connector`
     "discoveryURI": _read_discovery_uri,
     "checkDuplicateMessagesOnDuplex": ignored("a message that comes over a bridge again is recognised at all times"),
     "sslContext": refused(_TLS),
@@ -165,7 +131,7 @@ def _read_connector(reading: Reading, element: XmlElement) -> None:
     for attribute, setting in _PASSWORDS.items():
         if attribute in element.attributes:
             reading.secrets[f"{_PREFIX}/{setting}/{table['name']}"] = element.attributes[attribute]
-    lists = {name: _list_handler(table, setting) for name, setting in _LISTS.items()}
+    lists = {name: _list_handler(table, setting) for name, setting in LISTS.items()}
     read_properties(reading, element, {**PROPERTIES, **lists})
     reading.append("network", table, element)
 
@@ -198,7 +164,7 @@ def _table_rules(table: dict[str, object]) -> Rules:
         return read_one
 
     return {
-        **{name: rule(setting, flag) for name, setting in _FLAGS.items()},
+        **{name: rule(setting, flag) for name, setting in FLAGS.items()},
         **{name: rule(setting, whole) for name, setting in _NUMBERS.items()},
         **{name: rule(setting, str) for name, setting in _TEXTS.items()},
     }
@@ -210,18 +176,14 @@ def _list_handler(table: dict[str, object], setting: str) -> Handler:
     def read_list(reading: Reading, element: XmlElement) -> None:
         found: list[str] = []
         for each in beans_in(reading, element, "it is no destination"):
-            option = f"?{_FORCED}" if setting != "excluded" and _is_forced(each) else ""
+            is_forced = is_forced_durable(each.attributes.get("physicalName", ""))
+            option = f"?{FORCED}" if setting != "excluded" and is_forced else ""
             names = destination_elements.destinations_of(reading, each)
             found += [f"{name}{option if name.is_topic else ''}" for name in names]
         if found:
             table[setting] = found
 
     return read_list
-
-
-def _is_forced(element: XmlElement) -> bool:
-    options = element.attributes.get("physicalName", "").partition("?")[2]
-    return _FORCED.lower() in options.lower().split("&")
 
 
 def read_uris(reading: Reading, element: XmlElement, *, is_left_out: bool = False) -> None:

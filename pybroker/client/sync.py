@@ -334,23 +334,8 @@ class Connection(_ContextWrapper[aio.Connection]):
     def receive_any(self, consumers: Iterable[Consumer], timeout: float | None = None) -> tuple[Consumer, Message]:
         """Return the next message of any of several consumers of this connection, with its consumer.
 
-        If several have messages, each gets its turn. Consumers that are closed are ignored; a consumer that is opened
-        during the call takes part in the next one. Other threads may acknowledge, send, and open or close consumers
-        during the call.
-
-        With `ack="auto"` the call acknowledges the previous message of each of the consumers. With `prefetch=0` each of
-        them requests a message, and another message than the returned one may arrive too: the next call returns it.
-
-        Args:
-            consumers: the consumers; without any, the call waits for its timeout.
-            timeout: seconds; 0 does not wait. None for no limit.
-
-        Raises:
-            Timeout: no message arrived in time.
-            ConnectionClosed: the connection, or each of the consumers, is closed.
-            ConnectionFailed: the connection has failed.
-            Refused: the broker has ended one of the consumers, whose `error` is this one.
-            ValueError: a consumer belongs to another connection.
+        Arguments and errors are those of `aio.Connection.receive_any`. Other threads may acknowledge, send, and open or
+        close consumers during the call.
         """
         chosen = {consumer._wrapped: consumer for consumer in consumers}
         consumer, message = _run(self._wrapped.receive_any(chosen, timeout))

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 _PARTS: Final = ("connectors", "bridges", "incoming", "demand", "stranded")
 """The lists of the API below `network`."""
 
-_BRIDGES: Final = (
-    TableColumn("CONNECTOR", "connector", plain),
+_STATE: Final = (
     TableColumn("STATE", "shown_state", plain),
     TableColumn("REMOTE BROKER", "remote", plain),
     TableColumn("SINCE", "since", plain, True),
     TableColumn("DEMAND", "demand", number, True),
+)
+_BRIDGES: Final = (
+    TableColumn("CONNECTOR", "connector", plain),
+    *_STATE,
     TableColumn("FORWARDED", "forwarded", number, True),
     TableColumn("RECEIVED", "received", number, True),
     TableColumn("FAILURES", "failures", number, True),
@@ -26,10 +29,7 @@ _BRIDGES: Final = (
 )
 _INCOMING: Final = (
     TableColumn("INCOMING", "connector", plain),
-    TableColumn("STATE", "shown_state", plain),
-    TableColumn("REMOTE BROKER", "remote", plain),
-    TableColumn("SINCE", "since", plain, True),
-    TableColumn("DEMAND", "demand", number, True),
+    *_STATE,
     TableColumn("RECEIVED", "received", number, True),
     TableColumn("FORWARDED", "forwarded", number, True),
     TableColumn("PROBLEM", "problem", plain),

@@ -21,16 +21,15 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _UNIT: Final = re.compile(r"[0-9A-Fa-f]{4}")
 
 _TEXTS: Final = {"name": "name", "destinationFilter": "destination_filter", "clientIdToken": "client_id_token"}
-_NUMBERS: Final = {
+NUMBERS: Final = {
     "consumerTTL": "consumer_ttl",
     "messageTTL": "message_ttl",
     "prefetchSize": "prefetch_size",
     "advisoryPrefetchSize": "advisory_prefetch_size",
     "advisoryAckPercentage": "advisory_ack_percentage",
     "consumerPriorityBase": "consumer_priority_base",
-    "replayDelay": "replay_delay",
 }
-_FLAGS: Final = {
+FLAGS: Final = {
     "duplex": "duplex",
     "conduitSubscriptions": "conduit_subscriptions",
     "conduitNetworkQueueSubscriptions": "conduit_network_queue_subscriptions",
@@ -45,17 +44,23 @@ _FLAGS: Final = {
     "useCompression": "use_compression",
     "useVirtualDestSubs": "use_virtual_dest_subs",
     "advisoryForFailedForward": "advisory_for_failed_forward",
-    "replayWhenNoConsumers": "replay_when_no_consumers",
 }
-_LISTS: Final = {
+"""ActiveMQ's names of attributes that are numbers, and that are true or false, with those of `NetworkConnector`."""
+
+_OWN_NUMBERS: Final = {"replayDelay": "replay_delay"}
+_OWN_FLAGS: Final = {"replayWhenNoConsumers": "replay_when_no_consumers"}
+"""Those that ActiveMQ's connectors are without."""
+
+LISTS: Final = {
     "excludedDestinations": "excluded",
     "dynamicallyIncludedDestinations": "dynamically_included",
     "staticallyIncludedDestinations": "statically_included",
 }
+"""The lists of destinations."""
 
 _INCLUDED: Final = ("dynamicallyIncludedDestinations", "staticallyIncludedDestinations")
 
-_FORCED: Final = "forceDurable=true"
+FORCED: Final = "forceDurable=true"
 """The option of a topic in one of these lists by which consumers that are not durable are durable demand."""
 
 
@@ -82,11 +87,11 @@ def described(connector: NetworkConnector, broker_name: str) -> dict[str, str]:
         broker_name: the name of the broker that has it.
     """
     pairs = {"name": connector.name, "brokerName": broker_name, "clientIdToken": connector.client_id_token}
-    pairs |= {key: str(getattr(connector, name)).lower() for key, name in _FLAGS.items()}
-    pairs |= {key: str(getattr(connector, name)) for key, name in _NUMBERS.items()}
+    pairs |= {key: str(getattr(connector, name)).lower() for key, name in (FLAGS | _OWN_FLAGS).items()}
+    pairs |= {key: str(getattr(connector, name)) for key, name in (NUMBERS | _OWN_NUMBERS).items()}
     if connector.destination_filter:
         pairs["destinationFilter"] = connector.destination_filter
-    for key, name in _LISTS.items():
+    for key, name in LISTS.items():
         listed: tuple[Destination, ...] = getattr(connector, name)
         if listed:
             pairs[key] = f"[{', '.join(_with_option(each, connector) for each in listed)}]"
@@ -124,10 +129,10 @@ def connector_of(pairs: Mapping[str, str]) -> NetworkConnector:
         InvalidDestination: a destination of a list has no name.
     """
     values: dict[str, Any] = {
-        name: pairs[key].strip().lower() == "true" for key, name in _FLAGS.items() if key in pairs
+        name: pairs[key].strip().lower() == "true" for key, name in (FLAGS | _OWN_FLAGS).items() if key in pairs
     }
-    values |= {name: int(pairs[key]) for key, name in _NUMBERS.items() if key in pairs}
-    values |= {name: destinations(pairs[key]) for key, name in _LISTS.items() if key in pairs}
+    values |= {name: int(pairs[key]) for key, name in (NUMBERS | _OWN_NUMBERS).items() if key in pairs}
+    values |= {name: destinations(pairs[key]) for key, name in LISTS.items() if key in pairs}
     values |= {name: pairs[key] for key, name in _TEXTS.items() if key in pairs}
     values["forced_durable"] = tuple(each for key in _INCLUDED for each in _forced(pairs.get(key, "")))
     return NetworkConnector(**values)
@@ -145,7 +150,7 @@ def destinations(text: str) -> tuple[Destination, ...]:
 def is_forced_durable(entry: str) -> bool:
     """Return True for a topic of a list whose option says that all demand for it is durable."""
     options = entry.partition("?")[2].lower().split("&")
-    return _FORCED.lower() in options
+    return FORCED.lower() in options
 
 
 def _entries(text: str) -> list[str]:
@@ -159,7 +164,7 @@ def _forced(text: str) -> list[Destination]:
 
 def _with_option(destination: Destination, connector: NetworkConnector) -> str:
     is_forced = any(part in connector.forced_durable for part in parts(destination))
-    return f"{destination}?{_FORCED}" if is_forced else str(destination)
+    return f"{destination}?{FORCED}" if is_forced else str(destination)
 
 
 def _escaped(text: str, *, in_key: bool) -> str:
