@@ -39,6 +39,9 @@ _NUMBERS_PER_MS: Final = 1000
 REFRESHED_MAX: Final = 100
 """Records that are written again at a time."""
 
+_Wanted = tuple[str, int | None]
+"""A key, and the number that its record must still have to be read back; None: any."""
+
 Receive = Callable[[bytes | None], None]
 """Gets the body of a record that was read back; None if there is none any more, or it cannot be read."""
 
@@ -95,7 +98,7 @@ class RecordQueue:
         self._begin = begin
         self._clock = clock
         self._paging = paging
-        self._requests: deque[tuple[str, Receive]] = deque()
+        self._requests: deque[tuple[_Wanted, Receive]] = deque()
         self._numbers: dict[str, int] = {}
         """The number of each key's record, the oldest first."""
         self._unreadable: set[str] = set()
@@ -194,15 +197,18 @@ class RecordQueue:
         Raises:
             StoreUnavailable: nothing can be read now; a later call may succeed.
         """
-        keys = list(self._numbers)
-        while keys:
-            page = self._read_page(keys[:PAGE_MAX])
+        wanted: list[_Wanted] = [(key, None) for key in self._numbers]
+        while wanted:
+            page = self._read_page(wanted[:PAGE_MAX])
             yield from page.bodies.items()
-            del keys[: max(1, page.looked_at)]
+            del wanted[: max(1, page.looked_at)]
 
     def request(self, key: str, receive: Receive) -> None:
         """Read a record back in a later turn of the event loop, behind earlier requests."""
-        self._requests.append((key, receive))
+        self._request((key, None), receive)
+
+    def _request(self, wanted: _Wanted, receive: Receive) -> None:
+        self._requests.append((wanted, receive))
         if len(self._requests) == 1 and not self._paging.defer(self._serve):
             self._serve()
 
@@ -213,7 +219,8 @@ class RecordQueue:
         for message_id in self._store.take_records_to_move(self._reserved.destination, REFRESHED_MAX):
             record = self._reserved.record_id(message_id)
             if record is not None and record.key not in self._unreadable:
-                self.request(record.key, partial(self._rewrite, record.key, record.number))
+                # One that has replaced it may not be on disk yet, where only its place would be found.
+                self._request((record.key, record.number), partial(self._rewrite, record.key, record.number))
 
     # ------------------------------------------------------------ private
 
@@ -229,7 +236,7 @@ class RecordQueue:
         """Answer requests: those of one page, or without an event loop all."""
         requests = self._requests
         while requests:
-            page = [key for key, _ in islice(requests, PAGE_MAX)]
+            page = [wanted for wanted, _ in islice(requests, PAGE_MAX)]
             try:
                 bodies, looked_at = self._read_page(page)
             except StoreUnavailable as error:
@@ -237,14 +244,14 @@ class RecordQueue:
                 _log.log(severity(error), text, len(requests), self._reserved.destination, error)
                 self._paging.waiting[self._serve] = None
                 return
-            for key in page[:looked_at]:
+            for key, _ in page[:looked_at]:
                 _, receive = requests.popleft()
                 attempt(partial(receive, bodies.get(key)), "receiving a record")
             if requests and self._paging.defer(self._serve):
                 return
 
-    def _read_page(self, keys: Sequence[str]) -> _Page:
-        """Read records from the first key on. Blocks.
+    def _read_page(self, wanted: Sequence[_Wanted]) -> _Page:
+        """Read records from the first one on. Blocks.
 
         Raises:
             StoreUnavailable: nothing can be read now; a later call may succeed.
@@ -252,9 +259,9 @@ class RecordQueue:
         reserved, numbers = self._reserved, self._numbers
         ids: list[str] = []
         places: list[int] = []
-        for place, key in enumerate(keys):
+        for place, (key, expected) in enumerate(wanted):
             number = numbers.get(key)
-            if number is not None:
+            if number is not None and expected in (None, number):
                 ids.append(reserved.message_id(RecordId(key, number)))
                 places.append(place)
         messages, looked_at = self._store.read_page(reserved.destination, ids, PAGE_BYTES_MAX) if ids else ([], 0)
@@ -263,7 +270,7 @@ class RecordQueue:
             record = reserved.record_id(message.message_id)
             if record is not None:
                 bodies[record.key] = bytes(view(message).content or b"")
-        return _Page(bodies, len(keys) if looked_at == len(ids) else places[looked_at])
+        return _Page(bodies, len(wanted) if looked_at == len(ids) else places[looked_at])
 
     def _removed(self) -> None:
         self._removal_count -= 1
