@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pybroker.broker.domain.errors import BrokerError, RequestError
+from pybroker.broker.domain.errors import BrokerError, LockError, StoreError
 from pybroker.broker.domain.network.compression import compressed
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.transports.session import Link
@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 AT_ONCE_BYTES_MAX: Final = 64 << 10
 """Larger messages are compressed in the thread; one of this size takes 1.5 ms."""
+
+OnFailed = Callable[[Exception], None]
+"""Gets the error of a message that cannot be written."""
 
 
 class CompressedOutput:
@@ -45,13 +48,13 @@ class CompressedOutput:
             link: has the thread.
             write: writes an encoded message to the remote broker.
             pause: forwards nothing until all that was written has left the process.
-            on_error: called for a message that cannot be written, which ends the bridge.
+            on_error: called for an error of this broker, which ends the bridge.
         """
         self._link = link
         self._write = write
         self._pause = pause
         self._on_error = on_error
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, OnFailed]] = deque()
         self._result = b""
         self._is_closed = False
 
@@ -60,12 +63,17 @@ class CompressedOutput:
         """True while messages wait here."""
         return bool(self._waiting)
 
-    def send(self, data: bytes) -> None:
-        """Write an encoded message with its body compressed; or later, if it is large or such a one is before it."""
+    def send(self, data: bytes, on_failed: OnFailed) -> None:
+        """Write an encoded message with its body compressed; or later, if it is large or such a one is before it.
+
+        Args:
+            data: the message.
+            on_failed: called if it cannot be written later; an error of now is raised. Others are written all the same.
+        """
         if not self._waiting and len(data) <= AT_ONCE_BYTES_MAX:
             self._write(_compressed_if_valid(data))
             return
-        self._waiting.append(data)
+        self._waiting.append((data, on_failed))
         self._pause()
         if len(self._waiting) == 1:
             self._begin()
@@ -76,7 +84,7 @@ class CompressedOutput:
         self._waiting.clear()
 
     def _begin(self) -> None:
-        self._link.in_thread(partial(self._work, self._waiting[0]), self._done)
+        self._link.in_thread(partial(self._work, self._waiting[0][0]), self._done)
 
     def _work(self, data: bytes) -> None:
         """Compress a message, in the thread."""
@@ -86,21 +94,22 @@ class CompressedOutput:
         """Write the first message, and those behind it that need no thread."""
         if self._is_closed:
             return
-        self._waiting.popleft()
+        _, on_failed = self._waiting.popleft()
         result, self._result = self._result, b""
-        try:
-            self._write(result)
-            while self._waiting and len(self._waiting[0]) <= AT_ONCE_BYTES_MAX:
-                self._write(_compressed_if_valid(self._waiting.popleft()))
-        except BrokerError as error:
-            self._on_error(error)
-            return
-        except Exception as error:  # as in the dispatch of a message; here nothing else would end the pause
-            _log.exception("a message cannot be sent over a bridge")
-            self._on_error(RequestError(f"a message cannot be sent: {error}"))
-            return
+        self._write_one(result, on_failed)
+        while self._waiting and len(self._waiting[0][0]) <= AT_ONCE_BYTES_MAX:
+            data, on_failed = self._waiting.popleft()
+            self._write_one(_compressed_if_valid(data), on_failed)
         if self._waiting:
             self._begin()
+
+    def _write_one(self, data: bytes, on_failed: OnFailed) -> None:
+        try:
+            self._write(data)
+        except (StoreError, LockError) as error:
+            self._on_error(error)
+        except Exception as error:  # as in the dispatch of a message; here nothing else would end the pause
+            on_failed(error)
 
 
 def _compressed_if_valid(data: bytes) -> bytes:

@@ -55,6 +55,7 @@ from pybroker.broker.domain.openwire.commands import (
     DestinationInfo,
     DestinationOperation,
     ExceptionResponse,
+    KeepAliveInfo,
     MessageAck,
     ProducerId,
     ProducerInfo,
@@ -592,12 +593,16 @@ class ForwardingHalf:
 
     def _advise(self, delivery: Delivery) -> None:
         try:
-            self._write(delivery, self._next_command_id(), is_answered=False)
+            self._write(None, delivery, self._next_command_id(), is_answered=False)
         except _OF_THE_BROKER:
             raise
-        except Exception as error:  # without it the remote broker's demand table stays wrong: the next one is new
-            _log.error("%s: an advisory cannot be sent: %s", self, error, exc_info=unexpected(error))
-            self._call_soon(partial(self._give_up, f"an advisory cannot be sent: {error}"))
+        except Exception as error:
+            self._not_advised(error)
+
+    def _not_advised(self, error: Exception) -> None:
+        """End the bridge: the remote broker's demand table would stay wrong, and the next one is new."""
+        _log.error("%s: an advisory cannot be sent: %s", self, error, exc_info=unexpected(error))
+        self._call_soon(partial(self._give_up, f"an advisory cannot be sent: {error}"))
 
     def _give_up(self, cause: str) -> None:
         if not self._is_over:
@@ -618,14 +623,11 @@ class ForwardingHalf:
         is_answered = message.persistent or self._connector.always_sync_send
         command_id = self._next_command_id()
         try:
-            self._write(delivery, command_id, is_answered=is_answered)
+            self._write(consumer, delivery, command_id, is_answered=is_answered)
         except _OF_THE_BROKER:
             raise
         except Exception as error:  # of any kind, it concerns this message: the link only queues bytes
-            _log.error("%s: %s cannot be sent: %s", self, message.message_id, error, exc_info=unexpected(error))
-            self._overlap.forget(message.message_id)
-            self._unforwardable.append((consumer, delivery, one_line(f"it cannot be sent: {error}")))
-            self._settle_soon()
+            self._unsendable(consumer, delivery, error)
             return
         self.sent_count += 1
         if is_answered:
@@ -636,7 +638,27 @@ class ForwardingHalf:
             self.forwarded_count += 1
             self._settle_later(consumer, delivery)
 
-    def _write(self, delivery: Delivery, command_id: int, *, is_answered: bool) -> None:
+    def _unsendable(self, consumer: DemandConsumer, delivery: Delivery, error: Exception) -> None:
+        message_id = delivery.message.message_id
+        _log.error("%s: %s cannot be sent: %s", self, message_id, error, exc_info=unexpected(error))
+        self._overlap.forget(message_id)
+        self._unforwardable.append((consumer, delivery, one_line(f"it cannot be sent: {error}")))
+        self._settle_soon()
+
+    def _not_sent(self, consumer: DemandConsumer, delivery: Delivery, command_id: int, error: Exception) -> None:
+        """Give up a message that counts as sent, and cannot be, now that its body is compressed."""
+        self.sent_count -= 1
+        if self._unanswered.pop(command_id, None) is None:
+            self.forwarded_count -= 1
+            self._unconfirmed.remove((consumer, delivery))
+        for copying, copy in ((consumer, delivery), *self._copies_of(delivery)):
+            self._unsendable(copying, copy, error)
+        self._send(KeepAliveInfo())  # what ends the pause, `written`, follows output alone
+
+    def _write(
+        self, consumer: DemandConsumer | None, delivery: Delivery, command_id: int, *, is_answered: bool
+    ) -> None:
+        """Encode and send a message of a subscription, or an advisory, without one."""
         data = self._encoder.encode(
             delivery.message,
             redelivery_count=delivery.redelivery_count,
@@ -645,8 +667,10 @@ class ForwardingHalf:
         )
         if self._compressed is None:
             self._write_encoded(data)
+        elif consumer is None:
+            self._compressed.send(data, self._not_advised)
         else:
-            self._compressed.send(data)
+            self._compressed.send(data, partial(self._not_sent, consumer, delivery, command_id))
 
     @property
     def _is_compressing(self) -> bool:

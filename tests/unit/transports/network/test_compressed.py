@@ -7,16 +7,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.errors import BrokerError, MalformedData
+from pybroker.broker.domain.destination import queue, topic
+from pybroker.broker.domain.errors import BrokerError, LockNotHeld, MalformedData, StoreUnavailable
 from pybroker.broker.domain.openwire.body import decode_text, inflate
 from pybroker.broker.domain.openwire.commands import MessageDispatch
 from pybroker.transports.network.compressed_output import AT_ONCE_BYTES_MAX, CompressedOutput
+from pybroker.transports.network.forwarding_half import ForwardingHalf
+from tests.compiled import interpreted
 from tests.unit.transports.network.bridges import TwoBrokers
 from tests.unit.transports.network.test_bridge import waiting
-from tests.unit.transports.openwire.conversation import FakeLink, OpenWireClient, of_kind
+from tests.unit.transports.openwire.conversation import FakeLink, OpenWireClient, of_kind, texts
 
-Q = queue("Q")
+Q, DLQ = queue("Q"), queue("ActiveMQ.DLQ")
 SMALL, LARGE = "again and again " * 100, "large and larger " * (AT_ONCE_BYTES_MAX // 10)
 
 
@@ -30,6 +32,11 @@ def bodies(client: OpenWireClient) -> list[tuple[str, bool]]:
         found.append((decode_text(inflate(content) if is_compressed else content), is_compressed))
         client.ack([each])
     return found
+
+
+def dead_letters(bridge: "Compressing") -> list[str | None]:
+    """Return the texts of the dead letters of the near broker."""
+    return texts(bridge.brokers.client(bridge.brokers.near.broker, "d").consume(DLQ))
 
 
 class Thread:
@@ -127,7 +134,7 @@ def test_message_that_does_not_decode_goes_as_it_is(size: int, caplog: pytest.Lo
     link, thread, written, failed = FakeLink(), Thread(), Mock(), Mock()
     link.in_thread = thread.run  # type: ignore[method-assign]
     data = b"\x01" * size
-    CompressedOutput(link, written, pause=Mock(), on_error=failed).send(data)
+    CompressedOutput(link, written, pause=Mock(), on_error=failed).send(data, failed)
     while thread.work:
         thread.finish()
     written.assert_called_once_with(data)
@@ -147,12 +154,70 @@ def test_message_goes_as_it_is_if_its_compression_fails(error: Exception, monkey
     assert [each for each, _ in bodies(bridge.reader)] == [LARGE, "2"]
 
 
-@pytest.mark.parametrize("error", [MalformedData("it does not decode"), ValueError("a mistake")])
-def test_message_that_cannot_be_written_ends_the_bridge(error: Exception) -> None:
-    link, thread, failed = FakeLink(), Thread(), Mock()
+@pytest.fixture(params=[MalformedData("it does not decode"), ValueError("a mistake")])
+def refusing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each message without the text `small` one that cannot be written."""
+    write: Any = ForwardingHalf._write_encoded
+
+    def failing(self: ForwardingHalf, data: bytes) -> None:
+        if b"small" not in data:
+            raise request.param
+        write(self, data)
+
+    monkeypatch.setattr(ForwardingHalf, "_write_encoded", failing)
+
+
+@interpreted
+@pytest.mark.usefixtures("refusing")
+@pytest.mark.parametrize("always_sync_send", [True, False])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_large_message_that_cannot_be_written_becomes_a_dead_letter(always_sync_send: bool, persistent: bool) -> None:
+    """The bridge goes on with what is behind it; ended for it, each later bridge would end for it as well."""
+    bridge = Compressing(always_sync_send=always_sync_send)
+    bridge.send(LARGE, "small 1", persistent=persistent)
+    bridge.thread.finish()
+    bridge.brokers.pump()
+    bridge.send("small 2")
+    session = bridge.brokers.session
+    assert (session.end, session.sent_count, session.forwarded_count) == (None, 2, 2)
+    assert [each for each, _ in bodies(bridge.reader)] == ["small 1", "small 2"]
+    assert waiting(bridge.brokers) == 0
+    assert dead_letters(bridge) == [LARGE] * persistent
+
+
+@interpreted
+@pytest.mark.usefixtures("refusing")
+def test_window_is_free_after_the_only_message_could_not_be_written() -> None:
+    bridge = Compressing(prefetch_size=1)
+    bridge.send(LARGE)
+    bridge.thread.finish()
+    bridge.brokers.pump()
+    bridge.send("small")
+    assert [each for each, _ in bodies(bridge.reader)] == ["small"]
+
+
+@interpreted
+@pytest.mark.usefixtures("refusing")
+def test_each_copy_of_a_large_topic_message_is_given_up() -> None:
+    bridge = Compressing()
+    bridge.reader.consume(topic("T.>"), 2)
+    bridge.reader.consume(topic("T.1"), 3, subscription_name="durable")
+    bridge.brokers.pump()
+    bridge.producer.send(topic("T.1"), LARGE, persistent=True)
+    bridge.brokers.pump()
+    while bridge.thread.work:
+        bridge.thread.finish()
+        bridge.brokers.pump()
+    assert not any(each.outstanding for each in bridge.brokers.session.demand_rows())
+    assert dead_letters(bridge) == [LARGE]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("the disk has failed"), LockNotHeld("the lock is lost")])
+def test_error_of_the_broker_ends_the_bridge(error: BrokerError) -> None:
+    link, thread, failed, ended = FakeLink(), Thread(), Mock(), Mock()
     link.in_thread = thread.run  # type: ignore[method-assign]
     refused = Mock(side_effect=error)
-    CompressedOutput(link, refused, pause=Mock(), on_error=failed).send(b"\x01" * (AT_ONCE_BYTES_MAX + 1))
+    CompressedOutput(link, refused, pause=Mock(), on_error=ended).send(b"\x01" * (AT_ONCE_BYTES_MAX + 1), failed)
     thread.finish()
-    assert isinstance(failed.call_args.args[0], BrokerError)
-    assert str(error) in str(failed.call_args.args[0])
+    ended.assert_called_once_with(error)
+    failed.assert_not_called()
