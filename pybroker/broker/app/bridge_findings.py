@@ -63,8 +63,9 @@ def of_tables(facts: SeenNetwork, loads: Sequence[Load]) -> Iterator[Diagnosis]:
             "broker_name is localhost, the default: brokers of one name replace each other's bridges",
             _OWN_NAME,
         )
+    sends_addresses = any(each.cluster.update_clients for each in config.listeners)
     for each in config.network:
-        yield from _of_table(each)
+        yield from _of_table(each, sends_addresses=sends_addresses)
         yield from _of_login(each)
         yield from _of_ways(each, sum(len(discovery.parse(other.uri)) for other in config.network))
         yield from _of_addresses(facts, each, reported)
@@ -83,7 +84,8 @@ def of_running(loads: Sequence[Load]) -> Iterator[Diagnosis]:
             yield warning(BRIDGES, f"{left} further bridges are not up", "see `pybroker network`")
 
 
-def _of_table(connector: NetworkConnector) -> Iterator[Diagnosis]:
+def _of_table(connector: NetworkConnector, *, sends_addresses: bool) -> Iterator[Diagnosis]:
+    """Yield what is wrong with a table; `sends_addresses`: clients get those of the brokers that bridges lead to."""
     name = connector.name
     for attribute in ("consumer_ttl", "message_ttl"):
         if getattr(connector, attribute) == 0:
@@ -96,11 +98,12 @@ def _of_table(connector: NetworkConnector) -> Iterator[Diagnosis]:
             "messages may go, and these strand on the way",
             "set network_ttl, which is both",
         )
-    if connector.static_bridge and not connector.statically_included:
+    if connector.static_bridge and not connector.statically_included and not sends_addresses:
         yield error(
             NETWORK,
             f"{name}: static_bridge without statically_included forwards nothing",
-            "list destinations in statically_included, or leave static_bridge out",
+            "list destinations in statically_included, or leave static_bridge out; if it is for the addresses that "
+            "clients get, set update_cluster_clients = true",
         )
     if connector.static_bridge and connector.dynamically_included:
         yield warning(

@@ -83,6 +83,17 @@ def test_each_finding_of_a_table(attributes: dict[str, Any], severity: Severity,
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"update_cluster_clients": True},
+        {"listeners": [{"protocol": "openwire", "port": 1, "update_cluster_clients": True}]},
+    ],
+)
+def test_bridge_that_carries_addresses_alone_is_well(settings: dict[str, Any]) -> None:
+    assert findings(facts(HUB | {"static_bridge": True}, **settings)) == []
+
+
+@pytest.mark.parametrize(
     "attributes",
     [
         {"user_name": "u", "password": "p"},
