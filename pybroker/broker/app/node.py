@@ -91,6 +91,11 @@ class Term:
     listeners: Sequence[str] = ()
     bridges: Sequence[BridgeLife] = ()
 
+    def remote_serves(self, broker_name: str) -> None:
+        """Let the bridges to a broker that has opened one to this broker dial it soon."""
+        for bridge in self.bridges:
+            bridge.remote_serves(broker_name)
+
 
 class Node:
     """One run of a member, from standby to stopped."""
@@ -386,6 +391,7 @@ class Node:
         )
         for bridge in term.bridges:
             bridge.start()
+        term.sessions.on_bridge = term.remote_serves
         term.store.cleanup()  # otherwise the files of each failover would be replayed in the next
         self._begin_tasks(term)
         self.has_served = True

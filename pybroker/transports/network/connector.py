@@ -9,10 +9,14 @@ DIALLING ------------------------> UP ------------------------> WAITING ----+
                                                                           ENDED
 ```
 
+A delay that has grown ends early when the remote broker opens a bridge to this one, as that shows that it serves: in a
+network whose brokers dial each other, one that comes back is found at once.
+
 Each address of the connector's URI has a bridge of its own. A bridge keeps nothing from one connection to the next.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -147,6 +151,8 @@ class BridgeLife:
         self._since_ms = _now_ms()
         self._last_failure, self._last_failure_ms = "", 0
         self._next_attempt_ms = 0
+        self._may_dial = asyncio.Event()
+        """Set when the remote broker has shown during a delay that it serves."""
         self._number = 0
         self._session: BridgeSession | None = None
         self._connection: SocketConnection | None = None
@@ -210,6 +216,16 @@ class BridgeLife:
             self._connection.abort()
         self._enter(BridgeState.STOPPED)
 
+    def remote_serves(self, remote_name: str) -> None:
+        """Dial again before a long delay is over, if the broker of that name is this bridge's, or may be.
+
+        The first delay always passes, or two brokers whose bridges both fail would wake each other without a pause.
+        """
+        if self._state is BridgeState.WAITING and self._remote_name in ("", remote_name):
+            earliest_ms = self._since_ms + round(1000 * self._target.delays.initial_reconnect_delay_seconds)
+            self._next_attempt_ms = min(self._next_attempt_ms, max(earliest_ms, _now_ms()))
+            self._may_dial.set()
+
     def _enter(self, state: BridgeState, next_attempt_ms: int = 0) -> None:
         self._state, self._since_ms, self._next_attempt_ms = state, _now_ms(), next_attempt_ms
 
@@ -232,8 +248,17 @@ class BridgeLife:
                 return
             self._enter(BridgeState.WAITING, _now_ms() + round(1000 * delay))
             _log.warning("%s: %s; the next attempt is in %g s", self, self._reason, delay)
-            await asyncio.sleep(delay)
+            await self._wait(delay)
             self._enter(BridgeState.DIALLING)
+
+    async def _wait(self, delay: float) -> None:
+        """Wait for a delay, or at least for the first one if the remote broker serves; see `remote_serves`."""
+        self._may_dial.clear()
+        first = min(delay, self._target.delays.initial_reconnect_delay_seconds)
+        await asyncio.sleep(first)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay - first):
+                await self._may_dial.wait()
 
     async def _contained_attempt(self) -> BridgeEnd:
         """Make an attempt; an error that is not expected fails it, as the bridge would else end without a line."""

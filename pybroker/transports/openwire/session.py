@@ -90,10 +90,11 @@ class Sessions:
         early_lists: what bridges have listed before their logins.
         owners: the clients of these and of former connections.
         peers: gets the brokers whose duplex bridges come and go; None: no listener sends their addresses to clients.
+        on_bridge: called with the name of each broker whose bridge is admitted.
         reconnection_count: the connections whose client was connected before, to this broker or to another.
     """
 
-    __slots__ = ("bridges", "by_id", "early_lists", "open_duplex", "owners", "peers", "reconnection_count")
+    __slots__ = ("bridges", "by_id", "early_lists", "on_bridge", "open_duplex", "owners", "peers", "reconnection_count")
 
     def __init__(self, open_duplex: OpenDuplex | None = None, peers: ClusterPeers | None = None) -> None:
         self.open_duplex = open_duplex
@@ -102,6 +103,7 @@ class Sessions:
         self.early_lists = EarlyLists()
         self.owners = ConnectionOwners()
         self.peers = peers
+        self.on_bridge: Callable[[str], None] | None = None
         self.reconnection_count = 0
 
     def bridge_rows(self) -> "list[IncomingBridgeRow]":
@@ -581,6 +583,8 @@ class OpenWireSession(Session):
             is_bridge = False  # by ids of others it could make their messages pass for repetitions
             remedy = f"a bridge needs the right admin for all queues: add a group of user {user.name} to a rule for >"
             _log.warning("%s from %s is no bridge to this broker: %s", connection_id, self._link.peer, remedy)
+        elif is_bridge and self._introduction is not None and self._sessions.on_bridge is not None:
+            self._sessions.on_bridge(self._introduction.broker_name or "")
         protocol = f"OpenWire {self._peer.wire.version}"
         self._client_log.connected(connection_id, info.client_id, self._link.peer, protocol)
         if is_bridge and self._duplex_connector is not None and self._sessions.open_duplex is not None:
