@@ -157,7 +157,8 @@ def read_networks(value: object) -> tuple[NetworkConnector, ...]:
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"two tables have the name {name!r}: the other broker would refuse the second bridge")
+            remedy = "give each a name of its own, or the other broker would refuse the second bridge"
+            raise ValueError(f"two tables have the name {name!r}: {remedy}")
     return found
 
 

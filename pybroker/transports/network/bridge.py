@@ -65,7 +65,7 @@ from pybroker.transports.network.demand_consumer import DemandConsumer
 from pybroker.transports.network.duplex_client import DuplexClient
 from pybroker.transports.network.forwarding_half import ForwardingHalf, cause_of
 from pybroker.transports.network.forwarding_settings import ForwardingSettings
-from pybroker.transports.network.remote_text import FIRST_BYTES, one_bridge_of, protocol_hint
+from pybroker.transports.network.remote_text import FIRST_BYTES, no_wire_format, one_bridge_of, protocol_hint
 from pybroker.transports.openwire.durable_sync import subscription_infos
 from pybroker.transports.openwire.peer import Peer
 from pybroker.transports.session import Link, Session
@@ -342,8 +342,8 @@ class BridgeSession(Session):
 
     def _close_with(self, error: BrokerError) -> None:
         """Close after an error; before the wire format is agreed, the other side may be no broker."""
-        hint = "" if self._peer is not None else f": {protocol_hint(self._first_bytes)}"
-        self._close(BridgeEnd.LOST, f"{error}{hint}")
+        reason = str(error) if self._peer is not None else no_wire_format(error, self._first_bytes)
+        self._close(BridgeEnd.LOST, reason)
 
     def _whole_frame(self, whole: BytesIO) -> None:
         """Carry out a large frame."""

@@ -25,7 +25,7 @@ from pybroker.broker.domain.openwire.marshal.framing import FrameReader
 from pybroker.broker.domain.openwire.marshal.wireformat import agree, broker_offer, decode_offer, encode_offer
 from pybroker.transports.network.discovery import RemoteAddress
 from pybroker.transports.network.outgoing import tls_context, tls_remedy
-from pybroker.transports.network.remote_text import FIRST_BYTES, one_line, protocol_hint
+from pybroker.transports.network.remote_text import FIRST_BYTES, no_wire_format, one_line, protocol_hint
 
 PROBE_SECONDS: Final = 5.0
 """The limit to the time for all addresses together."""
@@ -135,7 +135,7 @@ def _greet(connection: socket.socket, until: float) -> ProbeAnswer:
                     broker_id, name = introduced(command)
                     return ProbeAnswer(broker_id=broker_id, broker_name=name)
         except BrokerError as error:
-            raise ProtocolError(f"{error}: {protocol_hint(first)}" if wire is None else str(error)) from error
+            raise ProtocolError(no_wire_format(error, first) if wire is None else str(error)) from error
     raise ProtocolError(
         f"it closes the connection without an answer: {protocol_hint(first)}" if wire is None else "no BrokerInfo came"
     )

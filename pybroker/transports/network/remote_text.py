@@ -16,6 +16,7 @@ FIRST_BYTES: Final = 8
 """The bytes by which a protocol is recognised."""
 
 _PORT: Final = "write in the uri the port of a listener for OpenWire"
+_UNKNOWN: Final = f"it does not speak OpenWire: {_PORT}"
 
 _PROTOCOLS: Final = (
     (b"\x15\x03", "it answers with TLS: write ssl:// in the uri, or the port of a listener without TLS"),
@@ -69,4 +70,15 @@ def protocol_hint(first: bytes) -> str:
     for begin, hint in _PROTOCOLS:
         if begin.startswith(first[: len(begin)]) and len(first) >= min(len(begin), 2):
             return hint
-    return f"it does not speak OpenWire: {_PORT}"
+    return _UNKNOWN
+
+
+def no_wire_format(error: Exception, first: bytes) -> str:
+    """Return the reason why a server's first bytes are no WireFormatInfo: its protocol, or the error if none is known.
+
+    Args:
+        error: what is wrong with the bytes.
+        first: the first of them, `FIRST_BYTES` or fewer.
+    """
+    hint = protocol_hint(first)
+    return f"{error}: {hint}" if hint == _UNKNOWN else hint
