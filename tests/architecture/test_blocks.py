@@ -72,7 +72,10 @@ RUN: dict[str, dict[str, str]] = {
     "docs/listeners.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/mqtt.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/clusters.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
-    "docs/networks.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
+    "docs/networks.md": {
+        "": f"{PAGES}::test_settings_in_pages_start_a_broker",
+        "pybroker start": f"{PAGES}::test_networks_page_moves_messages_between_two_brokers",
+    },
     "docs/management.md": {
         "$ pybroker start": f"{MANAGEMENT}::test_the_pages_commands",
         "$ curl": f"{MANAGEMENT}::test_the_pages_commands",

@@ -115,6 +115,26 @@ def test_client_page_starts_a_pair_and_sends(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "tea"), done.stdout + done.stderr
 
 
+def test_networks_page_moves_messages_between_two_brokers(tmp_path: Path) -> None:
+    default, (commands, settings) = with_own_ports(
+        block("docs/networks.md", "sh", "--broker-name berlin"), block("docs/networks.md", "toml", '"paris"')
+    )
+    (tmp_path / "paris.toml").write_text(settings)
+    commands = commands.replace("8161", str(free_port()))
+    done = subprocess.run(
+        ["bash", "-ec", f"set -m\ntrap 'kill -9 %1 %2' EXIT\n{commands}trap - EXIT\n"],
+        cwd=tmp_path,
+        env=environment(**default, PYBROKER_STOMP=str(free_port())),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[1:3]) == (0, ["order 1", "order 2"]), done.stdout + done.stderr
+    assert lines[4].split()[:3] == ["to-berlin", "up", "berlin"]
+
+
 def test_celery_page_runs_a_task_on_a_pair(tmp_path: Path) -> None:
     default, (start, shop, worker, call) = with_own_ports(
         block("docs/celery.md", "sh", "--name b"),
