@@ -23,7 +23,13 @@ class Mesh:
     """
 
     def __init__(
-        self, directory: Path, *names: str, has_sites: bool = False, pair: Sequence[str] = (), **foreign: int
+        self,
+        directory: Path,
+        *names: str,
+        has_sites: bool = False,
+        pair: Sequence[str] = (),
+        delays: str = "initialReconnectDelay=100&maxReconnectDelay=200",
+        **foreign: int,
     ) -> None:
         """Choose the ports.
 
@@ -32,10 +38,12 @@ class Mesh:
             names: of the brokers.
             has_sites: a broker sends the addresses of its site alone, which is its name without the digit at its end.
             pair: the members of a pair, whose broker name is `pair`.
+            delays: the options of the bridges' URIs.
             foreign: the ports of other brokers to which bridges lead.
         """
         self.ports = {name: free_port() for name in (*names, *pair)} | foreign
         self._pair = pair
+        self._delays = delays
         self._directory = directory
         self._has_sites = has_sites
         self._running: dict[str, BrokerProcess] = {}
@@ -98,7 +106,7 @@ class Mesh:
             text += (
                 "[[network]]\n"
                 'name = "mesh"\n'
-                f'uri = "static:({",".join(others)})?initialReconnectDelay=100&maxReconnectDelay=200"\n'
+                f'uri = "static:({",".join(others)})?{self._delays}"\n'
                 "static_bridge = true\n"
             )
         path = self._directory / f"{name}.toml"

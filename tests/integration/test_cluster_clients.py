@@ -64,6 +64,16 @@ def test_clients_of_one_broker_follow_the_mesh(tmp_path: Path, connect: Callable
         plain.use()
 
 
+def test_broker_that_comes_later_is_dialled_at_once(tmp_path: Path, connect: Callable[..., Clients]) -> None:
+    """The bridge to it waits ten minutes after its second failure, and its own bridge ends that."""
+    delays = "initialReconnectDelay=1000&backOffMultiplier=600&maxReconnectDelay=600000"
+    with Mesh(tmp_path, "x", "y", delays=delays) as mesh:
+        mesh.launch("x").wait_for("the next attempt is in 600 s")
+        clients = connect(mesh, mesh.uri("x"))
+        mesh.start("y")
+        clients.wait(lambda at: at["y"] > 0)
+
+
 def test_clients_with_priority_backup_keep_to_their_site(tmp_path: Path, connect: Callable[..., Clients]) -> None:
     site = {"east1", "east2"}
     with Mesh(tmp_path, "east1", "east2", "west1", has_sites=True) as mesh:
