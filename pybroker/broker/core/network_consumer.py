@@ -71,8 +71,9 @@ class NetworkConsumer(BrokerConsumer):
             self.window = 0
 
     def acknowledge_all(self, deliveries: Sequence[Delivery], transaction: TransactionId | None = None) -> None:
-        """Settle deliveries that are outstanding, and count them as forwarded."""
-        references = cast("Sequence[Reference]", deliveries)
+        """Settle those of these deliveries that are outstanding, and count them as forwarded."""
+        outstanding = self.outstanding
+        references = [each for each in cast("Sequence[Reference]", deliveries) if each in outstanding]
         if len(references) <= PIECE_MAX:  # more are acknowledged in pieces, each of which comes here
             for reference in references:
                 source = reference.source
@@ -80,7 +81,7 @@ class NetworkConsumer(BrokerConsumer):
                     source.forwarded += 1
             if self._filters:
                 self._report_returned(references)
-        super().acknowledge_all(deliveries, transaction)
+        super().acknowledge_all(references, transaction)
 
     def _report_returned(self, references: Sequence[Reference]) -> None:
         network, on_returned = self.request.network, self.on_returned

@@ -67,7 +67,7 @@ from pybroker.transports.network.forwarding_half import ForwardingHalf, cause_of
 from pybroker.transports.network.forwarding_settings import ForwardingSettings
 from pybroker.transports.network.remote_text import FIRST_BYTES, no_wire_format, one_bridge_of, protocol_hint
 from pybroker.transports.openwire.durable_sync import subscription_infos
-from pybroker.transports.openwire.peer import Peer
+from pybroker.transports.openwire.peer import Peer, answered_command
 from pybroker.transports.session import Link, Session
 
 _log = logging.getLogger(__name__)
@@ -242,7 +242,8 @@ class BridgeSession(Session):
         frames, left = self._frames, FRAMES_PER_CLOCK
         try:
             while self.end is None and frames.advance():
-                self._guarded(partial(self._frame, frames.data, frames.start, frames.stop))
+                if not self._is_answer(frames.data, frames.start, frames.stop):
+                    self._guarded(partial(self._frame, frames.data, frames.start, frames.stop))
                 left -= 1
                 if not left or EFFORT.is_large:
                     if self._link.is_slice_over():
@@ -255,9 +256,13 @@ class BridgeSession(Session):
         return False
 
     def _end_of_chunk(self) -> None:
-        """Answer the messages so far together, once they are safe."""
-        if self._duplex is not None and self.end is None:
+        """Answer the messages so far together, once they are safe; acknowledge together what was answered."""
+        if self.end is not None:
+            return
+        if self._duplex is not None:
             self._guarded(self._duplex.end_of_chunk)
+        elif self._half is not None:
+            self._guarded(self._half.end_of_chunk)
 
     def written(self) -> None:
         """Resume, and acknowledge what needs no answer."""
@@ -355,6 +360,17 @@ class BridgeSession(Session):
             duplex.whole_message(whole)
         else:
             duplex.foreign_message(whole)
+
+    def _is_answer(self, chunk: bytes, start: int, stop: int) -> bool:
+        """Carry out a frame if it is the answer to a message, as nearly all are; return False for any other."""
+        half, peer = self._half, self._peer
+        if half is None or peer is None or not peer.is_loose or half.awaits_acceptance:
+            return False
+        command_id = answered_command(chunk, start, stop)
+        if command_id < 0:
+            return False
+        half.answered(command_id)
+        return True
 
     def _frame(self, chunk: bytes, start: int, stop: int) -> None:
         """Carry out a frame, from its data type at `start` to its end at `stop`."""
@@ -528,7 +544,7 @@ class BridgeSession(Session):
 
     def _answered(self, response: Response) -> None:
         if self._half is not None:
-            self._half.answered(response)
+            self._half.answered(response.correlation_id)
 
     def _refused(self, response: ExceptionResponse) -> None:
         if self._half is not None:

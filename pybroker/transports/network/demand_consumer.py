@@ -1,8 +1,9 @@
 """A demand subscription at work: a consumer of the local broker whose messages go over the bridge.
 
 Messages are forwarded in their order, up to the prefetch without waiting for an answer. Only the remote broker's answer
-acknowledges a message here; one that needs no answer counts as received once it has left the process. What has no
-answer when the bridge ends returns to its place, and counts as redelivered.
+acknowledges a message here; one that needs no answer counts as received once it has left the process. Answers that come
+together are acknowledged together: the queue then fills the window once, and not message by message. What has no answer
+when the bridge ends returns to its place, and counts as redelivered.
 
 Source: ActiveMQ 5.17, `DemandForwardingBridgeSupport.serviceLocalCommand`.
 """
@@ -26,6 +27,9 @@ PAUSE_SECONDS_MAX: Final = 30.0
 
 _NEVER: Final = float("inf")
 
+_TOGETHER_MAX: Final = 256
+"""The limit to the messages of one acknowledgement: the core divides larger ones over turns of the event loop."""
+
 Forward = Callable[["DemandConsumer", Delivery], None]
 """Sends a delivery to the remote broker."""
 
@@ -43,6 +47,7 @@ class DemandConsumer:
     """
 
     __slots__ = (
+        "_accepted",
         "_core",
         "_forward",
         "_outstanding",
@@ -67,6 +72,8 @@ class DemandConsumer:
         self.ends_by: float | None = None
         self.deletes_durable = self.is_draining = False
         self._outstanding = 0
+        self._accepted: list[Delivery] = []
+        """Those of the outstanding messages that the remote broker has."""
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._forward = forward
         if request.network is not None and request.is_counted:
@@ -115,13 +122,25 @@ class DemandConsumer:
     # ------------------------------------------------------------ answers
 
     def accepted(self, delivery: Delivery) -> None:
-        """Acknowledge a message that the remote broker has."""
-        self._outstanding -= 1
+        """Count a message as received by the remote broker; `acknowledge` follows."""
+        self._accepted.append(delivery)
+
+    def acknowledge(self) -> None:
+        """Acknowledge the messages that the remote broker has.
+
+        Raises:
+            BrokerError: the store has failed.
+        """
+        accepted, self._accepted = self._accepted, []
+        self._outstanding -= len(accepted)
         self._pause_seconds = FIRST_PAUSE_SECONDS
-        if self.request.is_counted:
-            self._core.acknowledge_oldest(1)
-        else:
-            self._core.acknowledge(delivery)
+        is_counted = self.request.is_counted
+        for start in range(0, len(accepted), _TOGETHER_MAX):
+            together = accepted[start : start + _TOGETHER_MAX]
+            if is_counted:
+                self._core.acknowledge_oldest(len(together))
+            else:
+                self._core.acknowledge_all(together)
 
     def refused(self, delivery: Delivery, cause: str) -> None:
         """Give up a message that the remote broker will refuse again: it becomes a dead letter of this broker."""
@@ -167,4 +186,5 @@ class DemandConsumer:
 
     def close(self) -> None:
         """End; what has no answer returns to its place."""
+        self.acknowledge()
         self._core.close()

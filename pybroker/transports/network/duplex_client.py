@@ -43,7 +43,7 @@ from pybroker.transports.network.remote_text import one_line
 from pybroker.transports.openwire.arrivals import Acknowledgement, Arrival
 from pybroker.transports.openwire.client import OpenWireClient, OpenWireProducer
 from pybroker.transports.openwire.incoming import BridgeTraffic
-from pybroker.transports.openwire.peer import Peer
+from pybroker.transports.openwire.peer import Peer, answered_command
 
 _log = logging.getLogger(__name__)
 
@@ -149,6 +149,20 @@ class DuplexClient(OpenWireClient):
         """Return 0: acknowledgements are rare, so the codec reads them."""
         return 0
 
+    def answer(self, chunk: bytes, start: int, stop: int) -> bool:
+        """Carry out a frame if it is the answer to a message; return False for any other."""
+        half = self.half
+        command_id = answered_command(chunk, start, stop) if self._peer.is_loose and not half.awaits_acceptance else -1
+        if command_id < 0:
+            return False
+        half.answered(command_id)
+        return True
+
+    def end_of_chunk(self) -> None:
+        """Respond to the messages of a chunk together, and acknowledge together what it has answered."""
+        super().end_of_chunk()
+        self.half.end_of_chunk()
+
     def _acknowledge(self, ack: Acknowledgement, command_id: int | None) -> None:
         self.half.acknowledged(ack.consumer_id, ack.message_count)
         if command_id is not None:
@@ -209,7 +223,7 @@ class DuplexClient(OpenWireClient):
         return None
 
     def _answered(self, response: Response) -> Response | None:
-        self.half.answered(response)
+        self.half.answered(response.correlation_id)
         return None
 
     def _refused(self, response: ExceptionResponse) -> Response | None:

@@ -61,7 +61,6 @@ from pybroker.broker.domain.openwire.commands import (
     ProducerInfo,
     RemoveInfo,
     RemoveSubscriptionInfo,
-    Response,
     SessionId,
     SessionInfo,
 )
@@ -175,6 +174,8 @@ class ForwardingHalf:
         self._unanswered: dict[int, tuple[DemandConsumer, Delivery]] = {}
         self._copies: dict[str, list[tuple[DemandConsumer, Delivery]]] = {}
         """Further copies of messages whose first one is unanswered, by message id: its answer is theirs."""
+        self._answered: dict[DemandConsumer, None] = {}
+        """Those of whose messages answers have come in the present chunk of input."""
         self._unconfirmed: deque[tuple[DemandConsumer, Delivery]] = deque()
         """Messages that need no answer, until they have left the process."""
         self._unforwardable: list[tuple[DemandConsumer, Delivery, str]] = []
@@ -266,6 +267,13 @@ class ForwardingHalf:
         if self._is_over:
             return
         self._is_over = True
+        self._connection.pause()  # or the queues would fill the window again
+        try:
+            self._acknowledge()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         self._unanswered.clear()
         self._copies.clear()
         self._unconfirmed.clear()
@@ -394,6 +402,7 @@ class ForwardingHalf:
 
     def _change(self, changes: Iterable[DemandChange]) -> None:
         """Carry out the changes of the demand table."""
+        self._acknowledge()
         for change in changes:
             if isinstance(change, BeginDemand):
                 self._subscribe(change.demand.number, self._request(change.demand))
@@ -704,23 +713,44 @@ class ForwardingHalf:
         if self._is_compressing:  # `written` follows
             return
         settled, self._unconfirmed = self._unconfirmed, deque()
-        for consumer, delivery in settled:
-            if not self._is_over:
-                self._guarded(partial(consumer.accepted, delivery))
         if not self._is_over:
-            self._guarded(self._end_idle)
+            for consumer, delivery in settled:
+                self._accepted(consumer, delivery)
+            self._guarded(self.end_of_chunk)
 
-    def answered(self, response: Response) -> None:
-        """Acknowledge a message that the remote broker has. Any answer also shows that it has accepted the login."""
-        self.accepted()
-        found = self._unanswered.pop(response.correlation_id, None)
+    def answered(self, command_id: int) -> None:
+        """Count a message as received by the remote broker, at whose answer; `end_of_chunk` acknowledges it.
+
+        Any answer also shows that it has accepted the login.
+        """
+        if self._on_accepted is not None:
+            self.accepted()
+        found = self._unanswered.pop(command_id, None)
         if found is not None:
             consumer, delivery = found
             self.forwarded_count += 1
-            consumer.accepted(delivery)
+            self._accepted(consumer, delivery)
             for copying, copy in self._copies_of(delivery):
-                copying.accepted(copy)
+                self._accepted(copying, copy)
+
+    def _accepted(self, consumer: DemandConsumer, delivery: Delivery) -> None:
+        self._answered[consumer] = None
+        consumer.accepted(delivery)
+
+    def end_of_chunk(self) -> None:
+        """Acknowledge the messages whose answers have come, together, and end the subscriptions that waited for them.
+
+        Raises:
+            BrokerError: the store has failed.
+        """
+        if self._answered:
+            self._acknowledge()
             self._end_idle()
+
+    def _acknowledge(self) -> None:
+        answered, self._answered = self._answered, {}
+        for consumer in answered:
+            consumer.acknowledge()
 
     @property
     def awaits_acceptance(self) -> bool:
@@ -735,6 +765,7 @@ class ForwardingHalf:
 
     def refused(self, response: ExceptionResponse) -> None:
         """Give up a message that will be refused again; otherwise let its subscription pause, and no other."""
+        self._acknowledge()
         found = self._unanswered.pop(response.correlation_id, None)
         if found is None:
             return

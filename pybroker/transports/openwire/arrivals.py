@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from pybroker.broker.domain.big_endian import INT, LONG, int_at
 from pybroker.broker.domain.destination import Destination, checked
 from pybroker.broker.domain.errors import InvalidDestination
-from pybroker.broker.domain.message import SIZE_OVERHEAD, Message
+from pybroker.broker.domain.message import SIZE_OVERHEAD, BridgeFields, Message
 from pybroker.broker.domain.openwire import ids
 from pybroker.broker.domain.openwire.commands import AckType
 from pybroker.broker.domain.openwire.heads import read_head
@@ -39,6 +39,7 @@ from pybroker.broker.domain.openwire.layout import (
 )
 from pybroker.broker.domain.openwire.loose import NULL, MalformedOpenWire, Reader
 from pybroker.broker.domain.openwire.message import decode
+from pybroker.broker.domain.openwire.passed_brokers import PassedBrokers
 from pybroker.broker.domain.openwire.rerouting import Rerouting
 from pybroker.broker.domain.openwire.routing import routing
 from pybroker.broker.domain.openwire.sender import USER_PROPERTY, without_user
@@ -139,7 +140,7 @@ class Acknowledgement(NamedTuple):
 class Arrivals:
     """Reads the messages of one connection."""
 
-    __slots__ = ("_heads", "_last", "_next_sequence", "_removes_user", "_takes_foreign_ids")
+    __slots__ = ("_heads", "_last", "_next_sequence", "_passed", "_removes_user", "_takes_foreign_ids")
 
     def __init__(
         self, next_sequence: Callable[[], int], *, takes_foreign_ids: bool = False, removes_user: bool = False
@@ -154,6 +155,7 @@ class Arrivals:
         self._removes_user = removes_user
         self._takes_foreign_ids = takes_foreign_ids
         self._next_sequence = next_sequence
+        self._passed = PassedBrokers()
         self._last: Head | None = None
         self._heads: dict[bytes, Head] = {}
 
@@ -241,8 +243,13 @@ class Arrivals:
             end += 4 + property_bytes
             if self._removes_user and has_between(data, _USER_PROPERTY, properties_at, end + 1):
                 return self.routed(data), head.producer_id, sequence, head.transaction
+        bridge: BridgeFields | None = None
         if end + 1 + _BROKER_FIELDS_BYTES != len(data) or _broker_flags_at(data, end + 1) != _NO_BROKER_FIELDS:
-            return self.routed(data), head.producer_id, sequence, head.transaction
+            bridge = self._passed.read(data, end + 1)
+            if bridge is None:
+                message = self.routed(data)
+                self._passed.remember(message.bridge)
+                return message, head.producer_id, sequence, head.transaction
         message = Message(
             message_id=head.id_prefix + str(sequence),
             destination=head.destination,
@@ -252,6 +259,7 @@ class Arrivals:
             expiration=expiration,
             connection_id=head.producer_id.connection_id or "",
             payload_size=size,
+            bridge=bridge,
         )
         return message, head.producer_id, sequence, head.transaction
 

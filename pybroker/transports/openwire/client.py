@@ -324,6 +324,10 @@ class OpenWireClient:
         self._acknowledge(ack, command_id if response_required else None)
         return 1
 
+    def answer(self, chunk: bytes, start: int, stop: int) -> bool:
+        """Carry out a frame if it is the answer to a message of this broker; False: clients are asked for none."""
+        return False
+
     def end_of_chunk(self) -> None:
         """Respond to all messages of a chunk together, once there is space for them and they are on disk."""
         if self._due:

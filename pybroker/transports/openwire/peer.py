@@ -1,8 +1,9 @@
 """The peer of an OpenWire connection: sends commands in the negotiated wire format."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from pybroker.broker.domain.big_endian import INT
+from pybroker.broker.domain.big_endian import INT, int_at
 from pybroker.broker.domain.errors import BrokerError
 from pybroker.broker.domain.openwire.commands import (
     ConnectionErrorCommand,
@@ -18,7 +19,20 @@ from pybroker.transports.session import Link
 
 _RESPONSE = packed("iB", RESPONSE.run("command_id"))
 """The frame of a Response: size, data type, fields."""
-_RESPONSE_BYTES, _RESPONSE_TYPE = _RESPONSE.size - INT.size, Response.DATA_TYPE
+_RESPONSE_BYTES: Final = _RESPONSE.size - INT.size
+_RESPONSE_TYPE: Final = Response.DATA_TYPE
+_NUMBER_AT: Final = _RESPONSE_BYTES - INT.size
+"""The offset of the number of the command that a Response answers."""
+
+
+def answered_command(chunk: bytes, start: int, stop: int) -> int:
+    """Return the number of the command that a frame answers, if it is a plain Response; -1 for anything else.
+
+    The frame, from its data type at `start` to its end at `stop`, must be loose, and without caching.
+    """
+    if stop - start != _RESPONSE_BYTES or chunk[start] != _RESPONSE_TYPE:
+        return -1
+    return int_at(chunk, start + _NUMBER_AT)
 
 
 class Peer:
@@ -26,17 +40,18 @@ class Peer:
 
     Attributes:
         wire: the negotiated format.
+        is_loose: it sends and reads commands loose and without caching.
         is_verbatim: it sends and reads messages in the bytes that the store keeps.
         write: sends bytes; the link's own function, to save a call.
     """
 
-    __slots__ = ("_is_loose", "_link", "is_verbatim", "wire", "write")
+    __slots__ = ("_link", "is_loose", "is_verbatim", "wire", "write")
 
     def __init__(self, link: Link, wire: WireFormat) -> None:
         self._link = link
         self.wire = wire
         self.write = link.write
-        self._is_loose = not wire.tight and not wire.cache_size
+        self.is_loose = not wire.tight and not wire.cache_size
         self.is_verbatim = is_verbatim(wire)
 
     def send(self, command: DataStructure) -> None:
@@ -46,7 +61,7 @@ class Peer:
 
     def respond(self, command_ids: Sequence[int]) -> None:
         """Send a plain Response to each command."""
-        if self._is_loose:
+        if self.is_loose:
             pack = _RESPONSE.pack
             self.write(b"".join([pack(_RESPONSE_BYTES, _RESPONSE_TYPE, 0, False, each) for each in command_ids]))
         else:

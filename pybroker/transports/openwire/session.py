@@ -64,6 +64,7 @@ _NEVER = float("inf")
 _ACK: Final = 22
 _MESSAGE_MIN: Final = 23
 _MESSAGE_MAX: Final = 29
+_RESPONSE: Final = 30
 
 
 _LOGIN_FACTOR: Final = 10
@@ -304,7 +305,7 @@ class OpenWireSession(Session):
                     client.message(data, start, stop)
                 elif client is not None and data_type == _ACK and (count := client.acknowledge(data, start, stop)):
                     frames.skip(count - 1)
-                else:
+                elif client is None or data_type != _RESPONSE or not client.answer(data, start, stop):
                     self._frame(data, start, stop)
                     if self._is_over():
                         return False
