@@ -154,7 +154,8 @@ class BridgedMessages:
             ResourceLimit: it was, but the copy is just going back to the broker which sends it. If both answered that
                 they have it, both would drop theirs; it may come again in a moment.
         """
-        if self.has(message):
+        key, number = _place(message)
+        if self._has(key, number):
             queue = queues.get(message.destination)
             if queue is not None and queue.is_returning(message):
                 raise ResourceLimit(f"{message.message_id} is on its way back over a bridge: it may come again later")
@@ -165,24 +166,30 @@ class BridgedMessages:
             message.decoded = None
         is_new = send()
         if is_new:
-            when_safe(partial(self._accepted, message))  # not before: what is refused may be forwarded again
+            # Not before: what is refused may be forwarded again.
+            when_safe(partial(self._accepted, key, number, is_kept=message.persistent))
         return is_new
 
     def has(self, message: Message) -> bool:
         """Return True if a message was accepted before; False if it is new, or that was too long ago."""
-        found = self._find(message)
-        if found is None:
-            return False
-        window, number = found
-        return number <= window.highest and bool(window.bits >> (window.highest - number) & 1)
+        key, number = _place(message)
+        return self._has(key, number)
+
+    def _has(self, key: _WindowKey, number: int) -> bool:
+        window = self._windows.get(key)
+        return (
+            window is not None and 0 <= number <= window.highest and bool(window.bits >> (window.highest - number) & 1)
+        )
 
     def add(self, message: Message) -> None:
         """Record that a message was accepted. An id that does not end in a number is not remembered."""
-        producer, _, text = message.message_id.rpartition(":")
-        if not text.isdecimal():
+        key, number = _place(message)
+        self._add(key, number, is_kept=message.persistent)
+
+    def _add(self, key: _WindowKey, number: int, *, is_kept: bool) -> None:
+        if number < 0:
             return
-        number, key = int(text), _key(message, producer)
-        if message.persistent:
+        if is_kept:
             self._change(key)
         window = self._windows.get(key)
         if window is None:
@@ -207,12 +214,12 @@ class BridgedMessages:
         removal of a message it is known because it is stored.
         """
         for message in messages:
-            found = self._find(message)
-            if found is not None and self.has(message):
-                window, number = found
+            key, number = _place(message)
+            if self._has(key, number):
+                window = self._windows[key]
                 window.bits &= ~(1 << (window.highest - number))
                 if message.persistent:
-                    self._change(_key(message, message.message_id.rpartition(":")[0]))
+                    self._change(key)
         self.write()
 
     def write(self) -> None:
@@ -226,8 +233,8 @@ class BridgedMessages:
         for key in changed:
             attempt(partial(self._write, key), "keeping what has come over a bridge")
 
-    def _accepted(self, message: Message) -> None:
-        self.add(message)
+    def _accepted(self, key: _WindowKey, number: int, *, is_kept: bool) -> None:
+        self._add(key, number, is_kept=is_kept)
         if self._changed and not self._is_deferred:
             self._is_deferred = self._paging.defer(self._write_later)
             if not self._is_deferred:
@@ -256,12 +263,10 @@ class BridgedMessages:
             }
             self._records.put(name, json.dumps(fields).encode())
 
-    def _find(self, message: Message) -> tuple[_Window, int] | None:
-        producer, _, text = message.message_id.rpartition(":")
-        window = self._windows.get(_key(message, producer))
-        return None if window is None or not text.isdecimal() else (window, int(text))
 
-
-def _key(message: Message, producer: str) -> _WindowKey:
-    is_topic = message.destination.is_topic
-    return message.destination, producer, 0 if is_topic or message.bridge is None else len(message.bridge.broker_path)
+def _place(message: Message) -> tuple[_WindowKey, int]:
+    """Return the window of a message, and its number in it; -1 if its id does not end in one."""
+    producer, _, text = message.message_id.rpartition(":")
+    bridge, destination = message.bridge, message.destination
+    passed = 0 if bridge is None or destination.is_topic else len(bridge.broker_path)
+    return (destination, producer, passed), int(text) if text.isdecimal() else -1

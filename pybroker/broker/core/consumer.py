@@ -289,6 +289,11 @@ class BrokerConsumer:
         return self.outstanding_count < self.window
 
     @property
+    def capacity(self) -> int:
+        """The number of messages that may be delivered now; below 1 if none may."""
+        return self.window - self.outstanding_count
+
+    @property
     def is_in_round(self) -> bool:
         """True while messages may wait in backlogs that it visits in a later turn."""
         return self.connection.will_continue(self)

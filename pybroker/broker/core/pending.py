@@ -137,12 +137,18 @@ class Pending:
             self.compact()
         return reference
 
-    def scan(self, after: int = -1) -> Iterator[Reference]:
+    def scan(self, after: int = -1, wanted: int = 0) -> Iterator[Reference]:
         """Iterate over the references behind a sequence number; removals and appends are allowed during it.
+
+        Args:
+            after: the sequence number.
+            wanted: how many are likely to be used; 0: all. The first page that is read has no more, and each further
+                one has twice as many: the rest of a page is read again if the iteration ends in the midst of it.
 
         Raises:
             StoreUnavailable: a page cannot be read.
         """
+        count_max = min(wanted or PAGE_MAX, PAGE_MAX)
         while True:
             items, paged_out = self._items, self.paged_out
             stop = SEQUENCE_MAX if paged_out is None else _first_after(paged_out, after)
@@ -156,7 +162,9 @@ class Pending:
                 if items is self._items:
                     return
                 continue  # messages were paged out in between
-            refs = self._page(paged_out, after, items[index].sequence if index < len(items) else SEQUENCE_MAX)
+            before = items[index].sequence if index < len(items) else SEQUENCE_MAX
+            refs = self._page(paged_out, after, before, count_max)
+            count_max = min(2 * count_max, PAGE_MAX)
             if not refs and index >= len(items) and items is self._items:
                 return
             references, end = self._read(refs)
@@ -284,7 +292,7 @@ class Pending:
         Raises:
             StoreUnavailable: it cannot be read.
         """
-        references, _ = self._read(self._page(paged_out, -1, SEQUENCE_MAX))
+        references, _ = self._read(self._page(paged_out, -1, SEQUENCE_MAX, PAGE_MAX))
         paged_out.remove_first(len(references))
         self._drop_empty_index()
         self._insert(references)
@@ -456,9 +464,9 @@ class Pending:
         self._head = max(0, head - len(references))
         items[self._head : stop] = items[head:start] + between
 
-    def _page(self, paged_out: PagedOutIndex, after: int, before: int) -> list[MessageRef]:
+    def _page(self, paged_out: PagedOutIndex, after: int, before: int, count_max: int) -> list[MessageRef]:
         """Return the next page of paged-out messages between two sequence numbers."""
-        refs = paged_out.after(after, PAGE_MAX)
+        refs = paged_out.after(after, count_max)
         if refs and refs[-1].sequence > before:
             del refs[bisect_left(refs, before, key=_sequence) :]
         return refs

@@ -559,7 +559,8 @@ class Queue(StoredSource):
         for level in self.pending.levels:
             while level.count and (ready := [consumer for consumer in consumers if consumer.has_capacity]):
                 start = min(level.searched.get(consumer, -1) for consumer in ready)
-                stop, is_over = self._deliver_until_full(level, start)
+                wanted = sum([each.capacity for each in ready]) if level.is_paged else 1
+                stop, is_over = self._deliver_until_full(level, start, wanted)
                 for consumer in ready:
                     level.searched[consumer] = max(stop, level.searched.get(consumer, -1))
                 if is_over:
@@ -568,8 +569,13 @@ class Queue(StoredSource):
                     break
         return True
 
-    def _deliver_until_full(self, level: Pending, after: int) -> tuple[int, bool]:
+    def _deliver_until_full(self, level: Pending, after: int, wanted: int) -> tuple[int, bool]:
         """Deliver messages behind a sequence number until a consumer's window is full, or a piece has been searched.
+
+        Args:
+            level: the part of the backlog that is searched.
+            after: the sequence number.
+            wanted: the messages that all consumers may get now, if some have to be read.
 
         Returns:
             The last sequence number examined, and True if the end of the piece was the reason to stop.
@@ -577,7 +583,7 @@ class Queue(StoredSource):
         paging, is_paged = self.paging, level.is_paged
         is_bounded = paging.later is not None
         left, space = min(PAGE_MAX, self._piece_left) if is_paged else self._piece_left, PAGE_BYTES_MAX
-        for reference in level.scan(after):
+        for reference in level.scan(after, wanted):
             if self.drop_if_expired(reference):
                 receiver = None
             elif is_bounded and len(self.consumer_set.eligible) > 1:

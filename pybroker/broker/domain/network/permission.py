@@ -18,6 +18,7 @@ class Permissions:
         self._excluded = _listed(connector.excluded)
         self._static = _listed(connector.statically_included)
         self._dynamic = _listed(connector.dynamically_included)
+        self._admits_all = not self._excluded and not self._dynamic
 
     def admits(self, destination: Destination) -> bool:
         """Return True if demand for the destination, and its messages, may pass.
@@ -30,6 +31,8 @@ class Permissions:
         """
         if destination.is_temporary:
             return self._bridges_temporary
+        if self._admits_all:
+            return True
         if _is_listed(self._excluded, destination, covers):
             return False
         if not self._dynamic or _is_listed(self._static, destination, patterns_overlap):

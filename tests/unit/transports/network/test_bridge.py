@@ -1,23 +1,28 @@
 """A bridge between two brokers of this process: demand, forwarding, failures."""
 
 import gc
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from pybroker.broker.core.connection import BrokerConnection
+from pybroker.broker.core.consumer import BrokerConsumer
+from pybroker.broker.core.network_consumer import NetworkConsumer
 from pybroker.broker.domain.destination import queue, topic
 from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.broker.domain.network.forwarding import ForwardingEncoder
 from pybroker.broker.domain.openwire.commands import (
     ConsumerInfo,
+    ExceptionResponse,
     MessageDispatch,
     RemoveInfo,
     Response,
     ShutdownInfo,
 )
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
+from pybroker.broker.domain.openwire.throwables import Throwable
 from pybroker.transports.network.bridge import BridgeEnd
 from tests.compiled import interpreted
 from tests.unit.transports.network.bridges import Near, TwoBrokers, named_broker
@@ -102,6 +107,87 @@ def test_lost_answers_cause_no_second_delivery(persistent: bool) -> None:
     brokers.connect()
     assert got(reader) == []
     assert waiting(brokers) == 0
+
+
+def forwarded(brokers: TwoBrokers, *names: str) -> list[int]:
+    """Have the near broker forward messages; return the numbers of the commands, which nothing answers yet."""
+    brokers.client(brokers.far, "c").consume(Q)
+    brokers.pump()
+    brokers.client(brokers.near.broker, "p").send(Q, *names)
+    frames, brokers.link.output = split(bytes(brokers.link.output)), bytearray()
+    numbers = [int.from_bytes(each[1:5]) for each in frames if 23 <= each[0] <= 29]
+    assert len(numbers) == len(names)
+    return numbers
+
+
+def answers_to(*numbers: int, refused: int = 0, cause: str = "java.lang.SecurityException") -> bytes:
+    """Return answers to messages, of which one may be refused."""
+    return b"".join(
+        WIRE.encode_frame(
+            ExceptionResponse(correlation_id=each, exception=Throwable(cause, "no"))
+            if each == refused
+            else Response(correlation_id=each)
+        )
+        for each in numbers
+    )
+
+
+@interpreted
+@pytest.mark.parametrize("subscription", ["queue", "durable"])
+def test_answers_of_one_chunk_are_acknowledged_together(monkeypatch: pytest.MonkeyPatch, subscription: str) -> None:
+    counts: list[int] = []
+    acknowledge_all = BrokerConsumer.acknowledge_all
+
+    def counting(consumer: BrokerConsumer, deliveries: Sequence[Any], transaction: None = None) -> None:
+        if isinstance(consumer, NetworkConsumer):
+            counts.append(len(deliveries))
+        acknowledge_all(consumer, deliveries, transaction)
+
+    monkeypatch.setattr(BrokerConsumer, "acknowledge_all", counting)
+    brokers = TwoBrokers()
+    destination = Q if subscription == "queue" else T
+    reader = brokers.client(brokers.far, "c")
+    reader.consume(destination, subscription_name=None if subscription == "queue" else "s")
+    brokers.pump()
+    brokers.client(brokers.near.broker, "p").send(destination, *map(str, range(600)))
+    brokers.pump()
+    assert brokers.session.forwarded_count == 600
+    assert counts == [256, 256, 88], "in a few acknowledgements"
+    assert got(reader) == [str(number) for number in range(600)]
+
+
+def test_answer_behind_a_refusal_in_one_chunk_counts_for_its_message() -> None:
+    brokers = TwoBrokers()
+    numbers = forwarded(brokers, "1", "2", "3")
+    brokers.session.receive(answers_to(*numbers, refused=numbers[1]))
+    assert waiting(brokers) == 0
+    dead = brokers.client(brokers.near.broker, "dead").consume(queue("ActiveMQ.DLQ"))
+    assert texts(dead) == ["2"]
+    assert brokers.session.forwarded_count == 2
+
+
+def test_refusal_that_may_pass_returns_its_message_alone() -> None:
+    brokers = TwoBrokers()
+    numbers = forwarded(brokers, "1", "2", "3")
+    brokers.session.receive(answers_to(*numbers, refused=numbers[1], cause="javax.jms.ResourceAllocationException"))
+    assert waiting(brokers) == 1
+    local = brokers.client(brokers.near.broker, "local")
+    assert texts(local.consume(Q)) == ["2"]
+
+
+def test_answers_before_an_impossible_frame_count() -> None:
+    brokers = TwoBrokers(prefetch_size=2)
+    brokers.client(brokers.far, "c").consume(Q)
+    brokers.pump()
+    brokers.client(brokers.near.broker, "p").send(Q, "1", "2", "3")
+    frames, brokers.link.output = split(bytes(brokers.link.output)), bytearray()
+    numbers = [int.from_bytes(each[1:5]) for each in frames if 23 <= each[0] <= 29]
+    assert len(numbers) == 2, "the window is full"
+    brokers.session.receive(answers_to(*numbers) + b"\xff\xff\xff\xff")
+    assert brokers.session.end is BridgeEnd.LOST
+    dispatches = brokers.client(brokers.near.broker, "local").consume(Q)
+    assert texts(dispatches) == ["3"]
+    assert [each.redelivery_counter for each in dispatches] == [0], "it was not sent to a connection that ends"
 
 
 def test_unanswered_messages_return_in_order_as_redelivered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from pybroker.broker.domain.big_endian import INT, LONG
 from pybroker.broker.domain.destination import queue
-from pybroker.broker.domain.message import Message
+from pybroker.broker.domain.message import BridgeFields, Message
+from pybroker.broker.domain.openwire import passed_brokers
 from pybroker.broker.domain.openwire.commands import (
     AckType,
     ActiveMQTextMessage,
@@ -27,6 +28,7 @@ from pybroker.broker.domain.openwire.commands import (
 from pybroker.broker.domain.openwire.loose import MalformedOpenWire
 from pybroker.broker.domain.openwire.marshal.codec import WireFormat
 from pybroker.broker.domain.openwire.marshal.transcode import from_store
+from pybroker.broker.domain.openwire.passed_brokers import PassedBrokers
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.transports.openwire import arrivals
 from pybroker.transports.openwire.arrivals import Acknowledgements, Arrival, Arrivals
@@ -209,6 +211,61 @@ def test_missing_destination_is_reported_with_transaction(destination: object) -
     with pytest.raises(MissingDestination) as error:
         read(new_arrivals(), encoded(destination=destination, transaction_id=transaction))
     assert error.value.transaction == transaction
+
+
+NEAR, FAR = BrokerId("ID:near-1"), BrokerId("ID:far-1")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"redelivery_counter": 3},
+        {"redelivery_counter": -1},
+        {"redelivery_counter": (1 << 31) - 1},
+        {"compressed": True, "arrival": 5, "broker_in_time": 6, "droppable": True},
+        {"broker_path": (NEAR, FAR)},
+        {"broker_path": (FAR,)},
+        {"broker_path": ()},
+        {"broker_path": None},
+        {"user_id": "me"},
+        {"cluster": (FAR,)},
+        {"data_structure": ConsumerId("ID:c1", 1, 1)},
+        {"target_consumer_id": ConsumerId("ID:c1", 1, 1)},
+        {"group_id": "g", "group_sequence": 4},
+        {"content": None, "marshalled_properties": None},
+    ],
+)
+def test_what_has_passed_brokers_reads_alike_beside_others(fields: dict[str, Any]) -> None:
+    usual = {"broker_path": (NEAR,), "redelivery_counter": 0}
+    alone, warm = new_arrivals(), Arrivals(count(699).__next__)
+    read(warm, encoded(0, **usual))
+    for number in (1, 2):
+        for details in (usual | fields, usual):
+            frame = encoded(number, **details)
+            expected, message = read(alone, frame), read(warm, frame)
+            for name in Message.__slots__:
+                assert getattr(message, name) == getattr(expected, name), name
+            alone.forget()
+            alone._passed = PassedBrokers()
+
+
+def test_path_that_is_cut_short_behind_the_same_path_is_malformed() -> None:
+    reader, whole = new_arrivals(), encoded(broker_path=(NEAR,))
+    read(reader, whole)
+    for end in range(len(whole)):
+        with pytest.raises(MalformedOpenWire):
+            read(reader, whole[:end])
+
+
+@interpreted
+def test_path_above_the_limit_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passed_brokers, "_PATH_BYTES_MAX", 20)
+    passed = PassedBrokers()
+    passed.remember(BridgeFields(("ID:near-1", "ID:far-1"), 0))
+    assert passed._encoded == b""
+    passed.remember(BridgeFields(("ID:near-1",), 0))
+    assert passed._encoded != b""
 
 
 @interpreted
