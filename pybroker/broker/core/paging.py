@@ -20,9 +20,11 @@ that is done leave. Without a spool they stay in memory.
 A page is read when the oldest message is not in memory, or when a search gets to a paged-out message. A page has at
 most `PAGE_MAX` messages, and ends with the message that reaches `PAGE_BYTES_MAX`. Reading a page blocks the event loop
 for some two milliseconds. A search by selector and a browser may have to read a whole backlog. After each page they
-continue in a later turn of the loop (`defer`). Delivery does the same after `PAGE_BYTES_MAX`, so that output is sent.
-Messages in memory are searched and delivered in pieces too: after `PIECE_MAX` of them or `PIECE_SECONDS`, the rest
-waits for a later turn, so that no backlog and no wide window holds up the clients of others.
+continue in a later turn of the loop (`defer`). The first page of a search has no more messages than its consumers may
+get: what they do not get is not kept, and is read again by the next search. Delivery continues later too, after
+`PAGE_BYTES_MAX`, so that output is sent. Messages in memory are searched and delivered in pieces too: after `PIECE_MAX`
+of them or `PIECE_SECONDS`, the rest waits for a later turn, so that no backlog and no wide window holds up the clients
+of others.
 
 An expired message is found when it is paged in. If nothing consumes a backlog, a slow scan finds its expired messages:
 it reads at most `SCANNED_MAX` messages in `SCAN_SECONDS` for all backlogs together, one page per turn of the loop.

@@ -11,6 +11,7 @@ Here, below store and transports, because both need it:
 - `shapes`: where an arbitrary structure ends
 - `body`: text framing and compression
 - `message`: messages, whole; `routing` and `template` are its shortcuts in and out, `heads` reads how they begin
+- `passed_brokers`: the path of a message that has come over a bridge, where it repeats
 - `decoded_cache`: the fields of the messages that were decoded last
 - `objects`: subscriptions, acknowledgements, the journal's size prefix
 """

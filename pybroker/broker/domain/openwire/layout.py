@@ -4,7 +4,7 @@ It is derived from the declarations in `commands`. Whatever reads, writes, cuts 
 decoding all of them takes its offsets and structs from here:
 
 - `message`: the full reader and writer
-- `routing`, `prefix_cache`, `arrivals` of an OpenWire connection: readers of what routing needs
+- `routing`, `prefix_cache`, `passed_brokers`, `arrivals` of an OpenWire connection: readers of what routing needs
 - `template`, `rerouting`, the `stamp` of a store in a database: writers that leave most bytes as they are
 - `spotting`: where the properties are
 - `shapes`: where a structure ends
