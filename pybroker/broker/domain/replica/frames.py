@@ -1,0 +1,618 @@
+"""Frames of the replication stream: bytes to values and back.
+
+```text
++----------+---------+------------+---------------------------+-----------+
+| length   | type u8 | sequence   | payload                   | seal      |    length: of all behind it
+| u32      |         | u64        | …                         | 4 or 16   |    seal: CRC-32 or HMAC over type, sequence
++----------+---------+------------+---------------------------+-----------+    and payload
+```
+
+| type         | from     | payload                                                                     |
+|--------------|----------|-----------------------------------------------------------------------------|
+| 1 HELLO      | follower | JSON text, manifest                                                         |
+| 2 PLAN       | master   | JSON text, plan                                                             |
+| 3 FETCHED    | master   | journal u8, file u32, offset u32, left u32, bytes                           |
+| 4 LIVE       | master   | nothing; the sequence is the last one that was sent                         |
+| 5 BEGIN      | master   | journal u8, file u32                                                        |
+| 6 BATCH      | master   | as FETCHED                                                                  |
+| 7 CUT        | master   | journal u8, file u32, length u32                                            |
+| 8 REPLACE    | master   | journal u8, file u32, length u32, CRC-32 u32, offset u32, bytes             |
+| 9 REMOVE     | master   | journal u8, files u32 …                                                     |
+| 10 PING      | master   | clock u64, confirmed u64                                                    |
+| 11 CONFIRM   | follower | written u64, clock u64, flags u8; the sequence is the last one that is synced |
+| 12 LEAVE     | follower | a sentence                                                                  |
+| 13 HANDOVER  | master   | a sentence                                                                  |
+| 14 REFUSED   | either   | a sentence                                                                  |
+| 15 MEASURE   | master   | (journal u8, file u32, length u32) …                                        |
+| 16 MEASURED  | follower | CRC-32 u32 …                                                                |
+
+A text has its length as u32 before it. FETCHED and BATCH hold whole batches with `left` 0; only one that is too long
+for a frame comes in pieces, and `left` is what is missing of it. An operation in pieces has one sequence.
+
+Each type has a limit of its own, which is checked before the frame's bytes are gathered. A peer that was not
+authenticated has not come so far (see `pybroker.transports.replica.handshake`).
+
+Source: specification of replication, 4.1.
+"""
+
+import enum
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, assert_never
+
+from pybroker.broker.domain.big_endian import UNSIGNED_INT
+from pybroker.broker.domain.replica.manifest import (
+    MANIFEST_BYTES_MAX,
+    MANIFEST_FILES_MAX,
+    MalformedFrame,
+    Manifest,
+    as_journal,
+    decode_manifest,
+    encode_manifest,
+)
+from pybroker.broker.domain.replica.operations import (
+    BeginFile,
+    CutFile,
+    Journal,
+    Operation,
+    RemoveFiles,
+    ReplaceFile,
+    WriteBatch,
+)
+from pybroker.broker.domain.replica.plan import PLAN_BYTES_MAX, PlanEntry, Prefix, decode_plan, encode_plan
+from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.seals import FrameSeal, is_equal
+
+PROTOCOL_VERSION: Final = 1
+"""A member also speaks the version before its own, if there is one."""
+
+FRAME_BYTES_MAX: Final = 8 << 20
+PIECE_BYTES: Final = 1 << 20
+"""Bytes of a batch, or of a file, in one frame: longer ones are divided."""
+
+TEXT_BYTES_MAX: Final = 16 << 10
+"""The record of a register has 4 KB at most, names and ids some hundred bytes."""
+
+SENTENCE_BYTES_MAX: Final = 4 << 10
+
+HEADER: Final = struct.Struct(">BQ")
+_PIECE: Final = struct.Struct(">BIII")
+_FILE: Final = struct.Struct(">BI")
+_CUT: Final = struct.Struct(">BII")
+_REPLACE: Final = struct.Struct(">BIIII")
+_PING: Final = struct.Struct(">QQ")
+_CONFIRM: Final = struct.Struct(">QQB")
+
+Payload = bytes | memoryview
+
+
+class FrameType(enum.IntEnum):
+    """Types of frames."""
+
+    HELLO = 1
+    PLAN = 2
+    FETCHED = 3
+    LIVE = 4
+    BEGIN = 5
+    BATCH = 6
+    CUT = 7
+    REPLACE = 8
+    REMOVE = 9
+    PING = 10
+    CONFIRM = 11
+    LEAVE = 12
+    HANDOVER = 13
+    REFUSED = 14
+    MEASURE = 15
+    MEASURED = 16
+
+
+FROM_FOLLOWER: Final[Mapping[int, int]] = {
+    FrameType.HELLO: 4 + TEXT_BYTES_MAX + MANIFEST_BYTES_MAX,
+    FrameType.CONFIRM: _CONFIRM.size,
+    FrameType.LEAVE: SENTENCE_BYTES_MAX,
+    FrameType.REFUSED: SENTENCE_BYTES_MAX,
+    FrameType.MEASURED: UNSIGNED_INT.size * MANIFEST_FILES_MAX,
+}
+"""The types that a master takes, with the most bytes of their payloads."""
+
+FROM_MASTER: Final[Mapping[int, int]] = {
+    FrameType.PLAN: 4 + TEXT_BYTES_MAX + PLAN_BYTES_MAX,
+    FrameType.FETCHED: _PIECE.size + PIECE_BYTES,
+    FrameType.LIVE: 0,
+    FrameType.BEGIN: _FILE.size,
+    FrameType.BATCH: _PIECE.size + PIECE_BYTES,
+    FrameType.CUT: _CUT.size,
+    FrameType.REPLACE: _REPLACE.size + PIECE_BYTES,
+    FrameType.REMOVE: 1 + UNSIGNED_INT.size * MANIFEST_FILES_MAX,
+    FrameType.PING: _PING.size,
+    FrameType.HANDOVER: SENTENCE_BYTES_MAX,
+    FrameType.REFUSED: SENTENCE_BYTES_MAX,
+    FrameType.MEASURE: _CUT.size * MANIFEST_FILES_MAX,
+}
+"""The types that a follower takes, with the most bytes of their payloads."""
+
+
+# ---------------------------------------------------------------- values
+
+
+class Hello(NamedTuple):
+    """A follower's introduction.
+
+    Attributes:
+        version_min: the lowest version of the protocol that it speaks.
+        version_max: the highest.
+        member: who it is.
+        revision: of the register, as it knows it; 0 for unknown.
+        manifest: its data files, everything in which is synced.
+    """
+
+    version_min: int
+    version_max: int
+    member: ReplicaMember
+    revision: int
+    manifest: Manifest
+
+
+class MasterPlan(NamedTuple):
+    """A master's answer to `Hello`.
+
+    Attributes:
+        version: of the protocol from here on.
+        epoch: the master's.
+        member: who it is.
+        register: as it knows it.
+        entries: what the follower does with its data files.
+    """
+
+    version: int
+    epoch: int
+    member: ReplicaMember
+    register: RegisterSnapshot
+    entries: Sequence[PlanEntry]
+
+
+class BatchPiece(NamedTuple):
+    """Bytes for the end of a data file: whole batches, or a piece of one.
+
+    Attributes:
+        journal: its journal.
+        file_id: the data file.
+        offset: where these bytes go.
+        left: bytes of a batch in pieces that follow these; 0: it ends here.
+        content: the bytes.
+        is_live: an operation, and not a part of the catch-up.
+    """
+
+    journal: Journal
+    file_id: int
+    offset: int
+    left: int
+    content: Payload
+    is_live: bool
+
+
+class ReplacePiece(NamedTuple):
+    """A piece of a data file's new content.
+
+    Attributes:
+        journal: its journal.
+        file_id: the data file.
+        length: of the whole new content, its EOF marker included.
+        crc: the CRC-32 of that.
+        offset: where this piece begins in it; 0 begins a new copy.
+        content: the piece.
+    """
+
+    journal: Journal
+    file_id: int
+    length: int
+    crc: int
+    offset: int
+    content: Payload
+
+
+class StreamLive(NamedTuple):
+    """The end of the catch-up: everything up to the frame's sequence was sent, and operations follow."""
+
+
+class Ping(NamedTuple):
+    """A sign of life of the master.
+
+    Attributes:
+        clock: its clock in nanoseconds, for `Confirm`.
+        committed: the sequence up to which it has confirmed to clients.
+    """
+
+    clock: int
+    committed: int
+
+
+class Confirm(NamedTuple):
+    """A follower's confirmation: everything up to the frame's sequence is synced.
+
+    Attributes:
+        written: up to this sequence it is at least written.
+        clock: of the latest ping that was taken; 0 before the first.
+        has_promised: with that ping it promised not to stand for a lease.
+        is_short_of_space: its disk is full, and its reserve is being used.
+    """
+
+    written: int
+    clock: int
+    has_promised: bool
+    is_short_of_space: bool = False
+
+
+class Leave(NamedTuple):
+    """A follower asks to be taken out of the in-sync set, and waits for the end of the connection."""
+
+    sentence: str
+
+
+class HandOver(NamedTuple):
+    """The master has released the cluster to this follower."""
+
+    sentence: str
+
+
+class Refused(NamedTuple):
+    """The last frame of a connection, with the reason."""
+
+    sentence: str
+
+
+class Measure(NamedTuple):
+    """A question for checksums of the beginnings of a follower's files."""
+
+    prefixes: Sequence[Prefix]
+
+
+class Measured(NamedTuple):
+    """The answer to `Measure`, in its order."""
+
+    checksums: Sequence[int]
+
+
+FrameBody = (
+    Hello
+    | MasterPlan
+    | BatchPiece
+    | ReplacePiece
+    | BeginFile
+    | CutFile
+    | RemoveFiles
+    | StreamLive
+    | Ping
+    | Confirm
+    | Leave
+    | HandOver
+    | Refused
+    | Measure
+    | Measured
+)
+
+
+class StreamFrame(NamedTuple):
+    """A frame.
+
+    Attributes:
+        sequence: of an operation; of CONFIRM and LIVE, the last one; 0 of others.
+        body: the rest.
+    """
+
+    sequence: int
+    body: FrameBody
+
+
+# ---------------------------------------------------------------- bytes to frames
+
+
+class StreamDecoder:
+    """Turns the bytes of one direction of a connection into frames.
+
+    It gathers no more than the largest frame that its peer may send.
+    """
+
+    def __init__(self, limits: Mapping[int, int], seal: FrameSeal) -> None:
+        """Begin.
+
+        Args:
+            limits: the types that may come, with the most bytes of their payloads.
+            seal: makes the ends that the frames must have.
+        """
+        self._limits = limits
+        self._seal = seal
+        self._buffer = bytearray()
+
+    def receive(self, data: Payload) -> list[StreamFrame]:
+        """Return the frames that these bytes complete.
+
+        Raises:
+            MalformedFrame: a frame is too long, of another type, damaged, or has another payload than its type. None of
+                the frames of this call are returned.
+        """
+        self._buffer += data
+        frames: list[StreamFrame] = []
+        at = 0
+        with memoryview(self._buffer) as view:
+            while (end := self._end(view, at)) <= len(view):
+                frames.append(self._frame(view[at + 4 : end]))
+                at = end
+        del self._buffer[:at]
+        return frames
+
+    def _end(self, view: memoryview, at: int) -> int:
+        """Return where the frame at `at` ends, as far as that is known: behind the bytes if not all of it is there."""
+        if len(view) < at + 5:
+            return len(view) + 1
+        length: int
+        (length,) = UNSIGNED_INT.unpack_from(view, at)
+        kind = view[at + 4]
+        limit = self._limits.get(kind)
+        if limit is None:
+            raise MalformedFrame(f"a frame of type {kind}, which does not come from this side")
+        if not HEADER.size + self._seal.byte_count <= length <= HEADER.size + limit + self._seal.byte_count:
+            raise MalformedFrame(f"a frame of type {kind} with {length} bytes")
+        return at + 4 + length
+
+    def _frame(self, view: memoryview) -> StreamFrame:
+        content = view[: -self._seal.byte_count]
+        if not is_equal(self._seal.next((content,)), bytes(view[len(content) :])):
+            raise MalformedFrame("a frame is damaged: its checksum differs")
+        kind, sequence = HEADER.unpack_from(content)
+        try:
+            return StreamFrame(sequence, _body(FrameType(kind), content[HEADER.size :]))
+        except struct.error as error:
+            raise MalformedFrame(f"a frame of type {kind} has a payload of another length") from error
+
+
+def _body(kind: FrameType, payload: memoryview) -> FrameBody:
+    """Return a frame's value. Bytes of files are copied: the buffer is used again."""
+    match kind:
+        case FrameType.FETCHED | FrameType.BATCH:
+            journal, file_id, offset, left = _PIECE.unpack_from(payload)
+            content = bytes(payload[_PIECE.size :])
+            return BatchPiece(as_journal(journal), file_id, offset, left, content, kind is FrameType.BATCH)
+        case FrameType.PING:
+            return Ping(*_PING.unpack(payload))
+        case FrameType.CONFIRM:
+            written, clock, flags = _CONFIRM.unpack(payload)
+            return Confirm(written, clock, bool(flags & 1), bool(flags & 2))
+        case FrameType.BEGIN:
+            journal, file_id = _FILE.unpack(payload)
+            return BeginFile(as_journal(journal), file_id)
+        case FrameType.CUT:
+            journal, file_id, length = _CUT.unpack(payload)
+            return CutFile(as_journal(journal), file_id, length)
+        case FrameType.REPLACE:
+            journal, file_id, length, crc, offset = _REPLACE.unpack_from(payload)
+            return ReplacePiece(as_journal(journal), file_id, length, crc, offset, bytes(payload[_REPLACE.size :]))
+        case FrameType.REMOVE:
+            return _remove(payload)
+        case FrameType.LIVE:
+            return StreamLive()
+        case FrameType.HELLO:
+            return _hello(payload)
+        case FrameType.PLAN:
+            return _plan(payload)
+        case FrameType.LEAVE:
+            return Leave(_sentence(payload))
+        case FrameType.HANDOVER:
+            return HandOver(_sentence(payload))
+        case FrameType.REFUSED:
+            return Refused(_sentence(payload))
+        case FrameType.MEASURE:
+            return Measure([(as_journal(number), file_id, end) for number, file_id, end in _CUT.iter_unpack(payload)])
+        case FrameType.MEASURED:
+            return Measured([crc for (crc,) in UNSIGNED_INT.iter_unpack(payload)])
+        case _:
+            assert_never(kind)
+
+
+def _remove(payload: memoryview) -> RemoveFiles:
+    journal = as_journal(payload[0]) if payload else as_journal(-1)
+    file_ids = [file_id for (file_id,) in UNSIGNED_INT.iter_unpack(payload[1:])]
+    if file_ids != sorted(set(file_ids)):
+        raise MalformedFrame("the data files to be removed are not in ascending order")
+    return RemoveFiles(journal, file_ids)
+
+
+def _hello(payload: memoryview) -> Hello:
+    text, rest = _text(payload)
+    values = _values(text)
+    version_min, version_max = _number(values, "version_min"), _number(values, "version_max")
+    return Hello(version_min, version_max, _member(values), _number(values, "revision"), decode_manifest(rest))
+
+
+def _plan(payload: memoryview) -> MasterPlan:
+    text, rest = _text(payload)
+    values = _values(text)
+    register = RegisterSnapshot(_number(values, "revision"), _string(values, "register").encode())
+    version, epoch = _number(values, "version"), _number(values, "epoch")
+    return MasterPlan(version, epoch, _member(values), register, decode_plan(rest))
+
+
+def _text(payload: memoryview) -> tuple[bytes, memoryview]:
+    """Return the text at the beginning, and what follows it."""
+    (length,) = UNSIGNED_INT.unpack_from(payload)
+    if length > TEXT_BYTES_MAX or 4 + length > len(payload):
+        raise MalformedFrame(f"a text of {length} bytes")
+    return bytes(payload[4 : 4 + length]), payload[4 + length :]
+
+
+def _values(text: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedFrame("a text is not JSON") from error
+    if not isinstance(values, dict):
+        raise MalformedFrame("a text is no JSON object")
+    return values  # pyright: ignore[reportUnknownVariableType]
+
+
+def _member(values: dict[str, Any]) -> ReplicaMember:
+    return ReplicaMember(
+        cluster=_string(values, "cluster"),
+        store=_string(values, "store"),
+        run=_string(values, "life"),
+        name=_string(values, "name"),
+    )
+
+
+def _number(values: dict[str, Any], key: str) -> int:
+    value = values.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise MalformedFrame(f"{key} is no number")
+    return value
+
+
+def _string(values: dict[str, Any], key: str) -> str:
+    value = values.get(key)
+    if not isinstance(value, str):
+        raise MalformedFrame(f"{key} is no text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise MalformedFrame(f"{key} is no text") from error
+    return value
+
+
+def _sentence(payload: memoryview) -> str:
+    return bytes(payload).decode(errors="replace")
+
+
+# ---------------------------------------------------------------- frames to bytes
+
+
+def encode_frame(seal: FrameSeal, frame: StreamFrame) -> bytes:
+    """Return a frame's bytes."""
+    kind, pieces = _payload(frame.body)
+    return b"".join(sealed(seal, kind, frame.sequence, pieces))
+
+
+def sealed(seal: FrameSeal, kind: int, sequence: int, pieces: Sequence[Payload]) -> Sequence[Payload]:
+    """Return a frame in pieces: its payload is not copied."""
+    content = (HEADER.pack(kind, sequence), *pieces)
+    length = sum(map(len, content)) + seal.byte_count
+    return (UNSIGNED_INT.pack(length), *content, seal.next(content))
+
+
+def encode_operation(seal: FrameSeal, sequence: int, operation: Operation) -> Iterator[Sequence[Payload]]:
+    """Return the frames of an operation, each in pieces: one, or for a long batch or file several."""
+    match operation:
+        case WriteBatch(journal, file_id, offset, content):
+            for at, left, pieces in divided(content):
+                yield sealed(
+                    seal, FrameType.BATCH, sequence, (_PIECE.pack(journal, file_id, offset + at, left), *pieces)
+                )
+        case ReplaceFile(journal, file_id, content):
+            yield from encode_replacement(seal, sequence, journal, file_id, content)
+        case BeginFile() | CutFile() | RemoveFiles():
+            kind, payload = _payload(operation)
+            yield sealed(seal, kind, sequence, payload)
+        case _:
+            assert_never(operation)
+
+
+def encode_replacement(
+    seal: FrameSeal, sequence: int, journal: Journal, file_id: int, content: Sequence[Payload]
+) -> Iterator[Sequence[Payload]]:
+    """Return the frames of a data file's new content."""
+    length, crc = sum(map(len, content)), 0
+    for piece in content:
+        crc = zlib.crc32(piece, crc)
+    for at, _, pieces in divided(content):
+        head = _REPLACE.pack(journal, file_id, length, crc, at)
+        yield sealed(seal, FrameType.REPLACE, sequence, (head, *pieces))
+
+
+def divided(content: Sequence[Payload]) -> Iterator[tuple[int, int, Sequence[Payload]]]:
+    """Divide bytes for frames.
+
+    Yields:
+        Where a part begins, how many bytes follow it, and its pieces, which are at most `PIECE_BYTES` together.
+    """
+    left = sum(map(len, content))
+    if left <= PIECE_BYTES:
+        yield 0, 0, content
+        return
+    at, size = 0, 0
+    pieces: list[Payload] = []
+    for piece in content:
+        view = memoryview(piece)
+        while view:
+            part = view[: PIECE_BYTES - size]
+            view = view[len(part) :]
+            pieces.append(part)
+            size += len(part)
+            if size in (PIECE_BYTES, left):
+                left -= size
+                yield at, left, pieces
+                at, size, pieces = at + size, 0, []
+
+
+def _payload(body: FrameBody) -> tuple[FrameType, Sequence[Payload]]:
+    """Return a frame's type, and its payload in pieces."""
+    match body:
+        case BatchPiece(journal, file_id, offset, left, content, is_live):
+            kind = FrameType.BATCH if is_live else FrameType.FETCHED
+            return kind, (
+                _PIECE.pack(journal, file_id, offset, left),
+                content,
+            )
+        case Ping():
+            return FrameType.PING, (_PING.pack(*body),)
+        case Confirm(written, clock, has_promised, is_short_of_space):
+            return FrameType.CONFIRM, (_CONFIRM.pack(written, clock, has_promised | is_short_of_space << 1),)
+        case BeginFile():
+            return FrameType.BEGIN, (_FILE.pack(*body),)
+        case CutFile():
+            return FrameType.CUT, (_CUT.pack(*body),)
+        case ReplacePiece(journal, file_id, length, crc, offset, content):
+            return FrameType.REPLACE, (
+                _REPLACE.pack(journal, file_id, length, crc, offset),
+                content,
+            )
+        case RemoveFiles(journal, file_ids):
+            return FrameType.REMOVE, (
+                bytes([journal]),
+                *map(UNSIGNED_INT.pack, file_ids),
+            )
+        case StreamLive():
+            return FrameType.LIVE, ()
+        case Hello(version_min, version_max, member, revision, manifest):
+            values = {"version_min": version_min, "version_max": version_max, "revision": revision}
+            return FrameType.HELLO, (
+                *_texted(values, member),
+                encode_manifest(manifest),
+            )
+        case MasterPlan(version, epoch, member, register, plan):
+            values = {"version": version, "epoch": epoch, "revision": register.revision}
+            record = {"register": register.content.decode()}
+            return FrameType.PLAN, (
+                *_texted(values | record, member),
+                encode_plan(plan),
+            )
+        case Leave(sentence):
+            return FrameType.LEAVE, (sentence.encode()[:SENTENCE_BYTES_MAX],)
+        case HandOver(sentence):
+            return FrameType.HANDOVER, (sentence.encode()[:SENTENCE_BYTES_MAX],)
+        case Refused(sentence):
+            return FrameType.REFUSED, (sentence.encode()[:SENTENCE_BYTES_MAX],)
+        case Measure(prefixes):
+            return FrameType.MEASURE, (*(_CUT.pack(*each) for each in prefixes),)
+        case Measured(checksums):
+            return FrameType.MEASURED, (*map(UNSIGNED_INT.pack, checksums),)
+        case _:
+            assert_never(body)
+
+
+def _texted(values: dict[str, Any], member: ReplicaMember) -> tuple[bytes, bytes]:
+    """Return the length and the bytes of a JSON text."""
+    named = {"cluster": member.cluster, "store": member.store, "life": member.run, "name": member.name}
+    text = json.dumps(values | named, ensure_ascii=False).encode()
+    assert len(text) <= TEXT_BYTES_MAX, "a record has 4 KB at most"
+    return UNSIGNED_INT.pack(len(text)), text
