@@ -13,8 +13,10 @@ import enum
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-MARKER_BYTES: Final = 5
-"""The length of KahaDB's EOF marker, which follows the last batch of a data file."""
+MARKER: Final = b"-qMa4"
+"""KahaDB's EOF marker, which follows the last batch of a data file."""
+
+MARKER_BYTES: Final = len(MARKER)
 
 
 class Journal(enum.IntEnum):

@@ -1,0 +1,419 @@
+"""A follower's end of the stream: a thread that dials the master, and writes what it sends.
+
+```text
+sync and examine the store -> dial -> handshake -> HELLO -> PLAN -> [ read -> decode -> write, sync -> CONFIRM ] …
+        ^                                                                       |
+        `------ after a pause: the connection has ended, a frame was refused ---'
+```
+
+Frames are taken on this connection alone, after its PLAN, of the epoch that the register names, and at exactly the ends
+of the files. Anything else closes the connection, and the next one begins with a new comparison.
+
+`ReplicaCopy` documents the methods.
+"""
+
+import contextlib
+import logging
+import secrets
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pybroker.broker.domain.errors import StoreError
+from pybroker.broker.domain.replica.frames import (
+    FROM_MASTER,
+    PROTOCOL_VERSION,
+    BatchPiece,
+    Confirm,
+    FrameBody,
+    HandOver,
+    Hello,
+    Leave,
+    MasterPlan,
+    Measure,
+    Measured,
+    Ping,
+    Refused,
+    ReplacePiece,
+    StreamDecoder,
+    StreamFrame,
+    StreamLive,
+    encode_frame,
+)
+from pybroker.broker.domain.replica.manifest import MalformedFrame, manifest_ends
+from pybroker.broker.domain.replica.operations import BeginFile, CutFile, RemoveFiles
+from pybroker.broker.domain.replica.plan import left_bytes
+from pybroker.broker.domain.replica.ports import CopyEvents, CopyProgress, ReplicaMember
+from pybroker.broker.domain.replica.seals import FrameSeal
+from pybroker.broker.domain.replica.store_ports import FileChange, FollowerDiskFull, FollowerStore
+from pybroker.transports.replica.handshake import (
+    GREETING_BYTES,
+    NONCE_BYTES,
+    ConnectionSeals,
+    Handshake,
+    require_protection,
+)
+from pybroker.transports.replica.link import set_options
+
+READ_BYTES: Final = 1 << 20
+"""One read of the connection, and so one sync: what came while the one before was written."""
+
+DIAL_SECONDS: Final = 2.0
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 1.0
+FULL_DISK_SECONDS: Final = 10.0
+"""Pause after the disk was full."""
+
+NOTHING: Final = CopyProgress(
+    is_connected=False, is_live=False, sequence=0, committed=0, left_bytes=0, ends=(), refusal=""
+)
+
+_log = logging.getLogger(__name__)
+
+
+class _Ended(Exception):
+    """The connection has ended. The text is the reason."""
+
+
+class ReplicaFollower:
+    """Implements `ReplicaCopy`.
+
+    Args:
+        store: the follower's data files, which nobody else uses meanwhile.
+        address: host and port of the master.
+        epoch: of the master; frames of others are refused.
+        member: who the follower is.
+        revision: returns the revision of the register that is known, 0 for none.
+        events: decides, and takes reports.
+        timeout: `replicate_timeout` in seconds.
+        secret: the cluster's; empty for none.
+        tls: for TLS with certificates on both sides.
+        server_name: the name in the master's certificate; empty: the host.
+        pause_seconds: before the second attempt to dial; it doubles up to a second.
+    """
+
+    def __init__(
+        self,
+        store: FollowerStore,
+        address: tuple[str, int],
+        epoch: int,
+        member: ReplicaMember,
+        events: CopyEvents,
+        *,
+        revision: Callable[[], int] = lambda: 0,
+        timeout: float = 2.0,
+        secret: bytes = b"",
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        require_protection(address[0], is_protected=bool(secret) or tls is not None)
+        self._store = store
+        self._address = address
+        self._epoch = epoch
+        self._member = member
+        self._events = events
+        self._revision = revision
+        self._timeout = timeout
+        self._secret = secret
+        self._tls = tls
+        self._server_name = server_name or address[0]
+        self._pause_seconds = pause_seconds
+        self._thread = threading.Thread(target=self._run, name="replica-follower", daemon=True)
+        self._closing = threading.Event()
+        self._left = threading.Event()
+        """The connection on which LEAVE was sent has ended, or there was none."""
+        self._is_leaving = False
+        self._lock = threading.Lock()
+        """Guards the connection, which `close` ends in another thread."""
+        self._connection: socket.socket | None = None
+        self._seal: FrameSeal | None = None
+        self._progress = NOTHING
+        self._reset()
+
+    def _reset(self) -> None:
+        """Begin a new connection's state."""
+        self._is_planned = self._is_live = self._has_promised = self._has_sent_leave = False
+        self._taken = 0
+        """The last operation of which something was taken; before the first, the catch-up's end."""
+        self._is_partial = False
+        """More pieces of it follow."""
+        self._clock = 0
+
+    # ------------------------------------------------------------ ReplicaCopy
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def leave(self, timeout: float) -> bool:
+        """Ask the master to take this store out of the in-sync set, and wait for that."""
+        self._left.clear()
+        self._is_leaving = True
+        if not self._progress.is_connected:
+            return True  # nothing was confirmed on this connection
+        return self._left.wait(timeout)  # LEAVE is sent with the answer to the next ping
+
+    def close(self) -> None:
+        """Take no frame any more, sync everything that was written, and end the thread."""
+        self._closing.set()
+        with self._lock:
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(self._connection, socket.SHUT_RDWR)  # TLS's own is not for two threads
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    @property
+    def progress(self) -> CopyProgress:
+        """How far it is."""
+        return self._progress
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        """Dial until `close`."""
+        pause = self._pause_seconds
+        try:
+            while not self._closing.is_set() and not self._is_leaving:
+                try:
+                    self._connect()
+                except FollowerDiskFull as error:
+                    _log.error("the disk is full, so the master is followed again later: %s", error)
+                    pause = FULL_DISK_SECONDS
+                except (_Ended, MalformedFrame, OSError) as error:
+                    self._report(error)
+                    pause = self._pause_seconds if self._is_planned else min(2 * pause, PAUSE_SECONDS_MAX)
+                self._progress = self._progress._replace(is_connected=False, is_live=False)
+                self._closing.wait(pause)
+        except StoreError as error:
+            self._fail(error)
+        except Exception as error:  # a mistake of ours: nothing is confirmed any more
+            _log.exception("the follower ends")
+            self._fail(error)
+        finally:
+            self._left.set()
+            self._close_store()
+
+    def _fail(self, error: Exception) -> None:
+        self._progress = self._progress._replace(is_connected=False, is_live=False, refusal=str(error))
+        self._events.failed(error)
+
+    def _close_store(self) -> None:
+        try:
+            self._store.close()
+        except StoreError as error:
+            self._fail(error)
+
+    def _report(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        if text != self._progress.refusal and not self._closing.is_set():
+            _log.warning("following %s:%d: %s", *self._address, text)
+        self._progress = self._progress._replace(refusal=text)
+
+    def _connect(self) -> None:
+        """Follow the master on one connection.
+
+        Raises:
+            _Ended: it has ended.
+            MalformedFrame: the master has sent what does not fit.
+            OSError: it cannot be reached.
+            StoreError: the store cannot be used.
+        """
+        self._reset()
+        manifest = self._store.examine()
+        if self._store.is_short_of_space:
+            raise FollowerDiskFull("the reserve for a full disk cannot be held")
+        connection = socket.create_connection(self._address, min(DIAL_SECONDS, 2 * self._timeout))
+        try:
+            connection.settimeout(2 * self._timeout)
+            set_options(connection, 2 * self._timeout)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_hostname=self._server_name)
+            with self._lock:
+                self._connection = connection
+            if self._closing.is_set():
+                return
+            self._seal, receive = self._shake_hands(connection)
+            self._send(Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, self._member, self._revision(), manifest))
+            self._progress = self._progress._replace(ends=tuple(manifest_ends(manifest).items()))
+            self._follow(connection, StreamDecoder(FROM_MASTER, receive))
+        except MalformedFrame as error:
+            with contextlib.suppress(OSError):
+                self._send(Refused(str(error)))
+            raise
+        except TimeoutError:
+            raise _Ended(f"nothing came for {2 * self._timeout:g} s") from None
+        finally:
+            with self._lock:
+                self._connection, self._seal = None, None
+            connection.close()
+            self._left.set()
+
+    def _shake_hands(self, connection: socket.socket) -> ConnectionSeals:
+        """Run the handshake, and return the seals of the frames."""
+        shake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), is_master=False)
+        connection.sendall(shake.greeting)
+        shake.receive_greeting(_read_exactly(connection, GREETING_BYTES))
+        connection.sendall(shake.proof())
+        shake.check_proof(_read_exactly(connection, shake.proof_bytes))
+        return shake.seals()
+
+    def _follow(self, connection: socket.socket, decoder: StreamDecoder) -> None:
+        """Take what comes until the connection ends."""
+        with memoryview(bytearray(READ_BYTES)) as buffer:
+            while not self._closing.is_set():
+                count = connection.recv_into(buffer)
+                if not count:
+                    raise _Ended("the master closed the connection")
+                if self._closing.is_set():
+                    return
+                self._take(decoder.receive(buffer[:count]))
+                if self._is_leaving and not self._has_sent_leave and self._is_planned:
+                    self._has_sent_leave = True
+                    self._send(Leave(f"{self._member.name} stops in order"))
+
+    # ------------------------------------------------------------ frames
+
+    def _take(self, frames: Sequence[StreamFrame]) -> None:
+        """Take the frames of one read: write, sync, and confirm."""
+        if self._is_planned and frames:
+            self._require_master()
+        changes: list[FileChange] = []
+        is_pinged = False
+        for sequence, body in frames:
+            match body:
+                case BatchPiece() | ReplacePiece() | BeginFile() | CutFile() | RemoveFiles():
+                    self._require_next(sequence, body)
+                    changes.append(body)
+                case StreamLive():
+                    self._go_live(sequence, changes)
+                    changes = []
+                case Ping(clock, committed):
+                    self._clock = clock
+                    self._progress = self._progress._replace(committed=committed)
+                    is_pinged = True
+                case _:
+                    self._take_other(body)
+        if changes:
+            self._store.apply(changes, is_live=self._is_live)
+            self._report_progress(changes)
+        if self._is_planned and frames:
+            self._events.heard(self._epoch)
+        if is_pinged:
+            self._has_promised = self._is_planned and self._events.promises(self._epoch)
+        if is_pinged or (self._is_live and frames):
+            self._confirm()
+
+    def _take_other(self, body: FrameBody) -> None:
+        """Take a frame that changes no file and is no ping."""
+        match body:
+            case MasterPlan() as plan if not self._is_planned:
+                self._begin(plan)
+            case Measure(prefixes) if not self._is_planned:
+                self._send(Measured([self._store.checksum(*prefix) for prefix in prefixes]))
+            case HandOver(sentence) if self._is_planned:
+                self._events.handed_over(sentence)
+            case Refused(sentence):
+                raise _Ended(f"the master closed the connection: {sentence}")
+            case _:
+                raise MalformedFrame(f"{type(body).__name__} does not come now")
+
+    def _begin(self, plan: MasterPlan) -> None:
+        """Carry out the plan, if it is the register's master's."""
+        if plan.version != PROTOCOL_VERSION:
+            raise MalformedFrame(f"the master speaks version {plan.version} of the protocol")
+        if self._member.cluster not in ("", plan.member.cluster):
+            raise MalformedFrame("the master belongs to another cluster")
+        if plan.epoch != self._epoch:
+            raise MalformedFrame(f"the master serves epoch {plan.epoch}, and the register says {self._epoch}")
+        self._events.planned(plan.register)
+        self._require_master()
+        self._store.begin(plan.epoch, plan.entries)
+        self._is_planned = True
+        self._progress = self._progress._replace(
+            is_connected=True, is_live=False, sequence=0, left_bytes=left_bytes(plan.entries), refusal=""
+        )
+
+    def _require_master(self) -> None:
+        if not self._events.may_take(self._epoch):
+            raise MalformedFrame(f"the register does not name the master of epoch {self._epoch} any more")
+
+    def _require_next(self, sequence: int, change: FileChange) -> None:
+        """Check that a change comes after the plan, and that no operation is left out or repeated."""
+        if not self._is_planned:
+            raise MalformedFrame("a frame before the plan")
+        is_operation = sequence > 0
+        if isinstance(change, BatchPiece) and change.is_live is not is_operation:
+            raise MalformedFrame("a batch is no operation, or an operation is no batch")
+        if not is_operation:
+            if self._is_partial and self._is_live:
+                raise MalformedFrame("a part of the catch-up within an operation")
+            return
+        if not self._is_live:
+            raise MalformedFrame("an operation before the end of the catch-up")
+        if sequence != (self._taken if self._is_partial else self._taken + 1):
+            raise MalformedFrame(f"operation {sequence} comes after {self._taken}")
+        self._taken = sequence
+        self._is_partial = _is_partial(change)
+
+    def _go_live(self, sequence: int, changes: Sequence[FileChange]) -> None:
+        """Sync the catch-up: operations follow."""
+        if not self._is_planned or self._is_partial or sequence < self._taken:
+            raise MalformedFrame(f"the stream cannot be live from {sequence} on")
+        self._store.apply(changes, is_live=True)
+        self._taken = sequence
+        self._is_live = True
+        self._progress = self._progress._replace(
+            is_live=True, sequence=sequence, left_bytes=0, ends=tuple(self._store.ends())
+        )
+
+    def _confirm(self) -> None:
+        """Confirm everything that was taken: it is synced."""
+        sequence = self._taken - self._is_partial if self._is_live else 0
+        is_short = self._store.is_short_of_space
+        self._send(Confirm(self._taken, self._clock, self._has_promised, is_short), sequence)
+        if is_short and not self._has_sent_leave:
+            self._has_sent_leave = True
+            self._send(Leave(f"the disk of {self._member.name} is full"))
+
+    def _report_progress(self, changes: Sequence[FileChange]) -> None:
+        progress = self._progress
+        if self._is_live:
+            sequence = self._taken - self._is_partial
+            self._progress = progress._replace(sequence=sequence, ends=tuple(self._store.ends()))
+        else:
+            size = sum(len(each.content) for each in changes if isinstance(each, BatchPiece | ReplacePiece))
+            self._progress = progress._replace(left_bytes=max(0, progress.left_bytes - size))
+
+    def _send(self, body: FrameBody, sequence: int = 0) -> None:
+        if self._connection is not None and self._seal is not None:
+            self._connection.sendall(encode_frame(self._seal, StreamFrame(sequence, body)))
+
+
+def _is_partial(change: FileChange) -> bool:
+    """Return True if more pieces of an operation follow this one."""
+    match change:
+        case BatchPiece(left=left):
+            return left > 0
+        case ReplacePiece(length=length, offset=offset, content=content):
+            return offset + len(content) < length
+        case _:
+            return False
+
+
+def _read_exactly(connection: socket.socket, count: int) -> bytes:
+    """Return so many bytes.
+
+    Raises:
+        _Ended: the connection has ended before.
+    """
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise _Ended("the master closed the connection during the handshake: does it have the same secret?")
+        data += part
+    return data

@@ -1,0 +1,271 @@
+"""The master's server for followers: plans for those that join, and sends every operation to those that are live.
+
+Used on the event loop; `ReplicaMaster` documents the methods. Files are read in two threads.
+"""
+
+import asyncio
+import logging
+import secrets
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+from pybroker.broker.domain.replica.frames import PROTOCOL_VERSION, HandOver, Hello
+from pybroker.broker.domain.replica.manifest import MalformedFrame
+from pybroker.broker.domain.replica.operations import Operation
+from pybroker.broker.domain.replica.ports import FollowerEvents, FollowerProgress, RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.store_ports import MasterStore
+from pybroker.transports.replica.handshake import NONCE_BYTES, Handshake, require_protection
+from pybroker.transports.replica.link import FollowerLink
+from pybroker.transports.replica.positions import JournalPositions
+from pybroker.transports.replica.session import NANOSECONDS, FollowerSession
+
+PINGS_PER_TIMEOUT: Final = 5
+READER_THREADS: Final = 2
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPolicy:
+    """Settings of the stream.
+
+    Attributes:
+        timeout: `replicate_timeout` in seconds; a connection on which nothing came for twice as long is closed.
+        hello_seconds: until a connection has to be admitted.
+        queue_bytes_max: with more waiting for a live follower it goes back to the catch-up.
+        rate_bytes: `replicate_catch_up_rate`, bytes a second for each follower; 0: no limit.
+        connections_max: connections at a time, of which a cluster needs one for each follower.
+    """
+
+    timeout: float = 2.0
+    hello_seconds: float = 10.0
+    queue_bytes_max: int = 16 << 20
+    rate_bytes: int = 0
+    connections_max: int = 32
+
+
+class ReplicaServer:
+    """Implements `ReplicaMaster`, and `SessionHost` for its sessions.
+
+    Args:
+        store: the master's data files.
+        member: who it is.
+        register: returns the register as it is known now, for plans.
+        events: takes the events of followers.
+        clock: the clock of the election, in seconds: it goes on while the machine is suspended.
+        policy: settings.
+        secret: the cluster's; empty for none.
+        tls: for TLS with certificates on both sides.
+    """
+
+    def __init__(
+        self,
+        store: MasterStore,
+        member: ReplicaMember,
+        register: Callable[[], RegisterSnapshot],
+        events: FollowerEvents,
+        *,
+        clock: Callable[[], float],
+        policy: StreamPolicy | None = None,
+        secret: bytes = b"",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.store = store
+        self.member = member
+        self.events = events
+        self.positions = JournalPositions()
+        self.epoch = 0
+        self.shipped = 0
+        self._policy = StreamPolicy() if policy is None else policy
+        self.queue_bytes_max = self._policy.queue_bytes_max
+        self.rate_bytes = self._policy.rate_bytes
+        self._register = register
+        self._clock = clock
+        self._secret = secret
+        self._tls = tls
+        self._synced = self._committed = 0
+        self._connection_count = 0
+        self._sessions: dict[FollowerSession, asyncio.TimerHandle] = {}
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._begun = asyncio.Event()
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
+        self._listener: asyncio.Server | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._threads = ThreadPoolExecutor(READER_THREADS, "replica-reader")
+
+    # ------------------------------------------------------------ ReplicaMaster
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept followers, and return the port.
+
+        Raises:
+            ConfigError: the stream would be open to a network.
+            OSError: the port cannot be bound.
+        """
+        require_protection(host, is_protected=bool(self._secret) or self._tls is not None)
+        loop = asyncio.get_running_loop()
+        is_tls = self._tls is not None
+        self._listener = await loop.create_server(
+            self._new_link,
+            host,
+            port,
+            ssl=self._tls,
+            ssl_handshake_timeout=self._policy.hello_seconds if is_tls else None,
+            ssl_shutdown_timeout=1.0 if is_tls else None,
+        )
+        self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        protection = (
+            "TLS" if self._tls else "integrity by a secret, without secrecy" if self._secret else "loopback only"
+        )
+        _log.info("followers are accepted on %s:%d (%s)", host, bound, protection)
+        return bound
+
+    def begin_epoch(self, epoch: int, sequence: int) -> None:
+        """Serve followers from now on."""
+        assert not self._begun.is_set(), "an epoch begins once"
+        self.epoch, self.shipped = epoch, sequence
+        self.synced(sequence)
+        self._begun.set()
+
+    def ship(self, sequence: int, operation: Operation) -> None:
+        """Send an operation to the followers."""
+        assert self._begun.is_set(), "operations belong to an epoch"
+        assert sequence == self.shipped + 1, "sequences have no gaps"
+        self.shipped = sequence
+        size = self.positions.apply(operation)
+        for session in self._sessions:
+            session.ship(sequence, operation, size)
+
+    def synced(self, sequence: int) -> None:
+        """Have catch-ups go on that wait for this sequence."""
+        self._synced = max(self._synced, sequence)
+        for wanted, future in self._waiting:
+            if wanted <= self._synced and not future.done():
+                future.set_result(None)
+        self._waiting = [each for each in self._waiting if not each[1].done()]
+
+    def committed(self, sequence: int) -> None:
+        """Report a sequence with the next pings."""
+        self._committed = max(self._committed, sequence)
+
+    def hang_up(self, store: str, connection: int, reason: str) -> None:
+        """Close a follower's connection."""
+        for session in list(self._sessions):
+            if session.connection == connection and session.member is not None and session.member.store == store:
+                session.hang_up(reason)
+
+    def hand_over(self, store: str, sentence: str) -> None:
+        """Send the frame HANDOVER."""
+        for session in self._sessions:
+            if session.member is not None and session.member.store == store:
+                session.send(HandOver(sentence))
+
+    def progress(self) -> Sequence[FollowerProgress]:
+        """Return how far the connected followers are."""
+        return [each for session in self._sessions if (each := session.progress) is not None]
+
+    async def close(self) -> None:
+        """Accept nothing any more, and close all connections."""
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        for session in list(self._sessions):
+            session.hang_up("the master stops")
+        await self._all_ended.wait()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+        self._threads.shutdown(wait=False)
+
+    # ------------------------------------------------------------ SessionHost
+
+    @property
+    def register(self) -> RegisterSnapshot:
+        """The register as it is known now."""
+        return self._register()
+
+    def in_thread(self, call: Callable[[], T]) -> Awaitable[T]:
+        """Run a call that blocks."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def wait_begun(self) -> None:
+        """Wait for the epoch."""
+        await self._begun.wait()
+
+    async def wait_synced(self, sequence: int) -> None:
+        """Wait until everything up to a sequence is synced here."""
+        if sequence > self._synced:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append((sequence, future))
+            await future
+
+    def admit(self, session: FollowerSession, hello: Hello) -> int:
+        """Return the number of a follower's connection.
+
+        Raises:
+            MalformedFrame: it is refused.
+        """
+        name, member = hello.member.name, hello.member
+        if not hello.version_min <= PROTOCOL_VERSION <= hello.version_max:
+            raise MalformedFrame(
+                f"{name} speaks the versions {hello.version_min} to {hello.version_max} of the protocol, and "
+                f"{self.member.name} speaks {PROTOCOL_VERSION}"
+            )
+        if member.cluster not in ("", self.member.cluster):
+            raise MalformedFrame(f"{name} belongs to another cluster than {self.member.name}")
+        if not member.store or member.store == self.member.store:
+            raise MalformedFrame(f"{name} has the store id of {self.member.name}: one was copied from the other")
+        for other in list(self._sessions):
+            if other is session or other.member is None or other.member.store != member.store:
+                continue
+            if other.member.run != member.run:
+                raise MalformedFrame(f"{name} has the store id of {other.member.name}, which is connected")
+            other.hang_up("the follower has connected again")
+        self._sessions[session].cancel()
+        self._connection_count += 1
+        return self._connection_count
+
+    def ended(self, session: FollowerSession) -> None:
+        """Forget a session."""
+        if (timer := self._sessions.pop(session, None)) is not None:
+            timer.cancel()
+        if not self._sessions:
+            self._all_ended.set()
+
+    # ------------------------------------------------------------ connections
+
+    def _new_link(self) -> FollowerLink:
+        handshake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), is_master=True)
+        return FollowerLink(handshake, self._new_session, time.monotonic, 2 * self._policy.timeout)
+
+    def _new_session(self, link: FollowerLink) -> FollowerSession:
+        session = FollowerSession(self, link)
+        self._all_ended.clear()
+        loop = asyncio.get_running_loop()
+        reason = f"no HELLO came within {self._policy.hello_seconds:g} s"
+        delay, late = self._policy.hello_seconds, partial(session.hang_up, reason)
+        if len(self._sessions) >= self._policy.connections_max:
+            delay, late = 0.0, partial(session.hang_up, "there are too many connections")
+        self._sessions[session] = loop.call_later(delay, late)
+        return session
+
+    def _ping(self) -> None:
+        """Ping all followers, and close connections on which nothing came for too long."""
+        now, clock_ns = time.monotonic(), int(self._clock() * NANOSECONDS)
+        limit = 2 * self._policy.timeout
+        for session in list(self._sessions):
+            if session.connection and now - session.heard_at > limit:
+                session.hang_up(f"nothing came for {limit:g} s")
+            else:
+                session.ping(clock_ns, self._committed)
+        loop = asyncio.get_running_loop()
+        self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)
