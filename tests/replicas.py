@@ -1,12 +1,14 @@
 """A master and a follower of the replication stream on directories of a test, over loopback."""
 
 import asyncio
+import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from zlib import crc32
 
+from pybroker.broker.domain.replica.frames import BatchPiece, ReplacePiece
 from pybroker.broker.domain.replica.operations import (
     MARKER_BYTES,
     BeginFile,
@@ -17,12 +19,17 @@ from pybroker.broker.domain.replica.operations import (
     ReplaceFile,
     WriteBatch,
 )
+from pybroker.broker.domain.replica.plan import PlanAction, PlanEntry, make_plan, wanted_prefixes
 from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.store_ports import FileChange
+from pybroker.store.journal.commands import Trace, encode
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import EOF_MARKER, data_file_name, encode_batch, encode_record
 from pybroker.store.journal.reader import DataFileWalk, data_files, load
+from pybroker.store.journal.store import JournalStore
 from pybroker.store.replica.catch_up import MasterFiles
 from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver
+from pybroker.store.runtime import StoreRuntime
 from pybroker.transports.replica.follower import ReplicaFollower
 from pybroker.transports.replica.server import ReplicaServer, StreamPolicy
 
@@ -65,6 +72,12 @@ class MasterJournals:
         self.ends: dict[Journal, tuple[int, int]] = {}
         for files in self.files.values():
             files.directory.mkdir(parents=True, exist_ok=True)
+        self._seal(logical(root, may_be_torn=True))
+
+    def _seal(self, contents: dict[tuple[Journal, int], bytes]) -> None:
+        """Seal the files of a former master, as a take-over does."""
+        for (journal, file_id), content in contents.items():
+            self.files[journal].replace(file_id, (content, EOF_MARKER))
 
     def begin(self, journal: Journal, file_id: int = 0) -> int:
         """Begin a data file behind the last one, and return its number."""
@@ -275,16 +288,18 @@ def follower(
     )
 
 
-def logical(root: Path) -> dict[tuple[Journal, int], bytes]:
-    """Return the logical contents of a store's data files."""
+def logical(root: Path, *, may_be_torn: bool = False) -> dict[tuple[Journal, int], bytes]:
+    """Return the logical contents of a store's data files, which are sound; the last one may have a torn end."""
     contents: dict[tuple[Journal, int], bytes] = {}
     for journal, directory in journals(root).items():
-        for file_id, path in data_files(directory).items() if directory.is_dir() else ():
+        paths = data_files(directory) if directory.is_dir() else {}
+        for file_id, path in paths.items():
             data = load(path)
             walk = DataFileWalk(data, file_id)
             for _ in walk.batches():
                 pass
-            assert not walk.damages, walk.damages
+            is_last = may_be_torn and file_id == max(paths)
+            assert not [damage for damage in walk.damages if not (is_last and damage.at_end)], walk.damages
             contents[journal, file_id] = data[: walk.end]
     return contents
 
@@ -312,4 +327,66 @@ def payloads(count: int, size: int = 20) -> Sequence[bytes]:
     return [b"%d:" % number + b"x" * size for number in range(count)]
 
 
-__all__ = ["suppress"]
+def trace(text: str) -> bytes:
+    """Return a record that each journal takes and ignores."""
+    return encode(Trace(text))
+
+
+def catch_up(master: Path, store: ReplicaReceiver, epoch: int = 1) -> None:
+    """Make a follower's store that of a master which changes nothing, without a connection."""
+    theirs = store.examine()
+    source = MasterFiles(master, journals(master))
+    mine = source.manifest().files
+    wanted = wanted_prefixes(mine, theirs)
+    of_master = {prefix: crc for prefix in wanted.of_master if (crc := source.checksum(*prefix)) is not None}
+    of_follower = {prefix: store.checksum(*prefix) for prefix in wanted.of_follower}
+    plan = make_plan(mine, theirs, of_master, of_follower)
+    store.begin(epoch, plan)
+    newest = {each.journal: each.file_id for each in mine}
+    known = {each[:2] for each in theirs}
+    for entry in plan:
+        is_finished = newest.get(entry.journal) != entry.file_id
+        for change in _changes(source, entry, is_known=entry[:2] in known, is_finished=is_finished):
+            store.apply([change], is_live=False)
+    store.apply([], is_live=True)
+
+
+def _changes(source: MasterFiles, entry: PlanEntry, *, is_known: bool, is_finished: bool) -> Iterator[FileChange]:
+    """Return the changes that carry out a plan's entry."""
+    journal, file_id, action, start, end = entry
+    opened = source.open(journal, file_id)
+    if opened is None or action not in (PlanAction.FETCH, PlanAction.REPLACE):
+        return
+    if action is PlanAction.REPLACE:
+        content = opened.piece(0, end) + EOF_MARKER
+        yield ReplacePiece(journal, file_id, len(content), crc32(content), 0, content)
+    else:
+        if not is_known:
+            yield BeginFile(journal, file_id)
+        left = 0
+        while start < end:
+            content, left = opened.read(start, end, left)
+            yield BatchPiece(journal, file_id, start, left, content, is_live=False)
+            start += len(content)
+        if is_finished:
+            yield CutFile(journal, file_id, end + MARKER_BYTES)
+    opened.close()
+
+
+def recover_copy(root: Path, scratch: Path) -> None:
+    """Take over a copy of a store as a new master does, and check that nothing in it is damaged."""
+    shutil.copytree(root, scratch)
+    runtime = StoreRuntime(
+        call_soon=lambda _: None, post=lambda _: None, clock=lambda: 0, fence=lambda: None, on_failure=_fail
+    )
+    for directory in journals(scratch).values():
+        if data_files(directory):
+            store = JournalStore(directory, runtime=runtime)
+            store.recover()
+            assert not store.damages, store.damages
+            store.abandon()
+    shutil.rmtree(scratch)
+
+
+def _fail(error: Exception) -> None:
+    raise error

@@ -1,7 +1,8 @@
 """Keeps what a follower had and its master has not: links in `replica/discarded/EPOCH-N`.
 
 None of it was confirmed by the cluster, or it is damaged. The operator finds it named in the log, and can read it with
-the tools for journals. Of these directories the newest few stay.
+the tools for journals. What was kept in the newest few epochs stays. A second directory of an epoch is for another
+version of a file: so an interrupted catch-up that is repeated adds nothing.
 """
 
 import logging
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class DiscardedFiles:
-    """Keeps the files of one catch-up; its directory is made for the first of them. Blocks."""
+    """Keeps the files of one epoch. Blocks."""
 
     def __init__(self, root: Path, epoch: int, kept_max: int, system: System) -> None:
         """Prepare; nothing is changed.
@@ -30,14 +31,13 @@ class DiscardedFiles:
         Args:
             root: the store's directory.
             epoch: of the master.
-            kept_max: so many directories stay; 0 keeps nothing.
+            kept_max: the files of so many epochs stay; 0 keeps nothing.
             system: the operating system's files.
         """
         self._directory = root / DIRECTORY / DISCARDED
         self._epoch = epoch
         self._kept_max = kept_max
         self._system = system
-        self._target: Path | None = None
 
     def keep(self, path: Path, file_id: int, length: int, reason: str) -> None:
         """Keep a file as it is now, and log how many of its records are lost.
@@ -55,32 +55,32 @@ class DiscardedFiles:
         if not self._kept_max:
             _log.warning("%s %s: %d records that the master has not are lost", path, reason, count)
             return
-        target = self._made() / path.parent.name
+        self._remove_older()
+        number = 1
+        while (kept := self._place(number, path)).exists() and not kept.samefile(path):
+            number += 1
+        target = kept.parent
         self._system.makedirs(target, exist_ok=True)
-        files = JournalFiles(target, self._system)
-        try:
-            self._system.link(path, target / path.name)
-        except FileExistsError:
-            pass  # kept before an interruption of the same catch-up
-        except OSError:  # another file system, or one without links
-            files.put(target / path.name, _parts(path))
+        if not kept.exists():
+            try:
+                self._system.link(path, kept)
+            except OSError:  # another file system, or one without links
+                JournalFiles(target, self._system).put(kept, _parts(path))
         for directory in (target, target.parent, self._directory, self._directory.parent):
             JournalFiles(directory, self._system).sync_directory()
         _log.warning("%s %s: %d records that the master has not are kept in %s", path, reason, count, target)
 
-    def _made(self) -> Path:
-        """Return this catch-up's directory, and remove those that are too old."""
-        if self._target is None:
-            found = sorted((int(match[1]), int(match[2])) for match in map(_NAME.fullmatch, self._names()) if match)
-            number = 1 + max((number for epoch, number in found if epoch == self._epoch), default=0)
-            for epoch, old in found[: max(0, len(found) + 1 - self._kept_max)]:
-                self._remove(self._directory / f"{epoch}-{old}")
-            self._target = self._directory / f"{self._epoch}-{number}"
-            self._system.makedirs(self._target, exist_ok=True)
-        return self._target
+    def _place(self, number: int, path: Path) -> Path:
+        return self._directory / f"{self._epoch}-{number}" / path.parent.name / path.name
 
-    def _names(self) -> list[str]:
-        return [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
+    def _remove_older(self) -> None:
+        """Remove what was kept in earlier epochs than the newest few, of which this is one."""
+        names = [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
+        found = [(int(match[1]), match[0]) for name in names if (match := _NAME.fullmatch(name))]
+        epochs = sorted({self._epoch, *(epoch for epoch, _ in found)})
+        for epoch, name in found:
+            if epoch not in epochs[-self._kept_max :]:
+                self._remove(self._directory / name)
 
     def _remove(self, directory: Path) -> None:
         """Remove one of these directories: two levels of directories, with files."""
