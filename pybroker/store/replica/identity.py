@@ -60,8 +60,7 @@ class StoreIdentity:
 def boot_id() -> str:
     """Return what identifies this start of the machine; empty if the system does not tell."""
     try:
-        with open(BOOT_ID_PATH, "rb", buffering=0) as stream:
-            return stream.read(100).decode("ascii", "replace").strip()
+        return BOOT_ID_PATH.read_text("ascii").strip()
     except OSError:
         return ""
 

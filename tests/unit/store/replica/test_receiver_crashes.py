@@ -4,6 +4,7 @@ Each scenario is run to its end once, which counts its file operations. Then it 
 """
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from pybroker.broker.domain.replica.operations import (
 from pybroker.broker.domain.replica.store_ports import FileChange
 from pybroker.store.journal.format import EOF_MARKER
 from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver, is_unfinished
+from tests import in_memory
 from tests.replicas import (
     MasterJournals,
     assert_equal_stores,
@@ -163,25 +165,32 @@ def first_master(root: Path) -> None:
     master.close()
 
 
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """Return a directory in memory: the simulated disk decides what is durable."""
+    with tempfile.TemporaryDirectory(dir=in_memory.place()) as directory:
+        yield Path(directory)
+
+
 @pytest.mark.parametrize("fails_power", [False, True], ids=["killed", "power failure"])
-def test_killed_in_the_live_stream(tmp_path: Path, fails_power: bool) -> None:
+def test_killed_in_the_live_stream(root: Path, fails_power: bool) -> None:
     """Everything that was confirmed is there, and of what followed a beginning."""
-    first_master(tmp_path / "a")
+    first_master(root / "a")
     groups = live_groups()
-    states = contents_after(groups, logical(tmp_path / "a"))
+    states = contents_after(groups, logical(root / "a"))
 
     def run(follower: Follower) -> int:
         """Return how many groups were confirmed."""
         confirmed = 0
         with follower.process() as receiver:
-            catch_up(tmp_path / "a", receiver)
+            catch_up(root / "a", receiver)
             for group in groups:
                 receiver.apply(group, is_live=True)
                 confirmed += 1
         return confirmed
 
-    for kill_at in range(1, 1 + _operations(tmp_path / "count", run, lambda _: None)):
-        follower = Follower(tmp_path / f"f{kill_at}", kill_at)
+    for kill_at in range(1, 1 + _operations(root / "count", run, lambda _: None)):
+        follower = Follower(root / f"f{kill_at}", kill_at)
         follower.kill_at = kill_at
         confirmed = run(follower)
         if fails_power:
@@ -194,9 +203,9 @@ def test_killed_in_the_live_stream(tmp_path: Path, fails_power: bool) -> None:
         }
         if confirmed or not is_unfinished(follower.root):
             _assert_between(found, states[confirmed], states[min(confirmed + 1, len(groups))], bool(confirmed))
-        recover_copy(follower.root, tmp_path / "scratch")
+        recover_copy(follower.root, root / "scratch")
         with follower.process() as receiver:
-            catch_up(tmp_path / "a", receiver)
+            catch_up(root / "a", receiver)
         assert logical(follower.root) == states[0]
         shutil.rmtree(follower.root)
 
@@ -257,22 +266,22 @@ def divergent(follower: Follower) -> None:
 
 
 @pytest.mark.parametrize("fails_power", [False, True], ids=["killed", "power failure"])
-def test_killed_in_a_rejoin_with_a_divergent_tail(tmp_path: Path, fails_power: bool) -> None:
+def test_killed_in_a_rejoin_with_a_divergent_tail(root: Path, fails_power: bool) -> None:
     """An interrupted rejoin that passes through other states is marked, goes on, and ends as the master's store."""
-    first_master(tmp_path / "a")
-    second_master(tmp_path / "b")
+    first_master(root / "a")
+    second_master(root / "b")
 
     def run(follower: Follower) -> bool:
         is_done = False
         with follower.process() as receiver:
-            catch_up(tmp_path / "b", receiver, epoch=9)
+            catch_up(root / "b", receiver, epoch=9)
             is_done = True
         return is_done
 
-    count = _operations(tmp_path / "count", run, divergent)
+    count = _operations(root / "count", run, divergent)
     unfinished = 0
     for kill_at in range(1, count + 1):
-        follower = Follower(tmp_path / f"f{kill_at}", kill_at)
+        follower = Follower(root / f"f{kill_at}", kill_at)
         divergent(follower)
         before = logical(follower.root)
         follower.operation_count, follower.kill_at = 0, kill_at
@@ -282,10 +291,10 @@ def test_killed_in_a_rejoin_with_a_divergent_tail(tmp_path: Path, fails_power: b
         found = logical(follower.root, may_be_torn=True)
         unfinished += is_unfinished(follower.root)
         if not is_unfinished(follower.root) and not is_done:
-            assert found in (before, logical(tmp_path / "b")), "a state between, and no mark"
-        recover_copy(follower.root, tmp_path / "scratch")
+            assert found in (before, logical(root / "b")), "a state between, and no mark"
+        recover_copy(follower.root, root / "scratch")
         assert run(follower)
-        assert_equal_stores(tmp_path / "b", follower.root)
+        assert_equal_stores(root / "b", follower.root)
         assert not is_unfinished(follower.root)
         kept = [path.read_bytes() for path in (follower.root / "replica" / "discarded").rglob("db-*.log")]
         for lost in (trace("tail"), trace("nobody's")):
