@@ -59,6 +59,7 @@ class FollowerLink(asyncio.Protocol):
         owner: makes the session of the connection.
         clock: monotonic seconds.
         silence_seconds: for so long the other side may leave bytes unacknowledged.
+        on_end: called when the connection has ended, after its session.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class FollowerLink(asyncio.Protocol):
         owner: Callable[["FollowerLink"], LinkOwner],
         clock: Callable[[], float],
         silence_seconds: float,
+        on_end: Callable[["FollowerLink"], None],
     ) -> None:
+        self._on_end = on_end
         self._silence_seconds = silence_seconds
         self._handshake = handshake
         self._clock = clock
@@ -130,6 +133,7 @@ class FollowerLink(asyncio.Protocol):
         self._reason = self._reason or (str(exc) if exc else "the follower closed the connection")
         if self._owner is not None:
             self._owner.lost(self._reason)
+        self._on_end(self)
 
     def _shake_hands(self, data: bytes) -> tuple[StreamDecoder | None, bytes]:
         """Go on with the handshake; return the decoder of what follows it when it is over, and that.
@@ -200,10 +204,10 @@ class FollowerLink(asyncio.Protocol):
         """Close the connection; the other side gets the reason, if it was authenticated and takes it at once."""
         if self._reason:
             return
-        assert self._transport is not None, "it was connected"
         if self._seal is not None and not self.queued_bytes:
             self._write(encode_frame(self._seal, StreamFrame(0, Refused(reason))))
         self._reason = reason
+        assert self._transport is not None, "it was connected"
         if self.queued_bytes:
             self._transport.abort()
         else:

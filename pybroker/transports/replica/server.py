@@ -4,8 +4,10 @@ Used on the event loop; `ReplicaMaster` documents the methods. Files are read in
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
+import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +28,11 @@ from pybroker.transports.replica.session import NANOSECONDS, FollowerSession
 
 PINGS_PER_TIMEOUT: Final = 5
 READER_THREADS: Final = 2
+CLOSE_SECONDS: Final = 1.0
+"""Until then a connection ends that is closed; with TLS the other side has to agree."""
+
+ACCEPT_PAUSE_SECONDS: Final = 1.0
+"""Pause after a connection could not be accepted: the process may have too many open files."""
 
 T = TypeVar("T")
 
@@ -93,11 +100,14 @@ class ReplicaServer:
         self._synced = self._committed = 0
         self._connection_count = 0
         self._sessions: dict[FollowerSession, asyncio.TimerHandle] = {}
+        self._links: set[FollowerLink] = set()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._begun = asyncio.Event()
         self._all_ended = asyncio.Event()
         self._all_ended.set()
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+        self._accept_timer: asyncio.TimerHandle | None = None
         self._ping_timer: asyncio.TimerHandle | None = None
         self._threads = ThreadPoolExecutor(READER_THREADS, "replica-reader")
 
@@ -112,17 +122,13 @@ class ReplicaServer:
         """
         require_protection(host, is_protected=bool(self._secret) or self._tls is not None)
         loop = asyncio.get_running_loop()
-        is_tls = self._tls is not None
-        self._listener = await loop.create_server(
-            self._new_link,
-            host,
-            port,
-            ssl=self._tls,
-            ssl_handshake_timeout=self._policy.hello_seconds if is_tls else None,
-            ssl_shutdown_timeout=1.0 if is_tls else None,
-        )
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        self._listener = socket.create_server(address[:2], family=family, backlog=self._policy.connections_max)
+        self._listener.setblocking(False)
+        loop.add_reader(self._listener, self._accept)
         self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)
-        bound: int = self._listener.sockets[0].getsockname()[1]
+        bound: int = self._listener.getsockname()[1]
         protection = (
             "TLS" if self._tls else "integrity by a secret, without secrecy" if self._secret else "loopback only"
         )
@@ -177,13 +183,16 @@ class ReplicaServer:
         """Accept nothing any more, and close all connections."""
         if self._ping_timer is not None:
             self._ping_timer.cancel()
-        if self._listener is not None:
-            self._listener.close()
-        for session in list(self._sessions):
-            session.hang_up("the master stops")
-        await self._all_ended.wait()
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        self._stop_accepting()
+        await asyncio.sleep(0)  # a task that has not begun would leave its connection open
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for link in list(self._links):
+            link.refuse("the master stops")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._all_ended.wait()
         self._threads.shutdown(wait=False)
 
     # ------------------------------------------------------------ SessionHost
@@ -238,24 +247,69 @@ class ReplicaServer:
         """Forget a session."""
         if (timer := self._sessions.pop(session, None)) is not None:
             timer.cancel()
-        if not self._sessions:
-            self._all_ended.set()
 
     # ------------------------------------------------------------ connections
 
+    def _accept(self) -> None:
+        """Accept a connection; more than there may be are closed at once."""
+        assert self._listener is not None, "it listens"
+        loop = asyncio.get_running_loop()
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # it has gone again
+        except OSError as error:
+            _log.warning("a connection for replication cannot be accepted: %s", error)
+            loop.remove_reader(self._listener)
+            self._accept_timer = loop.call_later(ACCEPT_PAUSE_SECONDS, loop.add_reader, self._listener, self._accept)
+            return
+        if len(self._links) + len(self._opening) >= self._policy.connections_max:
+            _log.warning("a connection for replication is closed: there are %d", self._policy.connections_max)
+            connection.close()
+            return
+        connection.setblocking(False)
+        task = loop.create_task(self._open(connection))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        """Make a link of a connection, after its TLS handshake."""
+        is_tls = self._tls is not None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._new_link,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._policy.hello_seconds if is_tls else None,
+                ssl_shutdown_timeout=CLOSE_SECONDS if is_tls else None,
+            )
+        except OSError as error:  # of TLS too
+            _log.info("a connection for replication was refused: %s", error)
+
+    def _stop_accepting(self) -> None:
+        if self._accept_timer is not None:
+            self._accept_timer.cancel()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
     def _new_link(self) -> FollowerLink:
         handshake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), is_master=True)
-        return FollowerLink(handshake, self._new_session, time.monotonic, 2 * self._policy.timeout)
+        return FollowerLink(handshake, self._new_session, time.monotonic, 2 * self._policy.timeout, self._link_ended)
+
+    def _link_ended(self, link: FollowerLink) -> None:
+        self._links.discard(link)
+        if not self._links:
+            self._all_ended.set()
 
     def _new_session(self, link: FollowerLink) -> FollowerSession:
         session = FollowerSession(self, link)
+        self._links.add(link)
         self._all_ended.clear()
         loop = asyncio.get_running_loop()
         reason = f"no HELLO came within {self._policy.hello_seconds:g} s"
-        delay, late = self._policy.hello_seconds, partial(session.hang_up, reason)
-        if len(self._sessions) >= self._policy.connections_max:
-            delay, late = 0.0, partial(session.hang_up, "there are too many connections")
-        self._sessions[session] = loop.call_later(delay, late)
+        self._sessions[session] = loop.call_later(self._policy.hello_seconds, partial(session.hang_up, reason))
         return session
 
     def _ping(self) -> None:
