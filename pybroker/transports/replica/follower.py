@@ -42,7 +42,7 @@ from pybroker.broker.domain.replica.frames import (
     StreamLive,
     encode_frame,
 )
-from pybroker.broker.domain.replica.manifest import MalformedFrame, manifest_ends
+from pybroker.broker.domain.replica.manifest import MalformedFrame, Manifest, manifest_ends
 from pybroker.broker.domain.replica.operations import BeginFile, CutFile, RemoveFiles
 from pybroker.broker.domain.replica.plan import left_bytes
 from pybroker.broker.domain.replica.ports import CopyEvents, CopyProgress, ReplicaMember
@@ -131,6 +131,9 @@ class ReplicaFollower:
         self._connection: socket.socket | None = None
         self._seal: FrameSeal | None = None
         self._progress = NOTHING
+        self._has_failed = False
+        self._manifest: Manifest | None = None
+        """Of the store, while nothing was changed since it was examined: attempts to dial cost nothing then."""
         self._reset()
 
     def _reset(self) -> None:
@@ -199,7 +202,9 @@ class ReplicaFollower:
 
     def _fail(self, error: Exception) -> None:
         self._progress = self._progress._replace(is_connected=False, is_live=False, refusal=str(error))
-        self._events.failed(error)
+        if not self._has_failed:
+            self._has_failed = True
+            self._events.failed(error)
 
     def _close_store(self) -> None:
         try:
@@ -223,7 +228,9 @@ class ReplicaFollower:
             StoreError: the store cannot be used.
         """
         self._reset()
-        manifest = self._store.examine()
+        manifest = self._manifest
+        if manifest is None or self._store.is_short_of_space:
+            manifest = self._manifest = self._store.examine()
         if self._store.is_short_of_space:
             raise FollowerDiskFull("the reserve for a full disk cannot be held")
         connection = socket.create_connection(self._address, min(DIAL_SECONDS, 2 * self._timeout))
@@ -331,6 +338,7 @@ class ReplicaFollower:
             raise MalformedFrame(f"the master serves epoch {plan.epoch}, and the register says {self._epoch}")
         self._events.planned(plan.register)
         self._require_master()
+        self._manifest = None
         self._store.begin(plan.epoch, plan.entries)
         self._is_planned = True
         self._progress = self._progress._replace(

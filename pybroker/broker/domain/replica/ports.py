@@ -52,8 +52,9 @@ class FollowerEvents(Protocol):
     ) -> None:
         """A follower has synced everything up to a sequence.
 
-        The first confirmation of a connection comes after the catch-up: before that nothing is confirmed, whatever the
-        follower answers to pings.
+        During the first catch-up of a connection the answers to pings are reported with the sequence 0: the follower is
+        there, and has not confirmed anything on this connection. In a later one, of a follower that was too slow, the
+        sequence stays.
 
         Args:
             store: the follower's store.
@@ -175,7 +176,7 @@ class CopyEvents(Protocol):
     def may_take(self, epoch: int) -> bool:
         """Return True if a frame of the master of this epoch may be taken: the register that is known names it.
 
-        Called before each frame is applied. False closes the connection.
+        Called before what one read of the connection brought is applied. False closes the connection.
         """
         ...
 
