@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -235,6 +236,7 @@ class MasterNode:
         epoch: int = 1,
         secret: bytes = b"",
         member: ReplicaMember = MASTER,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.journals = MasterJournals(root)
         self.events = SeenFollowers()
@@ -247,6 +249,7 @@ class MasterNode:
             clock=time.monotonic,
             policy=policy,
             secret=secret,
+            tls=tls,
         )
         self.epoch = epoch
         self.port = 0
@@ -272,6 +275,7 @@ def follower(
     member: ReplicaMember = FOLLOWER,
     secret: bytes = b"",
     timeout: float = 2.0,
+    tls: ssl.SSLContext | None = None,
 ) -> ReplicaFollower:
     """Return a follower that is not started."""
     root.mkdir(exist_ok=True)
@@ -284,6 +288,7 @@ def follower(
         TakenFrames() if events is None else events,
         secret=secret,
         timeout=timeout,
+        tls=tls,
         pause_seconds=0.001,
     )
 
