@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -166,17 +167,18 @@ cuts = st.lists(st.one_of(st.integers(0, 3000), st.integers(0, 2_000_000)), max_
 async def _run(base: Path, history: Sequence[tuple[object, ...]], cuts: Sequence[int]) -> None:
     pair = Pair(base, cuts)
     await pair.start()
-    for name, *arguments in history:
-        match name:
-            case "write":
-                journal, lengths = arguments
+    for step in history:
+        match step:
+            case ("write", Journal() as journal, [*lengths]):
                 for size in lengths:
-                    pair.write(journal, size)
+                    pair.write(journal, cast("int", size))
                     await asyncio.sleep(0)
-            case "confirmed" | "restart" | "switch":
-                await getattr(pair, name)(*arguments)
-            case _:
+            case ("confirmed" | "restart" | "switch" as name, *arguments):
+                await getattr(pair, str(name))(*arguments)
+            case (name, *arguments):
                 getattr(pair, str(name))(*arguments)
+            case _:
+                raise AssertionError(step)
     await pair.end()
 
 

@@ -225,7 +225,7 @@ class ReplicaReceiver:
         self._is_live = False
         self._discarded = None
         self._replaced = set()
-        if self.is_short_of_space and self._reserve.hold():
+        if not self._settings.reserve_bytes or self._reserve.hold():
             self.is_short_of_space = False
         return [each.entry for each in facts]
 

@@ -19,10 +19,8 @@ Source: specification of replication, section 7.
 
 import hmac
 import ipaddress
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from pybroker import regular
 from pybroker.broker.domain.errors import ConfigError
 from pybroker.broker.domain.replica.manifest import MalformedFrame
 from pybroker.broker.domain.replica.seals import CrcSeal, FrameSeal, HmacSeal, is_equal
@@ -31,8 +29,6 @@ MAGIC: Final = b"pybrepl1"
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
 GREETING_BYTES: Final = len(MAGIC) + 1 + NONCE_BYTES
-SECRET_BYTES_MIN: Final = 16
-SECRET_BYTES_MAX: Final = 4096
 
 _FOLLOWER: Final = b"follower "
 _MASTER: Final = b"master "
@@ -115,27 +111,6 @@ class Handshake:
     def _hmac(self, purpose: bytes) -> bytes:
         assert self._nonces, "the greetings were exchanged"
         return hmac.digest(self._secret, purpose + self._nonces, "sha256")
-
-
-def read_secret(path: Path) -> bytes:
-    """Return the secret in a file, without white space around it.
-
-    Raises:
-        ConfigError: the file cannot be read, or the secret is too short to be one.
-    """
-    try:
-        with open(path, "rb", opener=regular.opener) as stream:
-            secret = stream.read(SECRET_BYTES_MAX + 1).strip()
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror or error}", setting="replicate_secret_file"
-        ) from error
-    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-        raise ConfigError(
-            f"{path} has {len(secret)} bytes, and a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}",
-            setting="replicate_secret_file",
-        )
-    return secret
 
 
 def require_protection(host: str, *, is_protected: bool) -> None:

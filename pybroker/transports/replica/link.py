@@ -178,7 +178,8 @@ class FollowerLink(asyncio.Protocol):
     @property
     def queued_bytes(self) -> int:
         """Bytes that wait to be sent."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        transport = self._transport
+        return 0 if transport is None or transport.is_closing() else transport.get_write_buffer_size()
 
     def send(self, frame: StreamFrame) -> None:
         """Send a frame; it waits in memory if the connection takes no more."""
@@ -215,5 +216,5 @@ class FollowerLink(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         assert self._transport is not None, "it was connected"
-        if data:
+        if data and not self._transport.is_closing():  # uvloop refuses to write then
             self._transport.write(data)

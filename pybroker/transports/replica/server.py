@@ -148,8 +148,12 @@ class ReplicaServer:
         assert sequence == self.shipped + 1, "sequences have no gaps"
         self.shipped = sequence
         size = self.positions.apply(operation)
-        for session in self._sessions:
-            session.ship(sequence, operation, size)
+        for session in list(self._sessions):
+            try:
+                session.ship(sequence, operation, size)
+            except Exception as error:  # of one follower: the master's own write goes on
+                _log.exception("an operation cannot be sent to a follower")
+                session.hang_up(f"an error of the master: {type(error).__name__}")
 
     def synced(self, sequence: int) -> None:
         """Have catch-ups go on that wait for this sequence."""
