@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 from zlib import crc32
 
 import pytest
@@ -21,6 +22,7 @@ from pybroker.broker.domain.replica.operations import (
     RemoveFiles,
 )
 from pybroker.broker.domain.replica.store_ports import FileChange
+from pybroker.store.journal.files import System
 from pybroker.store.journal.format import EOF_MARKER
 from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver, is_unfinished
 from tests import in_memory
@@ -60,13 +62,9 @@ class Follower:
         system = SimSystem(self.disk, process)
         system.failing = self._step
         try:
-            yield ReplicaReceiver(
-                self.root,
-                journals(self.root),
-                SETTINGS,
-                system,
-                lambda: EPOCH_MS * 1_000_000,  # type: ignore[arg-type]
-            )
+            files = cast("System", system)  # its methods cannot be set
+            clock_ns = EPOCH_MS * 1_000_000
+            yield ReplicaReceiver(self.root, journals(self.root), SETTINGS, files, lambda: clock_ns)
         except Killed:
             pass
         finally:

@@ -216,7 +216,11 @@ def test_plan_for_other_files_changes_nothing(
     receiver = live(root, master)
     manifest = receiver.examine()
     entries = {each[:2]: (PlanAction.KEEP, each.length, each.length) for each in manifest} | changed
-    plan = [PlanEntry(*key, *entry) for key, entry in sorted(entries.items()) if entry is not None]
+    plan = [
+        PlanEntry(journal, file_id, *entry)
+        for (journal, file_id), entry in sorted(entries.items())
+        if entry is not None
+    ]
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     with pytest.raises(StreamMismatch):
         receiver.begin(1, plan)
