@@ -177,15 +177,18 @@ class GroupCommit(Generic[C]):
     def write_now(self, write: Callable[[C], object]) -> None:
         """Write all gathered changes by a function, before the thread is started. Blocks.
 
+        A replica gets them too, in the caller's thread, and confirms them later.
+
         Raises:
             Exception: raised by the function; then the thread must not be started.
         """
         self.send()
         for batch in self._under_way:
             write(batch.content)
-        self._under_way.clear()
-        self._writing_count = self._under_way_bytes = 0
+        self._writing_count = 0
         self._inbox = self._runtime.inbox()
+        for batch in list(self._under_way):
+            self._confirm(batch)
 
     def start(self) -> None:
         """Start the thread."""

@@ -87,7 +87,7 @@ class InlineSink(Protocol[C_contra]):
 
 
 class Replica(Protocol[C_contra]):
-    """A second receiver of each batch, which confirms it too. Called on the loop.
+    """A second receiver of each batch, which confirms it too. Called on the loop; in `write_now` by its caller.
 
     Replication implements it: it sends a batch while this disk writes it, without waiting for the previous one.
     """
@@ -97,5 +97,5 @@ class Replica(Protocol[C_contra]):
         ...
 
     def when_confirmed(self, number: int, callback: Callback) -> None:
-        """Call back, on the loop, once everything up to that batch is confirmed; at once when it is."""
+        """The sink has a batch: call back, on the loop, once everything up to it is confirmed; at once when it is."""
         ...

@@ -184,7 +184,7 @@ class Appender:
         """
         if file_id != self.file_id:
             self._open(file_id)
-        body = _gathered(records) if is_in_pieces else (records[0] if len(records) == 1 else b"".join(records),)
+        body = batch_body(records, is_in_pieces=is_in_pieces)
         length = sum(map(len, body))
         end = offset + BATCH_HEADER_BYTES + length
         is_short = end - offset <= AHEAD_BATCH_BYTES_MAX
@@ -223,12 +223,7 @@ class Appender:
 
     def _checksum(self, body: Sequence[bytes]) -> int:
         """Return the checksum of a batch; 0 if it has none."""
-        if not self._settings.checksum:
-            return 0
-        checksum = _ADLER_BEGIN
-        for piece in body:
-            checksum = zlib.adler32(piece, checksum)  # which releases the interpreter lock
-        return checksum
+        return body_checksum(body) if self._settings.checksum else 0
 
     def _fill_ahead(self, start: int) -> None:
         """Fill a piece of the hole from an offset on, at most up to the last marker.
@@ -335,6 +330,26 @@ class Appender:
 
     def _taken_over(self, name: str) -> LockNotHeld:
         return LockNotHeld(f"{self._files.directory}: another master has taken the journal over: {name} is its own")
+
+
+def batch_body(records: Sequence[bytes], *, is_in_pieces: bool) -> Sequence[bytes]:
+    """Return the bytes behind a batch's control record.
+
+    Args:
+        records: what the batch holds.
+        is_in_pieces: some of them are large, and not to be copied.
+    """
+    if is_in_pieces:
+        return _gathered(records)
+    return (records[0] if len(records) == 1 else b"".join(records),)
+
+
+def body_checksum(body: Sequence[bytes]) -> int:
+    """Return the Adler-32 of a batch's body."""
+    checksum = _ADLER_BEGIN
+    for piece in body:
+        checksum = zlib.adler32(piece, checksum)  # which releases the interpreter lock
+    return checksum
 
 
 def _gathered(records: Sequence[bytes]) -> Sequence[bytes]:

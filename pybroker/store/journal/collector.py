@@ -225,6 +225,7 @@ class GarbageCollector:
     def _removed(self, file_ids: Sequence[int]) -> None:
         self._job_count -= 1
         self.change_count += 1
+        self._writer.tell_removed(file_ids)
         self._file_ids.difference_update(file_ids)
         self._compacted.difference_update(file_ids)
         self._state.forget_files(file_ids)
@@ -287,5 +288,7 @@ class GarbageCollector:
         if small.dropped_count:
             content = encode_data_file(small.records, checksum=self._settings.checksum)
             self._files.replace(file_id, content, self._check)
+            if self._writer.is_replicated:
+                self._post(partial(self._writer.tell_replaced, file_id, content))
             logger.info("%s: db-%d.log: %d dead messages dropped", self._files.directory, file_id, small.dropped_count)
         return small.is_closed

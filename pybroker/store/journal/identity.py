@@ -29,20 +29,23 @@ _TEXT: Final = re.compile(r"[!-~]{1,250}")
 _log = logging.getLogger(__name__)
 
 
-def keep_identity(files: JournalFiles, given: BrokerIdentity, fence: Callable[[], None]) -> str:
+def keep_identity(
+    files: JournalFiles, given: BrokerIdentity, fence: Callable[[], None], *, is_of_cluster: bool = False
+) -> str:
     """Return the id of the broker that a journal belongs to, and store it if it is new. Blocks.
 
     Args:
         files: the journal's.
         given: a new id, for a journal without one, and this member's `broker_name`.
         fence: checks that lock and journal are still ours, before the file is replaced.
+        is_of_cluster: the id is that of the cluster, whatever the file says: another member has made it.
 
     Raises:
         LockNotHeld: `fence` raised it.
     """
     path = files.directory / FILE_NAME
     found = _read(path)
-    identity = agreed(found, given, str(path))
+    identity = agreed(found, given, str(path), is_of_cluster=is_of_cluster)
     if identity != found:
         content = json.dumps({"broker_id": identity.broker_id, "broker_name": identity.name}).encode() + b"\n"
         try:

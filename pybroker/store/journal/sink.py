@@ -11,12 +11,17 @@ that data files can be removed. While it is spent `is_full` is True, and the cor
 """
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
+from pybroker.broker.domain.errors import StoreUnavailable
 from pybroker.store.journal.appender import Appender, DiskFull, JournalSettings, SyncStrategy, as_store_unavailable
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.runtime import Callback, StoreRuntime
+
+NUMBER_SECONDS = 0.05
+"""Seconds until a data file whose number was not reserved is tried again."""
 
 SPACE_SECONDS = 0.2
 """Seconds until a write that found no space, or the allocation of a spent reserve, is tried again."""
@@ -48,10 +53,16 @@ class JournalSink:
         settings: how to write.
         runtime: the event loop, clock and lock; its fence is called after each sync.
         on_shortage: called on the loop, repeatedly while the disk is full, to free space.
+        may_begin: returns True if the data file of a number may be created; called in the thread. None: each may.
     """
 
     def __init__(
-        self, files: JournalFiles, settings: JournalSettings, runtime: StoreRuntime, on_shortage: Callback | None
+        self,
+        files: JournalFiles,
+        settings: JournalSettings,
+        runtime: StoreRuntime,
+        on_shortage: Callback | None,
+        may_begin: Callable[[int], bool] | None = None,
     ) -> None:
         self.is_full = False
         """True while the disk has space only for acknowledgements. Set by the thread; may be read anywhere."""
@@ -59,6 +70,7 @@ class JournalSink:
         self._settings = settings
         self._runtime = runtime
         self._on_shortage = on_shortage
+        self._may_begin = may_begin
         self._appender = Appender(files, settings, runtime.monotonic)
         self.activity = self._appender.activity
         """Counts what is written and synced."""
@@ -86,8 +98,11 @@ class JournalSink:
             reserve: spent when the disk is full; by default the sink's own.
 
         Raises:
+            StoreUnavailable: the number of the batch's data file is not reserved.
             OSError: the file cannot be created or written.
         """
+        if not self._is_allowed(batch):
+            raise self._not_reserved(batch)
         try:
             self._append(batch)
         except DiskFull:
@@ -108,11 +123,16 @@ class JournalSink:
     def write(self, batch: JournalBatch) -> float:
         """Write a batch, repeatedly while the disk is full, and call the fence; return the last try's seconds.
 
+        A batch for a new data file waits until the number of that is reserved.
+
         Raises:
+            StoreUnavailable: the number is not reserved, and the writer is closing.
             DiskFull: there is no space, and the writer is closing.
             OSError: the file's content is unknown.
             LockNotHeld: lock or journal are another master's.
         """
+        if not self._is_allowed(batch):
+            self._await_number(batch)
         while True:
             try:
                 return self._write(batch)
@@ -205,6 +225,29 @@ class JournalSink:
         return True
 
     # ------------------------------------------------------------ private
+
+    def _is_allowed(self, batch: JournalBatch) -> bool:
+        """Return True unless a batch begins a data file whose number is not reserved."""
+        may_begin, file_id = self._may_begin, batch.file_id
+        return may_begin is None or file_id == self._appender.file_id or may_begin(file_id)
+
+    def _await_number(self, batch: JournalBatch) -> None:
+        """Wait until a batch's data file may be begun: numbers are used once by all members of a cluster."""
+        logger.warning("%s waits: no number is reserved for it", self._files.path(batch.file_id))
+        while not self._is_allowed(batch):
+            self.fence()
+            if self._ending.wait(NUMBER_SECONDS):
+                raise self._not_reserved(batch)
+        logger.info("%s: its number is reserved now", self._files.path(batch.file_id))
+
+    def _not_reserved(self, batch: JournalBatch) -> StoreUnavailable:
+        path = self._files.path(batch.file_id)
+        return StoreUnavailable(
+            f"{path} may not be begun: its number is not reserved for this member",
+            path=str(path),
+            hint="members of a cluster use each number once, and reserve them in the election store: see why it does "
+            "not answer",
+        )
 
     def _write(self, batch: JournalBatch) -> float:
         begun = self._append(batch)

@@ -59,6 +59,7 @@ from pybroker.store.journal.marks import TimeMarks
 from pybroker.store.journal.reader import Damage, data_files
 from pybroker.store.journal.recovery import JournalReading
 from pybroker.store.journal.replay import Progress
+from pybroker.store.journal.replicated import ReplicatedJournal
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.size import JournalSize
 from pybroker.store.journal.snapshot_writer import GROWN_BYTES_MIN, SnapshotWriter
@@ -99,8 +100,10 @@ class JournalStore:
         follower: has read the journal so far while another master wrote it; None: begin with the snapshot.
         wants_snapshot: called at a clean stop, see `SnapshotWriter`.
         snapshot_bytes_min: growth of the journal after which another snapshot is due.
-        identity: the broker's name, and an id for a store that has none; None: the recovery returns no id.
+        identity: the broker's name, and an id for a store that has none; with a replica, the id of the cluster. None:
+            the recovery returns no id.
         may_create: begin a new journal in a directory that has none.
+        replica: the journal's copies on other members; None: there are none.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class JournalStore:
         snapshot_bytes_min: int = GROWN_BYTES_MIN,
         identity: BrokerIdentity | None = None,
         may_create: bool = True,
+        replica: ReplicatedJournal | None = None,
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
@@ -134,6 +138,7 @@ class JournalStore:
         self._follower = follower
         self._identity = identity
         self._may_create = may_create
+        self._replica = replica
         self._state = StoreState()
         self._materialising: Iterator[None] | None = None
         self._is_removing = False
@@ -172,6 +177,7 @@ class JournalStore:
             reserve=Reserve(self._files, self._settings.reserve_bytes),
             index_files=INDEX_FILES,
             may_create=self._may_create,
+            first_file=0 if self._replica is None else self._replica.first_file,
         )
         return take_over.run(self._start_reading, self._begin).recovery
 
@@ -190,7 +196,9 @@ class JournalStore:
             follower.resumed_at, follower.finished_files if follower.resumed_at.file_id else {}
         )
         if self._identity is not None:
-            reading.recovery.broker_id = keep_identity(self._files, self._identity, self._writer.fence)
+            reading.recovery.broker_id = keep_identity(
+                self._files, self._identity, self._writer.fence, is_of_cluster=self._replica is not None
+            )
         self._collector = GarbageCollector(
             self._state,
             self._writer,
@@ -227,6 +235,7 @@ class JournalStore:
             runtime=self._runtime,
             on_shortage=self._make_space,
             marks=TimeMarks(self._runtime.clock),
+            replica=self._replica,
         )
         return self._writer
 

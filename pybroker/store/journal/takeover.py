@@ -24,6 +24,8 @@ killed ActiveMQ as well as from a frozen pybroker:
   its tail may be torn, and an ordinary record in a compacted file is lost to ActiveMQ's recovery. No higher number
   exists when the claim has been made: a list of files can be old when its highest number is used. If a former master
   was quicker, the new one reads on and takes the next number.
+  In a cluster that replicates its store the register of the election gives the number, with a gap below it. There the
+  directory has one user, who holds its lock all the time, and a number that is taken ends the promotion.
 * **A claim that stays**, whatever fails after it. With a gap below another claim a former master would go on.
 * **A sealed last file.** The file that was written last is replaced by a copy that ends at the logical end that was
   read, after it was compared with that. That cuts off a torn tail, and also a former master that is still alive: it
@@ -106,6 +108,7 @@ class TakeOver:
         reserve: spent on a full disk.
         index_files: names of ActiveMQ's index.
         may_create: where there is no journal, begin one, and make its directory.
+        first_file: the number to claim, which must be higher than all that are there; 0: the one behind the highest.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class TakeOver:
         reserve: Reserve,
         index_files: Sequence[str],
         may_create: bool,
+        first_file: int = 0,
     ) -> None:
         self._files = files
         self._directory = files.directory
@@ -125,6 +129,7 @@ class TakeOver:
         self._reserve = reserve
         self._index_files = index_files
         self._may_create = may_create
+        self._first_file = first_file
 
     def run(self, start_reading: Callable[[], R], begin: Callable[[R], None]) -> R:
         """Take the directory over, and return its reader. Blocks.
@@ -180,7 +185,7 @@ class TakeOver:
             self._check()
             if attempt:
                 read_on()
-            file_id = max(data_files(self._directory), default=0) + 1
+            file_id = self._next_number()
             name = self._files.path(file_id).name
             writer = self._new_writer(file_id)
             try:
@@ -204,6 +209,24 @@ class TakeOver:
             path=str(self._directory),
             hint="find out which process writes here without the lock",
         )
+
+    def _next_number(self) -> int:
+        """Return the number to claim.
+
+        Raises:
+            StoreUnavailable: the number that was given is taken, or lower than one that is there.
+        """
+        highest = max(data_files(self._directory), default=0)
+        if not self._first_file:
+            return highest + 1
+        if highest >= self._first_file:
+            raise StoreUnavailable(
+                f"{self._directory}: db-{highest}.log is there, and this promotion begins with "
+                f"db-{self._first_file}.log",
+                path=str(self._directory),
+                hint="another process, or an earlier try, has begun it: the next promotion takes a higher number",
+            )
+        return self._first_file
 
     def _report(self, end: JournalEnd) -> None:
         for tail in end.torn_tails:

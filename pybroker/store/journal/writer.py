@@ -14,6 +14,7 @@ from pybroker.store.journal.appender import JournalSettings, as_store_unavailabl
 from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, EOF_MARKER, OFFSET_MAX, Location
 from pybroker.store.journal.marks import MARK_BYTES, TimeMarks
+from pybroker.store.journal.replicated import ReplicatedJournal
 from pybroker.store.journal.reserve import Reserve
 from pybroker.store.journal.sink import JournalBatch, JournalSink
 from pybroker.store.runtime import Callback, StoreRuntime
@@ -44,6 +45,7 @@ class JournalWriter:
         runtime: the world around.
         on_shortage: called on the loop, repeatedly while the disk is full, to free space.
         marks: the time marks that batches begin with; None writes none.
+        replica: the journal's copies on other members; None: there are none.
     """
 
     def __init__(
@@ -55,18 +57,20 @@ class JournalWriter:
         runtime: StoreRuntime,
         on_shortage: Callback | None = None,
         marks: TimeMarks | None = None,
+        replica: ReplicatedJournal | None = None,
     ) -> None:
         self._files = files
+        self._copies = replica
         self._settings = settings
         self._marks = marks
-        self._sink = JournalSink(files, settings, runtime, on_shortage)
+        self._sink = JournalSink(files, settings, runtime, on_shortage, None if replica is None else replica.may_begin)
         policy = CommitPolicy(
             noun="journal",
             writer="journal writer",
             inline_seconds_max=settings.inline_seconds_max,
             watch_seconds=OWNER_SECONDS,
         )
-        self._commits = GroupCommit(self, self._sink, policy, runtime, inline=self._sink)
+        self._commits = GroupCommit(self, self._sink, policy, runtime, inline=self._sink, replica=replica)
         self._records: list[bytes] = []
         """Of the open batch; it is open when it has some."""
         self._is_in_pieces = False
@@ -106,6 +110,8 @@ class JournalWriter:
             LockNotHeld: the fence is closed.
         """
         sink = self._sink
+        if self._copies is not None:
+            self._copies.opening(has_checksums=self._settings.checksum)
         try:
             locations = [self.append(record) for record in records]
             self._commits.write_now(lambda batch: sink.write_first(batch, reserve))
@@ -239,9 +245,24 @@ class JournalWriter:
     def submit(self, job: Callback) -> None:
         """Run a job in the thread once all records appended so far are on disk, synced unless the strategy is `never`.
 
-        The fence is checked just before. A job that raises fails the writer.
+        With a replica they are confirmed too. The fence is checked just before. A job that raises fails the writer.
         """
         self._commits.submit(job)
+
+    @property
+    def is_replicated(self) -> bool:
+        """True if the journal has copies, which must be told what is removed and replaced."""
+        return self._copies is not None
+
+    def tell_removed(self, file_ids: Sequence[int]) -> None:
+        """Tell the copies that data files were removed. On the loop."""
+        if self._copies is not None and file_ids:
+            self._copies.removed(file_ids)
+
+    def tell_replaced(self, file_id: int, content: Sequence[bytes]) -> None:
+        """Tell the copies that a data file has another content. On the loop."""
+        if self._copies is not None:
+            self._copies.replaced(file_id, content)
 
     def write_waiting(self) -> None:
         """Write what was appended since a job began. For jobs in the thread, between their parts; blocks.

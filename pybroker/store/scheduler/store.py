@@ -41,6 +41,7 @@ from pybroker.store.journal.files import JournalFiles
 from pybroker.store.journal.format import Location, encode_record
 from pybroker.store.journal.malformed import MalformedRecord
 from pybroker.store.journal.reader import Damage, data_files, unavailable
+from pybroker.store.journal.replicated import ReplicatedJournal
 from pybroker.store.journal.reserve import BorrowedReserve
 from pybroker.store.journal.state import encode_sequences
 from pybroker.store.journal.takeover import TakeOver
@@ -80,6 +81,7 @@ class JournalJobStore:
         held_bytes_max: limit on the messages kept in memory.
         may_create: begin a new journal in a directory that has none.
         lender: frees space when the disk is full at the take-over, see `BorrowedReserve`.
+        replica: the journal's copies on other members; None: there are none.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class JournalJobStore:
         held_bytes_max: int = HELD_BYTES_MAX,
         may_create: bool = True,
         lender: Callable[[], bool] = lambda: False,
+        replica: ReplicatedJournal | None = None,
     ) -> None:
         self.directory = directory
         self.damages: Sequence[Damage] = ()
@@ -103,6 +106,7 @@ class JournalJobStore:
         self._files = files or JournalFiles(directory)
         self._held_bytes_max = held_bytes_max
         self._may_create = may_create
+        self._replica = replica
         self._reserve = BorrowedReserve(self._files, lender)
         self._held_bytes = 0
         self._state = JobState()
@@ -133,6 +137,7 @@ class JournalJobStore:
             reserve=self._reserve,
             index_files=INDEX_FILES,
             may_create=self._may_create,
+            first_file=0 if self._replica is None else self._replica.first_file,
         )
         return take_over.run(self._start_reading, self._begin).result.jobs
 
@@ -166,6 +171,7 @@ class JournalJobStore:
             settings=self._settings,
             runtime=self._runtime,
             on_shortage=self._make_space,
+            replica=self._replica,
         )
         return self._writer
 
@@ -401,6 +407,7 @@ class JournalJobStore:
 
     def _deleted(self, file_ids: Sequence[int]) -> None:
         self.is_cleaning = False
+        self._writer.tell_removed(file_ids)
         self._file_ids.difference_update(file_ids)
         self._state.forget_files(file_ids)
         logger.info("%s: %d data files were no longer needed", self.directory, len(file_ids))
