@@ -85,9 +85,12 @@ class JournalSink:
         """Create the first data file, so that no other process can. Blocks.
 
         Raises:
+            StoreUnavailable: its number is not reserved.
             FileExistsError: it exists already.
             OSError: it cannot be created.
         """
+        if not self._is_allowed(file_id):
+            raise self._not_reserved(file_id)
         self._appender.claim(file_id)
 
     def write_first(self, batch: JournalBatch, reserve: Reserve | None = None) -> None:
@@ -101,8 +104,8 @@ class JournalSink:
             StoreUnavailable: the number of the batch's data file is not reserved.
             OSError: the file cannot be created or written.
         """
-        if not self._is_allowed(batch):
-            raise self._not_reserved(batch)
+        if not self._is_allowed(batch.file_id):
+            raise self._not_reserved(batch.file_id)
         try:
             self._append(batch)
         except DiskFull:
@@ -131,8 +134,8 @@ class JournalSink:
             OSError: the file's content is unknown.
             LockNotHeld: lock or journal are another master's.
         """
-        if not self._is_allowed(batch):
-            self._await_number(batch)
+        if not self._is_allowed(batch.file_id):
+            self._await_number(batch.file_id)
         while True:
             try:
                 return self._write(batch)
@@ -226,22 +229,22 @@ class JournalSink:
 
     # ------------------------------------------------------------ private
 
-    def _is_allowed(self, batch: JournalBatch) -> bool:
-        """Return True unless a batch begins a data file whose number is not reserved."""
-        may_begin, file_id = self._may_begin, batch.file_id
+    def _is_allowed(self, file_id: int) -> bool:
+        """Return True unless the data file would be a new one whose number is not reserved."""
+        may_begin = self._may_begin
         return may_begin is None or file_id == self._appender.file_id or may_begin(file_id)
 
-    def _await_number(self, batch: JournalBatch) -> None:
-        """Wait until a batch's data file may be begun: numbers are used once by all members of a cluster."""
-        logger.warning("%s waits: no number is reserved for it", self._files.path(batch.file_id))
-        while not self._is_allowed(batch):
+    def _await_number(self, file_id: int) -> None:
+        """Wait until a data file may be begun: numbers are used once by all members of a cluster."""
+        logger.warning("%s waits: its number is not reserved yet", self._files.path(file_id))
+        while not self._is_allowed(file_id):
             self.fence()
             if self._ending.wait(NUMBER_SECONDS):
-                raise self._not_reserved(batch)
-        logger.info("%s: its number is reserved now", self._files.path(batch.file_id))
+                raise self._not_reserved(file_id)
+        logger.info("%s: its number is reserved now", self._files.path(file_id))
 
-    def _not_reserved(self, batch: JournalBatch) -> StoreUnavailable:
-        path = self._files.path(batch.file_id)
+    def _not_reserved(self, file_id: int) -> StoreUnavailable:
+        path = self._files.path(file_id)
         return StoreUnavailable(
             f"{path} may not be begun: its number is not reserved for this member",
             path=str(path),
