@@ -187,8 +187,12 @@ class GroupCommit(Generic[C]):
             write(batch.content)
         self._writing_count = 0
         self._inbox = self._runtime.inbox()
-        for batch in list(self._under_way):
-            self._confirm(batch)
+        if self._replica is None:
+            self._under_way.clear()
+            self._under_way_bytes = 0
+        else:  # they stay under way until they are confirmed: jobs and callbacks wait behind them
+            for batch in list(self._under_way):
+                self._confirm(batch)
 
     def start(self) -> None:
         """Start the thread."""

@@ -280,7 +280,7 @@ class SequencedJournal:
         header = batch_header(length, body_checksum(body) if self._has_checksums else 0)
         operations.append(WriteBatch(self.journal, file_id, offset, (header, *body)))
         held = _HeldBatch(number, file_id, operations, self._end)
-        if self._sequencer.is_shipping and not self._held and file_id <= self._reserved:
+        if self._sequencer.is_shipping and file_id <= self._reserved:  # files ascend, so that nothing is held then
             self._send(held)
         else:
             self._held.append(held)

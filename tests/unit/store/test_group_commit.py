@@ -454,6 +454,22 @@ class TestReplica:
         it.commits.close()
         assert it.log[-3:] == ["sync", "job", "closed"]
 
+    def test_what_is_written_before_there_is_a_thread_is_under_way_until_it_is_confirmed(self) -> None:
+        it = Desk(CommitPolicy(noun="store", writer="test writer"), replicated=True, inline=False, is_started=False)
+        assert it.replica is not None
+        it.send("a")
+        it.commits.write_now(lambda batch: it.log.append(f"now {batch}"))
+        it.commits.start()
+        it.commits.when_durable(it.recorder("behind"))
+        it.commits.submit(it.recorder("job"))
+        it.loop.turn()
+        assert it.log == ["replica 1 a", "now a"]
+        assert it.commits.unwritten_bytes == 1
+        it.replica.confirm(1)
+        assert it.commits.unwritten_bytes == 0
+        it.commits.close()
+        assert it.log[2:] == ["notified a", "behind", "sync", "job", "closed"]
+
     def test_a_master_that_gave_up_notifies_no_one(self, desk: Build) -> None:
         it = desk(replicated=True)
         assert it.replica is not None
