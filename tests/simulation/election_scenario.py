@@ -16,7 +16,7 @@ forgets, a register that an operator changes.
 from collections import Counter
 
 from pybroker.locks.election import decisions
-from pybroker.locks.election.election_state import ElectionRole, ReleaseRequested
+from pybroker.locks.election.election_state import ElectionRole, MasterResigned, ReleaseRequested
 from pybroker.locks.election.record import ElectionSettings
 from tests.simulation.election_model import LEASE, REGISTER, ElectionWorld, Entry, Observer, SimMember, record_of
 from tests.simulation.world import Violation
@@ -82,6 +82,7 @@ class ElectionScenario(Observer):
             self._lose_register: 2.0,
             self._exchange_disk: 0.5,
             self._switch_over: 1.5,
+            self._resign: 1.5,
         }
         if self.stops_clocks:
             faults[self._stop_clock] = 8.0
@@ -209,6 +210,19 @@ class ElectionScenario(Observer):
             others = sorted(record.in_sync - {member.store})
             self.counts["switchovers"] += 1
             member.handle(ReleaseRequested(self.random.choice(["", *others])))
+
+    def _resign(self) -> None:
+        """Have the master's store fail: it resigns, and ends or goes on as a standby."""
+        record = self.world.register.record
+        if record is None:
+            return
+        member = self.members["abc".index(record.master.name)]
+        if member.is_up and member.frozen_until <= self.world.now and member.state.mastery is not None:
+            self.counts["resignations"] += 1
+            self.world.record(member, "resigns")
+            member.handle(MasterResigned("its store has failed"))
+            if self.random.random() < 0.5:
+                self._down(member, is_power_loss=False)
 
     def _heal(self) -> None:
         self.world.record("world", "nothing bad happens from here on")

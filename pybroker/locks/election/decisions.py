@@ -43,6 +43,7 @@ from pybroker.locks.election.election_state import (
     HangUp,
     JournalsReported,
     MasterHeard,
+    MasterResigned,
     Mastery,
     OpenPorts,
     QuiesceClients,
@@ -643,6 +644,22 @@ def _on_release(state: ElectionState, event: ReleaseRequested, now: float) -> El
     )
 
 
+def _on_resigned(state: ElectionState, event: MasterResigned, now: float) -> ElectionDecision:
+    """Step down, and release the cluster: every other store in sync has what was confirmed.
+
+    A swap under way may come true later, and a second one beside it would have the same revision: then others wait for
+    the end of the lease.
+    """
+    record = state.record
+    assert record is not None
+    is_swapping = state.is_swapping
+    state, down = _step_down(state._replace(patient_until=now + _lease(state)), now, event.reason)
+    if is_swapping:
+        return ElectionDecision(state, down)
+    state, swap = _swap(state, replace(record, state=RecordedState.RELEASED, successor=""), now)
+    return ElectionDecision(state, (*down, *swap))
+
+
 def _on_quiesced(state: ElectionState, event: ClientsQuiesced, now: float) -> ElectionDecision:
     assert state.mastery is not None
     return _on_time_master(state._replace(mastery=state.mastery._replace(quiesced=event.sequence)), TimePassed(), now)
@@ -676,6 +693,7 @@ _AS_MASTER: dict[type, _Handler] = {
     FollowerConfirmed: _on_confirmed,
     FollowerLeaving: _on_leaving,
     FollowerLost: _on_lost,
+    MasterResigned: _on_resigned,
 }
 _TABLE: dict[ElectionRole, dict[type, _Handler]] = {
     ElectionRole.FOLLOWING: {**_OUTSIDE, MasterHeard: _on_heard},

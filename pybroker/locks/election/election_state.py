@@ -282,6 +282,12 @@ class ReleaseRequested(NamedTuple):
     successor: str = ""
 
 
+class MasterResigned(NamedTuple):
+    """The master cannot serve: its store has failed, or it could not be opened. Another member may stand at once."""
+
+    reason: str
+
+
 class ClientsQuiesced(NamedTuple):
     """No client is served any more; the last record has this sequence."""
 
@@ -305,6 +311,7 @@ ElectionEvent = (
     | FollowerLeaving
     | FollowerLost
     | ReleaseRequested
+    | MasterResigned
     | ClientsQuiesced
 )
 

@@ -1,0 +1,126 @@
+"""One run of a member in the leader election: takes events from any thread, has them decided on, and actions performed.
+
+```text
+event loop            TimePassed, confirmations, synced records  --.
+register's thread     answers, changes                           --+--> decide, one at a time --> actions, on the loop
+follower's thread     pings, which ask for a promise             --'             |
+any thread            the fence: may this member tell anybody anything? <--- state
+```
+
+Time passes on the event loop alone: a master whose loop hangs does not renew its lease.
+
+Source: specification of replication, 3.4 and 3.5.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from pybroker.broker.domain.errors import LockNotHeld
+from pybroker.locks.election.decisions import decide, may_begin_file, may_take, may_tell, promises, start
+from pybroker.locks.election.election_state import (
+    ElectionAction,
+    ElectionEvent,
+    ElectionPolicy,
+    ElectionState,
+    MasterHeard,
+    TimePassed,
+)
+from pybroker.locks.election.record import MasterEntry
+
+TICKS_PER_LEASE: Final = 20
+FIRST_TICK_SECONDS: Final = 0.05
+"""The interval of `TimePassed` before the lease is known."""
+
+_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine is suspended; macOS has no other that does."""
+
+
+def lease_clock() -> float:
+    """Return seconds of a clock that nobody can set, and that goes on while the machine is suspended."""
+    return time.clock_gettime(_CLOCK)
+
+
+class ElectionRun:
+    """The state of a member in the election.
+
+    Args:
+        me: this run of the member.
+        policy: its settings.
+        perform: performs an action. Called on the event loop, in the order of the decisions.
+        post: runs a callback on the event loop, from any thread, in the order of the calls.
+        name: the election store and the cluster, for errors.
+        clock: seconds of `lease_clock`.
+    """
+
+    def __init__(
+        self,
+        me: MasterEntry,
+        policy: ElectionPolicy,
+        *,
+        perform: Callable[[ElectionAction], None],
+        post: Callable[[Callable[[], None]], object],
+        name: str,
+        clock: Callable[[], float] = lease_clock,
+    ) -> None:
+        self._clock = clock
+        self._perform = perform
+        self._post = post
+        self._name = name
+        self._deciding = threading.Lock()
+        self._state = start(me, policy, clock())
+
+    @property
+    def state(self) -> ElectionState:
+        """The present state, which never changes: a later one is another object."""
+        return self._state
+
+    def tell(self, event: ElectionEvent) -> None:
+        """Have an event decided on. May be called in any thread."""
+        with self._deciding:
+            self._state, actions = decide(self._state, event, self._clock())
+            if actions:
+                self._post(partial(self._perform_all, actions))
+
+    def pass_time(self) -> float:
+        """Tell that time has passed, and return the seconds until the next time. To be called on the event loop."""
+        self.tell(TimePassed())
+        state = self._state
+        if state.record is None:
+            return FIRST_TICK_SECONDS
+        lease = state.record.settings.lease_ms / 1000
+        left = state.seen_at + lease - self._clock()
+        tick = lease / TICKS_PER_LEASE
+        # A master that has become silent is replaced as soon as its lease is over.
+        return min(tick, left) if left > 0 and state.mastery is None else tick
+
+    def promise(self, epoch: int) -> bool:
+        """Promise the master of an epoch not to stand for a lease from now on; return True if this member does."""
+        with self._deciding:
+            if not promises(self._state, epoch):
+                return False
+            self._state = decide(self._state, MasterHeard(epoch), self._clock()).state
+            return True
+
+    def may_take(self, epoch: int) -> bool:
+        """Return True if frames of the master of this epoch may be written to the own store."""
+        return may_take(self._state, epoch)
+
+    def may_begin_file(self, journal: str, number: int) -> bool:
+        """Return True if this master may begin a data file: its number is reserved in the register."""
+        return may_begin_file(self._state, journal, number)
+
+    def check(self) -> None:
+        """Check the fence: two comparisons, in any thread.
+
+        Raises:
+            LockNotHeld: this member may not confirm or deliver anything.
+        """
+        if not may_tell(self._state, self._clock()):
+            raise LockNotHeld(f"{self._name}: this member is not the master, or its lease is over")
+
+    def _perform_all(self, actions: Sequence[ElectionAction]) -> None:
+        for action in actions:
+            self._perform(action)
