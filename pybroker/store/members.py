@@ -153,6 +153,35 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaReport:
+    """A member's part in a replicated cluster, as it knows it.
+
+    Attributes:
+        cluster: the name of the cluster; empty until the register was read.
+        epoch: of the latest promotion in the cluster.
+        master: the name of the member that is the master by the register; empty: nobody is.
+        is_in_sync: this member's store has everything that is confirmed, so that it could take over.
+        in_sync: the number of stores that have.
+        minimum: how many must have it before a message is acknowledged.
+        left_bytes: with a catch-up: about how much of the master's store is still to be copied.
+        followers: of a master: its followers, each with how far it is, in words.
+        successors: of a master: the names of the followers that could take over.
+        problem: what keeps it from being in sync, or the election store from being asked; empty: nothing.
+    """
+
+    cluster: str
+    epoch: int
+    master: str
+    is_in_sync: bool
+    in_sync: int
+    minimum: int
+    left_bytes: int = 0
+    followers: tuple[str, ...] = ()
+    successors: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
     """A member's published state. Times are milliseconds since the epoch by its clock.
 
@@ -187,6 +216,7 @@ class MemberRecord:
         checked_ms: when it last examined itself and the other members; 0: never.
         clean_ms: when it last found nothing wrong; 0: never.
         management: the address of its management, such as `https://a.example.org:8161`; empty: it has none.
+        replica: its part in a replicated cluster; None: it has none.
     """
 
     name: str
@@ -217,6 +247,7 @@ class MemberRecord:
     clean_ms: int = 0
     management: str = ""
     journal: str = ""
+    replica: ReplicaReport | None = None
 
     @property
     def settings_digest(self) -> str:
@@ -248,13 +279,14 @@ class MemberStatus:
     inode: int = field(default=0, compare=False)
 
 
-_Part = Followed | Load | PublishedEnd | StoreIdentity
+_Part = Followed | Load | PublishedEnd | StoreIdentity | ReplicaReport
 
 _PARTS: dict[str, type[_Part]] = {
     "followed": Followed,
     "load": Load,
     "journal_end": PublishedEnd,
     "identity": StoreIdentity,
+    "replica": ReplicaReport,
 }
 """The fields of a member's state that are objects."""
 

@@ -69,6 +69,7 @@ class Turn:
     Attributes:
         input: the input that waits.
         lag: the longest turns.
+        fence: called before output leaves, which is dropped unless it returns True; None: output always leaves.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class Turn:
         "_timer_count",
         "_timers",
         "_working_count",
+        "fence",
         "input",
         "lag",
     )
@@ -119,6 +121,7 @@ class Turn:
         self._is_scheduled = False
         self.input = FairQueue(monotonic, self._schedule, self._pause)
         self.lag = LoopLag()
+        self.fence: Callable[[], bool] | None = None
 
     def commit(self, callback: Callback) -> None:
         """Call back at the turn's end, before any output, to write to disk."""
@@ -297,6 +300,9 @@ class Turn:
     def _write_output(self) -> None:
         output, self._output = self._output, []
         late = self._late
+        if self.fence is not None and not self.fence():
+            late.clear()
+            return
         if not late and len(output) <= _OUTPUTS_UNMEASURED:
             for flush in reversed(output):
                 self._run(flush)

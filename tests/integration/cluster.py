@@ -119,6 +119,10 @@ class BrokerProcess:
             self.kill()
         self.process.stderr.close()
 
+    def drain(self, seconds: float) -> None:
+        """Read what the log has, waiting for a moment: a full pipe would stop the broker."""
+        self._read(seconds)
+
     def _read(self, seconds: float) -> bool:
         """Read what there is; False at the end of the log or when nothing came in time."""
         ready, _, _ = select.select([self.process.stderr], [], [], seconds)

@@ -174,7 +174,13 @@ def start(*, config_file: Path | None, activemq: ActivemqXml | None, **flags: An
 @commands.command()
 @click.option("--store", required=True, envvar="PYBROKER_STORE", help="Data directory or database of the pair.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(store: str, as_json: bool) -> None:
+@click.option(
+    "--wait",
+    "wait_for",
+    metavar="in-sync[=SECONDS]",
+    help="Wait, 60 seconds by default, until another store has all that this replicated store confirms.",
+)
+def status(store: str, as_json: bool, wait_for: str | None) -> None:
     """Show the master and the standbys, and since when.
 
     Exit code 0: a master serves; 2: the store cannot be used; 3: the lock is held but no member serves yet; 4: there is
@@ -191,7 +197,7 @@ def status(store: str, as_json: bool) -> None:
         state = database.as_json() | {"ha": ha_state.of_database(database)}
         _show(state, database_status.describe(database), database.exit, as_json=as_json)
     else:
-        found = store_status.read(store)
+        found = store_status.read(store) if wait_for is None else store_status.wait(store, wait_for)
         state = found.as_json() | {"ha": ha_state.of_directory(found)}
         _show(state, store_status.describe(found), found.exit, as_json=as_json)
 

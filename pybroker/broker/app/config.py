@@ -189,6 +189,76 @@ class Config(NetworkSettings, MessageSettings):
         most=60,
         description="How often an idle master checks that it still holds the lock.",
     )
+    replicate: str | None = declared(
+        text,
+        None,
+        is_secret=True,
+        description="The election store of a replicated cluster, whose members have a directory each and share none: "
+        "`etcd://HOST:2379,HOST:2379/NAME`, `etcd+https://…`, or `postgresql://USER@HOST/DATABASE?cluster=NAME`. "
+        "All members of a cluster name the same one.",
+    )
+    replicate_port: int = declared(
+        whole,
+        61620,
+        least=1,
+        most=65535,
+        description="Port on which a master accepts the members that copy its store.",
+    )
+    replicate_url: str | None = declared(
+        text,
+        None,
+        description="HOST:PORT at which other members reach `replicate_port`; by default this host's name, and the "
+        "loopback address without a secret.",
+    )
+    replicate_secret_file: Path | None = declared(
+        path,
+        None,
+        description="File with the secret that all members share. Without one members can only be on this machine.",
+    )
+    replicate_min: int = declared(
+        whole,
+        1,
+        least=1,
+        most=9,
+        description="On how many disks a message has to be before it is acknowledged, of a cluster that this member "
+        "creates.",
+    )
+    replicate_lease: float = declared(
+        duration,
+        5.0,
+        least=1,
+        most=3600,
+        description="After which time a silent master is replaced, of a cluster that this member creates.",
+    )
+    replicate_timeout: float = declared(
+        duration,
+        2.0,
+        least=0.1,
+        most=600,
+        description="After which time a master goes on without a member that confirms nothing.",
+    )
+    replicate_grace: bool = declared(
+        yes_or_no,
+        True,
+        description="While the election store is away, a master goes on as long as all other members in sync promise "
+        "not to take over.",
+    )
+    replicate_promote: bool = declared(
+        yes_or_no, True, description="Let this member become master; with `no` it only has a copy of the store."
+    )
+    replicate_discarded: int = declared(
+        whole,
+        2,
+        least=0,
+        most=100,
+        description="How often what a member has to cut off its copy is kept in `replica/discarded`.",
+    )
+    replicate_catch_up_rate: int = declared(
+        size,
+        0,
+        least=0,
+        description="Most bytes a second that a master sends to a member that catches up; 0 for no limit.",
+    )
     sync: str = declared(
         choice("always", "periodic", "never"),
         "always",
@@ -415,6 +485,7 @@ class Config(NetworkSettings, MessageSettings):
             self._check_users()
             self._check_listeners()
             self._check_management()
+            self._check_replication()
         except ValueError as error:
             raise ConfigError(str(error), setting="") from error
 
@@ -432,6 +503,16 @@ class Config(NetworkSettings, MessageSettings):
             ConfigError: a value is not valid.
         """
         return type(self)(**(dict(self.given) | values))
+
+    def _check_replication(self) -> None:
+        if self.replicate is None:
+            return
+        if not self.is_in_directory:
+            raise ValueError("replicate goes with a store in a directory of each member: name one with store")
+        if "lock" in self.given or self.lock_url is not None:
+            raise ValueError("replicate elects the master by the election store: leave lock and lock_url out")
+        if self.scheduler_store is not None:
+            raise ValueError("replicate copies the scheduled messages beside the journal: leave scheduler_store out")
 
     def _check_scheduler(self) -> None:
         if self.redelivery is not None and not self.scheduler:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from pybroker.broker.domain.errors import LockNotHeld
-from pybroker.locks.election.decisions import decide, may_begin_file, may_take, may_tell, promises, start
+from pybroker.locks.election.decisions import decide, may_take, may_tell, promises, start
 from pybroker.locks.election.election_state import (
     ElectionAction,
     ElectionEvent,
@@ -108,10 +108,6 @@ class ElectionRun:
         """Return True if frames of the master of this epoch may be written to the own store."""
         return may_take(self._state, epoch)
 
-    def may_begin_file(self, journal: str, number: int) -> bool:
-        """Return True if this master may begin a data file: its number is reserved in the register."""
-        return may_begin_file(self._state, journal, number)
-
     def check(self) -> None:
         """Check the fence: two comparisons, in any thread.
 
@@ -120,6 +116,13 @@ class ElectionRun:
         """
         if not may_tell(self._state, self._clock()):
             raise LockNotHeld(f"{self._name}: this member is not the master, or its lease is over")
+
+    def may_send(self) -> bool:
+        """Return True if output may leave; if not, this member steps down at once. To be called on the event loop."""
+        if may_tell(self._state, self._clock()):
+            return True
+        self.tell(TimePassed())
+        return False
 
     def _perform_all(self, actions: Sequence[ElectionAction]) -> None:
         for action in actions:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pybroker.broker.app import schedulers, wiring
 from pybroker.broker.app.authentication import Authentication
@@ -51,6 +51,9 @@ from pybroker.transports.network.connector import BridgeLife
 from pybroker.transports.openwire.session import Sessions
 from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
+
+if TYPE_CHECKING:  # few members are replicated
+    from pybroker.broker.app.replication import Replication
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +114,7 @@ class Node:
         report: Report = ignore,
         may_step_down: MayStepDown = standby_is_unknown,
         obstacle: Callable[[], str] = str,
+        replication: "Replication | None" = None,
     ) -> None:
         self.role = Role.STANDBY
         self._machine = machine
@@ -131,7 +135,12 @@ class Node:
         self._config = config
         self._publish = publish
         self._certificates = certificates
-        self._lock: LockProvider = wiring.make_lock(config, machine)
+        self._replication = replication
+        self._lock: LockProvider = wiring.make_lock(config, machine) if replication is None else replication.lock
+        if replication is not None:
+            replication.on_lost = partial(self._on, RoleEvent.LOCK_LOST)
+            replication.on_failed = self.stop
+            replication.on_shortage = self._note_shortage
         self._security = SecurityFiles(config) if security is None else security
         self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
         self._term: Term | None = None
@@ -288,6 +297,8 @@ class Node:
             case Action.ABANDON_STORE:
                 self._abandon_store()
             case Action.RELEASE_LOCK:
+                if self._replication is not None:
+                    await self._replication.hand_over(self._config.stop_timeout)
                 self._lock.release()
                 self._lock_since_ms = self._lock_confirmed_ms = 0
                 self._on(RoleEvent.RELEASED)
@@ -300,7 +311,8 @@ class Node:
             if self._lock.try_acquire():
                 self._note_lock(self._phases)
             else:
-                _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
+                if self._replication is None:
+                    _log.info("standby: waiting for the lock %s, which another member holds", self._lock.name)
                 self.is_waiting = True
                 self._publish(self.role, [], 0)
                 if not await self._stand_by(self._phases):
@@ -374,6 +386,9 @@ class Node:
                 jobs: Sequence[Job] = () if term.jobs is None else await asyncio.to_thread(term.jobs.recover)
             phases.end("loading")
             self.creatable = Creatable(messages=False, jobs=False)
+            if self._replication is not None and self._replication.term is not None:
+                await self._replication.term.begin()
+                phases.end("replicating")
             if self.role is not Role.PROMOTING:  # a stop was requested, or the lock was lost
                 return
             unused.callback(term.server.close_listeners)  # before their sockets: one may fail to listen
@@ -417,6 +432,9 @@ class Node:
         """Make the objects of a term; nothing is opened."""
         machine = self._machine
         turn = Turn(asyncio.get_running_loop(), machine.monotonic)
+        if self._replication is not None:
+            turn.fence = self._replication.run.may_send  # a master that was frozen must not send what it has in hand
+        replica = None if self._replication is None else self._replication.term
         store = wiring.make_store(
             self._config,
             self._lock,
@@ -425,6 +443,7 @@ class Node:
             self._follower,
             may_create=self.creatable.messages,
             machine=machine,
+            term=replica,
         )
         self._follower = None  # it belongs to the store now
         spool = wiring.make_spool(self._config, turn, machine)
@@ -438,6 +457,7 @@ class Node:
                 store,
                 may_create=self.creatable.jobs,
                 machine=machine,
+                term=replica,
             ),
             broker=(broker := wiring.make_broker(self._config, store, turn, machine, spool, self._rules)),
             spool=spool,
@@ -536,6 +556,13 @@ class Node:
             self._on(RoleEvent.LOCK_LOST, error)
         else:
             self._lock_confirmed_ms = self._machine.clock() - wiring.confirmed_ms_ago(self._lock)
+
+    def _note_shortage(self, sentence: str) -> None:
+        """Refuse persistent messages, or accept them again."""
+        term = self._term
+        if term is not None and term.broker.space.shortage != sentence:
+            _log.log(logging.ERROR if sentence else logging.INFO, "%s", sentence or "enough replicas are in sync again")
+            term.broker.space.shortage = sentence
 
     def _store_failed(self, error: Exception) -> None:
         if isinstance(error, LockNotHeld):

@@ -12,7 +12,15 @@ from pybroker.broker.app.machine import clock
 from pybroker.broker.domain.admin import Totals
 from pybroker.broker.domain.network.rows import UP, BridgeRow, IncomingBridgeRow
 from pybroker.broker.domain.role import Role
-from pybroker.store.members import BRIDGES_SHOWN, Followed, Load, MemberRecord, PublishedEnd, StoreIdentity
+from pybroker.store.members import (
+    BRIDGES_SHOWN,
+    Followed,
+    Load,
+    MemberRecord,
+    PublishedEnd,
+    ReplicaReport,
+    StoreIdentity,
+)
 from pybroker.transports.network.remote_text import one_line
 
 
@@ -80,6 +88,7 @@ class OwnRecord:
         running: its present run; None before the first.
         examined: returns the result of the last examination.
         management: the address of its management; empty: it has none.
+        replica: returns its part in a replicated cluster; None: it has none.
     """
 
     def __init__(self, name: str, lock: str, lock_kind: str, journal: str = "") -> None:
@@ -95,6 +104,7 @@ class OwnRecord:
         self.running: Running | None = None
         self.examined: Callable[[], Examined] = _not_examined
         self.management = ""
+        self.replica: Callable[[], ReplicaReport] | None = None
         self._member = MemberRecord(
             name=name,
             role=Role.STANDBY,
@@ -160,6 +170,7 @@ class OwnRecord:
             checked_ms=examined.checked_ms,
             clean_ms=examined.clean_ms,
             management=self.management,
+            replica=None if self.replica is None else self.replica(),
         )
 
 

@@ -38,6 +38,7 @@ from pybroker.transports import connection
 
 if TYPE_CHECKING:  # imported when the settings ask for it
     from pybroker.broker.app.management import Management
+    from pybroker.broker.app.replication import Replication
 
 _log = logging.getLogger(__name__)
 
@@ -178,14 +179,34 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     if certificates is not None:
         certificates.warn(time.time())
         watching.append(asyncio.create_task(certificates.watch()))
+    replication: Replication | None = None
     try:
-        await _run_repeatedly(config, member, shown, management, certificates, security, notifier)
+        if config.replicate is not None:
+            replication = await _take_part(config, shown)
+        await _run_repeatedly(config, member, shown, management, certificates, security, notifier, replication)
+        if replication is not None and replication.failure is not None:
+            raise replication.failure
     finally:
+        if replication is not None:
+            await replication.stop()
         for each in watching:
             each.cancel()
         await asyncio.to_thread(member.close)
         if notifier is not None:
             notifier.close()
+
+
+async def _take_part(config: Config, shown: Membership | Presence | None) -> "Replication":
+    """Begin to take part in a replicated cluster."""
+    from pybroker.broker.app.replica_report import replica_report
+    from pybroker.broker.app.replica_wiring import make_replication
+
+    assert isinstance(shown, Membership), "a replicated store is in a directory"
+    replication = make_replication(config, shown.name)
+    shown.own.replica = partial(replica_report, replication)
+    replication.on_change = shown.refresh
+    await replication.start()
+    return replication
 
 
 async def _open_management(config: Config, security: SecurityFiles) -> "Management | None":
@@ -204,6 +225,7 @@ async def _run_repeatedly(
     certificates: ListenerCertificates | None,
     security: SecurityFiles,
     notifier: ServiceNotifier | None,
+    replication: "Replication | None" = None,
 ) -> None:
     """Run a member, and again as standby after it lost its lock, or gave it to another member on request.
 
@@ -225,6 +247,7 @@ async def _run_repeatedly(
             report=member.events,
             may_step_down=member.may_step_down,
             obstacle=member.watch.obstacle,
+            replication=replication,
         )
         member.take(node)
         if isinstance(entry, Presence):

@@ -2,6 +2,7 @@
 
 import enum
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,10 @@ from pybroker.broker.domain.role import Role
 from pybroker.counted import counted
 from pybroker.locks.file import holder
 from pybroker.store.directories import MEMBERS
-from pybroker.store.members import SILENT_MS, MemberRecord, MemberStatus, read_members
+from pybroker.store.members import SILENT_MS, MemberRecord, MemberStatus, ReplicaReport, read_members
+
+WAIT_SECONDS = 60
+WAIT_STEP_SECONDS = 0.25
 
 
 class Exit(enum.IntEnum):
@@ -29,7 +33,7 @@ class Exit(enum.IntEnum):
     """A process holds the lock and does not serve yet, or is not a pybroker."""
     NO_MASTER = 4
     UNREADY_STANDBY = 5
-    """A master serves, and a standby reports that it could not."""
+    """A master serves, and a standby reports that it could not, or no other store of its cluster is in sync."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +55,21 @@ class Status:
         return next((entry for entry in living if entry.member and entry.member.role is Role.MASTER), None)
 
     @property
+    def replica(self) -> ReplicaReport | None:
+        """The part of this store's living member in a replicated cluster; None without one."""
+        return next((each.member.replica for each in self.members if each.alive and each.member), None)
+
+    @property
     def exit(self) -> Exit:
         """The exit code."""
         if not self.locked:
             return Exit.NO_MASTER
+        if self.master is None and self.replica is not None:
+            return Exit.MASTER if self.replica.master and self.replica.is_in_sync else Exit.STARTING
         if self.master is None:
             return Exit.STARTING
+        if self.replica is not None and self.replica.in_sync < 2:
+            return Exit.UNREADY_STANDBY
         unready = any(entry.alive and entry.member and entry.member.obstacle for entry in self.members)
         return Exit.UNREADY_STANDBY if unready else Exit.MASTER
 
@@ -101,6 +114,28 @@ def read(store: str) -> Status:
     )
 
 
+def wait(store: str, given: str) -> Status:
+    """Wait until a replicated store and another one are in sync, or the time is over; return the last state.
+
+    Args:
+        store: the store's directory.
+        given: `in-sync`, or `in-sync=SECONDS`.
+
+    Raises:
+        ConfigError: there is no such directory, or something else is to be waited for.
+    """
+    what, _, seconds = given.partition("=")
+    if what != "in-sync" or (seconds and not seconds.isdecimal()):
+        raise ConfigError(f"{given!r} is not in-sync or in-sync=SECONDS", setting="--wait")
+    deadline = time.monotonic() + int(seconds or WAIT_SECONDS)
+    while True:
+        found = read(store)
+        replica = found.replica
+        if (replica is not None and replica.is_in_sync and replica.in_sync > 1) or time.monotonic() >= deadline:
+            return found
+        time.sleep(WAIT_STEP_SECONDS)
+
+
 def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> tuple[str, bool] | None:
     """Return the lock in a database that living members use, and True if one of them holds it.
 
@@ -120,7 +155,7 @@ def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> t
 
 def describe(status: Status) -> list[str]:
     """Return the lines of the report, the master first."""
-    lines = [_answer(status), *_describe_load(status)]
+    lines = [_answer(status), *_describe_replica(status), *_describe_load(status)]
     for entry in sorted(status.members, key=lambda entry: (not entry.alive, entry.name)):
         lines.append(f"  {entry.name:<24} {_describe_member(entry, status.now_ms, _lag_of(entry, status))}")
     return lines
@@ -131,6 +166,9 @@ def _answer(status: Status) -> str:
         return f"master: {status.master.name} at {', '.join(status.master.member.listeners) or 'no listener'}"
     if not status.locked:
         return f"no master: {status.lock} is free"
+    if status.replica is not None:
+        where = f"of cluster {status.replica.cluster}" if status.replica.cluster else "of the cluster"
+        return f"master {where}: {status.replica.master or 'none'}; this store's member is none"
     if any(entry.alive and entry.member and entry.member.role is Role.PROMOTING for entry in status.members):
         return "no master yet: a member is being promoted"
     who = f"process {status.holder_pid}" if status.holder_pid and status.holder_pid > 0 else "another process"
@@ -139,6 +177,29 @@ def _answer(status: Status) -> str:
 
 _LAG_SHOWN_MS = 100
 """The length of a turn of the event loop from which `status` says what it did; `--json` always does."""
+
+
+def _describe_replica(status: Status) -> list[str]:
+    """Return what is true now of a replicated cluster: where the messages are, and who would take over."""
+    replica = status.replica
+    if replica is None or not replica.cluster:
+        return [] if replica is None else [f"  replicated: {replica.problem}"]
+    lines = [
+        f"  replicated: cluster {replica.cluster}, epoch {replica.epoch}, confirmed on "
+        f"{counted(replica.in_sync, 'disk')}, at least {replica.minimum}"
+    ]
+    if status.master is not None:
+        lines += [f"    {each}" for each in replica.followers]
+        heirs = " or ".join(replica.successors) or "NOBODY until this one returns"
+        lines.append(f"    if this master fails, its place is taken by: {heirs}")
+    elif replica.is_in_sync:
+        lines.append("    this store is in sync: it can take over")
+    else:
+        left = f", {replica.left_bytes:,} bytes left" if replica.left_bytes else ""
+        lines.append(f"    this store is NOT in sync{left}, so it cannot take over")
+    if replica.problem:
+        lines.append(f"    PROBLEM: {replica.problem}")
+    return lines
 
 
 def _describe_load(status: Status) -> list[str]:

@@ -33,6 +33,7 @@ from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.interests import Interests
 from pybroker.broker.domain.openwire.marshal.wireformat import broker_offer
 from pybroker.broker.domain.ports import LockProvider, MessageSpool, MessageStore
+from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.role import Role
 from pybroker.broker.domain.rules import Rules
 from pybroker.broker.domain.security import Authenticator
@@ -66,6 +67,7 @@ from pybroker.transports.server import Server
 from pybroker.transports.turn import Turn
 
 if TYPE_CHECKING:  # the libraries are extras
+    from pybroker.broker.app.replica_term import ReplicaTerm
     from pybroker.locks.postgres.provider import Database, PostgresLock
     from pybroker.security.ldap import Directory
     from pybroker.store.jdbc.jobs import JdbcJobStore
@@ -230,6 +232,7 @@ def make_store(
     *,
     may_create: bool = True,
     machine: Machine = MACHINE,
+    term: "ReplicaTerm | None" = None,
 ) -> MessageStore:
     """Return the configured store, not yet open.
 
@@ -241,6 +244,7 @@ def make_store(
         follower: the standby's follower of the store's journal.
         may_create: create a journal in a directory without one.
         machine: the machine of this member.
+        term: with the followers of the store; None without replication.
     """
     if config.store == MEMORY_STORE:
         return MemoryStore()
@@ -259,9 +263,10 @@ def make_store(
         files=JournalFiles(journal, machine.system),
         progress=_progress(),
         follower=follower,
-        identity=_new_identity(config, machine),
+        identity=_new_identity(config, machine) if term is None else BrokerIdentity(term.broker_id, config.broker_name),
         wants_snapshot=lambda: not has_standby(config),
         may_create=may_create,
+        replica=None if term is None else term.journal(Journal.MESSAGES),
     )
 
 
@@ -508,6 +513,7 @@ def make_jobs(
     *,
     may_create: bool = True,
     machine: Machine = MACHINE,
+    term: "ReplicaTerm | None" = None,
 ) -> JobStore | None:
     """Return the store of scheduled messages, not yet open; None without a scheduler.
 
@@ -519,6 +525,7 @@ def make_jobs(
         store: the store of messages.
         may_create: create a journal in a directory without one.
         machine: the machine of this member.
+        term: with the followers of the store; None without replication.
 
     Raises:
         StoreUnavailable: another broker holds the lock of the directory that `scheduler_store` names.
@@ -539,6 +546,7 @@ def make_jobs(
         files=JournalFiles(directory, machine.system),
         may_create=may_create,
         lender=store.lend_reserve if isinstance(store, JournalStore) else lambda: False,
+        replica=None if term is None else term.journal(Journal.SCHEDULER),
     )
 
 

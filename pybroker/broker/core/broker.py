@@ -121,7 +121,7 @@ class BrokerCore(Host):
             on_dead_lettered=self._dead_lettered,
             on_expired=self._expired,
         )
-        self._space = StoreSpace(lambda: self.is_full, self.paging)
+        self.space = StoreSpace(lambda: self.is_full, self.paging)
         self._observers, work = Observers(), WorkQueue(self.begin_work)
         self.retained, self.sessions = RetainedMessages(self._records(RETAINED_RECORDS)), self._records(SESSION_RECORDS)
         self._runtime = CoreRuntime(
@@ -473,8 +473,8 @@ class BrokerCore(Host):
             InvalidDestination: a name is too long.
             ResourceLimit: the store has no space for the message; see `StoreSpace.refusal`.
         """
-        if message.persistent and self.is_full:
-            raise self._space.refusal(message)
+        if message.persistent and (self.space.shortage or self.is_full):
+            raise self.space.refusal(message)
         target = self._plain.get(message.destination)
         if target is not None:
             return target.usage

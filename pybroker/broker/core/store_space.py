@@ -28,12 +28,16 @@ LOOK_SECONDS: Final = 1.0
 class StoreSpace:
     """Refuses what a full store cannot take, and calls back when it has space.
 
+    Attributes:
+        shortage: why persistent messages are refused though there is space: with too few replicas in sync they would
+            wait for their answer without an end. Empty: they are not.
+
     Args:
         is_full: returns True while the store has no space.
         paging: has the timer; without an event loop `resume` is called by hand.
     """
 
-    __slots__ = ("_is_full", "_paging", "_waiting", "_watches")
+    __slots__ = ("_is_full", "_paging", "_waiting", "_watches", "shortage")
 
     def __init__(self, is_full: Callable[[], bool], paging: Paging) -> None:
         self._is_full = is_full
@@ -41,13 +45,14 @@ class StoreSpace:
         self._waiting: dict[object, Callable[[], None]] = {}
         """By their owners, in the order in which they came."""
         self._watches = False
+        self.shortage = ""
 
     def refusal(self, message: Message) -> ResourceLimit:
         """Return the error of a message that there is no space for; its text begins like ActiveMQ's.
 
         That of a message from a bridge has no limit of time.
         """
-        text = (
+        text = self.shortage or (
             f"Usage Manager Store is Full: {message.destination} takes nothing persistent until consumers, or an "
             "operator, have freed space."
         )
@@ -58,7 +63,7 @@ class StoreSpace:
     def resume(self) -> None:
         """Call back those who wait, one after the other, while there is space."""
         for owner in list(self._waiting):
-            if self._is_full():
+            if self.shortage or self._is_full():
                 break
             callback = self._waiting.pop(owner, None)
             if callback is not None:  # else cancelled by one before

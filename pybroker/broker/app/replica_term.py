@@ -1,0 +1,174 @@
+"""A replicated master's end of the stream, for one epoch: its operations, its followers, and who has confirmed what."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pybroker.broker.app.election_run import ElectionRun, lease_clock
+from pybroker.broker.domain.replica.operations import Journal
+from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
+from pybroker.locks.election.election_state import (
+    EpochBegun,
+    FollowerConfirmed,
+    FollowerJoined,
+    FollowerLeaving,
+    FollowerLost,
+    JournalsReported,
+    RecordsSynced,
+)
+from pybroker.locks.election.record import DurableEnd
+from pybroker.store.replica.catch_up import MasterFiles
+from pybroker.store.replica.sequencer import SequencedJournal, Sequencer
+from pybroker.transports.replica.server import ReplicaServer, StreamPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """The settings of both ends of the stream.
+
+    Attributes:
+        host: the address that followers are accepted on.
+        port: its port.
+        policy: time-outs and limits.
+        secret: the cluster's; empty for none.
+    """
+
+    host: str
+    port: int
+    policy: StreamPolicy = field(default_factory=StreamPolicy)
+    secret: bytes = b""
+
+
+class ReplicaTerm:
+    """Implements `FollowerEvents`.
+
+    Args:
+        run: decides.
+        epoch: the number of the first data file of messages.
+        first_files: the number of the first data file of each journal that is opened.
+        reserved: the highest number that a data file of each journal may have.
+        files: the data files of this store.
+        member: this member.
+        settings: of the stream.
+    """
+
+    def __init__(
+        self,
+        run: ElectionRun,
+        epoch: int,
+        first_files: Mapping[Journal, int],
+        reserved: Mapping[Journal, int],
+        files: MasterFiles,
+        member: ReplicaMember,
+        settings: StreamSettings,
+    ) -> None:
+        self.epoch = epoch
+        self.broker_id = f"ID:{member.cluster}:1"
+        """The broker's id to clients and other brokers, the same on all members."""
+        self._run = run
+        self._settings = settings
+        self._ports = asyncio.Event()
+        self._is_over = False
+        self._reported: tuple[Mapping[str, int], Mapping[str, DurableEnd]] = ({}, {})
+        self.server = ReplicaServer(
+            files,
+            member,
+            self._register,
+            self,
+            clock=lease_clock,
+            policy=settings.policy,
+            secret=settings.secret,
+        )
+        self._sequencer = Sequencer(first_files, reserved, on_synced=self._synced, on_file=self.report)
+
+    # ------------------------------------------------------------ as the node sees it
+
+    def journal(self, journal: Journal) -> SequencedJournal:
+        """Return the followers of a journal, for its writer; to be called before the journal is opened."""
+        return self._sequencer.journal(journal)
+
+    async def listen(self) -> None:
+        """Accept followers.
+
+        Raises:
+            ConfigError: the stream would be open to a network.
+            OSError: the port cannot be bound.
+        """
+        await self.server.listen(self._settings.host, self._settings.port)
+
+    async def begin(self) -> bool:
+        """Begin to serve followers, and wait until clients may be served; False if that never comes.
+
+        To be called once both journals are open.
+        """
+        if not self._is_over:
+            self.server.begin_epoch(self.epoch, 0)
+            self._run.tell(EpochBegun(self._sequencer.begin(self.server.ship)))
+        await self._ports.wait()
+        return not self._is_over
+
+    # ------------------------------------------------------------ as the election sees it
+
+    def open_ports(self) -> None:
+        """Let clients be served: the epoch's first record is confirmed."""
+        self._ports.set()
+
+    def confirm(self, sequence: int) -> None:
+        """Confirm to clients everything up to a sequence."""
+        self.server.committed(sequence)
+        self._sequencer.confirm(sequence)
+
+    def report(self) -> None:
+        """Report the data files, and how far everything that is confirmed reaches; take what is reserved now."""
+        mastery, record = self._run.state.mastery, self._run.state.record
+        if mastery is None or record is None:
+            return
+        self._sequencer.reserve({each: record.reserved.get(each.register_name, 0) for each in Journal})
+        files = {journal.register_name: number for journal, number in self._sequencer.files().items()}
+        ends = {journal.register_name: DurableEnd(*end) for journal, end in self._sequencer.durable().items()}
+        if (files, ends) != self._reported:
+            self._reported = files, ends
+            self._run.tell(JournalsReported(files, {**mastery.durable, **ends}))
+
+    @property
+    def last(self) -> int:
+        """The sequence of the last operation."""
+        return self._sequencer.last
+
+    def end(self) -> None:
+        """End the wait for clients: this member is not the master any more."""
+        self._is_over = True
+        self._sequencer.abandon()
+        self._ports.set()
+
+    # ------------------------------------------------------------ FollowerEvents
+
+    def joined(self, store: str, connection: int) -> None:
+        """A follower was authenticated."""
+        self._run.tell(FollowerJoined(store, connection))
+
+    def confirmed(
+        self, store: str, connection: int, epoch: int, sequence: int, sent_at: float, has_promised: bool
+    ) -> None:
+        """A follower has synced everything up to a sequence."""
+        self._run.tell(FollowerConfirmed(store, connection, epoch, sequence, sent_at, has_promised))
+
+    def leaving(self, store: str, connection: int) -> None:
+        """A follower stops in order."""
+        self._run.tell(FollowerLeaving(store, connection))
+
+    def lost(self, store: str, connection: int) -> None:
+        """A follower's connection has ended."""
+        self._run.tell(FollowerLost(store, connection))
+
+    # ------------------------------------------------------------ private
+
+    def _synced(self, sequence: int) -> None:
+        self.server.synced(sequence)
+        self._run.tell(RecordsSynced(sequence))
+
+    def _register(self) -> RegisterSnapshot:
+        known = self._run.state.known
+        if known is None or known.record is None:
+            return RegisterSnapshot(0, b"{}")
+        return RegisterSnapshot(known.revision, known.record.encode())

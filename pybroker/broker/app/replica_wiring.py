@@ -1,0 +1,119 @@
+"""Makes a member's part in a replicated cluster from its settings."""
+
+import socket
+from pathlib import Path
+
+from pybroker.broker.app.config import Config
+from pybroker.broker.app.layout import layout_of
+from pybroker.broker.app.machine import MACHINE, Machine
+from pybroker.broker.app.replica_term import StreamSettings
+from pybroker.broker.app.replication import Replication, ReplicationSettings
+from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
+from pybroker.broker.domain.replica.operations import Journal
+from pybroker.locks.election.election_state import ElectionPolicy
+from pybroker.locks.election.record import ElectionSettings
+from pybroker.locks.election.register import Register
+from pybroker.locks.file import FileLock
+from pybroker.security import files
+from pybroker.store.replica.receiver import ReceiverSettings
+from pybroker.transports.replica.server import StreamPolicy
+
+LOOPBACK = "127.0.0.1"
+SECRET_BYTES_MIN = 16
+
+_CALLS_PER_LEASE = 4
+
+
+def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> Replication:
+    """Return a member's part in its cluster. Nothing is connected. Called on the event loop.
+
+    Args:
+        config: the settings, with `replicate`.
+        name: the member's name.
+        machine: the machine of this member.
+
+    Raises:
+        ConfigError: a setting is not valid.
+        StoreUnavailable: another process uses the store.
+    """
+    where = layout_of(config)
+    register = make_register(config)
+    lock = FileLock(where.journal / "lock", clock=machine.clock)
+    if not lock.try_acquire():
+        raise StoreUnavailable(
+            f"{where.journal / 'lock'} is held by another process: each member of a cluster has a directory of its own",
+            path=str(where.journal),
+            hint="stop the other process, or give this member another store",
+        )
+    secret = b"" if config.replicate_secret_file is None else read_secret(config.replicate_secret_file)
+    host = config.bind if secret else LOOPBACK
+    address = config.replicate_url or f"{socket.gethostname() if secret else LOOPBACK}:{config.replicate_port}"
+    settings = ReplicationSettings(
+        root=where.root,
+        journals={Journal.MESSAGES: where.journal, Journal.SCHEDULER: where.scheduler},
+        opened=frozenset(Journal if config.scheduler else (Journal.MESSAGES,)),
+        name=name,
+        address=address,
+        clients=(),
+        policy=ElectionPolicy(
+            replica_timeout=config.replicate_timeout,
+            gives_grace=config.replicate_grace,
+            may_stand=config.replicate_promote,
+            first_settings=ElectionSettings(
+                lease_ms=round(config.replicate_lease * 1000), min_in_sync=config.replicate_min
+            ),
+        ),
+        stream=StreamSettings(
+            host=host,
+            port=config.replicate_port,
+            policy=StreamPolicy(timeout=config.replicate_timeout, rate_bytes=config.replicate_catch_up_rate),
+            secret=secret,
+        ),
+        receiver=ReceiverSettings(
+            preallocate_bytes=config.journal_file_max if config.journal_preallocate else 0,
+            archive_directory=where.journal / "data-archive" if config.archive else None,
+            discarded_max=config.replicate_discarded,
+            reserve_bytes=config.disk_reserve,
+        ),
+        is_durable=config.sync == "always",
+    )
+    return Replication(settings, register, lock)
+
+
+def make_register(config: Config) -> Register:
+    """Return the register in the configured election store. Nothing is connected.
+
+    Raises:
+        ConfigError: the URL is not valid, or the driver is not installed.
+    """
+    url = config.replicate or ""
+    seconds = config.replicate_lease / _CALLS_PER_LEASE
+    scheme = url.partition("://")[0]
+    if scheme in ("etcd", "etcd+https"):
+        from pybroker.locks.election.etcd import EtcdRegister  # few members need it
+
+        return EtcdRegister(url, timeout_seconds=seconds)
+    if scheme in ("postgresql", "postgres"):
+        from pybroker.locks.election.postgres import PostgresRegister
+
+        return PostgresRegister(url, timeout_seconds=seconds)
+    raise ConfigError(
+        "it names no election store: write etcd://HOST:2379/NAME or postgresql://USER@HOST/DATABASE?cluster=NAME",
+        setting="replicate",
+    )
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the secret of a cluster.
+
+    Raises:
+        ConfigError: it cannot be read, is too short, or others may read it.
+    """
+    secret = files.read(path, setting="replicate_secret_file", has_passwords=True).data.strip()
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigError(
+            f"{path} has less than {SECRET_BYTES_MIN} bytes",
+            setting="replicate_secret_file",
+            hint=f"openssl rand -hex 32 > {path}",
+        )
+    return secret

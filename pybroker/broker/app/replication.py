@@ -1,0 +1,516 @@
+"""A member of a replicated cluster, from the start of its process to the end: its election, and its copy of the store.
+
+```text
+          decisions (election_run)                      actions, performed here on the event loop
+register ------> ReadRegister, SwapRegister ------> register_thread
+ticks            FollowMaster, StopFollowing -----> the copying thread: ReplicaFollower writes the master's operations
+confirmations    BeginEpoch ----------------------> the copying thread, behind those; then `acquire` returns
+                 OpenPorts, ConfirmRecords -------> replica_term, and through it the node and its clients
+                 StepDown ------------------------> the node, which cuts clients off
+```
+
+The member holds the lock on its own directory from start to end, so a former process of it has ended, and nobody else
+writes here. The copying thread does one thing after the other: a follower has closed its files before the node opens
+them, and the node has given the store back before a follower writes again.
+
+Source: specification of replication, 3.4 and 5.
+"""
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pybroker.broker.app.election_run import ElectionRun, lease_clock
+from pybroker.broker.app.register_thread import RegisterThread
+from pybroker.broker.app.replica_term import ReplicaTerm, StreamSettings
+from pybroker.broker.domain.errors import BrokerError, LockNotHeld, MalformedData, StoreUnavailable
+from pybroker.broker.domain.ports import LockProvider
+from pybroker.broker.domain.replica.operations import Journal
+from pybroker.broker.domain.replica.ports import CopyProgress, RegisterSnapshot, ReplicaMember
+from pybroker.locks.election.election_state import (
+    BeginEpoch,
+    ClientsQuiesced,
+    ConfirmRecords,
+    ElectionAction,
+    ElectionPolicy,
+    ElectionRole,
+    ElectionState,
+    FollowMaster,
+    HangUp,
+    MasterResigned,
+    OpenPorts,
+    QuiesceClients,
+    ReadRegister,
+    RegisterChanged,
+    ReleaseRequested,
+    ReportElection,
+    StepDown,
+    StopFollowing,
+    StoreCondition,
+    StoreExamined,
+    SwapRegister,
+)
+from pybroker.locks.election.record import DurableEnd, ElectionRecord, MasterEntry
+from pybroker.locks.election.register import Register, RegisterState
+from pybroker.store.replica.catch_up import MasterFiles
+from pybroker.store.replica.identity import IdentityFile, StoreIdentity, boot_id
+from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver, is_unfinished
+from pybroker.transports.replica.follower import ReplicaFollower
+
+LEAVE_SECONDS: Final = 2.0
+"""Time for a standby that stops to be taken out of the in-sync set, so that the master does not wait for it."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationSettings:
+    """The settings of a member.
+
+    Attributes:
+        root: the store's directory.
+        journals: the directories of its journals.
+        opened: the journals that a master opens: that of scheduled messages only with a scheduler.
+        name: the member's name.
+        address: host and port that others dial, as text.
+        clients: the URIs for clients, for the register.
+        policy: of the election.
+        stream: of the stream.
+        receiver: of the copy.
+        is_durable: batches are synced at once.
+    """
+
+    root: Path
+    journals: Mapping[Journal, Path]
+    opened: frozenset[Journal]
+    name: str
+    address: str
+    clients: tuple[str, ...]
+    policy: ElectionPolicy
+    stream: StreamSettings
+    receiver: ReceiverSettings
+    is_durable: bool
+
+
+class ElectionLock:
+    """Implements `LockProvider`: whoever is elected holds the lock."""
+
+    def __init__(self, replication: "Replication", name: str) -> None:
+        self.name = name
+        self._replication = replication
+        self._changed = threading.Condition()
+        self._won: ReplicaTerm | None = None
+        self._is_cancelled = False
+
+    def won(self, term: ReplicaTerm) -> None:
+        """End the wait: this member is the master."""
+        with self._changed:
+            self._won = term
+            self._changed.notify_all()
+
+    def lost(self) -> None:
+        """Forget a promotion that was not taken."""
+        with self._changed:
+            self._won = None
+
+    def try_acquire(self) -> bool:
+        """Return False: an election takes time."""
+        self._is_cancelled = False
+        return False
+
+    def acquire(self) -> bool:
+        """Wait until this member is elected; return False if `cancel` ended the wait."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._won is not None or self._is_cancelled)
+            if self._is_cancelled:
+                return False
+            self._replication.term, self._won = self._won, None
+        return True
+
+    def cancel(self) -> None:
+        """End a wait in another thread."""
+        with self._changed:
+            self._is_cancelled = True
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Check the fence."""
+        self._replication.run.check()
+
+    def release(self) -> None:
+        """Give the store back: another member may be elected at once, and this one may copy its store again."""
+        self._replication.give_back()
+
+
+class Replication:
+    """This member's part in its cluster.
+
+    Args:
+        settings: the member's.
+        register: the cluster's; belongs to this object from now on.
+        directory_lock: the lock on the own directory, which is held.
+    """
+
+    def __init__(self, settings: ReplicationSettings, register: Register, directory_lock: LockProvider) -> None:
+        self._settings = settings
+        self._directory_lock = directory_lock
+        self._identity_file = IdentityFile(settings.root, boot=boot_id())
+        self._identity = self._identity_file.load(is_durable=settings.is_durable)
+        self._loop = asyncio.get_running_loop()
+        self._files = MasterFiles(settings.root, settings.journals)
+        self.on_lost: Callable[[LockNotHeld], None] = lambda error: None
+        """Called on the loop when this member is not the master any more."""
+        self.on_failed: Callable[[], None] = lambda: None
+        """Called on the loop when the own store cannot be written: this member has to end."""
+        self.on_shortage: Callable[[str], None] = lambda sentence: None
+        """Called on the loop, repeatedly, with why a master's messages cannot be confirmed; empty: they can."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called on the loop when the register has changed in more than its renewal."""
+        self._shown: object = None
+        self.failure: BrokerError | None = None
+        me = MasterEntry(
+            name=settings.name,
+            store=self._identity.store,
+            run=f"l-{secrets.token_hex(8)}",
+            replicate=settings.address,
+            clients=settings.clients,
+        )
+        self.run = ElectionRun(
+            me,
+            settings.policy,
+            perform=self._perform,
+            post=self._loop.call_soon_threadsafe,
+            name=register.name,
+        )
+        self.lock = ElectionLock(self, register.name)
+        self._calls = RegisterThread(register, self.run.tell)
+        self._copying = ThreadPoolExecutor(1, "replica-copying")
+        self._is_returned = threading.Event()
+        """Set while the store is not the node's."""
+        self._is_returned.set()
+        self._condition: StoreCondition | None = None
+        self._reported: Mapping[str, DurableEnd] | None = None
+        """The ends of the copy that the condition has."""
+        self._follower: ReplicaFollower | None = None
+        self._elected: ReplicaTerm | None = None
+        """The term of the present mastery."""
+        self.term: ReplicaTerm | None = None
+        """The term that the node serves, or opens the store for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._no_longer_master = asyncio.Event()
+        self._is_handing_over = False
+
+    # ------------------------------------------------------------ the process
+
+    async def start(self) -> None:
+        """Examine the store, and take part.
+
+        Raises:
+            StoreUnavailable: the store cannot be read.
+        """
+        await self._in_copying_thread(self._examine)
+        self._tick()
+
+    async def stop(self) -> None:
+        """Leave the in-sync set in order, as far as that is possible in a short time, and end."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._in_copying_thread(self._leave)
+        self._copying.shutdown()
+        for task in list(self._tasks):
+            await asyncio.wait((task,))
+        await asyncio.to_thread(self._calls.close)
+        if self._settings.is_durable:
+            self._identity_file.keep(self._identity)
+        self._directory_lock.release()
+
+    def _tick(self) -> None:
+        if self._elected is not None:
+            self._elected.report()
+            self.on_shortage(_shortage(self.run.state, lease_clock()))
+        else:
+            self._report_copy()
+        record = self.run.state.record
+        shown = record and (record.epoch, record.state, record.in_sync, self.run.state.role)
+        if shown != self._shown:
+            self._shown = shown
+            self.on_change()
+        self._timer = self._loop.call_later(self.run.pass_time(), self._tick)
+
+    # ------------------------------------------------------------ the node
+
+    def give_back(self) -> None:
+        """Note that the node has closed the store. A master that still is one resigns."""
+        self.term = None
+        self._is_handing_over = False
+        self.run.tell(MasterResigned("it serves no clients any more"))
+        self._is_returned.set()
+
+    async def hand_over(self, seconds: float) -> None:
+        """Wait until all followers in sync have everything, and release the cluster; at most so many seconds.
+
+        The store is closed, and no client is served.
+        """
+        if self._elected is None or self.run.state.role is not ElectionRole.SERVING:
+            return
+        self._is_handing_over = True
+        self.run.tell(ReleaseRequested())
+        try:
+            await asyncio.wait_for(self._no_longer_master.wait(), seconds)
+        except TimeoutError:
+            _log.warning("not everything was confirmed in %g s: others wait for the end of the lease", seconds)
+
+    # ------------------------------------------------------------ status
+
+    @property
+    def state(self) -> ElectionState:
+        """The state of the election, as this member knows it."""
+        return self.run.state
+
+    @property
+    def register_problem(self) -> str:
+        """The reason why the election store cannot be reached now; empty if it can."""
+        return self._calls.problem
+
+    @property
+    def copy_progress(self) -> CopyProgress | None:
+        """How far the copy of the master's store is; None without one."""
+        follower = self._follower
+        return None if follower is None else follower.progress
+
+    @property
+    def elected(self) -> ReplicaTerm | None:
+        """The term of the present mastery; None for a standby."""
+        return self._elected
+
+    # ------------------------------------------------------------ actions
+
+    def _perform(self, action: ElectionAction) -> None:
+        match action:
+            case ReadRegister() | SwapRegister():
+                self._calls.perform(action)
+            case FollowMaster(master, epoch):
+                self._copying.submit(self._logged, partial(self._follow, master, epoch))
+            case StopFollowing():
+                self._copying.submit(self._logged, self._stop_following)
+            case BeginEpoch(epoch, reserved):
+                self._begin_epoch(epoch, reserved)
+            case OpenPorts():
+                if self._elected is not None:
+                    self._elected.open_ports()
+            case ConfirmRecords(sequence):
+                if self._elected is not None:
+                    self._elected.confirm(sequence)
+            case QuiesceClients():
+                if self._elected is not None:
+                    self.run.tell(ClientsQuiesced(self._elected.last))
+            case StepDown(reason):
+                self._step_down(reason)
+            case HangUp(store, connection, reason):
+                if self._elected is not None:
+                    self._elected.server.hang_up(store, connection, reason)
+            case ReportElection(sentence):
+                _log.info("election: %s", sentence)
+
+    def _begin_epoch(self, epoch: int, reserved: Mapping[str, int]) -> None:
+        numbers = {journal: reserved[journal.register_name] for journal in self._settings.opened}
+        ahead = self._settings.policy.reserve_ahead
+        first = {journal: number - ahead for journal, number in numbers.items()}
+        record = self.run.state.record
+        assert record is not None, "a master has a record"
+        member = replace(self._member(), cluster=record.cluster)
+        term = self._elected = ReplicaTerm(self.run, epoch, first, numbers, self._files, member, self._settings.stream)
+        self._no_longer_master.clear()
+        self._task(self._open(term, record.cluster))
+
+    async def _open(self, term: ReplicaTerm, cluster: str) -> None:
+        """Accept followers, and hand the store to the node once the copy has ended."""
+        try:
+            await term.listen()
+            await self._in_copying_thread(partial(self._note_epoch, cluster, term.epoch))
+        except (BrokerError, OSError) as error:
+            _log.error("cannot become master: %s", error)
+            self.run.tell(MasterResigned(str(error)))
+            return
+        if self._elected is term:
+            self._is_returned.clear()
+            self.lock.won(term)
+
+    def _step_down(self, reason: str) -> None:
+        term, self._elected = self._elected, None
+        self.lock.lost()
+        self._no_longer_master.set()
+        if term is None:
+            return
+        term.end()
+        self._task(term.server.close())
+        if self.term is None:
+            self._is_returned.set()  # the node has not taken it, or has given it back
+        elif not self._is_handing_over:
+            self.on_lost(LockNotHeld(f"{self.lock.name}: {reason}"))
+
+    def _task(self, run: "asyncio._CoroutineLike[None]") -> None:
+        task = self._loop.create_task(run)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ------------------------------------------------------------ the copying thread
+
+    async def _in_copying_thread(self, call: Callable[[], None]) -> None:
+        await self._loop.run_in_executor(self._copying, call)
+
+    def _logged(self, call: Callable[[], None]) -> None:
+        """Run a call whose failure leaves this member without a copy, and is logged."""
+        try:
+            call()
+        except (BrokerError, OSError) as error:
+            _log.error("this store cannot be used as a copy: %s", error)
+        except Exception:
+            _log.exception("this store cannot be used as a copy")
+
+    def _follow(self, master: MasterEntry, epoch: int) -> None:
+        self._is_returned.wait()
+        if not self.run.may_take(epoch):
+            return
+        record = self.run.state.record
+        if record is None:
+            return
+        if not self._identity.cluster:
+            self._keep(replace(self._identity, cluster=record.cluster))
+        self._keep(replace(self._identity, epoch=epoch))
+        host, _, port = master.replicate.rpartition(":")
+        stream = self._settings.stream
+        self._follower = ReplicaFollower(
+            ReplicaReceiver(self._settings.root, self._settings.journals, self._settings.receiver),
+            (host, int(port)),
+            epoch,
+            self._member(),
+            self,
+            revision=self._revision,
+            timeout=stream.policy.timeout,
+            secret=stream.secret,
+        )
+        self._follower.start()
+
+    def _stop_following(self) -> None:
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
+            self._examine()
+
+    def _leave(self) -> None:
+        follower = self._follower
+        if follower is not None:
+            follower.leave(LEAVE_SECONDS)
+            follower.close()
+            self._follower = None
+
+    def _note_epoch(self, cluster: str, epoch: int) -> None:
+        self._keep(replace(self._identity, cluster=cluster, epoch=epoch))
+
+    def _keep(self, identity: StoreIdentity) -> None:
+        if identity != self._identity:
+            self._identity_file.keep(identity)
+            self._identity = identity
+
+    def _examine(self) -> None:
+        """Sync everything, and tell what this store has."""
+        manifest = ReplicaReceiver(self._settings.root, self._settings.journals, self._settings.receiver).examine()
+        ends = {each.journal.register_name: DurableEnd(each.file_id, each.length) for each in manifest}
+        condition = StoreCondition(
+            cluster="", epoch=self._identity.epoch, is_empty=not manifest, is_sound=True, highest={}, ends={}
+        )
+        self._reported = None
+        self._tell_condition(condition, ends)
+
+    # ------------------------------------------------------------ CopyEvents, in the follower's thread
+
+    def may_take(self, epoch: int) -> bool:
+        """Return True if frames of this epoch may be written."""
+        return self.run.may_take(epoch)
+
+    def promises(self, epoch: int) -> bool:
+        """Promise not to stand for a lease, if this member gives grace."""
+        return self.run.promise(epoch)
+
+    def planned(self, register: RegisterSnapshot) -> None:
+        """Take the register that the master knows."""
+        try:
+            record = ElectionRecord.decode(register.content)
+        except MalformedData as error:
+            _log.warning("the master's register cannot be read: %s", error)
+        else:
+            self.run.tell(RegisterChanged(RegisterState(register.revision, record)))
+
+    def heard(self, epoch: int) -> None:
+        """Nothing: only a ping is promised anything."""
+
+    def handed_over(self, sentence: str) -> None:
+        """The master has released the cluster; the register tells the same."""
+        _log.info("the master has handed over: %s", sentence)
+
+    def failed(self, error: Exception) -> None:
+        """The own store cannot be written."""
+        failure = error if isinstance(error, BrokerError) else StoreUnavailable(f"the copy has ended: {error!r}")
+        self._loop.call_soon_threadsafe(self._fail, failure)
+
+    # ------------------------------------------------------------ private
+
+    def _fail(self, error: BrokerError) -> None:
+        self.failure = error
+        self.on_failed()
+
+    def _report_copy(self) -> None:
+        """Tell how far the own store reaches, if it has grown."""
+        follower, known = self._follower, self._condition
+        if follower is None or known is None or not follower.progress.ends:
+            return
+        ends = {journal.register_name: DurableEnd(*end) for journal, end in follower.progress.ends}
+        if ends == self._reported:
+            return
+        self._reported = ends
+        self._tell_condition(replace(known, is_empty=False, epoch=self._identity.epoch), ends)
+
+    def _tell_condition(self, condition: StoreCondition, ends: Mapping[str, DurableEnd]) -> None:
+        """Tell what this store has. A copy that was interrupted lacks something, whatever its ends are."""
+        is_whole = not is_unfinished(self._settings.root)
+        highest = {each.register_name: 0 for each in self._settings.opened}
+        highest |= {journal: end.file_number for journal, end in ends.items()}
+        self._condition = replace(
+            condition,
+            cluster=self._identity.cluster,
+            is_sound=is_whole,
+            highest=highest,
+            ends=ends if is_whole else {},
+        )
+        self.run.tell(StoreExamined(self._condition))
+
+    def _member(self) -> ReplicaMember:
+        me = self.run.state.me
+        return ReplicaMember(cluster=self._identity.cluster, store=me.store, run=me.run, name=me.name)
+
+    def _revision(self) -> int:
+        known = self.run.state.known
+        return 0 if known is None else known.revision
+
+
+def _shortage(state: ElectionState, now: float) -> str:
+    """Return why nothing can be confirmed for now; empty if it can. Source: specification of replication, 6.2."""
+    mastery, record = state.mastery, state.record
+    if mastery is None or record is None:
+        return ""
+    minimum, timeout = record.settings.min_in_sync, state.policy.replica_timeout
+    heard = {store: each.heard_at for store, each in mastery.followers.items()}
+    others = record.in_sync - {state.me.store}
+    count = 1 + sum(now - heard.get(store, mastery.begun_at) <= timeout for store in others)
+    return (
+        "" if count >= minimum else f"{count} of {minimum} replicas in sync: nothing persistent is accepted until then"
+    )

@@ -1,0 +1,133 @@
+"""Members of a replicated cluster for tests, each with a directory of its own."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from pybroker.broker.domain.replica.operations import Journal
+from pybroker.store.replica.manifest_files import ManifestFiles
+from tests.integration.cluster import BrokerProcess, free_port
+
+LEASE = 1.0
+PATIENCE_SECONDS = 60.0
+
+
+class ReplicatedCluster:
+    """Some members; a killed one can be started again.
+
+    Attributes:
+        members: the running processes by name.
+    """
+
+    def __init__(self, directory: Path, register: str, names: str = "ab", *extra: str) -> None:
+        """Start all members, the first one first.
+
+        Args:
+            directory: for the stores.
+            register: the URL of the election store.
+            names: of the members, a character each.
+            extra: more arguments for all.
+        """
+        self.directory = directory
+        self._register = register
+        self._extra = extra
+        self._ports = {name: (free_port(), free_port(), free_port()) for name in names}
+        self.members: dict[str, BrokerProcess] = {}
+        for name in names:
+            self.start(name)
+            self.wait_in_sync(*self.members)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.members.values():
+            member.close()
+
+    @property
+    def uri(self) -> str:
+        addresses = ",".join(f"tcp://127.0.0.1:{openwire}" for _, openwire, _ in self._ports.values())
+        return f"failover:({addresses})?maxReconnectDelay=100"
+
+    def store(self, name: str) -> Path:
+        return self.directory / name
+
+    def start(self, name: str, *extra: str) -> BrokerProcess:
+        stomp, openwire, replica = self._ports[name]
+        arguments = ("--openwire", str(openwire), "--replicate", self._register, "--replicate-port", str(replica))
+        timing = ("--replicate-lease", f"{LEASE}s", "--replicate-timeout", "400ms")
+        member = BrokerProcess(
+            str(self.store(name)), name=name, port=stomp, extra=(*arguments, *timing, *self._extra, *extra)
+        )
+        self.members[name] = member
+        return member
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        member = self.members.pop(name)
+        member.kill()
+        member.close()
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Return what a member's store tells."""
+        command = [
+            sys.executable,
+            "-m",
+            "pybroker.broker.app.cli",
+            "status",
+            "--json",
+            "--store",
+            str(self.store(name)),
+        ]
+        found: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+        return found
+
+    def report(self, name: str) -> dict[str, Any]:
+        """Return the part of a member in the cluster, as it has published it; empty before the first time."""
+        path = self.store(name) / "members" / f"{name}.json"
+        try:
+            member: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").rstrip("\0\n "))
+        except (OSError, ValueError):
+            return {}
+        return member | (member.get("replica") or {})
+
+    def master(self) -> str:
+        """Wait until a member serves, and return its name."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            for name in list(self.members):
+                if self.report(name).get("role") == "MASTER":
+                    return name
+            self._pause(deadline, "nobody serves")
+
+    def wait_in_sync(self, *names: str) -> None:
+        """Wait until the stores of these members are in sync, and no other."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not all(
+            (found := self.report(name)).get("is_in_sync") and found["in_sync"] == len(names) for name in names
+        ):
+            self._pause(deadline, f"not in sync: {[self.report(name) for name in names]}")
+
+    def _pause(self, deadline: float, text: str) -> None:
+        logs = {name: member.lines[-20:] for name, member in self.members.items()}
+        assert time.monotonic() < deadline, f"{text}; {logs}"
+        for member in self.members.values():
+            member.drain(0.02)
+
+    def contents(self, name: str) -> dict[tuple[Journal, int], bytes]:
+        """Return the logical contents of a store's data files."""
+        root = self.store(name)
+        journals = {Journal.MESSAGES: root / "kahadb", Journal.SCHEDULER: root / "scheduler"}
+        found = [each.entry for each in ManifestFiles(root, journals).read(sync=False)]
+        paths = {each: journals[each.journal] / f"db-{each.file_id}.log" for each in found}
+        return {(each.journal, each.file_id): path.read_bytes()[: each.length] for each, path in paths.items()}
+
+    def wait_equal(self, *names: str) -> dict[tuple[Journal, int], bytes]:
+        """Wait until the stores of idle members are equal, and return their contents."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while any(self.contents(name) != self.contents(names[0]) for name in names[1:]):
+            self._pause(deadline, "the stores differ")
+        return self.contents(names[0])
