@@ -44,7 +44,9 @@ class ReplicatedCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for member in self.members.values():
+        for name, member in self.members.items():
+            member.drain(0.0)
+            print(f"-- {name}", *member.lines, sep="\n")  # shown where a test fails
             member.close()
 
     @property

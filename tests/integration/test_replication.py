@@ -13,6 +13,7 @@ from tests.integration.replicated import LEASE, ReplicatedCluster
 
 pytestmark = [pytest.mark.component("etcd"), pytest.mark.timeout(180)]
 
+TWO_DISKS = ("--replicate-min", "2", "--replicate-timeout", "2s")
 MARGIN_SECONDS = 8.0
 """For a busy machine, in which processes start late."""
 
@@ -59,16 +60,17 @@ def test_with_too_few_replicas_nothing_is_confirmed_and_new_sends_are_refused(
     etcd_cluster: EtcdCluster,  # noqa: F811
 ) -> None:
     with (
-        ReplicatedCluster(tmp_path, etcd_cluster.url(), "ab", "--replicate-min", "2") as cluster,
+        ReplicatedCluster(tmp_path, etcd_cluster.url(), "ab", *TWO_DISKS) as cluster,
         pybroker.connect(cluster.uri) as connection,
     ):
         connection.send("queue://Q", "on both disks")
         cluster.kill("b")
         with pytest.raises((Timeout, NoRoom)):
-            connection.send("queue://Q", "on one disk", timeout=3)
+            connection.send("queue://Q", "on one disk", timeout=1)
         cluster.members["a"].wait_for("1 of 2 replicas in sync")
         with pytest.raises(NoRoom, match="1 of 2 replicas in sync"):
             connection.send("queue://Q", "refused", timeout=10)
+        cluster.members["a"].lines.clear()
         cluster.start("b")
         cluster.members["a"].wait_for("enough replicas are in sync again")
         connection.send("queue://Q", "on both disks again", timeout=30)
