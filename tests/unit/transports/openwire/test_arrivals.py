@@ -3,6 +3,7 @@
 That both ways read the same is a property, in `tests/property/test_openwire_session.py`.
 """
 
+import dataclasses
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
@@ -244,7 +245,7 @@ def test_what_has_passed_brokers_reads_alike_beside_others(fields: dict[str, Any
         for details in (usual | fields, usual):
             frame = encoded(number, **details)
             expected, message = read(alone, frame), read(warm, frame)
-            for name in Message.__slots__:
+            for name in [each.name for each in dataclasses.fields(Message)]:
                 assert getattr(message, name) == getattr(expected, name), name
             alone.forget()
             alone._passed = PassedBrokers()
