@@ -14,6 +14,7 @@ from pybroker.broker.domain.openwire.message import view
 from pybroker.broker.domain.reserved_queues import RETAINED_RECORDS, SESSION_RECORDS, RecordId
 from pybroker.broker.domain.transaction import LocalTransactionId
 from pybroker.store.memory import MemoryStore
+from tests.compiled import interpreted
 from tests.slow import SlowStore
 from tests.unit.core.conftest import make_message
 
@@ -134,6 +135,7 @@ def test_removal_is_pending_until_it_is_on_disk():
     assert not records.queue.is_removing
 
 
+@interpreted
 def test_pages_end_with_their_bytes_and_skip_missing_keys(monkeypatch):
     records = Records()
     for key in "abcd":
@@ -177,6 +179,7 @@ class TestRefresh:
         records.waiting = waiting
         return records
 
+    @interpreted
     def test_selected_records_are_written_again_a_few_at_a_time(self, monkeypatch):
         monkeypatch.setattr(record_queue, "REFRESHED_MAX", 2)
         records = self.selected("a", "b", "c")

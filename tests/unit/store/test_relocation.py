@@ -30,6 +30,7 @@ from pybroker.store.journal.relocation import MOVED_SHARE, RecordFiles, relocata
 from pybroker.store.journal.replay import replay
 from pybroker.store.journal.state import StoreState
 from pybroker.store.journal.store import JournalStore
+from tests.compiled import interpreted
 from tests.runtimes import runtime
 from tests.unit.store.test_journal_store import message as store_message
 
@@ -291,6 +292,7 @@ def test_a_standby_follows_without_reading_again(tmp_path: Path) -> None:
     load.store.abandon()
 
 
+@interpreted
 def test_a_kill_at_any_step_leaves_each_record_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is cut behind each record that the moves of the records and subscriptions append."""
     monkeypatch.setattr(record_queue, "REFRESHED_MAX", 1)

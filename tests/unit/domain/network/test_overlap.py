@@ -6,6 +6,7 @@ from pybroker.broker.domain.destination import Destination, queue, topic
 from pybroker.broker.domain.network import overlap
 from pybroker.broker.domain.network.connector import NetworkConnector
 from pybroker.broker.domain.network.overlap import OverlapFilter
+from tests.compiled import interpreted
 from tests.unit.domain.network.tables import Bridge, consumer, info
 
 
@@ -52,6 +53,7 @@ def test_a_redelivered_message_is_forwarded_again() -> None:
     assert not overlaps.is_first(2, topic("T"), "m1")
 
 
+@interpreted
 def test_the_memory_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap, "REMEMBERED_MAX", 2)
     overlaps = OverlapFilter(lambda _: (1, 2))

@@ -10,6 +10,7 @@ from pybroker.broker.domain.openwire.commands import MessageDispatch
 from pybroker.broker.domain.openwire.loose import UnencodableOpenWire
 from pybroker.broker.domain.openwire.values import decode_map
 from pybroker.transports.network.bridge import BridgeEnd
+from tests.compiled import interpreted
 from tests.unit.transports.network.bridges import TwoBrokers
 from tests.unit.transports.openwire.conversation import OpenWireClient, of_kind, texts
 
@@ -17,7 +18,10 @@ Q, T, DLQ = queue("Q"), topic("T"), queue("ActiveMQ.DLQ")
 FAILURES = topic("ActiveMQ.Advisory.NetworkBridge.ForwardFailure")
 _PROPERTIES_MAX = 1000
 
-pytestmark = pytest.mark.parametrize("error", [UnencodableOpenWire("too many brokers"), ValueError("a mistake")])
+pytestmark = [
+    interpreted,
+    pytest.mark.parametrize("error", [UnencodableOpenWire("too many brokers"), ValueError("a mistake")]),
+]
 
 
 @pytest.fixture(autouse=True)
