@@ -719,10 +719,7 @@ class ForwardingHalf:
             self._guarded(self.end_of_chunk)
 
     def answered(self, command_id: int) -> None:
-        """Count a message as received by the remote broker, at whose answer; `end_of_chunk` acknowledges it.
-
-        Any answer also shows that it has accepted the login.
-        """
+        """Count a message as received, and the login as accepted; `end_of_chunk` acknowledges the message."""
         if self._on_accepted is not None:
             self.accepted()
         found = self._unanswered.pop(command_id, None)
@@ -738,11 +735,7 @@ class ForwardingHalf:
         consumer.accepted(delivery)
 
     def end_of_chunk(self) -> None:
-        """Acknowledge the messages whose answers have come, together, and end the subscriptions that waited for them.
-
-        Raises:
-            BrokerError: the store has failed.
-        """
+        """Acknowledge the answered messages together, and end the subscriptions that waited. May raise `BrokerError`."""
         if self._answered:
             self._acknowledge()
             self._end_idle()

@@ -794,16 +794,3 @@ def test_search_reads_no_more_than_its_consumers_may_get():
     client.ack(40)
     assert client.names == [str(number) for number in range(40)]
     assert world.disk.read_count <= 40, "no message is read twice"
-
-
-def test_search_for_few_matches_reads_whole_pages():
-    world = PagedWorld()
-    world.put(*map(str, range(40)), properties={"kind": "b"})
-    world.put("wanted", properties={"kind": "a"})
-    reads: list[int] = []
-    read = world.disk.read
-    with mock.patch.object(world.disk, "read", lambda *asked: reads.append(len(asked[1])) or read(*asked)):
-        client = world.consume(prefetch=1, selector="kind = 'a'")
-    assert client.names == ["wanted"]
-    assert reads[:3] == [1, 2, 4]
-    assert set(reads[3:-1]) == {4}
