@@ -735,7 +735,7 @@ class ForwardingHalf:
         consumer.accepted(delivery)
 
     def end_of_chunk(self) -> None:
-        """Acknowledge the answered messages together, and end the subscriptions that waited. May raise `BrokerError`."""
+        """Acknowledge the answered messages together, and end subscriptions that waited. May raise `BrokerError`."""
         if self._answered:
             self._acknowledge()
             self._end_idle()
