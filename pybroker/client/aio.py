@@ -142,6 +142,17 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
         """The reason why the connection has ended; None while it can be used, or looks for the next broker."""
         return self._link.state.error
 
+    def call_when_ended(self, callback: Callable[[], None]) -> None:
+        """Call a function once when the connection has failed or is closed; at once if that has happened.
+
+        It is called in the thread of the connection, or of the caller. It must not block, and not use the connection.
+        """
+        with self._link as state:
+            if state.error is not None:
+                callback()
+            else:
+                state.on_failed.add(callback)
+
     async def send(
         self,
         destination: str | Destination,
@@ -466,6 +477,11 @@ class Consumer(contextlib.AbstractAsyncContextManager["Consumer"]):
         with self._link:
             return self._consumer.receive_no_wait()
 
+    @property
+    def has_message(self) -> bool:
+        """True if `receive_no_wait` returns a message now."""
+        return self._consumer.has_message
+
     def call_when_ready(self, callback: Callable[[], None]) -> None:
         """Call a function once when a message arrives or the consumer ends; at once if that has happened.
 
@@ -539,6 +555,20 @@ class Consumer(contextlib.AbstractAsyncContextManager["Consumer"]):
         check_prefetch(prefetch)
         with self._link:
             self._consumer.set_prefetch(prefetch)
+
+    def stop(self) -> None:
+        """Return to the queue what `receive` has not returned, also what arrives later; does not wait.
+
+        Any consumer but this one gets these messages. They do not count as delivered, as the application has not seen
+        them. What it has can be acknowledged. `set_prefetch` starts the consumer again. Needs OpenWire.
+
+        Raises:
+            ClientError: the consumer has not `ack="individual"`, or its destination is no queue.
+            ConnectionClosed: the consumer is closed.
+            UnsendableMessage: the connection uses STOMP.
+        """
+        with self._link as state:
+            state.stop(self._consumer)
 
     @property
     def error(self) -> ClientError | None:

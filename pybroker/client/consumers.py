@@ -147,6 +147,7 @@ class ConsumerState:
         on_change: called when a message may be available, or the consumer has ended.
         error: the reason why the consumer ended; None while it is open.
         last_served: when `ClientState.receive_any` chose this consumer last, as a number that grows; 0 for never.
+        is_stopped: what the broker delivers returns to the queue, see `ClientState.stop`.
         on_message: a listener that gets each message at once. When it returns, the message counts as processed.
         on_ack: the function that `Message.ack` calls; by default `acknowledge`.
     """
@@ -174,6 +175,7 @@ class ConsumerState:
         self.on_change = Callbacks()
         self.error: ClientError | None = None
         self.last_served = 0
+        self.is_stopped = False
         self.on_message: Callable[[Message], None] | None = None
         self.on_ack: Callable[[Message], None] = self.acknowledge
         self._number = subscribe.consumer
@@ -307,9 +309,11 @@ class ConsumerState:
             self._requests.number(),
         )
         self.subscribe = replace(self.subscribe, prefetch=prefetch)
+        self.is_stopped = False
         self._set_window(prefetch)
         self.flush_acknowledgements()
-        self.on_change.call()  # a thread that waits for a message may have to pull it
+        if self._is_pulling:
+            self.on_change.call()  # a thread that waits for a message has to pull it
 
     def cancel_pull(self) -> None:
         """Cancel a pull, so that the broker keeps the message."""
@@ -530,6 +534,15 @@ class ConsumerState:
         A broker finds it among the outstanding messages only.
         """
         return self._last if self.subscribe.ack.is_cumulative else next(reversed(self._delivered.values()), None)
+
+    def check_can_stop(self) -> None:
+        """Check that the messages of this consumer can be given back.
+
+        Raises:
+            ClientError: the consumer does not acknowledge individually, or its destination is no queue.
+        """
+        if self.subscribe.ack is not AckMode.INDIVIDUAL or not self.subscribe.destination.is_queue:
+            raise ClientError('only a consumer of a queue with ack="individual" can be stopped')
 
     def check_can_give_back(self, message: Message) -> None:
         """Check that the application may give a message back.

@@ -246,10 +246,12 @@ class Release:
     Attributes:
         consumer: the number of the consumer that received it.
         message: the message.
+        is_seen: the application has received it: it is marked as redelivered, and counts as delivered once more.
     """
 
     consumer: int
     message: Message
+    is_seen: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

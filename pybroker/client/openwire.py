@@ -350,9 +350,10 @@ class OpenWireConversation:
                 return (self._message(message),)
             case Acknowledge():
                 return self._acks(request)
-            case Release(consumer=consumer, message=message):
+            case Release(consumer=consumer, message=message, is_seen=is_seen):
                 (ack,) = self._acks(Acknowledge(consumer=consumer, messages=[message], individually=True))
                 ack.ack_type = wire.AckType.RELEASED
+                ack.message_count = int(is_seen)
                 return (ack,)
             case BeginTransaction(transaction=number):
                 return (self._transaction(number, wire.TransactionType.BEGIN),)

@@ -49,12 +49,15 @@ class Returns:
         self._consumers = consumers
         self._numbers = numbers
 
-    def give_back(self, consumer: ConsumerState, message: Message, *, can_release: bool) -> PendingResult[None]:
+    def give_back(
+        self, consumer: ConsumerState, message: Message, *, is_seen: bool, can_release: bool
+    ) -> PendingResult[None]:
         """Give a message back; when the result is there, the broker has it in its queue.
 
         Args:
             consumer: the consumer of the message.
             message: the message.
+            is_seen: the application has received it: this counts as a delivery, of which a broker may allow a number.
             can_release: as `Conversation.can_release` of the present broker.
 
         Raises:
@@ -69,17 +72,19 @@ class Returns:
             return done
         if can_release:
             consumer.give_back(message)
-            return self._requests.submit(Release(consumer=consumer.subscribe.consumer, message=message))
+            request = Release(consumer=consumer.subscribe.consumer, message=message, is_seen=is_seen)
+            return self._requests.submit(request)
         if consumer.has_only(message) and not consumer.subscribe.exclusive:
-            return self._reopen(consumer, message)
-        return self._transactions.replace_by_copy(consumer, message, _copy(message))
+            return self._reopen(consumer, message, is_seen=is_seen)
+        return self._transactions.replace_by_copy(consumer, message, _copy(message, is_seen=is_seen))
 
-    def _reopen(self, consumer: ConsumerState, message: Message) -> PendingResult[None]:
+    def _reopen(self, consumer: ConsumerState, message: Message, *, is_seen: bool) -> PendingResult[None]:
         """Close a consumer at the broker, which returns its messages to the queue, and open it again as another one."""
         former = consumer.subscribe
         consumer.give_back(message)
         self._requests.complete(consumer.subscribe_result.number)
-        removed = self._requests.submit(RemoveConsumer(consumer=former.consumer, last=message))
+        last = message if is_seen else None
+        removed = self._requests.submit(RemoveConsumer(consumer=former.consumer, last=last))
         consumer.reopen(replace(former, consumer=next(self._numbers)))
         del self._consumers[former.consumer]
         self._consumers[consumer.subscribe.consumer] = consumer
@@ -87,7 +92,7 @@ class Returns:
         return removed
 
 
-def _copy(message: Message) -> dict[str, Any]:
+def _copy(message: Message, *, is_seen: bool) -> dict[str, Any]:
     """Return the attributes of a copy, but for destination and body.
 
     Raises:
@@ -105,7 +110,7 @@ def _copy(message: Message) -> dict[str, Any]:
         "group_id": message.group_id,
         "group_sequence": message.group_sequence,
         "kind": message.kind,
-        "redelivery_count": message.redelivery_count + 1,
+        "redelivery_count": message.redelivery_count + is_seen,
     }
 
 

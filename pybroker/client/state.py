@@ -18,6 +18,7 @@ The parts are in other modules, which depend on each other so:
 Not thread-safe: `link` holds the lock. Source: ActiveMQ 5.17, `ConnectionStateTracker`, `FailoverTransport`.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -52,7 +53,13 @@ from pybroker.client.conversation import (
     SendMessage,
 )
 from pybroker.client.error_reports import ErrorReports
-from pybroker.client.errors import ClientError, ConnectionClosed, DestinationRefused, TransactionInDoubt
+from pybroker.client.errors import (
+    ClientError,
+    ConnectionClosed,
+    DestinationRefused,
+    TransactionInDoubt,
+    TransactionRolledBack,
+)
 from pybroker.client.lookups import Lookups
 from pybroker.client.messages import Body, Message
 from pybroker.client.pending import Callbacks, PendingResult
@@ -231,8 +238,37 @@ class ClientState:
         Raises:
             ClientError: as `Returns.give_back`.
         """
+        return self._give_back(consumer, message, is_seen=True)
+
+    def _give_back(self, consumer: ConsumerState, message: Message, *, is_seen: bool) -> PendingResult[None]:
         can_release = self._conversation is not None and self._conversation.can_release
-        return self._returns.give_back(consumer, message, can_release=can_release)
+        return self._returns.give_back(consumer, message, is_seen=is_seen, can_release=can_release)
+
+    def stop(self, consumer: ConsumerState) -> None:
+        """Stop a consumer until `ConsumerState.set_prefetch`: its messages that wait, or arrive later, are given back.
+
+        Raises:
+            UnsendableMessage: the protocol has no form for it.
+            ClientError: the consumer has ended, or as `ConsumerState.check_can_stop`.
+        """
+        consumer.check_can_stop()
+        consumer.set_prefetch(0)
+        consumer.is_stopped = True
+        self._give_back_waiting(consumer)
+
+    def _dispatch(self, consumer: ConsumerState, message: Message) -> None:
+        consumer.dispatch(message)
+        if consumer.is_stopped:
+            self._give_back_waiting(consumer)
+
+    def _give_back_waiting(self, consumer: ConsumerState) -> None:
+        while (message := consumer.receive_no_wait()) is not None:
+            try:
+                pending = self._give_back(consumer, message, is_seen=False)
+            except ClientError as error:  # it has to be copied, and cannot be
+                _log.warning("a message stays with a stopped consumer until that is closed: %s: %s", message.id, error)
+            else:
+                pending.add_done_callback(functools.partial(_log_kept, message, pending))
 
     def remove_durable(self, name: str) -> PendingResult[None]:
         """Delete a durable subscription and its backlog."""
@@ -398,7 +434,7 @@ class ClientState:
             match event:
                 case Delivered(consumer=number, message=message):
                     if number in self._consumers:
-                        self._consumers[number].dispatch(message)
+                        self._dispatch(self._consumers[number], message)
                 case Answered(number=number, error=error):
                     self._requests.complete(number, error)
                 case Exhausted(consumer=number):
@@ -504,3 +540,8 @@ class ClientState:
             reply.complete(error=error)
         self._lookups.fail(error)
         self.on_failed.call()
+
+
+def _log_kept(message: Message, pending: PendingResult[None]) -> None:
+    if isinstance(pending.error, TransactionRolledBack):
+        _log.warning("a message stays with a stopped consumer until that is closed: %s: %s", message.id, pending.error)

@@ -273,8 +273,14 @@ class Consumer(_ContextWrapper[aio.Consumer]):
     call_when_ready = _method(aio.Consumer.call_when_ready, _unchanged)
     reject = _method(aio.Consumer.reject, _unchanged)
     set_prefetch = _method(aio.Consumer.set_prefetch, _unchanged)
+    stop = _method(aio.Consumer.stop, _unchanged)
     close = _method(aio.Consumer.close, _unchanged)
     finish = _method(aio.Consumer.finish, _run)
+
+    @property
+    def has_message(self) -> bool:
+        """True if `receive_no_wait` returns a message now."""
+        return self._wrapped.has_message
 
     @property
     def error(self) -> ClientError | None:
@@ -312,6 +318,7 @@ class Transaction(_ContextWrapper[aio.Transaction]):
 class Connection(_ContextWrapper[aio.Connection]):
     """A connection, which `connect` opens. A context manager that closes the connection at its end."""
 
+    call_when_ended = _method(aio.Connection.call_when_ended, _unchanged)
     send = _method(aio.Connection.send, _run)
     begin_send = _method(aio.Connection.begin_send, Sending)
     producer = _method(aio.Connection.producer, lambda opening: Producer(_run(opening)))

@@ -215,7 +215,8 @@ class OpenWireConsumer:
         elif ack.type == AckType.EXPIRED:
             self._core.expire_all(self._range(ack))
         elif ack.type == AckType.RELEASED:
-            self._core.release(self._range(ack._replace(first_id=ack.last_id, message_count=1)), has_failed=True)
+            released = self._range(ack._replace(first_id=ack.last_id, message_count=1))
+            self._core.release(released, has_failed=ack.message_count > 0)
         elif ack.type != AckType.REDELIVERED:
             raise RequestError(f"Unknown acknowledgement type {ack.type}")
 

@@ -69,7 +69,10 @@ class AckType(IntEnum):
     UNMATCHED = 5
     EXPIRED = 6
     RELEASED = 100
-    """The client returns one message to its queue, for any consumer. Of pybroker alone: see `Offer.release_enabled`."""
+    """The client returns one message to its queue, for any consumer. Of pybroker alone: see `Offer.release_enabled`.
+
+    With a `message_count` of 0 its application has not seen the message, which does not count as delivered.
+    """
 
 
 class DestinationOperation(IntEnum):
