@@ -4,7 +4,8 @@
 - `subscriptions`, `unacknowledged`: what is consumed, and what is not acknowledged
 - `routing`, `bindings`, `names`: exchanges, queues and bindings as destinations
 - `message_form`: Kombu's messages as JMS messages
-- `url`, `options`: the settings; `wakeup`: how the client's thread wakes the application's
+- `url`, `options`: the settings; `environment`: checks of threads and of the broker
+- `moves`: moves messages between queues; `wakeup`: how the client's thread wakes the application's
 
 It is a user of `pybroker.client`, and knows nothing of a broker. Needs the extra `kombu`.
 """

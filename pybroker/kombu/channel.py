@@ -9,7 +9,7 @@ KombuSource: AMQP 0-9-1, "Work and content"; Kombu 5.7, `kombu.transport.virtual
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -20,12 +20,21 @@ from kombu.utils.uuid import uuid
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.broker.domain.openwire.values import Long
-from pybroker.client import ClientError, ConnectionClosed, Message, Refused, Timeout, UnreadableMessage
+from pybroker.client import (
+    ClientError,
+    ConnectionClosed,
+    ConnectionFailed,
+    InheritedConnection,
+    Message,
+    Refused,
+    Timeout,
+    UnreadableMessage,
+)
 from pybroker.kombu.bindings import Binding, ExchangeKind, queue_destination
 from pybroker.kombu.declaring import Declaring
 from pybroker.kombu.message_form import PRIORITY_MAX, SendArguments, incoming, outgoing
 from pybroker.kombu.routing import DeclaredQueue
-from pybroker.kombu.subscriptions import KombuSource, KombuSubscription
+from pybroker.kombu.subscriptions import KombuSource, KombuSubscription, in_turn
 from pybroker.kombu.unacknowledged import UnacknowledgedMessages
 
 SCHEDULED_DELAY: Final = "AMQ_SCHEDULED_DELAY"
@@ -46,12 +55,14 @@ class Channel(virtual.Channel):
 
     def __init__(self, connection: Declaring, **options: Any) -> None:
         super().__init__(connection, **options)
+        self._transport = connection  # also after `close`, when Kombu has set `connection` to None
         self._tags = itertools.count(1)
         self._subscriptions: dict[str, KombuSubscription] = {}
         self._getters: dict[str, KombuSubscription] = {}
         self._sources: list[KombuSource] = []
         self._unacknowledged = UnacknowledgedMessages(self._on_room)
         self._is_held_back = False
+        self._turn = 0
 
     @property
     def qos(self) -> UnacknowledgedMessages:
@@ -121,7 +132,7 @@ class Channel(virtual.Channel):
         )
         transport.declarations.queues[name] = declared
         if not declared.is_transient:  # otherwise its first consumer creates it
-            transport.create(queue_destination(name))
+            transport.broker.create_destination(queue_destination(name))
         return queue_declare_ok_t(name, 0, 0)
 
     def _count(self, name: str) -> int:
@@ -232,8 +243,13 @@ class Channel(virtual.Channel):
         """Consume a queue: `Transport.drain_events` calls back with each message.
 
         Raises:
+            ChannelError: the channel has a consumer of that tag.
             Refused: the broker refuses a consumer.
         """
+        if consumer_tag in self._subscriptions:
+            raise ChannelError(
+                f"NOT_ALLOWED - there is a consumer {consumer_tag!r}", (60, 20), "Channel.consume", "530"
+            )
         subscription = KombuSubscription(queue, no_ack=no_ack, callback=callback)
         self._subscriptions[consumer_tag] = subscription
         prefetch = self._prefetch(subscription)
@@ -241,7 +257,7 @@ class Channel(virtual.Channel):
             self._open(subscription, prefetch, priority=int((arguments or {}).get("x-priority", 0)))
         except ClientError:
             del self._subscriptions[consumer_tag]
-            subscription.cancel()
+            self._cancel(subscription)
             raise
         self._consumers.add(consumer_tag)
         self.connection.wakeup.set()  # its messages may be there already
@@ -251,7 +267,7 @@ class Channel(virtual.Channel):
         if declarations.is_transient(queue):
             for source in self.connection.transient_sources(queue):
                 subscription.sources[source.destination] = source
-                source.consumer.set_prefetch(prefetch or self.connection.options.prefetch)
+                source.limit(prefetch or self.connection.options.prefetch)
             bindings = set[Binding]()
         else:
             bindings = declarations.bindings.get(queue, set())
@@ -289,6 +305,10 @@ class Channel(virtual.Channel):
         for subscription in (*self._subscriptions.values(), *self._getters.values()):
             if subscription.queue == queue and (source := subscription.sources.pop(destination, None)) is not None:
                 source.consumer.close()
+        self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        self._sources = [source for source in self._sources if source.consumer.error is None]
 
     def consumes(self, queue: str) -> bool:
         """Return True if the channel has a consumer of a queue."""
@@ -307,7 +327,7 @@ class Channel(virtual.Channel):
         for source in subscription.sources.values():
             if source in self._sources:  # those of transient queues belong to the connection
                 source.cancel()
-        self._sources = [source for source in self._sources if source.consumer.error is None]
+        self._forget_ended()
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """Limit the messages that the application has and did not acknowledge, on this channel; 0 for no limit.
@@ -315,15 +335,15 @@ class Channel(virtual.Channel):
         The broker sends no more than these ahead, so that other consumers get the rest.
         """
         self.qos.prefetch_count = prefetch_count
-        for subscription in self._subscriptions.values():
-            for source in subscription.sources.values():
-                if not subscription.no_ack and not source.is_cancelled:
-                    source.consumer.set_prefetch(self._prefetch(subscription))
+        for subscription in self.subscriptions():
+            for source in tuple(subscription.sources.values()):
+                if not subscription.no_ack:
+                    source.limit(self._prefetch(subscription))
         self._on_room()
 
     def _prefetch(self, subscription: KombuSubscription) -> int:
         count = 0 if subscription.no_ack else self.qos.prefetch_count
-        return count or self.connection.options.prefetch
+        return count or self._transport.options.prefetch
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> virtual.Message | None:
         """Return the next message of a queue; None if it has none."""
@@ -335,7 +355,7 @@ class Channel(virtual.Channel):
     def _getter(self, queue: str) -> KombuSubscription:
         """Return what pulls single messages of a queue. It stays open: a broker redelivers what a closed one has."""
         getter = self._getters.get(queue)
-        if getter is None:
+        if getter is None or any(source.consumer.error is not None for source in getter.sources.values()):
             getter = KombuSubscription(queue, no_ack=False, callback=lambda _: None)
             self._open(getter, 0)
             self._getters[queue] = getter
@@ -363,24 +383,27 @@ class Channel(virtual.Channel):
         count, last = 0, -1
         while last < count < limit:
             last = count
-            for subscription in self.subscriptions():
+            for subscription in in_turn(self.subscriptions(), self._turn):
                 if subscription not in self._subscriptions.values():
                     continue  # a callback has cancelled it
                 if not subscription.no_ack and not self.qos.can_consume():
                     self._is_held_back = True
-                    if not self.qos.can_consume():  # another thread may have made room before it could see the note
+                    subscription.hold_back()
+                    if not self.qos.can_consume():
                         continue
+                    self._on_room()  # another thread has made room before it could see that something is held back
                 found = subscription.poll()
                 if found is not None:
                     count += 1
+                    self._turn += 1
                     message = self._received(*found, queue=subscription.queue, no_ack=subscription.no_ack)
                     if message is not None:
                         subscription.callback(message)
         return count
 
-    def subscriptions(self) -> Iterator[KombuSubscription]:
-        """Return the subscriptions that are open now."""
-        return iter(tuple(self._subscriptions.values()))
+    def subscriptions(self) -> tuple[KombuSubscription, ...]:
+        """Return the subscriptions that are open now. Any thread may call this."""
+        return tuple(self._subscriptions.values())
 
     def _received(self, source: KombuSource, message: Message, *, queue: str, no_ack: bool) -> virtual.Message | None:
         """Return a message for the application; None if it cannot be read: then it is a dead letter."""
@@ -398,9 +421,14 @@ class Channel(virtual.Channel):
         return self.Message(payload, channel=self)
 
     def _on_room(self) -> None:
+        """Let sources that are held back continue. Called in any thread."""
+        for subscription in self.subscriptions():
+            if not subscription.no_ack:
+                for source in tuple(subscription.sources.values()):
+                    source.resume(self.qos.room, self._prefetch(subscription))
         if self._is_held_back:
             self._is_held_back = False
-            self.connection.wakeup.set()
+            self._transport.wakeup.set()
 
     # ------------------------------------------------------------ acknowledging
 
@@ -410,6 +438,7 @@ class Channel(virtual.Channel):
         Raises:
             ConnectionClosed: the message will be redelivered.
         """
+        self._check_open()
         self.qos.ack(delivery_tag, multiple=multiple)
 
     def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
@@ -418,7 +447,14 @@ class Channel(virtual.Channel):
         Raises:
             ConnectionClosed: the message will be redelivered.
         """
-        self.qos.reject(delivery_tag, requeue=requeue, to_dlq=self.connection.options.reject_to_dlq)
+        self._check_open()
+        self.qos.reject(delivery_tag, requeue=requeue, to_dlq=self._transport.options.reject_to_dlq)
+
+    def _check_open(self) -> None:
+        if self._transport.is_inherited:  # before a lock, which another thread may have had during the fork
+            raise InheritedConnection("the connection belongs to the process from which this one was forked")
+        if self.closed:
+            raise ConnectionClosed("the channel is closed: the message will be redelivered")
 
     def basic_recover(self, requeue: bool = False) -> None:
         """Return all messages to their queues that are not acknowledged.
@@ -437,28 +473,42 @@ class Channel(virtual.Channel):
         if self.closed:
             return
         self.closed = True
-        transport = self.connection
+        transport = self._transport
         queues = [subscription.queue for subscription in self._subscriptions.values()]
         self._subscriptions.clear()
         self._getters.clear()
         self._consumers.clear()
-        with contextlib.suppress(ConnectionClosed):
-            for source in self._sources:
-                source.consumer.close()
-            self._sources.clear()
-            self.qos.clear()
-            for queue in queues:
-                transport.delete_if_unused(queue)
-        transport.close_channel(self)
+        try:
+            if not transport.is_inherited:
+                with contextlib.suppress(ConnectionClosed, ConnectionFailed):  # its consumers have ended, too
+                    self._end(queues)
+        finally:
+            transport.close_channel(self)
+
+    def _end(self, queues: Iterable[str]) -> None:
+        for source in self._sources:
+            source.consumer.close()
+        self._sources.clear()
+        self.qos.clear()
+        for queue in queues:
+            self._transport.delete_if_unused(queue)
 
 
 def _schedule(arguments: SendArguments, message: Mapping[str, Any]) -> None:
-    """Let the broker keep a task until its time."""
+    """Let the broker keep a task until its time.
+
+    A time that is none, or has no time zone, is left to the worker, which reports it or knows the zone.
+    """
     headers: Mapping[str, Any] = message["headers"] or {}
     eta = headers.get("eta")
     if not isinstance(eta, str):
         return
-    due = datetime.fromisoformat(eta)
-    delay = ((due if due.tzinfo else due.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
+    try:
+        due = datetime.fromisoformat(eta)
+    except ValueError:
+        return
+    if due.tzinfo is None:
+        return
+    delay = (due - datetime.now(UTC)).total_seconds()
     if delay > DELAY_MIN_SECONDS:
         arguments["properties"][SCHEDULED_DELAY] = Long(int(delay * 1000))

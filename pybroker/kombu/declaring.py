@@ -1,18 +1,34 @@
 """`Declaring`: the part of the transport that declares, binds and deletes queues for its channels."""
 
 import contextlib
-from typing import Any
+import logging
+import os
+from typing import Any, Final
 
 from kombu.transport.virtual import Transport as VirtualTransport
 
 from pybroker.broker.domain.destination import Destination
-from pybroker.client import Connection, ConnectionClosed, Refused
-from pybroker.client.arguments import MessageHeaders
+from pybroker.client import (
+    ClientError,
+    Connection,
+    ConnectionClosed,
+    ConnectionFailed,
+    InheritedConnection,
+    Refused,
+    Timeout,
+)
 from pybroker.kombu.bindings import Binding, queue_destination
+from pybroker.kombu.environment import check_virtual_topics
+from pybroker.kombu.moves import move
 from pybroker.kombu.options import KombuOptions
 from pybroker.kombu.routing import Declarations
 from pybroker.kombu.subscriptions import KombuSource
 from pybroker.kombu.wakeup import Wakeup
+
+DELETE_SECONDS: Final = 5.0
+"""The time that the broker has to delete a queue that nothing uses any more: closing must not wait for long."""
+
+_log = logging.getLogger(__name__)
 
 
 class Declaring(VirtualTransport):
@@ -30,7 +46,8 @@ class Declaring(VirtualTransport):
         self.options = KombuOptions()
         self.wakeup = Wakeup()
         self._broker: Connection | None = None
-        self._created: set[Destination] = set()
+        self._process = 0
+        self._has_virtual_topics = False
         self._transient: dict[str, dict[Destination, KombuSource]] = {}
 
     @property
@@ -39,34 +56,49 @@ class Declaring(VirtualTransport):
 
         Raises:
             ConnectionClosed: there is none.
+            InheritedConnection: this process is a forked child, and the connection is its parent's.
         """
         if self._broker is None:
             raise ConnectionClosed("the connection is closed")
+        if self.is_inherited:
+            raise InheritedConnection("the connection belongs to the process from which this one was forked")
         return self._broker
 
-    def create(self, destination: Destination) -> None:
-        """Create a destination, once for a connection.
-
-        Raises:
-            Refused: the broker refuses it.
-        """
-        if destination not in self._created:
-            self.broker.create_destination(destination)
-            self._created.add(destination)
+    @property
+    def is_inherited(self) -> bool:
+        """True in a forked child, if the connection is one of its parent."""
+        return self._process != os.getpid()
 
     def bind(self, binding: Binding) -> None:
-        """Add a binding: on return the broker collects its messages."""
+        """Add a binding: on return the broker collects its messages.
+
+        Raises:
+            Refused: the broker refuses the destination.
+            NotImplementedError: the broker has no virtual topics.
+        """
         bindings = self.declarations.bindings.setdefault(binding.queue, set())
+        source = None
+        if not self.declarations.is_transient(binding.queue):
+            self._check_virtual_topics(binding)
+            # Also if it is known: another process, or the broker, may have deleted it.
+            self.broker.create_destination(binding.destination)
+        elif binding not in bindings:
+            source = self._bind_transient(binding)
         if binding in bindings:
             return
-        source = None
-        if self.declarations.is_transient(binding.queue):
-            source = self._bind_transient(binding)
-        else:
-            self.create(binding.destination)
         bindings.add(binding)
         for channel in list(self.channels):
             channel.add_binding(binding, source)
+
+    def _check_virtual_topics(self, binding: Binding) -> None:
+        """Check once that the broker has virtual topics, if a binding needs them.
+
+        Publishers that know Celery's own binding, of a queue by its name, do without.
+        """
+        is_default = binding.queue == binding.exchange == binding.key
+        if not self._has_virtual_topics and not is_default:
+            check_virtual_topics(self.broker)
+            self._has_virtual_topics = True
 
     def _bind_transient(self, binding: Binding) -> KombuSource:
         sources = self._transient.setdefault(binding.queue, {})
@@ -82,8 +114,17 @@ class Declaring(VirtualTransport):
         return list(self._transient.get(queue, {}).values())
 
     def unbind(self, binding: Binding) -> None:
-        """Remove a binding, and move the messages that the broker has collected for it to the queue."""
+        """Remove a binding, and move the messages that the broker has collected for it to the queue.
+
+        A message that is published meanwhile is either moved, or comes after the removal. Messages of the binding that
+        the application has not acknowledged are moved too, and delivered again.
+
+        Raises:
+            Refused: another connection consumes the messages of the binding, which stays.
+        """
         bindings = self.declarations.bindings.get(binding.queue, set())
+        if binding not in bindings:
+            return
         bindings.discard(binding)
         if any(each.destination == binding.destination for each in bindings):
             return
@@ -94,40 +135,47 @@ class Declaring(VirtualTransport):
             return
         for channel in list(self.channels):
             channel.remove_source(binding.queue, binding.destination)
-        self._move(binding.destination, queue_destination(binding.queue))
-        self._delete(binding.destination)
+        try:
+            self._empty(binding.destination, queue_destination(binding.queue))
+            self.broker.delete_destination(binding.destination)
+        except ClientError:
+            self.bind(binding)
+            raise
 
-    def _move(self, source: Destination, target: Destination) -> None:
-        """Move the messages of a queue to another one."""
-        with self.broker.consumer(source, ack="transacted", prefetch=0) as consumer:
-            while True:
-                with self.broker.transaction() as transaction:
-                    try:
-                        message = transaction.receive(consumer, timeout=0)
-                    except TimeoutError:
-                        return
-                    headers = MessageHeaders(
-                        properties=message.properties,
-                        persistent=message.persistent,
-                        priority=message.priority,
-                        expiration=message.expiration,
-                    )
-                    if message.correlation_id is not None:
-                        headers["correlation_id"] = message.correlation_id
-                    transaction.send(target, message.body, **headers)
+    def _empty(self, source: Destination, target: Destination) -> None:
+        """Move all messages of a queue to another one.
+
+        Raises:
+            Refused: another connection has messages of it.
+        """
+        while True:
+            count = move(self.broker, source, target)
+            with contextlib.closing(self.broker.browse(source)) as left:
+                is_empty = next(left, None) is None
+            self.broker.create_destination(source)  # its answer comes after the end of the browser
+            if is_empty:
+                return
+            if not count:
+                raise Refused(f"another connection has messages of {source}")
 
     def is_consumed(self, queue: str) -> bool:
         """Return True if this connection consumes a queue."""
         return any(channel.consumes(queue) for channel in self.channels)
 
-    def delete_queue(self, queue: str) -> None:
+    def delete_queue(self, queue: str, *, timeout: float | None = None) -> None:
         """Delete a queue with its bindings and this connection's consumers of it.
 
+        Args:
+            queue: its name.
+            timeout: the seconds that the broker has for each destination; None for the connection's.
+
         Raises:
-            Refused: another connection has a consumer of it.
+            Refused: another connection has a consumer of it. The queue and its bindings stay.
+            Timeout: the broker did not answer.
         """
         bindings = self.declarations.bindings.pop(queue, set())
-        is_transient = self.declarations.is_transient(queue)
+        declared = self.declarations.queues.pop(queue, None)
+        is_transient = declared is not None and declared.is_transient
         for source in self._transient.pop(queue, {}).values():
             source.consumer.close()
         own = queue_destination(queue)
@@ -135,25 +183,36 @@ class Declaring(VirtualTransport):
         for channel in list(self.channels):
             for destination in destinations:
                 channel.remove_source(queue, destination)
-        self.declarations.queues.pop(queue, None)
-        for destination in destinations:
-            self._delete(destination)
-
-    def _delete(self, destination: Destination) -> None:
-        self._created.discard(destination)
-        self.broker.delete_destination(destination)
+        try:
+            for destination in destinations:
+                self.broker.delete_destination(destination, timeout=timeout)
+        except ClientError:
+            if declared is not None and not is_transient:
+                self.declarations.queues[queue] = declared
+                self.declarations.bindings[queue] = bindings
+            raise
 
     def delete_if_unused(self, queue: str) -> None:
-        """Delete a queue whose last consumer has ended, if it was declared so and no other connection consumes it."""
+        """Delete a queue whose last consumer has ended, if it was declared so and no other connection consumes it.
+
+        Without a broker, or an answer of it, the queue stays, and the broker removes it when it is empty and unused.
+        """
         declared = self.declarations.queues.get(queue)
         if declared is None or not declared.is_auto_deleted or self.is_consumed(queue):
             return
-        with contextlib.suppress(Refused):  # consumers of other connections are left
-            self.delete_queue(queue)
+        if self.broker.broker is None:
+            _log.warning("the queue %s is not deleted, because there is no broker at present", queue)
+            return
+        try:
+            self.delete_queue(queue, timeout=DELETE_SECONDS)
+        except Refused:
+            pass  # consumers of other connections are left
+        except (Timeout, ConnectionFailed, ConnectionClosed) as error:
+            _log.warning("the queue %s is perhaps not deleted: %s", queue, error)
 
     def forget_destinations(self) -> None:
         """Forget what exists on a connection that has ended."""
         self._transient.clear()
-        self._created.clear()
+        self._has_virtual_topics = False
         self.wakeup.close()
         self.wakeup = Wakeup()

@@ -10,33 +10,38 @@ A queue with two bindings that take the same message gets it twice, with one mes
 second is acknowledged and dropped, if it comes soon enough.
 
 A subscription that is cancelled may have messages that are not acknowledged: a worker that shuts down finishes its
-tasks. A broker redelivers the messages of a consumer that is closed. So a source stays open, with a prefetch of 0,
-until its last message is acknowledged; what it has received and not delivered goes back to the broker at once.
+tasks. A broker redelivers the messages of a consumer that is closed. So a source is stopped, and stays open until its
+last message is acknowledged; what it has received and not delivered goes back to the broker at once.
+
+A source is also stopped when its channel can take no more messages, and has received one: each consumer has the whole
+limit of the channel as its prefetch, and all together can receive more. It starts again when there is room.
 """
 
 import contextlib
+import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pybroker.broker.domain.destination import Destination
 from pybroker.client import ConnectionClosed, Consumer, Message
 from pybroker.kombu.bindings import Binding
 from pybroker.kombu.message_form import routing_key_of
 
+Item = TypeVar("Item")
+
 RECENT_MAX: Final = 1000
 """The messages of a queue among which a copy is recognised."""
 
 
 class KombuSource:
-    """A client's consumer of one destination.
+    """A client's consumer of one destination. Kombu acknowledges messages in any thread; one thread polls.
 
     Attributes:
         consumer: the consumer.
         destination: its destination.
         bindings: the bindings whose messages it gets; none for the queue's own destination.
-        unacknowledged: the number of messages that the application has, and has not acknowledged.
         is_cancelled: no further message is delivered; the source closes after the last acknowledgement.
     """
 
@@ -47,10 +52,19 @@ class KombuSource:
         self.consumer = consumer
         self.destination = destination
         self.bindings = set(bindings)
-        self.unacknowledged = 0
         self.is_cancelled = False
         self._on_ready = on_ready
         self._is_armed = False
+        self._returned = deque[Message]()
+        # Not taken by `_ready`, which the client calls while it holds its own lock.
+        self._lock = threading.Lock()
+        self._unacknowledged = 0
+        self._is_stopped = False
+
+    @property
+    def unacknowledged(self) -> int:
+        """The number of messages that the application has, and has not acknowledged."""
+        return self._unacknowledged
 
     def poll(self) -> Message | None:
         """Return the next message that belongs to a binding; None if there is none now: `on_ready` is called then.
@@ -58,14 +72,19 @@ class KombuSource:
         Raises:
             ClientError: the consumer has ended.
         """
+        if self._returned:
+            return self._returned.popleft()
         while (message := self.consumer.receive_no_wait()) is not None:
             if self.accepts(message):
                 return message
             message.ack()
+        self._arm()
+        return None
+
+    def _arm(self) -> None:
         if not self._is_armed:
             self._is_armed = True
             self.consumer.call_when_ready(self._ready)
-        return None
 
     def _ready(self) -> None:
         self._is_armed = False
@@ -83,42 +102,82 @@ class KombuSource:
             return True
         return any(binding.accepts(routing_key_of(message)) for binding in self.bindings)
 
-    def cancel(self) -> None:
-        """Deliver no further message; close at once, or after the last acknowledgement."""
-        if self.is_cancelled:
+    # ------------------------------------------------------------ the limit of the channel
+
+    def hold_back(self) -> None:
+        """Return to the broker what the consumer has received, and what still arrives, until `resume`.
+
+        Messages of a topic have no queue to return to, and wait in the client: they are for this connection alone.
+        """
+        if not self.destination.is_queue:
             return
-        self.is_cancelled = True
-        if self.unacknowledged and self.consumer.error is None:
-            self.consumer.set_prefetch(0)
-            self.give_back_received()
-        else:
+        with self._lock, contextlib.suppress(ConnectionClosed):  # `poll` reports the end of the consumer
+            if self._is_stopped:
+                return
+            if not self.consumer.has_message:
+                self._arm()
+                return
+            self._is_stopped = True
+            self.consumer.stop()
+
+    def resume(self, room: int | None, limit: int) -> None:
+        """Let the broker send again if the source is held back, and the channel has room.
+
+        Args:
+            room: the number of messages that the channel can take; None for no limit.
+            limit: the prefetch of a source that is not held back.
+        """
+        with self._lock, contextlib.suppress(ConnectionClosed):
+            if self._is_stopped and not self.is_cancelled and room != 0:
+                window = limit if room is None else min(limit, self._unacknowledged + room)
+                self.consumer.set_prefetch(window)
+                self._is_stopped = window < limit
+
+    def limit(self, prefetch: int) -> None:
+        """Set the prefetch, unless the source is held back or cancelled."""
+        with self._lock, contextlib.suppress(ConnectionClosed):
+            if not self._is_stopped and not self.is_cancelled:
+                self.consumer.set_prefetch(prefetch)
+
+    # ------------------------------------------------------------ what the application has
+
+    def delivered(self) -> None:
+        """Record that the application gets a message, which it acknowledges later."""
+        with self._lock:
+            self._unacknowledged += 1
+
+    def acknowledged(self) -> None:
+        """Record that the application has acknowledged a message, or given it back."""
+        with self._lock:
+            self._unacknowledged -= 1
+            is_done = self.is_cancelled and not self._unacknowledged
+        if is_done:
             self.consumer.close()
 
-    def give_back_received(self) -> None:
-        """Return to the broker what the consumer has received and the application has not."""
-        with contextlib.suppress(ConnectionClosed):  # then the broker has it already
-            while (message := self.consumer.receive_no_wait()) is not None:
-                self.give_back(message)
+    def cancel(self) -> None:
+        """Deliver no further message; close at once, or after the last acknowledgement."""
+        with self._lock:
+            if self.is_cancelled:
+                return
+            self.is_cancelled = True
+            if self._unacknowledged:
+                with contextlib.suppress(ConnectionClosed):  # then the broker has its messages already
+                    self.consumer.stop()
+                return
+        self.consumer.close()
 
     def give_back(self, message: Message) -> None:
-        """Return a message to its queue. One of a topic, which has no queue to return to, is dropped.
+        """Return a message to its queue. One of a topic, which has no queue to return to, is delivered again here.
 
         Raises:
             ConnectionClosed: its consumer has ended: it is redelivered anyway.
         """
         if self.destination.is_queue:
             self.consumer.give_back(message)
-        else:
-            message.ack()
-
-    def acknowledged(self) -> None:
-        """Record that the application has acknowledged a message, or given it back."""
-        self.unacknowledged -= 1
-        if self.is_cancelled:
-            if self.unacknowledged:
-                self.give_back_received()
-            else:
-                self.consumer.close()
+            return
+        message.redelivery_count += 1
+        self._returned.append(message)
+        self._on_ready()
 
 
 class KombuSubscription:
@@ -137,19 +196,26 @@ class KombuSubscription:
         self.callback = callback
         self.sources: dict[Destination, KombuSource] = {}
         self._recent: OrderedDict[str, Destination] = OrderedDict()
+        self._turn = 0
 
     def poll(self) -> tuple[KombuSource, Message] | None:
-        """Return the next message, with its source; None if there is none now.
+        """Return the next message, with its source; None if there is none now. Each source gets its turn.
 
         Raises:
             ClientError: a consumer has ended.
         """
-        for source in list(self.sources.values()):
+        for source in in_turn(self.sources.values(), self._turn):
             while (message := source.poll()) is not None:
                 if not self._is_copy(message, source):
+                    self._turn += 1
                     return source, message
                 message.ack()
         return None
+
+    def hold_back(self) -> None:
+        """Return to the broker what has been received and not delivered: the channel can take no more."""
+        for source in tuple(self.sources.values()):
+            source.hold_back()
 
     def accepts(self, message: Message, source: KombuSource) -> bool:
         """Return True if a message that a source received belongs to one of its bindings, and is no copy."""
@@ -165,10 +231,12 @@ class KombuSubscription:
             self._recent.popitem(last=False)
         return first != place
 
-    def cancel(self) -> None:
-        """Cancel all sources."""
-        for source in self.sources.values():
-            source.cancel()
+
+def in_turn(items: Iterable[Item], turn: int) -> list[Item]:
+    """Return the items, beginning with another one in each turn."""
+    all_items = list(items)
+    start = turn % len(all_items) if all_items else 0
+    return all_items[start:] + all_items[:start]
 
 
 def _place(message: Message) -> Destination:

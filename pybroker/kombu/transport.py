@@ -19,6 +19,7 @@ from kombu.transport import virtual
 import pybroker
 from pybroker.client import (
     BrokerMissing,
+    Connection,
     ConnectionClosed,
     ConnectionFailed,
     ConnectionLost,
@@ -28,10 +29,13 @@ from pybroker.client import (
     UnsendableMessage,
     connect,
 )
+from pybroker.client.arguments import CLOSE_SECONDS
 from pybroker.kombu import channel as channels
 from pybroker.kombu.declaring import Declaring
+from pybroker.kombu.environment import check_scheduler, check_threads
 from pybroker.kombu.options import OPTION_NAMES, parse_options
 from pybroker.kombu.routing import Declarations
+from pybroker.kombu.subscriptions import in_turn
 from pybroker.kombu.url import DEFAULT_PORT, BrokerURL, masked, parse, url_of
 
 BATCH_MAX: Final = 100
@@ -68,8 +72,8 @@ class Transport(Declaring):
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
-        self._process = 0
         self._loop: Any = None
+        self._turn = 0
 
     # ------------------------------------------------------------ connecting
 
@@ -80,7 +84,10 @@ class Transport(Declaring):
             ConnectionFailed: no broker accepts the client.
             Timeout: none answered within the `connect_timeout`.
             UnusableURI: the URL or an option is wrong.
+            NotImplementedError: gevent or eventlet have replaced the threads, or the broker has no scheduler and
+                `scheduled_eta` needs it.
         """
+        check_threads()
         self._collect(self)  # what a failed connection has left
         url = self._url()
         self.options = parse_options(self.client.transport_options, url.options)
@@ -94,7 +101,17 @@ class Transport(Declaring):
         )
         self._process = os.getpid()
         self.declarations = Declarations()
+        self._broker.call_when_ended(self.wakeup.set)
+        if self.options.scheduled_eta:
+            self._check_scheduler(self._broker, url.uri)
         return self
+
+    def _check_scheduler(self, broker: Connection, uri: str) -> None:
+        try:
+            check_scheduler(broker, uri)
+        except BaseException:
+            self._collect(self)
+            raise
 
     def _url(self) -> BrokerURL:
         """Parse the URL: Kombu has its parts after a `switch`, and otherwise the whole."""
@@ -115,28 +132,29 @@ class Transport(Declaring):
 
     def verify_connection(self, connection: "Transport") -> bool:
         """Return True while the connection can be used, also while the client looks for the next broker."""
-        return self._broker is not None and self._broker.error is None
+        return self._broker is not None and not self.is_inherited and self._broker.error is None
 
     def close_connection(self, connection: "Transport") -> None:
         """Close all channels and the connection."""
-        for channel in list(self.channels):
-            channel.close()
-        broker, self._broker = self._broker, None
-        self._leave_loop()
-        self.forget_destinations()
-        if broker is not None:
-            broker.close()
+        try:
+            for channel in list(self.channels):
+                channel.close()
+        finally:
+            self._let_go(CLOSE_SECONDS)
 
     def _collect(self, connection: "Transport") -> None:
         """Let go of a connection without talking to the broker: it has failed, or belongs to the parent process."""
-        broker, self._broker = self._broker, None
-        if broker is not None and self._process == os.getpid():
-            broker.close(timeout=0)
         for channel in list(self.channels):
             channel.closed = True
             self.close_channel(channel)
+        self._let_go(0)
+
+    def _let_go(self, seconds: float) -> None:
+        broker, self._broker = self._broker, None
         self._leave_loop()
         self.forget_destinations()
+        if broker is not None and not self.is_inherited:
+            broker.close(seconds)
 
     # ------------------------------------------------------------ events
 
@@ -149,11 +167,11 @@ class Transport(Declaring):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            wakeup = self.wakeup
+            broker, wakeup = self.broker, self.wakeup
             wakeup.clear()
             if self._deliver_waiting():
                 return
-            error = self.broker.error
+            error = broker.error
             if error is not None:
                 raise error.with_traceback(None)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -162,11 +180,17 @@ class Transport(Declaring):
 
     def _deliver_waiting(self) -> int:
         count = 0
-        for channel in list(self.channels):
-            if count < BATCH_MAX and not channel.closed:
-                count += channel.deliver_waiting(BATCH_MAX - count)
+        self._turn += 1
+        wakeup = self.wakeup
+        try:
+            for channel in in_turn(self.channels, self._turn):
+                if count < BATCH_MAX and not channel.closed:
+                    count += channel.deliver_waiting(BATCH_MAX - count)
+        except BaseException:  # of a callback
+            wakeup.set()  # an event loop delivers the others afterwards
+            raise
         if count >= BATCH_MAX:
-            self.wakeup.set()  # there may be more
+            wakeup.set()  # there may be more
         return count
 
     def register_with_event_loop(self, connection: "Transport", loop: Any) -> None:
@@ -186,7 +210,7 @@ class Transport(Declaring):
 
     def _leave_loop(self) -> None:
         loop, self._loop = self._loop, None
-        if loop is not None:
+        if loop is not None and not self.is_inherited:  # a child shares the loop's epoll with its parent
             loop.remove_reader(self.wakeup.fileno())
 
     # ------------------------------------------------------------ texts

@@ -6,7 +6,8 @@ Kombu calls `ack` and `reject` in any thread: Celery's timer does, and the threa
 import threading
 from collections.abc import Callable
 
-from pybroker.client import Message
+from pybroker.client import ClientError, ConnectionClosed, Message
+from pybroker.client.messages import DeliveryState
 from pybroker.kombu.subscriptions import KombuSource
 
 
@@ -34,57 +35,86 @@ class UnacknowledgedMessages:
         """Return True if the application may have another message."""
         return not self.prefetch_count or len(self._delivered) < self.prefetch_count
 
+    @property
+    def room(self) -> int | None:
+        """The number of further messages that the application may have; None for no limit."""
+        limit = self.prefetch_count
+        return max(0, limit - len(self._delivered)) if limit else None
+
     def append(self, tag: int, message: Message, source: KombuSource) -> None:
         """Record a message that is delivered to the application."""
+        source.delivered()
         with self._lock:
             self._delivered[tag] = message, source
-            source.unacknowledged += 1
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
         """Acknowledge a message; with `multiple` all until this one, or all if the tag is 0.
 
         Raises:
-            ConnectionClosed: its consumer has ended: the message will be redelivered.
+            ConnectionClosed: the consumer of one has ended: it will be redelivered. The others are acknowledged.
         """
-        for message, source in self._take(tag, multiple=multiple):
-            message.ack()
-            source.acknowledged()
-        self._on_room()
+        self._settle(tag, lambda message, _: message.ack(), multiple=multiple)
 
     def reject(self, tag: int, *, requeue: bool, to_dlq: bool) -> None:
         """Return a message to the broker, or discard it; with `to_dlq` the broker keeps it as a dead letter.
 
         Raises:
             ConnectionClosed: its consumer has ended: the message will be redelivered.
+            ClientError: the broker refused to have it back, or did not answer; the application still has it.
         """
-        for message, source in self._take(tag, multiple=False):
-            if requeue:
-                source.give_back(message)
-            elif to_dlq:
+
+        def discard(message: Message, source: KombuSource) -> None:
+            if to_dlq:
                 source.consumer.reject(message, "rejected by its consumer")
             else:
                 message.ack()
-            source.acknowledged()
-        self._on_room()
+
+        self._settle(tag, _give_back if requeue else discard)
 
     def recover(self) -> None:
-        """Return all messages to the broker, the oldest first."""
-        for message, source in self._take(0, multiple=True):
-            source.give_back(message)
-            source.acknowledged()
-        self._on_room()
+        """Return all messages to the broker, the oldest first.
+
+        Raises:
+            ClientError: as `reject`, for one of them. The others are returned.
+        """
+        self._settle(0, _give_back, multiple=True)
 
     def clear(self) -> None:
-        """Forget all messages, whose consumers are closed: the broker redelivers them. Those of topics are lost."""
-        for message, source in self._take(0, multiple=True):
-            source.unacknowledged -= 1
-            if source.consumer.error is None:
-                message.ack()
+        """Forget all messages, whose consumers are closed: the broker redelivers them.
 
-    def _take(self, tag: int, *, multiple: bool) -> list[tuple[Message, KombuSource]]:
+        Those of topics, whose consumers are the connection's, are delivered on another channel.
+        """
+        for _, message, source in self._take(0, multiple=True):
+            if source.consumer.error is None:
+                source.give_back(message)
+            source.acknowledged()
+
+    def _settle(self, tag: int, action: Callable[[Message, KombuSource], object], *, multiple: bool = False) -> None:
+        """Do something with messages that ends their delivery; raise the first error after the last of them."""
+        errors: list[ClientError] = []
+        for number, message, source in self._take(tag, multiple=multiple):
+            try:
+                action(message, source)
+            except ClientError as error:
+                errors.append(error)
+                is_kept = message.delivery_state is DeliveryState.DELIVERED
+                if is_kept and not isinstance(error, ConnectionClosed):  # the application can do it again
+                    with self._lock:
+                        self._delivered[number] = message, source
+                    continue
+            source.acknowledged()
+        self._on_room()
+        if errors:
+            raise errors[0]
+
+    def _take(self, tag: int, *, multiple: bool) -> list[tuple[int, Message, KombuSource]]:
         with self._lock:
             if multiple:
                 tags = [each for each in self._delivered if not tag or each <= tag]
             else:
                 tags = [tag] if tag in self._delivered else []
-            return [self._delivered.pop(each) for each in tags]
+            return [(each, *self._delivered.pop(each)) for each in tags]
+
+
+def _give_back(message: Message, source: KombuSource) -> None:
+    source.give_back(message)

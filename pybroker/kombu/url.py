@@ -30,6 +30,9 @@ _SCHEMES: Final[Mapping[str, tuple[str, int]]] = {
 }
 """The client's scheme and the default port for a URL's scheme. Kombu removes the `activemq+` of some."""
 
+_STOMP: Final = re.compile(r"(?:^|[+:(,;])(stomp(?:\+[a-z]+)?)(?::|$)")
+"""A scheme of STOMP anywhere in a URL."""
+
 _PASSWORD: Final = re.compile(r"(//[^/?#@;:]*:)((?:(?!;[\w+]+://).)*)(@)")
 """Up to the last @ of each URL, in case that the password is not encoded; better too much than a part of it."""
 
@@ -66,6 +69,7 @@ def parse(urls: Iterable[str], *, own_options: Iterable[str] = (), ssl: bool = F
     users: set[tuple[str | None, str | None]] = set()
     query: dict[str, str] = {}
     for url in urls:
+        _check_protocol(url)
         if url.startswith(("failover:", "activemq+failover:")):
             if addresses:
                 raise UnusableURI("a failover: URI names all brokers: write no other URL beside it", part=masked(url))
@@ -81,6 +85,12 @@ def parse(urls: Iterable[str], *, own_options: Iterable[str] = (), ssl: bool = F
     taken = {name: query.pop(name) for name in list(query) if name in set(own_options)}
     uri = f"failover:({','.join(dict.fromkeys(addresses))})" + (f"?{urlencode(query)}" if query else "")
     return BrokerURL(uri=uri, user=user, password=password, options=taken)
+
+
+def _check_protocol(url: str) -> None:
+    if found := _STOMP.search(url.partition("?")[0]):
+        hint = "open an OpenWire connector, whose port is mostly 61616, and write activemq://host:61616"
+        raise UnusableURI("the transport speaks OpenWire, and STOMP has no form for bindings", part=found[1], hint=hint)
 
 
 def masked(url: str, mask: str = "**") -> str:

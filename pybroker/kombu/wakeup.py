@@ -7,14 +7,15 @@ import threading
 class Wakeup:
     """A flag with a file descriptor, which an event loop can watch.
 
-    The descriptor is readable while the flag is set. It exists from the first call of `fileno`.
+    The descriptor is readable while the flag is set. It exists from the first call of `fileno` until `close`.
     """
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._pipe: tuple[int, int] | None = None
-        self._process = 0  # that made the pipe; a child shares it, and must not take the parent's byte
+        self._process = os.getpid()  # a child shares the pipe, and must not take the parent's byte
+        self._is_closed = False
 
     def set(self) -> None:
         """Set the flag; may be called in any thread. Does not block."""
@@ -36,21 +37,38 @@ class Wakeup:
         return self._event.wait(timeout)
 
     def fileno(self) -> int:
-        """Return the descriptor."""
+        """Return the descriptor.
+
+        Raises:
+            ValueError: it is closed.
+        """
         with self._lock:
+            if self._is_closed:
+                raise ValueError("the flag is closed")
             if self._pipe is None:
                 self._pipe = os.pipe()
-                self._process = os.getpid()
                 if self._event.is_set():
                     self._write()
             return self._pipe[0]
 
     def close(self) -> None:
-        """Close the descriptor, if there is one."""
+        """Set the flag, so that no thread waits for it any more, and close the descriptor, if there is one.
+
+        In a forked child this closes the child's copies only. It takes no lock there, as another thread of the parent
+        may have had it during the fork.
+        """
+        if self._process != os.getpid():
+            self._close()
+            return
         with self._lock:
-            pipe, self._pipe = self._pipe, None
-            for descriptor in pipe or ():
-                os.close(descriptor)
+            self._close()
+            self._event.set()
+
+    def _close(self) -> None:
+        self._is_closed = True
+        pipe, self._pipe = self._pipe, None
+        for descriptor in pipe or ():
+            os.close(descriptor)
 
     def _write(self) -> None:
         if self._pipe is not None and self._process == os.getpid():

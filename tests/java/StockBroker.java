@@ -72,6 +72,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * "journal=NAME" has the journal in a directory of that name in place of "kahadb".
  * "network=NAME:URI" has it bridge to another broker by a network connector, one way, and "duplex=NAME:URI" both ways;
  * "networkTTL=N" has demand and messages of these make up to N hops.
+ * With "noScheduler" messages with a delay are delivered at once, with "noVirtualTopics" no topic is a virtual one.
  * With "populateJMSXUserID" messages get the name of the user who sends them: what the client said, or with
  * "useAuthenticatedPrincipal" who has logged in.
  */
@@ -96,9 +97,12 @@ public final class StockBroker {
     private static final String NETWORK = "network=";
     private static final String DUPLEX = "duplex=";
     private static final String NETWORK_TTL = "networkTTL=";
+    private static final String NO_SCHEDULER = "noScheduler";
+    private static final String NO_VIRTUAL_TOPICS = "noVirtualTopics";
     private static final List<String> NO_POLICIES = List.of(
             LOGIN, JAAS, CERTIFICATES, DUAL, SSL, RULE, TEMPORARY, POPULATE, JMX, PRINCIPAL, TIME_STAMPING, PERSISTENCY,
-            REDELIVERY, DROP_ONLY, JOURNAL, NETWORK, DUPLEX, NETWORK_TTL);
+            REDELIVERY, DROP_ONLY, JOURNAL, NETWORK, DUPLEX, NETWORK_TTL, NO_SCHEDULER,
+            NO_VIRTUAL_TOPICS);
 
     public static void main(String[] arguments) throws Exception {
         PrintStream output = System.out;
@@ -111,8 +115,9 @@ public final class StockBroker {
         broker.setUseShutdownHook(false);
         broker.setDataDirectoryFile(directory);
         broker.setSchedulerDirectoryFile(new File(directory, "scheduler"));
-        broker.setSchedulerSupport(true);
         List<String> rest = List.of(arguments).subList(3, arguments.length);
+        broker.setSchedulerSupport(!rest.contains(NO_SCHEDULER));
+        broker.setUseVirtualTopics(!rest.contains(NO_VIRTUAL_TOPICS));
         var named = rest.stream().filter(each -> each.startsWith(JOURNAL)).findFirst().orElse(JOURNAL + "kahadb");
         broker.setPersistenceAdapter(store(new File(directory, named.substring(JOURNAL.length()))));
         broker.setDestinationPolicy(policies(rest.stream().filter(each -> isPolicy(each)).toList()));

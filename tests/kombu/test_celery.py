@@ -134,7 +134,7 @@ def test_no_task_is_lost_with_masters(on_pair: tuple[Application, Cluster]) -> N
     for run in runs:
         by_number.setdefault(run.number, []).append(run)
     assert sorted(by_number) == list(range(300))
-    assert [each for each in by_number.values() if len(each) > 1 and not any(run.redelivered for run in each)] == []
+    assert [each for each in by_number.values() if sum(not run.redelivered for run in each) > 1] == []
     assert "Traceback" not in application.logs()
 
 

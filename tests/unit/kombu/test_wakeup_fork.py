@@ -2,8 +2,15 @@
 
 import os
 import select
+import signal
 import threading
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from pybroker.client import ConnectionClosed
+from pybroker.kombu.transport import Transport
 from pybroker.kombu.wakeup import Wakeup
 
 
@@ -25,3 +32,84 @@ def test_a_child_that_clears_the_flag_leaves_the_parents_descriptor_readable() -
     clearing.join(10)
     assert not clearing.is_alive()
     wakeup.close()
+
+
+def test_a_closed_flag_has_no_descriptor_any_more() -> None:
+    """Otherwise the second one would never be closed."""
+    wakeup = Wakeup()
+    wakeup.fileno()
+    wakeup.close()
+    before = os.open(os.devnull, os.O_RDONLY)
+    os.close(before)
+    with pytest.raises(ValueError, match="closed"):
+        wakeup.fileno()
+    after = os.open(os.devnull, os.O_RDONLY)
+    os.close(after)
+    assert after == before
+    wakeup.set()  # as the client's thread may still do
+    assert wakeup.wait(0)
+
+
+def test_a_thread_that_waits_for_a_flag_ends_when_it_is_closed() -> None:
+    wakeup = Wakeup()
+    waiting = threading.Thread(target=wakeup.wait, args=[None], daemon=True)
+    waiting.start()
+    wakeup.close()
+    waiting.join(20)
+    assert not waiting.is_alive()
+
+
+def in_child(work: Any) -> int:
+    """Run a function in a forked child; return its status, which is not 0 after an error or a deadlock."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_child_closes_a_flag_whose_lock_another_thread_had() -> None:
+    wakeup = Wakeup()
+    wakeup.fileno()
+    with wakeup._lock:
+        assert in_child(wakeup.close) == 0
+    wakeup.close()
+
+
+class Loop:
+    """An event loop of Celery, which counts what is removed."""
+
+    def __init__(self) -> None:
+        self.removed: list[int] = []
+
+    def add_reader(self, descriptor: int, *_: Any) -> None:
+        pass
+
+    def remove_reader(self, descriptor: int) -> None:
+        self.removed.append(descriptor)
+
+
+def test_a_child_leaves_the_parents_event_loop_alone() -> None:
+    """It shares the loop's epoll: what it removes there, its parent does not hear of any more."""
+    transport = Transport(SimpleNamespace(transport_options={}))
+    transport._process = os.getpid()
+    loop = Loop()
+    transport.register_with_event_loop(transport, loop)
+
+    def collect() -> None:
+        transport._collect(transport)
+        assert loop.removed == []
+
+    assert in_child(collect) == 0
+    transport._collect(transport)
+    assert len(loop.removed) == 1
+
+
+def test_draining_after_the_end_is_an_error() -> None:
+    transport = Transport(SimpleNamespace(transport_options={}))
+    with pytest.raises(ConnectionClosed):
+        transport.drain_events(transport, timeout=0)
