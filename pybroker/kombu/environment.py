@@ -6,7 +6,7 @@ No command asks a broker for its features. So a check uses the feature, on desti
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from kombu.utils.uuid import uuid
@@ -104,7 +104,7 @@ def check_virtual_topics(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def _if_allowed(feature: str) -> Iterator[None]:
+def _if_allowed(feature: str) -> Generator[None]:
     """Leave a check out that the user has no right to make."""
     try:
         yield
