@@ -169,9 +169,9 @@ async def _run(base: Path, history: Sequence[tuple[object, ...]], cuts: Sequence
     await pair.start()
     for step in history:
         match step:
-            case ("write", Journal() as journal, [*lengths]):
-                for size in lengths:
-                    pair.write(journal, cast("int", size))
+            case ("write", Journal() as journal, lengths):
+                for size in cast("list[int]", lengths):
+                    pair.write(journal, size)
                     await asyncio.sleep(0)
             case ("confirmed" | "restart" | "switch" as name, *arguments):
                 await getattr(pair, str(name))(*arguments)

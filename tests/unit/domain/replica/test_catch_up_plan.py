@@ -35,7 +35,7 @@ def plan_for(master: Manifest, follower: Manifest, *, is_beginning: bool = True)
     return make_plan(master, follower, dict.fromkeys(wanted.of_master, crc), dict.fromkeys(wanted.of_follower, crc))
 
 
-TABLE = [
+TABLE: list[tuple[str, Manifest, Manifest, bool, tuple[PlanAction, int, int]]] = [
     ("same", files((1, 9)), files((1, 9)), True, (PlanAction.KEEP, 9, 9)),
     ("other checksum", files((1, 9)), files((1, 9), crc=OTHER), True, (PlanAction.REPLACE, 0, 9)),
     ("missing", files((1, 9)), [], True, (PlanAction.FETCH, 0, 9)),

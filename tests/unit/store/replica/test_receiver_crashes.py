@@ -5,7 +5,7 @@ Each scenario is run to its end once, which counts its file operations. Then it 
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -56,7 +56,7 @@ class Follower:
         """The file operation before which the process is killed; 0: none."""
 
     @contextmanager
-    def process(self) -> Iterator[ReplicaReceiver]:
+    def process(self) -> Generator[ReplicaReceiver]:
         """Run a process on the directory, and kill it at its end, or before."""
         process = Process(self.world, "follower")
         system = SimSystem(self.disk, process)
