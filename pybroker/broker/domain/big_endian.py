@@ -19,7 +19,10 @@ BYTE_AND_BYTE: Final = Struct(">Bb")
 BYTE_AND_UNSIGNED_SHORT: Final = Struct(">BH")
 BYTE_AND_INT: Final = Struct(">Bi")
 BYTE_AND_UNSIGNED_INT: Final = Struct(">BI")
+BYTE_AND_TWO_UNSIGNED_INTS: Final = Struct(">BII")
+BYTE_AND_THREE_UNSIGNED_INTS: Final = Struct(">BIII")
 BYTE_AND_LONG: Final = Struct(">Bq")
+BYTE_AND_UNSIGNED_LONG: Final = Struct(">BQ")
 
 
 def int_at(data: bytes, at: int) -> int:

@@ -48,6 +48,7 @@ from pybroker.broker.domain.replica.plan import left_bytes
 from pybroker.broker.domain.replica.ports import CopyEvents, CopyProgress, ReplicaMember
 from pybroker.broker.domain.replica.seals import FrameSeal
 from pybroker.broker.domain.replica.store_ports import FileChange, FollowerDiskFull, FollowerStore
+from pybroker.errors import PybrokerError
 from pybroker.transports.replica.handshake import (
     GREETING_BYTES,
     NONCE_BYTES,
@@ -73,7 +74,7 @@ NOTHING: Final = CopyProgress(
 _log = logging.getLogger(__name__)
 
 
-class _Ended(Exception):
+class _Ended(PybrokerError):
     """The connection has ended. The text is the reason."""
 
 

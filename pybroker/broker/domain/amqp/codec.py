@@ -42,7 +42,9 @@ from pybroker.broker.domain.big_endian import (
     BYTE_AND_BYTE,
     BYTE_AND_INT,
     BYTE_AND_LONG,
+    BYTE_AND_TWO_UNSIGNED_INTS,
     BYTE_AND_UNSIGNED_INT,
+    BYTE_AND_UNSIGNED_LONG,
     DOUBLE,
     FLOAT,
     INT,
@@ -672,14 +674,14 @@ def _packed(layout: Struct) -> Callable[[Any, int], bytes]:
 
 _INT: Final = 0x71
 _LONG: Final = 0x81
-_pack_byte_and_two_sizes: Final = Struct(">BII").pack
+_pack_byte_and_two_sizes: Final = BYTE_AND_TWO_UNSIGNED_INTS.pack
 _pack_two_sizes: Final = Struct(">II").pack
 _pack_size: Final = UNSIGNED_INT.pack
 _pack_small: Final = BYTE_AND_BYTE.pack
 _pack_int: Final = BYTE_AND_INT.pack
 _pack_long: Final = BYTE_AND_LONG.pack
 _pack_unsigned_int: Final = BYTE_AND_UNSIGNED_INT.pack
-_pack_unsigned_long: Final = Struct(">BQ").pack
+_pack_unsigned_long: Final = BYTE_AND_UNSIGNED_LONG.pack
 
 _ENCODERS: Final[dict[type, Callable[[bytearray, Any], None]]] = {
     type(None): lambda out, _: out.append(_NULL),

@@ -42,7 +42,13 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, assert_never
 
-from pybroker.broker.domain.big_endian import UNSIGNED_INT
+from pybroker.broker.domain.big_endian import (
+    BYTE_AND_THREE_UNSIGNED_INTS,
+    BYTE_AND_TWO_UNSIGNED_INTS,
+    BYTE_AND_UNSIGNED_INT,
+    BYTE_AND_UNSIGNED_LONG,
+    UNSIGNED_INT,
+)
 from pybroker.broker.domain.replica.manifest import (
     MANIFEST_BYTES_MAX,
     MANIFEST_FILES_MAX,
@@ -77,10 +83,10 @@ TEXT_BYTES_MAX: Final = 16 << 10
 
 SENTENCE_BYTES_MAX: Final = 4 << 10
 
-HEADER: Final = struct.Struct(">BQ")
-_PIECE: Final = struct.Struct(">BIII")
-_FILE: Final = struct.Struct(">BI")
-_CUT: Final = struct.Struct(">BII")
+HEADER: Final = BYTE_AND_UNSIGNED_LONG
+_PIECE: Final = BYTE_AND_THREE_UNSIGNED_INTS
+_FILE: Final = BYTE_AND_UNSIGNED_INT
+_CUT: Final = BYTE_AND_TWO_UNSIGNED_INTS
 _REPLACE: Final = struct.Struct(">BIIII")
 _PING: Final = struct.Struct(">QQ")
 _CONFIRM: Final = struct.Struct(">QQB")

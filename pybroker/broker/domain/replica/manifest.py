@@ -18,14 +18,15 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from pybroker.broker.domain.big_endian import BYTE_AND_THREE_UNSIGNED_INTS, UNSIGNED_INT
 from pybroker.broker.domain.errors import MalformedData
 from pybroker.broker.domain.replica.operations import FilePlace, Journal
 
 MANIFEST_FILES_MAX: Final = 100_000
 """Of files of 32 MB: 3 TB."""
 
-COUNT: Final = struct.Struct(">I")
-_FILE: Final = struct.Struct(">BIII")
+COUNT: Final = UNSIGNED_INT
+_FILE: Final = BYTE_AND_THREE_UNSIGNED_INTS
 MANIFEST_BYTES_MAX: Final = COUNT.size + MANIFEST_FILES_MAX * _FILE.size
 
 
