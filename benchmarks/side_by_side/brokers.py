@@ -344,7 +344,7 @@ def start_rabbitmq(directory: Path) -> Broker:
     variables = {
         "HOME": directory,
         "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "RABBITMQ_NODENAME": f"bench{os.getpid()}@localhost",
+        "RABBITMQ_NODENAME": f"bench{nodes}@localhost",
         "RABBITMQ_MNESIA_BASE": directory / "data",
         "RABBITMQ_LOG_BASE": directory / "logs",
         "RABBITMQ_CONFIG_FILE": directory / "rabbitmq",
