@@ -1,5 +1,6 @@
 """An application of Celery whose tasks write down that they ran; tests start workers of it in this directory."""
 
+import json
 import os
 import time
 from typing import Any
@@ -9,9 +10,12 @@ from celery import Celery
 import pybroker.kombu  # noqa: F401 -- registers activemq:// with Kombu
 
 app = Celery("ledger", broker=os.environ["SHOP_BROKER"], backend="rpc://")
-app.conf.task_acks_late = True
+app.conf.task_acks_late = os.environ.get("LEDGER_EARLY") != "1"
 app.conf.worker_prefetch_multiplier = int(os.environ.get("LEDGER_MULTIPLIER", "1"))
-app.conf.broker_transport_options = {"scheduled_eta": os.environ.get("LEDGER_SCHEDULED") == "1"}
+app.conf.broker_transport_options = {
+    "scheduled_eta": os.environ.get("LEDGER_SCHEDULED") == "1",
+    **json.loads(os.environ.get("LEDGER_OPTIONS", "{}")),
+}
 
 
 @app.task(bind=True)

@@ -1,114 +1,15 @@
 """Real workers of Celery on real brokers: what is killed, and what runs all the same."""
 
-import contextlib
 import os
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from pybroker.testing import Broker, Cluster
-from tests.kombu.workers import worker
+from pybroker.testing import Broker
+from tests.kombu.application import PATIENCE, Application
 from tests.pace import in_time
-
-HERE = Path(__file__).parent
-PATIENCE = 90.0
-"""Seconds in which a worker starts on a busy machine, and does what a test wants of it."""
-
-
-class Run(NamedTuple):
-    """One run of a task: its number, when it ended, whether it was redelivered, and the worker."""
-
-    number: int
-    at: float
-    redelivered: bool
-    worker: str
-
-
-class Application:
-    """The application `ledger` on some brokers, as a client and with workers."""
-
-    def __init__(self, url: str, directory: Path, **more: str) -> None:
-        self.url, self.directory, self.more = url, directory, more
-        self.path = directory / "runs"
-        self._imported: Any = None
-
-    @contextlib.contextmanager
-    def worker(self, name: str, *arguments: str) -> Iterator[Any]:
-        """Run a worker."""
-        log = self.directory / f"{name}.log"
-        with worker("ledger", HERE, self.url, log, "--hostname", f"{name}@test", *arguments, **self.more) as process:
-            yield process
-
-    @property
-    def app(self) -> Any:
-        """The application in this process."""
-        return self._module.app
-
-    def record(self, number: int, *, seconds: float = 0.0, **options: Any) -> Any:
-        """Call the task."""
-        return self._module.record.apply_async((str(self.path), number, seconds), **options)
-
-    @property
-    def _module(self) -> Any:
-        if self._imported is None:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sys, "path", [str(HERE), *sys.path])
-                for name, value in {"SHOP_BROKER": self.url, **self.more}.items():
-                    patch.setenv(name, value)
-                sys.modules.pop("ledger", None)
-                import ledger  # type: ignore[import-not-found]
-
-                self._imported = ledger
-        return self._imported
-
-    def runs(self) -> list[Run]:
-        """Return the runs that have ended."""
-        if not self.path.exists():
-            return []
-        rows = [line.split() for line in self.path.read_text().splitlines()]
-        return [Run(int(row[0]), float(row[1]), row[2] == "1", row[3]) for row in rows]
-
-    def wait(self, count: int, *, seconds: float = PATIENCE) -> list[Run]:
-        """Wait until so many different tasks have run; return all runs."""
-        deadline = time.monotonic() + seconds
-        while True:
-            runs = self.runs()
-            if len({run.number for run in runs}) >= count:
-                return runs
-            assert time.monotonic() < deadline, f"{len(runs)} runs\n{self.logs()}"
-            threading.Event().wait(0.05)
-
-    def wait_logged(self, name: str, text: str, count: int) -> None:
-        """Wait until a worker's log has a text so many times."""
-        log, deadline = self.directory / f"{name}.log", time.monotonic() + PATIENCE
-        while not log.exists() or log.read_text().count(text) < count:
-            assert time.monotonic() < deadline, self.logs()
-            threading.Event().wait(0.05)
-
-    def logs(self) -> str:
-        """Return the workers' logs."""
-        return "\n".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
-
-    def close(self) -> None:
-        """Close the connections of this process."""
-        if self._imported is not None:
-            self.app.producer_pool.force_close_all()
-            self.app.pool.force_close_all()
-            self.app.close()
-
-
-@pytest.fixture
-def on_pair(tmp_path: Path) -> Iterator[tuple[Application, Cluster]]:
-    """The application on a pair."""
-    with Cluster(2) as cluster:
-        application = Application(f"activemq+{cluster.uri}", tmp_path)
-        yield application, cluster
-        application.close()
 
 
 @pytest.fixture
@@ -118,24 +19,6 @@ def on_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Applic
         application = Application(f"activemq+failover:({broker.uri})", tmp_path, **getattr(request, "param", {}))
         yield application
         application.close()
-
-
-def test_no_task_is_lost_with_masters(on_pair: tuple[Application, Cluster]) -> None:
-    """A run too many is allowed, if it says that the task was redelivered."""
-    application, cluster = on_pair
-    with application.worker("one", "--concurrency", "2"), application.worker("two", "--concurrency", "2"):
-        for number in range(300):
-            application.record(number)
-            if number in (100, 200):
-                cluster.wait_master()
-                cluster.restart(cluster.kill9("master").name)
-        runs = application.wait(300)
-    by_number: dict[int, list[Run]] = {}
-    for run in runs:
-        by_number.setdefault(run.number, []).append(run)
-    assert sorted(by_number) == list(range(300))
-    assert [each for each in by_number.values() if sum(not run.redelivered for run in each) > 1] == []
-    assert "Traceback" not in application.logs()
 
 
 def test_tasks_of_a_killed_worker_run_elsewhere_at_once(on_broker: Application) -> None:
