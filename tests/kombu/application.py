@@ -50,6 +50,10 @@ class Application:
         """Call the task."""
         return self._module.record.apply_async((str(self.path), number, seconds), **options)
 
+    def task(self, name: str) -> Any:
+        """Return a task."""
+        return self.app.tasks[f"ledger.{name}"]
+
     @property
     def _module(self) -> Any:
         if self._imported is None:

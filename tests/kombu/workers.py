@@ -19,11 +19,11 @@ def environment(url: str, **more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def worker(
+def program(
     application: str, directory: Path, url: str, log: Path, *arguments: str, **more: str
 ) -> Iterator["subprocess.Popen[Any]"]:
-    """Run a worker; it is killed at the end. Its log is complete then."""
-    command = [sys.executable, "-m", "celery", "--app", application, "worker", "--loglevel", "INFO", *arguments]
+    """Run a program of Celery; it is killed at the end, with its processes. Its log is complete then."""
+    command = [sys.executable, "-m", "celery", "--app", application, *arguments]
     with log.open("ab") as file:
         process = subprocess.Popen(
             command, cwd=directory, env=environment(url, **more), stdout=file, stderr=file, start_new_session=True
@@ -34,3 +34,10 @@ def worker(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, 9)
         process.wait()
+
+
+def worker(
+    application: str, directory: Path, url: str, log: Path, *arguments: str, **more: str
+) -> contextlib.AbstractContextManager["subprocess.Popen[Any]"]:
+    """Run a worker, which logs what it does."""
+    return program(application, directory, url, log, "worker", "--loglevel", "INFO", *arguments, **more)
