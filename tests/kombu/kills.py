@@ -40,7 +40,6 @@ from tests.kombu.application import Application, Run
 
 WORKERS = ("one", "two")
 CONCURRENCY = 4
-TASK_SECONDS_MAX = 0.2
 VISIBILITY_SECONDS = 10
 """The visibility time-out with Redis: by default an hour passes until tasks of a dead worker run again."""
 START_SECONDS = 60.0
@@ -185,6 +184,7 @@ class Plan:
         kills: of the broker, spread over the calls.
         worker_kills: of workers.
         patience: seconds without a run after which the rest is lost.
+        task_seconds: the longest that a task takes.
         is_late: tasks are acknowledged after they ran, not before.
         seed: of all that is random.
     """
@@ -194,6 +194,7 @@ class Plan:
     kills: int
     worker_kills: int
     patience: float = 60.0
+    task_seconds: float = 0.2
     is_late: bool = True
     seed: int = 0
 
@@ -339,7 +340,7 @@ def run(site: Site, directory: Path, plan: Plan, on_second: Callable[[Workers], 
             for killer, moments in killers:
                 if number in moments:
                     killer.request()
-            _call(application, number, chooser.uniform(0.0, TASK_SECONDS_MAX), outcome)
+            _call(application, number, chooser.uniform(0.0, plan.task_seconds), outcome)
             due = max(due + 1 / plan.rate, time.monotonic() - 1.0)  # what a pause has delayed is not hurried for long
             threading.Event().wait(max(0.0, due - time.monotonic()))
             if time.monotonic() > seen + 1.0:
