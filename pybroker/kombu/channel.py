@@ -374,18 +374,23 @@ class Channel(virtual.Channel):
                     message.ack()
         return None
 
-    def deliver_waiting(self, limit: int) -> int:
+    def deliver_waiting(self, limit: int, *, is_counted: bool = False) -> int:
         """Call back with messages that wait, one of each subscription at a time; return their number.
+
+        With `is_counted` a subscription without acknowledgements has one message at most.
 
         Raises:
             ClientError: the connection has failed, or the broker has ended a consumer.
         """
         count, last = 0, -1
+        counted = set[KombuSubscription]()
         while last < count < limit:
             last = count
             for subscription in in_turn(self.subscriptions(), self._turn):
                 if subscription not in self._subscriptions.values():
                     continue  # a callback has cancelled it
+                if subscription in counted:
+                    continue
                 if not subscription.no_ack and not self.qos.can_consume():
                     self._is_held_back = True
                     subscription.hold_back()
@@ -396,6 +401,8 @@ class Channel(virtual.Channel):
                 if found is not None:
                     count += 1
                     self._turn += 1
+                    if is_counted and subscription.no_ack:
+                        counted.add(subscription)
                     message = self._received(*found, queue=subscription.queue, no_ack=subscription.no_ack)
                     if message is not None:
                         subscription.callback(message)

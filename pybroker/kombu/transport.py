@@ -39,7 +39,7 @@ from pybroker.kombu.subscriptions import in_turn
 from pybroker.kombu.url import DEFAULT_PORT, BrokerURL, masked, parse, url_of
 
 BATCH_MAX: Final = 100
-"""The most messages that are delivered in one turn of an event loop: all that wait, up to this."""
+"""The most messages that one `drain_events` delivers: all that wait, up to this."""
 
 
 class Transport(Declaring):
@@ -159,22 +159,23 @@ class Transport(Declaring):
     # ------------------------------------------------------------ events
 
     def drain_events(self, connection: "Transport", timeout: float | None = None) -> None:
-        """Deliver a message that waits; if there is none, wait for the next.
+        """Deliver messages that wait; if there are none, wait for the next.
 
-        One at a time, because Kombu counts: whoever expects five replies calls this five times.
+        Of a consumer without acknowledgements only one, because Kombu counts: remote control, which expects five
+        replies, calls this five times, and would wait in vain if one call had delivered two of them.
 
         Raises:
             TimeoutError: none arrived in time.
             ConnectionFailed, ConnectionClosed: none can arrive any more.
         """
-        self._drain(timeout, 1)
+        self._drain(timeout, is_counted=True)
 
-    def _drain(self, timeout: float | None, limit: int) -> None:
+    def _drain(self, timeout: float | None, *, is_counted: bool) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             broker, wakeup = self.broker, self.wakeup
             wakeup.clear()
-            if self._deliver_waiting(limit):
+            if self._deliver_waiting(is_counted=is_counted):
                 return
             error = broker.error
             if error is not None:
@@ -183,18 +184,18 @@ class Transport(Declaring):
             if not wakeup.wait(left):
                 raise TimeoutError("no message in time")
 
-    def _deliver_waiting(self, limit: int) -> int:
+    def _deliver_waiting(self, *, is_counted: bool) -> int:
         count = 0
         self._turn += 1
         wakeup = self.wakeup
         try:
             for channel in in_turn(self.channels, self._turn):
-                if count < limit and not channel.closed:
-                    count += channel.deliver_waiting(limit - count)
+                if count < BATCH_MAX and not channel.closed:
+                    count += channel.deliver_waiting(BATCH_MAX - count, is_counted=is_counted)
         except BaseException:  # of a callback
             wakeup.set()  # an event loop delivers the others afterwards
             raise
-        if count >= limit:
+        if count >= BATCH_MAX or (count and is_counted):
             wakeup.set()  # there may be more
         return count
 
@@ -211,7 +212,7 @@ class Transport(Declaring):
     def on_readable(self, connection: "Transport", loop: Any) -> None:
         """Deliver the messages that wait, in the event loop."""
         with contextlib.suppress(TimeoutError):
-            self._drain(0, BATCH_MAX)
+            self._drain(0, is_counted=False)
 
     def _leave_loop(self) -> None:
         loop, self._loop = self._loop, None
