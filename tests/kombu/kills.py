@@ -300,14 +300,21 @@ class Workers:
     def __init__(self, application: Application, stack: contextlib.ExitStack) -> None:
         self._application, self._stack = application, stack
         self.processes = {name: self._start(name) for name in WORKERS}
+        self._starts = Counter(WORKERS)
         self._next = 0
 
     def kill(self) -> None:
-        """Kill one of them in turn, and start it again."""
+        """Kill one of them in turn, and start it again; return when it is ready, so that one always is."""
         name = WORKERS[self._next % len(WORKERS)]
         self._next += 1
         os.killpg(self.processes[name].pid, signal.SIGKILL)
         self.processes[name] = self._start(name)
+        self._starts[name] += 1
+        self.wait_ready(name)
+
+    def wait_ready(self, name: str) -> None:
+        """Wait until a worker takes tasks."""
+        self._application.wait_logged(name, " ready.", self._starts[name])
 
     def _start(self, name: str) -> "subprocess.Popen[Any]":
         return self._stack.enter_context(self._application.worker(name, "--concurrency", str(CONCURRENCY)))
@@ -332,7 +339,7 @@ def run(site: Site, directory: Path, plan: Plan, on_second: Callable[[Workers], 
         stack.callback(application.close)
         workers = Workers(application, stack)
         for name in WORKERS:
-            application.wait_logged(name, " ready.", 1)
+            workers.wait_ready(name)
         killers = [(Killer(site.kill), _moments(chooser, plan.tasks, plan.kills))]
         killers.append((Killer(workers.kill), _moments(chooser, plan.tasks, plan.worker_kills)))
         due = seen = time.monotonic()
