@@ -3,6 +3,7 @@
 python -m tests.kombu.soak --minutes 1440 --rate 100 --kill-every 600
 """
 
+import contextlib
 import json
 import random
 import subprocess
@@ -32,6 +33,7 @@ class Sampler(threading.Thread):
         self._start = time.monotonic()
         self._stopping = threading.Event()
         self._workers: Workers | None = None
+        self._failure: Exception | None = None
 
     def on_second(self, workers: Workers) -> None:
         """Note the workers."""
@@ -40,26 +42,31 @@ class Sampler(threading.Thread):
             self.start()
 
     def stop(self) -> None:
-        """Take no further sample."""
+        """Take no further sample. Raises what a sample has failed with."""
         self._stopping.set()
         self.join()
+        if self._failure is not None:
+            raise self._failure
 
     def run(self) -> None:
-        while not self._stopping.wait(self._seconds):
-            self._sample()
+        try:
+            while not self._stopping.wait(self._seconds):
+                self._sample()
+        except Exception as error:  # raised by `stop`
+            self._failure = error
 
     def _sample(self) -> None:
         assert self._workers is not None
         store = self._cluster.store
-        files = list((store / "kahadb").glob("db-*.log"))
+        sizes = _sizes(store / "kahadb")
         row: Row = {
             "minute": round((time.monotonic() - self._start) / 60, 1),
             **{f"member {each.name} MB": _resident_mb(each.pid) for each in self._cluster.members},
             **{f"worker {name} MB": _tree_mb(process.pid) for name, process in self._workers.processes.items()},
             "queues": _count(store, "queues"),
             "topics": _count(store, "topics"),
-            "journal files": len(files),
-            "journal MB": round(sum(each.stat().st_size for each in files) / 1e6, 1),
+            "journal files": len(sizes),
+            "journal MB": round(sum(sizes) / 1e6, 1),
         }
         self.rows.append(row)
         print(row, file=sys.stderr, flush=True)
@@ -94,6 +101,15 @@ def main() -> None:
     report.table("what must not grow", sampler.rows)
     report.table("tasks", [outcome.row("pybroker")])
     report.finish()
+
+
+def _sizes(directory: Path) -> list[int]:
+    """Return the bytes of each journal file; one may be collected meanwhile."""
+    sizes = list[int]()
+    for each in directory.glob("db-*.log"):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(each.stat().st_size)
+    return sizes
 
 
 def _count(store: Path, kind: str) -> int:
