@@ -340,6 +340,7 @@ def run(site: Site, directory: Path, plan: Plan, on_second: Callable[[Workers], 
         workers = Workers(application, stack)
         for name in WORKERS:
             workers.wait_ready(name)
+        application.task("record")  # its import is no part of the first call
         killers = [(Killer(site.kill), _moments(chooser, plan.tasks, plan.kills))]
         killers.append((Killer(workers.kill), _moments(chooser, plan.tasks, plan.worker_kills)))
         due = seen = time.monotonic()
