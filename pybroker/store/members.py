@@ -159,7 +159,7 @@ class ReplicaReport:
     Attributes:
         cluster: the name of the cluster; empty until the register was read.
         epoch: of the latest promotion in the cluster.
-        master: the name of the member that is the master by the register; empty: nobody is.
+        master: the name of the member that is the master by the register; empty: none is.
         is_in_sync: this member's store has everything that is confirmed, so that it could take over.
         in_sync: the number of stores that have.
         minimum: how many must have it before a message is acknowledged.

@@ -4,7 +4,7 @@
 event loop            TimePassed, confirmations, synced records  --.
 register's thread     answers, changes                           --+--> decide, one at a time --> actions, on the loop
 follower's thread     pings, which ask for a promise             --'             |
-any thread            the fence: may this member tell anybody anything? <--- state
+any thread            the fence: may this member confirm and deliver? <--- state
 ```
 
 Time passes on the event loop alone: a master whose loop hangs does not renew its lease.
@@ -39,7 +39,7 @@ _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def lease_clock() -> float:
-    """Return seconds of a clock that nobody can set, and that goes on while the machine is suspended."""
+    """Return seconds of a clock that cannot be set, and that goes on while the machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 

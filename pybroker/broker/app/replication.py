@@ -9,7 +9,7 @@ confirmations    BeginEpoch ----------------------> the copying thread, behind t
                  StepDown ------------------------> the node, which cuts clients off
 ```
 
-The member holds the lock on its own directory from start to end, so a former process of it has ended, and nobody else
+The member holds the lock on its own directory from start to end, so a former process of it has ended, and no other
 writes here. The copying thread does one thing after the other: a follower has closed its files before the node opens
 them, and the node has given the store back before a follower writes again.
 
@@ -60,7 +60,7 @@ from pybroker.locks.election.election_state import (
 from pybroker.locks.election.record import DurableEnd, ElectionRecord, MasterEntry
 from pybroker.locks.election.register import Register, RegisterState
 from pybroker.store.replica.catch_up import MasterFiles
-from pybroker.store.replica.identity import IdentityFile, StoreIdentity, boot_id
+from pybroker.store.replica.identity import IdentityFile, ReplicaIdentity, boot_id
 from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver, is_unfinished
 from pybroker.transports.replica.follower import ReplicaFollower
 
@@ -100,7 +100,7 @@ class ReplicationSettings:
 
 
 class ElectionLock:
-    """Implements `LockProvider`: whoever is elected holds the lock."""
+    """Implements `LockProvider`: the elected member holds the lock."""
 
     def __init__(self, replication: "Replication", name: str) -> None:
         self.name = name
@@ -416,7 +416,7 @@ class Replication:
     def _note_epoch(self, cluster: str, epoch: int) -> None:
         self._keep(replace(self._identity, cluster=cluster, epoch=epoch))
 
-    def _keep(self, identity: StoreIdentity) -> None:
+    def _keep(self, identity: ReplicaIdentity) -> None:
         if identity != self._identity:
             self._identity_file.keep(identity)
             self._identity = identity

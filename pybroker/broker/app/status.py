@@ -190,8 +190,8 @@ def _describe_replica(status: Status) -> list[str]:
     ]
     if status.master is not None:
         lines += [f"    {each}" for each in replica.followers]
-        heirs = " or ".join(replica.successors) or "NOBODY until this one returns"
-        lines.append(f"    if this master fails, its place is taken by: {heirs}")
+        successors = " or ".join(replica.successors) or "NO OTHER until this one returns"
+        lines.append(f"    if this master fails, its place is taken by: {successors}")
     elif replica.is_in_sync:
         lines.append("    this store is in sync: it can take over")
     else:

@@ -9,8 +9,8 @@ exchanged or emptied disk has not. So another id is made
 
 * when the file is missing, or unusable;
 * when its inode number is another than the one in it: the directory was copied, or restored file by file;
-* when the machine was started anew since, and the store may have lost what it had confirmed: its writes were not synced
-  at once (`sync` other than `always`), and it was not closed in order.
+* when the machine was started again since, and the store may have lost what it had confirmed: its writes were not
+  synced at once (`sync` other than `always`), and it was not closed in order.
 
 Source: specification of replication, 3.1.
 """
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreIdentity:
+class ReplicaIdentity:
     """The identity of a store.
 
     Attributes:
@@ -80,7 +80,7 @@ class IdentityFile:
         self._boot = boot
         self._system = system
 
-    def load(self, *, is_durable: bool) -> StoreIdentity:
+    def load(self, *, is_durable: bool) -> ReplicaIdentity:
         """Return the store's identity, making a new id where the stored one is not to be used. It is on disk on return.
 
         Args:
@@ -91,20 +91,20 @@ class IdentityFile:
         """
         found = self._usable()
         if found is None:
-            found = StoreIdentity(store=f"s-{secrets.token_hex(12)}")
+            found = ReplicaIdentity(store=f"s-{secrets.token_hex(12)}")
             _log.info("%s: the id of this store is %s from now on", self._path, found.store)
         identity = replace(found, boot=self._boot, is_durable=is_durable)
         self.keep(identity)
         return identity
 
-    def peek(self) -> StoreIdentity | None:
+    def peek(self) -> ReplicaIdentity | None:
         """Return the stored identity, and change nothing; None if there is none to be used."""
         try:
             return self._read()[0]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def keep(self, identity: StoreIdentity) -> None:
+    def keep(self, identity: ReplicaIdentity) -> None:
         """Replace the stored identity: another cluster or epoch, or the end in order. It is on disk on return.
 
         Raises:
@@ -134,7 +134,7 @@ class IdentityFile:
         except OSError as error:
             raise self._unavailable("written", error) from error
 
-    def _usable(self) -> StoreIdentity | None:
+    def _usable(self) -> ReplicaIdentity | None:
         """Return the stored identity if it is this store's, and the store has what it confirmed."""
         try:
             found, inode = self._read()
@@ -150,7 +150,7 @@ class IdentityFile:
             return None
         if not found.is_durable and (not self._boot or found.boot != self._boot):
             _log.warning(
-                "%s: the machine was started anew, and sync was not always: the store may have lost what it had "
+                "%s: the machine was started again, and sync was not always: the store may have lost what it had "
                 "confirmed, so it gets another id than %s",
                 self._path,
                 found.store,
@@ -158,12 +158,12 @@ class IdentityFile:
             return None
         return found
 
-    def _read(self) -> tuple[StoreIdentity, int]:
+    def _read(self) -> tuple[ReplicaIdentity, int]:
         with open(self._path, "rb", opener=regular.opener) as stream:
             values: Any = json.loads(stream.read(_BYTES_MAX))
         if values["format"] != 1:
             raise ValueError(f"format {values['format']!r} is not known")
-        identity = StoreIdentity(
+        identity = ReplicaIdentity(
             store=_checked(values["store"]),
             cluster=_checked(values["cluster"]),
             epoch=int(values["epoch"]),

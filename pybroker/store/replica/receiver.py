@@ -18,7 +18,7 @@ A process may be killed, and a machine may fail, at any point: then `examine` fi
 * a plan that passes through states which never were the master's (`is_orderly`) leaves the file `replica/unfinished`
   until the stream is live. A store with that file must not become the master.
 
-An error of the operating system leaves the file's content unknown, so it ends the receiver for good. The exception is a
+An error of the operating system leaves the file's content unknown, so it ends the receiver. The exception is a
 full disk, which is met before anything is synced: the reserve is spent, or the connection ends.
 
 Used by one thread at a time. Blocks.

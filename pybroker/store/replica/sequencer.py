@@ -76,7 +76,7 @@ class _SentBatch(NamedTuple):
     last: int
 
 
-class _Waiting(NamedTuple):
+class _WaitingConfirmation(NamedTuple):
     """A callback for the time when everything up to a sequence is confirmed."""
 
     sequence: int
@@ -250,7 +250,7 @@ class SequencedJournal:
         self._early: deque[tuple[int, Callback]] = deque()
         """Callbacks of batches that are held although the own disk has them: those of the promotion."""
         self._sent: deque[_SentBatch] = deque()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingConfirmation] = deque()
 
     # ------------------------------------------------------------ for the writer
 
@@ -298,7 +298,7 @@ class SequencedJournal:
         while self._sent and self._sent[0].number <= number:
             sequence = self._sent.popleft().last
         assert sequence, "a batch is written once"
-        self._waiting.append(_Waiting(sequence, callback))
+        self._waiting.append(_WaitingConfirmation(sequence, callback))
         self._sequencer.disk_has_more()
 
     def removed(self, file_ids: Sequence[int]) -> None:
@@ -338,7 +338,7 @@ class SequencedJournal:
             held = self._held.popleft()
             self._send(held)
             if self._early and self._early[0][0] == held.number:  # the own disk has it
-                self._waiting.append(_Waiting(self._sent.pop().last, self._early.popleft()[1]))
+                self._waiting.append(_WaitingConfirmation(self._sent.pop().last, self._early.popleft()[1]))
         self._begun_up_to = self._reserved  # not before: the thread may create the file from now on
 
     def abandon(self) -> None:

@@ -147,13 +147,10 @@ class ForwardingHalf:
         self._broker = broker
         self._link = link
         self._peer = peer
-        self._settings = settings
-        self._connector = connector = settings.connector
+        self._settings, self._connector = settings, (connector := settings.connector)
         self._next_command_id = next_command_id
         self._call_soon = call_soon
-        self._on_deadline = on_deadline
-        self._on_error = on_error
-        self._on_accepted = on_accepted
+        self._on_deadline, self._on_error, self._on_accepted = on_deadline, on_error, on_accepted
         self._is_over = self._paused = self._is_settling = self._is_announced = False
         self._numbers = count(1)
         self._producer_id = ProducerId(settings.remote_connection_id, SESSION, _PRODUCER)
@@ -173,7 +170,7 @@ class ForwardingHalf:
         """Temporary destinations of the remote broker that were deleted there."""
         self._unanswered: dict[int, tuple[DemandConsumer, Delivery]] = {}
         self._copies: dict[str, list[tuple[DemandConsumer, Delivery]]] = {}
-        """Further copies of messages whose first one is unanswered, by message id: its answer is theirs."""
+        """Copies of messages whose first one is unanswered, by message id."""
         self._answered: dict[DemandConsumer, None] = {}
         """Those of whose messages answers have come in the present chunk of input."""
         self._unconfirmed: deque[tuple[DemandConsumer, Delivery]] = deque()

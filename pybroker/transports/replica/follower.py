@@ -35,7 +35,7 @@ from pybroker.broker.domain.replica.frames import (
     Measure,
     Measured,
     Ping,
-    Refused,
+    RefusedFrame,
     ReplacePiece,
     StreamDecoder,
     StreamFrame,
@@ -82,7 +82,7 @@ class ReplicaFollower:
     """Implements `ReplicaCopy`.
 
     Args:
-        store: the follower's data files, which nobody else uses meanwhile.
+        store: the follower's data files, which nothing else uses meanwhile.
         address: host and port of the master.
         epoch: of the master; frames of others are refused.
         member: who the follower is.
@@ -250,7 +250,7 @@ class ReplicaFollower:
             self._follow(connection, StreamDecoder(FROM_MASTER, receive))
         except MalformedFrame as error:
             with contextlib.suppress(OSError):
-                self._send(Refused(str(error)))
+                self._send(RefusedFrame(str(error)))
             raise
         except TimeoutError:
             raise _Ended(f"nothing came for {2 * self._timeout:g} s") from None
@@ -324,7 +324,7 @@ class ReplicaFollower:
                 self._send(Measured([self._store.checksum(*prefix) for prefix in prefixes]))
             case HandOver(sentence) if self._is_planned:
                 self._events.handed_over(sentence)
-            case Refused(sentence):
+            case RefusedFrame(sentence):
                 raise _Ended(f"the master closed the connection: {sentence}")
             case _:
                 raise MalformedFrame(f"{type(body).__name__} does not come now")

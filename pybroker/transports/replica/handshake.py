@@ -11,8 +11,8 @@ master    ->  proof (32 bytes)
 A master whose secret differs closes the connection without another word. Behind this each frame has an HMAC, with keys
 that are the secret's HMAC of direction and nonces: so no frame of another connection, or direction, is taken.
 
-Without a secret the stream is open to everybody who can connect, so it is for loopback, or for TLS with certificates on
-both sides.
+Without a secret the stream is open to every peer that can connect, so it is for loopback, or for TLS with certificates
+on both sides.
 
 Source: specification of replication, section 7.
 """

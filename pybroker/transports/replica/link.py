@@ -9,7 +9,7 @@ from typing import Final, Protocol, cast
 from pybroker.broker.domain.replica.frames import (
     FROM_FOLLOWER,
     Payload,
-    Refused,
+    RefusedFrame,
     StreamDecoder,
     StreamFrame,
     encode_frame,
@@ -206,7 +206,7 @@ class FollowerLink(asyncio.Protocol):
         if self._reason:
             return
         if self._seal is not None and not self.queued_bytes:
-            self._write(encode_frame(self._seal, StreamFrame(0, Refused(reason))))
+            self._write(encode_frame(self._seal, StreamFrame(0, RefusedFrame(reason))))
         self._reason = reason
         assert self._transport is not None, "it was connected"
         if self.queued_bytes:

@@ -38,7 +38,7 @@ from pybroker.broker.domain.replica.frames import (
     Measure,
     Measured,
     Ping,
-    Refused,
+    RefusedFrame,
     ReplacePiece,
     StreamFrame,
     StreamLive,
@@ -197,7 +197,7 @@ class FollowerSession:
                 _log.info("%s leaves the cluster's in-sync set: %s", self.member.name, sentence)
                 self.is_leaving = True
                 self._host.events.leaving(self.member.store, self.connection)
-            case Refused(sentence):
+            case RefusedFrame(sentence):
                 raise MalformedFrame(f"the follower refused: {sentence}")
             case _:
                 raise MalformedFrame(f"{type(frame.body).__name__} does not come now")

@@ -264,7 +264,7 @@ class HandOver(NamedTuple):
     sentence: str
 
 
-class Refused(NamedTuple):
+class RefusedFrame(NamedTuple):
     """The last frame of a connection, with the reason."""
 
     sentence: str
@@ -295,7 +295,7 @@ FrameBody = (
     | Confirm
     | Leave
     | HandOver
-    | Refused
+    | RefusedFrame
     | Measure
     | Measured
 )
@@ -409,7 +409,7 @@ def _body(kind: FrameType, payload: memoryview) -> FrameBody:
         case FrameType.HANDOVER:
             return HandOver(_sentence(payload))
         case FrameType.REFUSED:
-            return Refused(_sentence(payload))
+            return RefusedFrame(_sentence(payload))
         case FrameType.MEASURE:
             return Measure([(as_journal(number), file_id, end) for number, file_id, end in _CUT.iter_unpack(payload)])
         case FrameType.MEASURED:
@@ -606,7 +606,7 @@ def _payload(body: FrameBody) -> tuple[FrameType, Sequence[Payload]]:
             return FrameType.LEAVE, (sentence.encode()[:SENTENCE_BYTES_MAX],)
         case HandOver(sentence):
             return FrameType.HANDOVER, (sentence.encode()[:SENTENCE_BYTES_MAX],)
-        case Refused(sentence):
+        case RefusedFrame(sentence):
             return FrameType.REFUSED, (sentence.encode()[:SENTENCE_BYTES_MAX],)
         case Measure(prefixes):
             return FrameType.MEASURE, (*(_CUT.pack(*each) for each in prefixes),)

@@ -1,6 +1,6 @@
 """The end of each frame: a CRC-32, or with a secret an HMAC.
 
-A CRC finds damage. An HMAC with a key of its connection and direction also finds a frame that somebody else made, left
+A CRC finds damage. An HMAC with a key of its connection and direction also finds a frame that another peer made, left
 out, repeated or moved, since each frame's number goes into it. It keeps nothing secret.
 
 Source: specification of replication, 4.1 and 7.

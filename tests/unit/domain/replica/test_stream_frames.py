@@ -25,7 +25,7 @@ from pybroker.broker.domain.replica.frames import (
     Measure,
     Measured,
     Ping,
-    Refused,
+    RefusedFrame,
     ReplacePiece,
     StreamDecoder,
     StreamFrame,
@@ -74,7 +74,7 @@ BODIES_OF_MASTER: Sequence[FrameBody] = [
     RemoveFiles(Journal.SCHEDULER, []),
     Ping(2**63, 17),
     HandOver("to you"),
-    Refused(""),
+    RefusedFrame(""),
     Measure([(Journal.MESSAGES, 3, 100), (Journal.SCHEDULER, 4, 0)]),
 ]
 BODIES_OF_FOLLOWER: Sequence[FrameBody] = [
@@ -83,7 +83,7 @@ BODIES_OF_FOLLOWER: Sequence[FrameBody] = [
     Confirm(9, 2**63, has_promised=True),
     Confirm(9, 0, has_promised=False, is_short_of_space=True),
     Leave("enough"),
-    Refused("no"),
+    RefusedFrame("no"),
     Measured([0, 2**32 - 1]),
 ]
 SIDES = [(body, FROM_MASTER) for body in BODIES_OF_MASTER] + [(body, FROM_FOLLOWER) for body in BODIES_OF_FOLLOWER]
@@ -110,7 +110,7 @@ def test_every_frame_comes_back(body: FrameBody, limits: Mapping[int, int], kind
 
 @pytest.mark.parametrize(("body", "limits"), SIDES, ids=lambda value: type(value).__name__)
 def test_frame_of_the_other_side_is_refused(body: FrameBody, limits: Mapping[int, int]) -> None:
-    if isinstance(body, Refused):
+    if isinstance(body, RefusedFrame):
         return  # either side sends it
     data = encode_frame(CrcSeal(), StreamFrame(1, body))
     other = FROM_FOLLOWER if limits is FROM_MASTER else FROM_MASTER

@@ -275,24 +275,6 @@ def test_damaged_store_stands_where_no_other_can() -> None:
     assert member.role is ElectionRole.STANDING
 
 
-def test_master_that_resigns_releases_the_cluster_and_lets_others_stand_first() -> None:
-    member = serving(TWO).on(MasterResigned("its store has failed"))
-    assert member.has(StepDown)
-    assert not may_tell(member.state, member.now)
-    assert member.swap.record.state is RecordedState.RELEASED
-    assert member.swap.record.in_sync == TWO.in_sync
-    member.wins()
-    assert member.on(TimePassed(), after=LEASE / 2).role is ElectionRole.FOLLOWING
-    assert member.on(TimePassed(), after=LEASE / 2).role is ElectionRole.STANDING
-
-
-def test_master_that_resigns_during_a_swap_leaves_the_cluster_to_the_lease() -> None:
-    member = serving().on(TimePassed(), after=LEASE / 3)
-    assert member.has(SwapRegister)
-    assert not member.on(MasterResigned("its store has failed")).has(SwapRegister)
-    assert member.has(StepDown)
-
-
 def test_released_cluster_is_taken_over_at_once() -> None:
     assert follower(replace(RECORD, state=RecordedState.RELEASED)).on(TimePassed()).role is ElectionRole.STANDING
 

@@ -20,7 +20,7 @@ from pybroker.broker.domain.replica.frames import (
     MasterPlan,
     Measured,
     Ping,
-    Refused,
+    RefusedFrame,
     StreamDecoder,
     StreamFrame,
     encode_frame,
@@ -102,8 +102,8 @@ class RawFollower:
 
     async def refusal(self) -> str:
         """Return the sentence with which the master closes the connection."""
-        frame = await self.receive(Refused)
-        assert isinstance(frame.body, Refused)
+        frame = await self.receive(RefusedFrame)
+        assert isinstance(frame.body, RefusedFrame)
         async with asyncio.timeout(30):
             await self.reader.read()
         self.writer.close()
