@@ -45,7 +45,8 @@ class ReplicatedCluster:
 
     def __exit__(self, *_: object) -> None:
         for name, member in self.members.items():
-            member.drain(0.0)
+            if not member.process.stderr.closed:  # type: ignore[union-attr]
+                member.drain(0.0)
             print(f"-- {name}", *member.lines, sep="\n")  # shown where a test fails
             member.close()
 
