@@ -56,6 +56,7 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
         address=address,
         clients=(),
         policy=ElectionPolicy(
+            cluster_name=register.cluster,
             replica_timeout=config.replicate_timeout,
             gives_grace=config.replicate_grace,
             may_stand=config.replicate_promote,

@@ -122,18 +122,19 @@ def wait(store: str, given: str) -> Status:
         given: `in-sync`, or `in-sync=SECONDS`.
 
     Raises:
-        ConfigError: there is no such directory, or something else is to be waited for.
+        ConfigError: there is still no such directory, or something else is to be waited for.
     """
     what, _, seconds = given.partition("=")
     if what != "in-sync" or (seconds and not seconds.isdecimal()):
         raise ConfigError(f"{given!r} is not in-sync or in-sync=SECONDS", setting="--wait")
     deadline = time.monotonic() + int(seconds or WAIT_SECONDS)
-    while True:
-        found = read(store)
-        replica = found.replica
-        if (replica is not None and replica.is_in_sync and replica.in_sync > 1) or time.monotonic() >= deadline:
-            return found
+    while time.monotonic() < deadline:
+        # A member that has just been started creates its directory soon.
+        replica = read(store).replica if Path(store).is_dir() else None
+        if replica is not None and replica.is_in_sync and replica.in_sync > 1:
+            break
         time.sleep(WAIT_STEP_SECONDS)
+    return read(store)
 
 
 def _lock_elsewhere(members: Sequence[MemberStatus], locks: Sequence[Path]) -> tuple[str, bool] | None:

@@ -312,7 +312,7 @@ def _create(state: ElectionState, store: StoreCondition, now: float) -> Election
         return ElectionDecision(state)
     record = ElectionRecord(
         cluster=state.me.run,
-        name=state.me.name,
+        name=state.policy.cluster_name,
         epoch=max([0, *store.highest.values()]),
         state=RecordedState.RELEASED,
         master=state.me,

@@ -34,6 +34,7 @@ class ElectionPolicy:
     """A member's own settings.
 
     Attributes:
+        cluster_name: the name of a cluster that this member creates.
         replica_timeout: seconds after which a follower that confirms nothing leaves the in-sync set.
         gives_grace: a follower promises not to stand, and a master relies on such promises while the election store is
             away.
@@ -44,6 +45,7 @@ class ElectionPolicy:
         reserve_left: fewer than so many are left: the master reserves more at once.
     """
 
+    cluster_name: str = "pybroker"
     replica_timeout: float = 2.0
     gives_grace: bool = True
     may_stand: bool = True

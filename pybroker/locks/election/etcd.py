@@ -87,6 +87,11 @@ class EtcdRegister:
         return str(self._url)
 
     @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return self._url.cluster
+
+    @property
     def key(self) -> str:
         """The key in etcd."""
         return PREFIX + self._url.cluster

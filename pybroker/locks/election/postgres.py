@@ -103,6 +103,11 @@ class PostgresRegister:
         return f"{self._target.name}?cluster={self._cluster}"
 
     @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return self._cluster
+
+    @property
     def timeout_seconds(self) -> float:
         """How long a call may take."""
         return self._timeout_seconds

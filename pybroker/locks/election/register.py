@@ -86,6 +86,11 @@ class Register(Protocol):
         """The address of the register in logs and errors, without secrets."""
         ...
 
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster, by the register's address."""
+        ...
+
     def read(self) -> RegisterState:
         """Return the present content.
 
