@@ -15,6 +15,7 @@ MANAGEMENT = "tests/integration/test_management.py"
 PAGES = "tests/integration/test_pages.py"
 README = "tests/integration/test_readme.py"
 PLUGIN = "tests/integration/test_plugin.py"
+REPLICATION = "tests/integration/test_replication_page.py"
 CELERY = "tests/kombu/test_celery_page.py"
 SPARK = "tests/spark/test_pages.py"
 JOURNAL = "tests/unit/app/test_journal_cli.py"
@@ -98,6 +99,11 @@ RUN: dict[str, dict[str, str]] = {
         "[Unit]": "tests/architecture/test_examples.py::test_systemd_accepts_the_unit",
     },
     "docs/policies.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
+    "docs/replication.md": {
+        "etcd --data-dir": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
+        "pybroker start": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
+        "store =": f"{REPLICATION}::test_the_pages_settings_start_a_member",
+    },
     "docs/stomp-py.md": {"from pybroker": f"{PAGES}::test_stomp_page_sends_with_failover"},
     "docs/testing.md": {
         "import queue\n": f"{PLUGIN}::test_example_of_the_page_tests_a_failover_in_ten_seconds",
