@@ -80,7 +80,8 @@ class ServerSite:
     """One server of another kind on a port of its own, which comes back with its files."""
 
     def __init__(self, command: Callable[[], "subprocess.Popen[bytes]"], port: int, url: str, **options: object):
-        self.url, self.options = url, options
+        self.url = url
+        self.options: Mapping[str, object] = options
         self._command, self._port = command, port
         self._process = self._start()
 

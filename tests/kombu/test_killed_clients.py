@@ -9,7 +9,7 @@ from textwrap import dedent
 
 from pybroker.client import connect
 from pybroker.testing import Broker
-from tests.kombu.test_celery import HERE
+from tests.kombu.application import HERE
 from tests.kombu.workers import environment
 
 CLIENT = dedent("""
