@@ -538,14 +538,20 @@ def next_in_sync(state: ElectionState, now: float) -> frozenset[str]:
     kept = set(record.in_sync)
     for store in sorted(record.in_sync - {state.me.store}):
         follower = mastery.followers.get(store)
-        heard_at = mastery.begun_at if follower is None else follower.heard_at
-        is_gone = now - heard_at > timeout or (follower is not None and follower.is_leaving)
+        is_gone = now - _confirming_at(mastery, follower) > timeout or (follower is not None and follower.is_leaving)
         if is_gone and len(kept) > record.settings.min_in_sync:
             kept.discard(store)
     for store, follower in mastery.followers.items():
         if store not in record.in_sync and has_caught_up(mastery, follower) and now - follower.heard_at <= timeout / 2:
             kept.add(store)
     return frozenset(kept)
+
+
+def _confirming_at(mastery: Mastery, follower: FollowerState | None) -> float:
+    """Return when a follower was last seen to confirm what it must; one that catches up answers pings alone."""
+    if follower is None:
+        return mastery.begun_at
+    return follower.heard_at if follower.confirmed >= mastery.synced else follower.advanced_at
 
 
 def has_caught_up(mastery: Mastery, follower: FollowerState) -> bool:
@@ -579,7 +585,7 @@ def _on_joined(state: ElectionState, event: FollowerJoined, now: float) -> Elect
     if event.store == state.me.store:
         reason = f"store {event.store} is the master's own: one of both is a copy of the other"
         return ElectionDecision(state, (HangUp(event.store, event.connection, reason),))
-    follower = FollowerState(event.connection, 0, now)
+    follower = FollowerState(event.connection, 0, now, now)
     return ElectionDecision(
         state._replace(mastery=mastery._replace(followers={**mastery.followers, event.store: follower}))
     )
@@ -592,8 +598,12 @@ def _on_confirmed(state: ElectionState, event: FollowerConfirmed, now: float) ->
     if follower is None or follower.connection != event.connection or event.epoch != mastery.epoch:
         return ElectionDecision(state)
     promised_at = max(follower.promised_at, promise_time(event, now)) if event.has_promised else follower.promised_at
+    has_advanced = event.sequence > follower.confirmed or event.sequence >= mastery.synced
     changed = follower._replace(
-        confirmed=max(follower.confirmed, event.sequence), heard_at=now, promised_at=promised_at
+        confirmed=max(follower.confirmed, event.sequence),
+        heard_at=now,
+        advanced_at=now if has_advanced else follower.advanced_at,
+        promised_at=promised_at,
     )
     followers = {**mastery.followers, event.store: changed}
     state = state._replace(mastery=mastery._replace(followers=followers))

@@ -83,6 +83,7 @@ class FollowerState(NamedTuple):
         connection: the number of the connection; a later one replaces it.
         confirmed: the sequence up to which everything is synced there.
         heard_at: when a confirmation arrived last.
+        advanced_at: when one arrived last that confirmed more, or everything.
         promised_at: when the latest ping was sent that was answered with a promise not to stand for a lease.
         is_leaving: it has asked to be taken out of the in-sync set.
     """
@@ -90,6 +91,7 @@ class FollowerState(NamedTuple):
     connection: int
     confirmed: int
     heard_at: float
+    advanced_at: float
     promised_at: float = NEVER
     is_leaving: bool = False
 
