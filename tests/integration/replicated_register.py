@@ -73,7 +73,7 @@ class ObservedCluster(ReplicatedCluster):
         """Wait until the stores of these members, and no others, are in sync by the register."""
         self.wait(lambda: set(self.record()["insync"]) == {self.store_id(name) for name in names})
 
-    def wait_equal(self, one: str, other: str) -> None:
+    def wait_logically_equal(self, one: str, other: str) -> None:
         """Wait until two stores that no client changes any more are logically equal."""
 
         def are_equal() -> bool:
