@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.client.errors import Timeout
+from pybroker.client.errors import NoRoom, Timeout
 from pybroker.client.sync import Connection, connect
 from tests.etcd_cluster import EtcdCluster, own_etcd
 from tests.integration.replicated import LEASE
@@ -115,7 +115,7 @@ def test_record_that_too_few_have_is_not_answered(own_etcd: EtcdCluster, tmp_pat
         with connect(cluster.uri, timeout=SECONDS) as connection:
             connection.send("ORDERS", "answered", timeout=SECONDS)
             cluster.members[other].process.send_signal(signal.SIGSTOP)
-            with pytest.raises(Timeout):
+            with pytest.raises((Timeout, NoRoom)):  # a slow machine notices first that too few are in sync
                 connection.send("ORDERS", "never answered", timeout=0.5)
         cluster.kill_together(master, other)
         cluster.start(other)

@@ -70,7 +70,7 @@ def survive_a_kill(directory: Path, ports: dict[str, str]) -> None:
         os.kill(members[0]["pid"], signal.SIGKILL)
         with connection.consumer("TEA") as consumer:
             assert consumer.receive(timeout=PATIENCE_SECONDS).body == "kept"
-    wait_status("--store", str(directory / "b"), parts=("master: b", "NOBODY until this one returns"))
+    wait_status("--store", str(directory / "b"), parts=("master: b", "NO OTHER until this one returns"))
 
 
 def test_the_pages_settings_start_a_member(etcd_cluster: EtcdCluster, tmp_path: Path) -> None:  # noqa: F811
