@@ -273,6 +273,8 @@ class Node:
             return
         if Action.ABORT_CLIENTS in actions:
             self._abort_clients()
+        if self._replication is not None and self._replication.term is not None and role is Role.RELINQUISHING:
+            self._replication.term.stop_waiting()
         former = self.role
         if role is not former:
             self.role, self.since_ms = role, self._machine.clock()

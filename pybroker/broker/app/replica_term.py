@@ -113,6 +113,10 @@ class ReplicaTerm:
         """Let clients be served: the epoch's first record is confirmed."""
         self._ports.set()
 
+    def stop_waiting(self) -> None:
+        """End the wait for clients, though nothing may be confirmed yet: the node is to stop."""
+        self._ports.set()
+
     def confirm(self, sequence: int) -> None:
         """Confirm to clients everything up to a sequence."""
         self.server.committed(sequence)

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -261,6 +261,8 @@ class Replication:
         """
         if self._elected is None or self.run.state.role is not ElectionRole.SERVING:
             return
+        if _shortage(self.run.state, lease_clock()):
+            return  # nothing will be confirmed: another member resumes when enough of them are back
         self._is_handing_over = True
         self.run.tell(ReleaseRequested())
         try:
@@ -357,7 +359,7 @@ class Replication:
         elif not self._is_handing_over:
             self.on_lost(LockNotHeld(f"{self.lock.name}: {reason}"))
 
-    def _task(self, run: "asyncio._CoroutineLike[None]") -> None:
+    def _task(self, run: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(run)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
