@@ -60,7 +60,7 @@ class Member:
         self.events: list[HaEvent] = []
         self.node = Node(config, self._publish, report=self.events.append)
 
-    def make_store(self, config, lock, on_failure, turn, follower=None, *, may_create=True, machine=None):
+    def make_store(self, config, lock, on_failure, turn, follower=None, *, may_create=True, machine=None, term=None):
         self.fail = on_failure
         return self.store
 
