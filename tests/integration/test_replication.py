@@ -13,7 +13,7 @@ from tests.integration.replicated import LEASE, ReplicatedCluster
 
 pytestmark = [pytest.mark.component("etcd"), pytest.mark.timeout(180)]
 
-TWO_DISKS = ("--replicate-min", "2", "--replicate-timeout", "2s")
+TWO_DISKS = ("--replicate-min", "2", "--replicate-timeout", "5s")
 MARGIN_SECONDS = 8.0
 """For a busy machine, in which processes start late."""
 
