@@ -162,7 +162,7 @@ class Transport(Declaring):
         """Deliver messages that wait; if there are none, wait for the next.
 
         Of a consumer without acknowledgements only one, because Kombu counts: remote control, which expects five
-        replies, calls this five times, and would wait in vain if one call had delivered two of them.
+        replies, calls this five times, and would wait for its time-out if one call had delivered two of them.
 
         Raises:
             TimeoutError: none arrived in time.

@@ -219,10 +219,14 @@ def producing(connection: Connection, name: str, ledger: Ledger) -> Callable[[th
     return work
 
 
-def producing_in_transactions(connection: Connection, name: str, ledger: Ledger) -> Callable[[threading.Event], None]:
+def producing_in_transactions(
+    connection: Connection, name: str, ledger: Ledger, pause: float = 0.0
+) -> Callable[[threading.Event], None]:
+    """Send several messages in each transaction, with a pause in seconds before it."""
+
     def work(stopping: threading.Event) -> None:
         number = 0
-        while not stopping.is_set():
+        while not stopping.wait(pause):
             keys = tuple((name, number + offset) for offset in range(1, BATCH + 1))
             number += BATCH
             try:

@@ -16,9 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.client.errors import TransactionInDoubt, TransactionRolledBack
 from pybroker.client.sync import Connection, connect
-from tests.client.kills import PATIENCE_SECONDS, SEED, Ledger, Worker, consuming, finish, report, wait_until
+from tests.client.kills import (
+    PATIENCE_SECONDS,
+    SEED,
+    Ledger,
+    Worker,
+    consuming,
+    finish,
+    producing_in_transactions,
+    report,
+    wait_until,
+)
 from tests.etcd_cluster import EtcdCluster, own_etcd
 from tests.integration.replicated import LEASE
 from tests.integration.replicated_register import ObservedCluster
@@ -28,7 +37,6 @@ __all__ = ["own_etcd"]
 KILLS = int(os.environ.get("PYBROKER_KILLS", "4"))
 PADDING = "x" * 4096
 SETTINGS = ("--journal-file-max", "1mb", "--journal-batch-max", "256kb", "--cleanup-interval", "300ms")
-BATCH = 3
 
 pytestmark = [pytest.mark.component("etcd"), pytest.mark.timeout(120 + 30 * KILLS)]
 
@@ -46,28 +54,6 @@ def sending(
             body = json.dumps([name, number]) + " " * (len(PADDING) - 20)
             connection.send("KILLS", body, properties=properties, timeout=PATIENCE_SECONDS)
             ledger.accept((name, number))
-
-    return work
-
-
-def transacting(connection: Connection, name: str, ledger: Ledger) -> Callable[[threading.Event], None]:
-    """Send several messages in each transaction."""
-
-    def work(stopping: threading.Event) -> None:
-        number = 0
-        while not stopping.wait(0.01):
-            keys = tuple((name, number + offset) for offset in range(1, BATCH + 1))
-            number += BATCH
-            try:
-                with connection.transaction() as transaction:
-                    for key in keys:
-                        transaction.send("KILLS", json.dumps(key))
-            except TransactionInDoubt:
-                ledger.doubt(*keys)
-            except TransactionRolledBack:
-                ledger.refuse(*keys)
-            else:
-                ledger.accept(*keys)
 
     return work
 
@@ -138,7 +124,7 @@ def test_kills_and_freezes_lose_nothing(own_etcd: EtcdCluster, tmp_path: Path, n
             Worker("p1", sending(connections[0], "p1", ledger)),
             Worker("p2", sending(connections[1], "p2", ledger)),
             Worker("later", sending(connections[2], "later", ledger, delay_ms=1500)),
-            Worker("tx", transacting(connections[3], "tx", ledger)),
+            Worker("tx", producing_in_transactions(connections[3], "tx", ledger, pause=0.01)),
         ]
         consumers = [Worker(f"c{n}", consuming(connections[n], "KILLS", "individual", ledger)) for n in (4, 5)]
         disturber = Disturber(cluster, names)

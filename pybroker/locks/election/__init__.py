@@ -4,5 +4,5 @@ A *register* holds one record: the master, its epoch, and the stores that have e
 by compare-and-swap. `record` is the record, `register` the port, `etcd` and `postgres` are its engines, `decisions` the
 pure decisions over it.
 
-No setting of the broker leads here yet: the stream that copies a store from member to member is missing.
+The setting `replicate` leads here; `pybroker.broker.app.replication` performs the decisions.
 """

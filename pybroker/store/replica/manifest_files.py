@@ -49,7 +49,7 @@ class FileFacts(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is kept of a file, for as long as the first three are the same."""
+    """The cached checksum of a data file, valid while its first three fields are those of the file."""
 
     size: int
     modified_ns: int

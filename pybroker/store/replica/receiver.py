@@ -143,7 +143,7 @@ class _OpenFile:
 
     @property
     def next(self) -> int:
-        """Where the next bytes go."""
+        """The offset in the data file at which the next bytes are written."""
         return self.piece_at if self.header else self.end + self.pending_bytes
 
 

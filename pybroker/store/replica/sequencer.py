@@ -84,7 +84,7 @@ class _WaitingConfirmation(NamedTuple):
 
 
 class _BatchEnd(NamedTuple):
-    """Where a batch ends that is not confirmed."""
+    """The end of a journal batch that followers have not confirmed."""
 
     sequence: int
     journal: Journal
@@ -245,7 +245,7 @@ class SequencedJournal:
         self._reserved = self._begun_up_to = reserved
         self._has_checksums = True
         self._end: FilePlace | None = None
-        """Where the batch ends that was taken last; None before the first."""
+        """The end of the last batch that was shipped or is held; None before the first."""
         self._held: deque[_HeldBatch] = deque()
         self._early: deque[tuple[int, Callback]] = deque()
         """Callbacks of batches that are held although the own disk has them: those of the promotion."""

@@ -134,7 +134,7 @@ class ReplicaFollower:
         self._progress = NOTHING
         self._has_failed = False
         self._manifest: Manifest | None = None
-        """Of the store, while nothing was changed since it was examined: attempts to dial cost nothing then."""
+        """The manifest of the store; None after a change. An unchanged store is not examined again to dial."""
         self._reset()
 
     def _reset(self) -> None:

@@ -72,7 +72,7 @@ from pybroker.transports.replica.positions import JournalPositions
 
 NEVER: Final = float("-inf")
 LAST_ROUND_BYTES: Final = 1 << 20
-"""With less than this left, the catch-up goes over to the live stream."""
+"""When fewer bytes of the journal are left to send, the catch-up ends and live replication begins."""
 
 NANOSECONDS: Final = 1_000_000_000
 

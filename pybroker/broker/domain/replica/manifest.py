@@ -23,7 +23,7 @@ from pybroker.broker.domain.errors import MalformedData
 from pybroker.broker.domain.replica.operations import FilePlace, Journal
 
 MANIFEST_FILES_MAX: Final = 100_000
-"""Of files of 32 MB: 3 TB."""
+"""The limit to the data files of a manifest: a store of 3 TB, with data files of 32 MB."""
 
 COUNT: Final = UNSIGNED_INT
 _FILE: Final = BYTE_AND_THREE_UNSIGNED_INTS
