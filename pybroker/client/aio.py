@@ -234,11 +234,12 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
         """Yield the messages of a queue, the oldest first, without consuming them.
 
         This includes messages that are delivered to other consumers and not acknowledged. Messages that arrive or are
-        consumed during the iteration may be included.
+        consumed during the iteration may be included. After the last message the broker has no browser any more, so
+        that the queue can be deleted.
 
         Raises:
             Refused: the broker refuses the browser; `DestinationRefused` and `SelectorRefused` are two of the causes.
-            Timeout: the broker took longer than `timeout` for a message.
+            Timeout: the broker took longer than `timeout` for a message, or for the end.
         """
         where = destination_of(queue)
         with self._link as state:
@@ -248,6 +249,10 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
             with contextlib.suppress(AllShown):
                 while True:
                     yield await self._waiter.receive(consumer, self._waiter.timeout if timeout is None else timeout)
+            with self._link as state:
+                ended = state.unsubscribe(consumer)
+            if ended is not None:
+                await self._waiter.wait(ended, timeout, "the end of browsing")
         finally:
             # Garbage collection may run this in any thread.
             self._link.call_soon(lambda state: state.unsubscribe(consumer))

@@ -152,7 +152,6 @@ class Declaring(VirtualTransport):
             count = move(self.broker, source, target)
             with contextlib.closing(self.broker.browse(source)) as left:
                 is_empty = next(left, None) is None
-            self.broker.create_destination(source)  # its answer comes after the end of the browser
             if is_empty:
                 return
             if not count:

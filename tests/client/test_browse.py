@@ -78,6 +78,16 @@ def test_tasks_browse_too(uri: str, queue: str) -> None:
     asyncio.run(main())
 
 
+def test_a_queue_that_has_been_browsed_can_be_deleted(uri: str, connection: Connection, queue: str) -> None:
+    """The end of the iteration is the end of the browser, so that no deletion is refused for it."""
+    fill(uri, queue, 3)
+    with connect(uri, timeout=PATIENCE) as browsing:
+        for _ in range(30):
+            assert all(message.body for message in browsing.browse(queue))
+            connection.delete_destination(queue)
+            connection.send(queue, "next")
+
+
 def test_browsing_goes_on_at_the_next_broker(pair: Pair, queue: str) -> None:
     with connect(pair.uri, timeout=PATIENCE) as connection:
         for number in range(20):

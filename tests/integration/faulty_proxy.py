@@ -9,7 +9,7 @@ import threading
 class FaultyProxy:
     """Listens on a port of its own, until closed. One thread moves all bytes.
 
-    A client that hangs up does not end the connection to the server while requests are held: they were sent.
+    A client that hangs up does not end a connection to the server whose requests were held: they were sent.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -21,6 +21,7 @@ class FaultyProxy:
         self._servers: dict[socket.socket, socket.socket] = {}
         self._clients: dict[socket.socket, socket.socket] = {}
         self._held: dict[socket.socket, bytes] = {}
+        self._has_held: set[socket.socket] = set()
         self._mutex = threading.RLock()
         self._is_closed = False
         self.loses_answers = False
@@ -85,12 +86,13 @@ class FaultyProxy:
     def _move_request(self, client: socket.socket) -> None:
         server = self._servers[client]
         chunk = _received(client)
-        if not chunk and server in self._held:
+        if not chunk and server in self._has_held:
             self._selector.unregister(client)
         elif not chunk:
             self._end(client)
         elif self.holds_requests:
             self._held[server] = self._held.get(server, b"") + chunk
+            self._has_held.add(server)
             self.held_bytes += len(chunk)
         else:
             with contextlib.suppress(OSError):
@@ -111,6 +113,7 @@ class FaultyProxy:
         server = self._servers.pop(client)
         del self._clients[server]
         self._held.pop(server, None)
+        self._has_held.discard(server)
         for each in (client, server):
             with contextlib.suppress(KeyError):
                 self._selector.unregister(each)
