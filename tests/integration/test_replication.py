@@ -7,6 +7,7 @@ import pytest
 
 import pybroker
 from pybroker.client.errors import NoRoom, Timeout
+from pybroker.store.replica.identity import boot_id
 from tests.etcd_cluster import EtcdCluster, etcd_cluster  # noqa: F401
 from tests.integration.cluster import BrokerProcess, free_port
 from tests.integration.replicated import LEASE, ReplicatedCluster
@@ -53,6 +54,44 @@ def test_stopped_master_hands_over_at_once(tmp_path: Path, etcd_cluster: EtcdClu
         assert "has released the cluster" in heir.wait_for("election: (.*): asking to become master")[1]
         with connection.consumer("queue://Q") as consumer:
             assert [consumer.receive(timeout=30).body for _ in range(2)] == ["first", "second"]
+
+
+def test_members_that_stopped_in_order_serve_after_a_reboot_without_sync(
+    tmp_path: Path,
+    etcd_cluster: EtcdCluster,  # noqa: F811
+) -> None:
+    """A machine that fails loses what was not synced, so a store gets another id then; but not after a stop."""
+    with ReplicatedCluster(tmp_path, etcd_cluster.url(), "ab", "--sync", "never") as cluster:
+        with pybroker.connect(cluster.uri) as connection:
+            connection.send("queue://Q", "stays")
+        for name in "ba":
+            member = cluster.members.pop(name)
+            assert member.terminate() == 0
+            member.close()
+            reboot(cluster.store(name))
+        for name in "ab":
+            cluster.start(name)
+        cluster.wait_in_sync("a", "b")
+        with pybroker.connect(cluster.uri) as connection, connection.consumer("queue://Q") as consumer:
+            assert consumer.receive(timeout=30).body == "stays"
+
+
+def test_machine_that_failed_without_sync_comes_back_as_a_copy(tmp_path: Path, etcd_cluster: EtcdCluster) -> None:  # noqa: F811
+    with ReplicatedCluster(tmp_path, etcd_cluster.url(), "ab", "--sync", "never") as cluster:
+        with pybroker.connect(cluster.uri) as connection:
+            connection.send("queue://Q", "stays")
+        cluster.kill("b")
+        reboot(cluster.store("b"))
+        cluster.wait_in_sync("a")
+        cluster.start("b")
+        cluster.members["b"].wait_for("it gets another id")
+        cluster.wait_in_sync("a", "b")
+
+
+def reboot(store: Path) -> None:
+    """Have a store find that its machine was started again."""
+    identity = store / "replica" / "store.json"
+    identity.write_text(identity.read_text().replace(boot_id(), "another-start-of-the-machine"))
 
 
 def test_with_too_few_replicas_nothing_is_confirmed_and_new_sends_are_refused(

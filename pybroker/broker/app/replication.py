@@ -224,12 +224,12 @@ class Replication:
         if self._timer is not None:
             self._timer.cancel()
         await self._in_copying_thread(self._leave)
+        if not self._settings.is_durable and self.failure is None:
+            await self._in_copying_thread(partial(self._logged, self._become_durable))
         self._copying.shutdown()
         for task in list(self._tasks):
             await asyncio.wait((task,))
         await asyncio.to_thread(self._calls.close)
-        if self._settings.is_durable:
-            self._identity_file.keep(self._identity)
         self._directory_lock.release()
 
     def _tick(self) -> None:
@@ -391,7 +391,7 @@ class Replication:
         host, _, port = master.replicate.rpartition(":")
         stream = self._settings.stream
         self._follower = ReplicaFollower(
-            ReplicaReceiver(self._settings.root, self._settings.journals, self._settings.receiver),
+            self._receiver(),
             (host, int(port)),
             epoch,
             self._member(),
@@ -415,6 +415,14 @@ class Replication:
             follower.close()
             self._follower = None
 
+    def _become_durable(self) -> None:
+        """Sync everything, and note that: the store keeps its id though the machine may be started again."""
+        self._receiver().examine()
+        self._keep(replace(self._identity, is_durable=True))
+
+    def _receiver(self) -> ReplicaReceiver:
+        return ReplicaReceiver(self._settings.root, self._settings.journals, self._settings.receiver)
+
     def _note_epoch(self, cluster: str, epoch: int) -> None:
         self._keep(replace(self._identity, cluster=cluster, epoch=epoch))
 
@@ -425,7 +433,7 @@ class Replication:
 
     def _examine(self) -> None:
         """Sync everything, and tell what this store has."""
-        manifest = ReplicaReceiver(self._settings.root, self._settings.journals, self._settings.receiver).examine()
+        manifest = self._receiver().examine()
         ends = {each.journal.register_name: DurableEnd(each.file_id, each.length) for each in manifest}
         condition = StoreCondition(
             cluster="", epoch=self._identity.epoch, is_empty=not manifest, is_sound=True, highest={}, ends={}

@@ -12,6 +12,8 @@ exchanged or emptied disk has not. So another id is made
 * when the machine was started again since, and the store may have lost what it had confirmed: its writes were not
   synced at once (`sync` other than `always`), and it was not closed in order.
 
+In the last two cases it stays in its cluster, and becomes a copy there like a new member's store.
+
 Source: specification of replication, 3.1.
 """
 
@@ -90,8 +92,8 @@ class IdentityFile:
             StoreUnavailable: the file cannot be read, or written.
         """
         found = self._usable()
-        if found is None:
-            found = ReplicaIdentity(store=f"s-{secrets.token_hex(12)}")
+        if not found.store:
+            found = replace(found, store=f"s-{secrets.token_hex(12)}")
             _log.info("%s: the id of this store is %s from now on", self._path, found.store)
         identity = replace(found, boot=self._boot, is_durable=is_durable)
         self.keep(identity)
@@ -134,20 +136,21 @@ class IdentityFile:
         except OSError as error:
             raise self._unavailable("written", error) from error
 
-    def _usable(self) -> ReplicaIdentity | None:
-        """Return the stored identity if it is this store's, and the store has what it confirmed."""
+    def _usable(self) -> ReplicaIdentity:
+        """Return the stored identity, without its id if that is another store's, or stands for what this one lost."""
+        none = ReplicaIdentity(store="")
         try:
             found, inode = self._read()
         except FileNotFoundError:
-            return None
+            return none
         except OSError as error:
             raise self._unavailable("read", error) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("%s holds no store's id, so another one is made: %s", self._path, error)
-            return None
+            return none
         if inode != self._path.stat().st_ino:
             _log.warning("%s was copied or restored, so this store gets another id than %s", self._path, found.store)
-            return None
+            return replace(found, store="")
         if not found.is_durable and (not self._boot or found.boot != self._boot):
             _log.warning(
                 "%s: the machine was started again, and sync was not always: the store may have lost what it had "
@@ -155,7 +158,7 @@ class IdentityFile:
                 self._path,
                 found.store,
             )
-            return None
+            return replace(found, store="")
         return found
 
     def _read(self) -> tuple[ReplicaIdentity, int]:

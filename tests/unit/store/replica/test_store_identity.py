@@ -21,8 +21,11 @@ def test_id_stays_over_starts_and_reboots_of_a_durable_store(tmp_path: Path) -> 
 
 def test_copied_directory_gets_another_id(tmp_path: Path) -> None:
     first = IdentityFile(tmp_path / "a", boot="1").load(is_durable=True)
+    IdentityFile(tmp_path / "a", boot="1").keep(replace(first, cluster="c"))
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    assert IdentityFile(tmp_path / "b", boot="1").load(is_durable=True).store != first.store
+    copied = IdentityFile(tmp_path / "b", boot="1").load(is_durable=True)
+    assert copied.store != first.store
+    assert copied.cluster == "c", "it may become a copy of that cluster's store"
     assert IdentityFile(tmp_path / "a", boot="1").load(is_durable=True).store == first.store
 
 
@@ -35,10 +38,10 @@ def test_store_without_syncs_gets_another_id_after_a_reboot(
     tmp_path: Path, boot: str, closed: bool, stays: bool
 ) -> None:
     first = IdentityFile(tmp_path, boot="1").load(is_durable=False)
-    if closed:
-        IdentityFile(tmp_path, boot="1").keep(replace(first, is_durable=True))
+    IdentityFile(tmp_path, boot="1").keep(replace(first, cluster="c", is_durable=closed))
     again = IdentityFile(tmp_path, boot=boot).load(is_durable=False)
     assert (again.store == first.store) is stays
+    assert again.cluster == "c"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2}', b"\xff" * 10, b"[" * 4000])
