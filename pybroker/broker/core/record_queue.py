@@ -6,6 +6,7 @@ same, recovery keeps the one with the highest number. Bodies are only in the sto
 The queue has no object in the core. So clients cannot reach it, and it is in no list and no statistics.
 
 Bodies are read back in pages, one in each turn of the event loop, so that very many requests do not hold up others.
+Only what is on disk can be read: a page waits for all records put so far, and keeps the bodies of those put meanwhile.
 
 A data file of a journal stays while it has a record, and others with acknowledgements may stay because of it. So the
 store selects records of files that hold mostly garbage, and these are written again, a few at a time.
@@ -64,6 +65,7 @@ class RecordQueue:
     __slots__ = (
         "_begin",
         "_clock",
+        "_fresh",
         "_messages",
         "_number",
         "_numbers",
@@ -99,6 +101,8 @@ class RecordQueue:
         self._clock = clock
         self._paging = paging
         self._requests: deque[tuple[_Wanted, Receive]] = deque()
+        self._fresh: dict[str, bytes] | None = None
+        """The records put since a page waits for those before; None while none does."""
         self._numbers: dict[str, int] = {}
         """The number of each key's record, the oldest first."""
         self._unreadable: set[str] = set()
@@ -172,6 +176,8 @@ class RecordQueue:
         if former is not None:
             store.remove(reserved.destination, reserved.message_id(RecordId(key, former)), transaction)
         store.commit(transaction)
+        if self._fresh is not None:
+            self._fresh[key] = body
         self._numbers[key] = number
         self._unreadable.discard(key)
 
@@ -209,8 +215,8 @@ class RecordQueue:
 
     def _request(self, wanted: _Wanted, receive: Receive) -> None:
         self._requests.append((wanted, receive))
-        if len(self._requests) == 1 and not self._paging.defer(self._serve):
-            self._serve()
+        if len(self._requests) == 1 and not self._paging.defer(self._await_page):
+            self._await_page()
 
     def refresh(self) -> None:
         """Write records again whose files the store could remove; called periodically."""
@@ -232,6 +238,11 @@ class RecordQueue:
         else:
             self.put(key, body)
 
+    def _await_page(self) -> None:
+        """Answer requests once what was put so far is on disk."""
+        self._fresh = {}
+        self._store.when_durable(self._serve)
+
     def _serve(self) -> None:
         """Answer requests: those of one page, or without an event loop all."""
         requests = self._requests
@@ -242,13 +253,15 @@ class RecordQueue:
             except StoreUnavailable as error:
                 text = "%d records of %s are read later: %s"
                 _log.log(severity(error), text, len(requests), self._reserved.destination, error)
-                self._paging.waiting[self._serve] = None
+                self._paging.waiting[self._await_page] = None
+                self._fresh = None
                 return
             for key, _ in page[:looked_at]:
                 _, receive = requests.popleft()
                 attempt(partial(receive, bodies.get(key)), "receiving a record")
-            if requests and self._paging.defer(self._serve):
+            if requests and self._paging.defer(self._await_page):
                 return
+        self._fresh = None
 
     def _read_page(self, wanted: Sequence[_Wanted]) -> _Page:
         """Read records from the first one on. Blocks.
@@ -259,13 +272,19 @@ class RecordQueue:
         reserved, numbers = self._reserved, self._numbers
         ids: list[str] = []
         places: list[int] = []
+        bodies: dict[str, bytes] = {}
+        fresh = self._fresh or {}
         for place, (key, expected) in enumerate(wanted):
             number = numbers.get(key)
-            if number is not None and expected in (None, number):
+            if number is None or expected not in (None, number):
+                continue
+            body = fresh.get(key)
+            if body is not None:
+                bodies[key] = body
+            else:
                 ids.append(reserved.message_id(RecordId(key, number)))
                 places.append(place)
         messages, looked_at = self._store.read_page(reserved.destination, ids, PAGE_BYTES_MAX) if ids else ([], 0)
-        bodies: dict[str, bytes] = {}
         for message in messages:
             record = reserved.record_id(message.message_id)
             if record is not None:

@@ -154,6 +154,23 @@ def test_pages_end_with_their_bytes_and_skip_missing_keys(monkeypatch):
     assert len(counts) > 1
 
 
+def test_record_is_read_once_it_is_on_disk():
+    """Those put while a page waits for that are passed from memory: a page would wait for each of them again."""
+    records = Records(SlowStore())
+    store, got = records.store, []
+    records.queue.put("a", b"1")
+    records.queue.put("b", b"1")
+    for key in ("a", "b"):
+        records.queue.request(key, got.append)
+    assert got == []
+    records.queue.put("b", b"2")
+    store.sync()
+    assert got == [b"1", b"2"]
+    records.queue.request("b", got.append)
+    store.sync()
+    assert got == [b"1", b"2", b"2"]
+
+
 def test_records_leave_no_producer_sequences():
     records = Records()
     records.queue.put("a", b"1")

@@ -19,8 +19,11 @@ QUEUE = RETAINED_RECORDS.destination
 
 
 def held(world: World, name: str = "topic://>") -> list[str]:
-    """Return what a new subscriber gets at once."""
-    return sorted(world.client().subscribe(name, retroactive=True, leaves_out_reserved=True).ids)
+    """Return what a new subscriber gets once the disk has everything."""
+    subscriber = world.client().subscribe(name, retroactive=True, leaves_out_reserved=True)
+    if isinstance(world.store, SlowStore):
+        world.store.sync()
+    return sorted(subscriber.ids)
 
 
 def stored(world: World) -> int:

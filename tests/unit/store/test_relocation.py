@@ -271,6 +271,7 @@ def test_few_small_records_do_not_keep_the_journal(tmp_path: Path) -> None:
     bodies: list[bytes | None] = []
     for key in "ab":
         load.records.request(key, bodies.append)
+    load.sync()
     assert bodies == [b"of a", b"of b"]
     load.store.abandon()
 
