@@ -29,6 +29,7 @@ from typing import Final
 
 from pybroker.broker.app.election_run import ElectionRun, lease_clock
 from pybroker.broker.app.register_thread import RegisterThread
+from pybroker.broker.app.replica_guardian import GuardianKeeper
 from pybroker.broker.app.replica_term import ReplicaTerm, StreamSettings
 from pybroker.broker.domain.errors import BrokerError, LockNotHeld, MalformedData, StoreUnavailable
 from pybroker.broker.domain.ports import LockProvider
@@ -39,6 +40,7 @@ from pybroker.locks.election.election_state import (
     ClientsQuiesced,
     ConfirmRecords,
     ElectionAction,
+    ElectionEvent,
     ElectionPolicy,
     ElectionRole,
     ElectionState,
@@ -55,9 +57,10 @@ from pybroker.locks.election.election_state import (
     StopFollowing,
     StoreCondition,
     StoreExamined,
+    SwapAnswered,
     SwapRegister,
 )
-from pybroker.locks.election.record import DurableEnd, ElectionRecord, MasterEntry
+from pybroker.locks.election.record import DurableEnd, ElectionRecord, MasterEntry, RecordedState
 from pybroker.locks.election.register import Register, RegisterState
 from pybroker.store.replica.catch_up import MasterFiles
 from pybroker.store.replica.identity import IdentityFile, ReplicaIdentity, boot_id
@@ -190,7 +193,8 @@ class Replication:
             name=register.name,
         )
         self.lock = ElectionLock(self, register.name)
-        self._calls = RegisterThread(register, self.run.tell)
+        self._guardian = GuardianKeeper(register.guardian_access(), settings.name, me.run)
+        self._calls = RegisterThread(register, self._tell_outcome)
         self._copying = ThreadPoolExecutor(1, "replica-copying")
         self._is_returned = threading.Event()
         """Set while the store is not the node's."""
@@ -229,8 +233,26 @@ class Replication:
         self._copying.shutdown()
         for task in list(self._tasks):
             await asyncio.wait((task,))
+        await asyncio.to_thread(self._guardian.close)
         await asyncio.to_thread(self._calls.close)
         self._directory_lock.release()
+
+    def _tell_outcome(self, event: ElectionEvent) -> None:
+        """Have an answer of the register, or a change of it, decided on. Called in the threads of the register."""
+        self.run.tell(event)
+        state = self.run.state
+        if state.known is None or state.record is None:
+            return
+        if state.mastery is not None and isinstance(event, SwapAnswered):
+            self._guardian.tell(state.known)
+        elif state.mastery is None and state.record.state is RecordedState.RELEASED:
+            self._loop.call_soon_threadsafe(self._look)
+
+    def _look(self) -> None:
+        """Do at once what the next tick would do: the cluster was released, and this member may stand."""
+        if self._timer is not None and not self._timer.cancelled():
+            self._timer.cancel()
+            self._tick()
 
     def _tick(self) -> None:
         if self._elected is not None:
@@ -308,6 +330,8 @@ class Replication:
             case OpenPorts():
                 if self._elected is not None:
                     self._elected.open_ports()
+                    if (known := self.run.state.known) is not None:
+                        self._guardian.begin(known)
             case ConfirmRecords(sequence):
                 if self._elected is not None:
                     self._elected.confirm(sequence)
@@ -349,6 +373,7 @@ class Replication:
     def _step_down(self, reason: str) -> None:
         term, self._elected = self._elected, None
         self.lock.lost()
+        self._guardian.end()
         self._no_longer_master.set()
         if term is None:
             return

@@ -22,6 +22,7 @@ import json
 import logging
 import ssl
 import threading
+from collections.abc import Mapping
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 
@@ -75,6 +76,7 @@ class EtcdRegister:
         self._timeout_seconds = timeout_seconds
         self._user = user
         self._setting = setting
+        self._has_own_tls = tls is not None
         if self._url.is_tls and tls is None:
             tls = ssl.create_default_context()
         self._tls = tls if self._url.is_tls else None
@@ -138,6 +140,18 @@ class EtcdRegister:
         watching = EtcdWatch(reader, self._open_gateway(), callback, self._timeout_seconds)
         self._watches.append(watching)
         return watching
+
+    def guardian_access(self) -> Mapping[str, Any]:
+        """Return what a guardian needs; see `Register`. It does not log in, and shows no certificate."""
+        if self._user is not None or self._has_own_tls:
+            return {}
+        return {
+            "kind": "etcd",
+            "addresses": [list(each) for each in self._gateway.channel.addresses],
+            "key": self.key,
+            "is_tls": self._url.is_tls,
+            "timeout_seconds": self._timeout_seconds,
+        }
 
     def close(self) -> None:
         """Close the connections, and end the watches. May be repeated."""

@@ -137,6 +137,11 @@ class HttpChannel:
         """The address of the connection, or the first to try."""
         return self._addresses[0]
 
+    @property
+    def addresses(self) -> Sequence[HttpAddress]:
+        """All addresses, in the order in which they are tried."""
+        return tuple(self._addresses)
+
     def post(
         self, path: str, body: bytes, *, deadline: float, may_repeat: bool, headers: Mapping[str, str] | None = None
     ) -> HttpAnswer:

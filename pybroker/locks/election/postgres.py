@@ -17,10 +17,14 @@ demands `synchronous_commit`, where a role or database has it off.
 """
 
 import logging
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
+
+import psycopg2  # type: ignore[import-untyped]
 
 from pybroker.broker.domain.errors import ConfigError, DatabaseUnavailable, LockError, MalformedData
 from pybroker.locks.election.record import RECORD_BYTES_MAX, ElectionRecord
@@ -136,6 +140,22 @@ class PostgresRegister:
         reader = PostgresRegister(self._url, timeout_seconds=self._timeout_seconds, setting=self._setting)
         self._watches.append(PostgresWatch(reader, callback))
         return self._watches[-1]
+
+    def guardian_access(self) -> Mapping[str, Any]:
+        """Return what a guardian needs, with the password; see `Register`."""
+        milliseconds = math.ceil(self._timeout_seconds * 1000)
+        parameters = {"application_name": "pybroker guardian"} | self._target.parameters
+        options = f"-c statement_timeout={milliseconds} -c synchronous_commit=on -c standard_conforming_strings=on"
+        parameters["options"] = f"{parameters.get('options', '')} {options}".strip()
+        parameters["connect_timeout"] = str(max(2, math.ceil(self._timeout_seconds)))  # libpq takes whole seconds
+        return {
+            "kind": "postgresql",
+            "parameters": parameters,
+            "cluster": self._cluster,
+            "read": _READ,
+            "update": _UPDATE,
+            "path": [str(Path(psycopg2.__file__).parent.parent)],
+        }
 
     def close(self) -> None:
         """Close the sessions, and end the watches. May be repeated."""

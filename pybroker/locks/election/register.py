@@ -14,8 +14,8 @@ the old revision again proves nothing.
 Revisions only grow, also when the record is deleted and created again. Source: specification of replication, 3.2.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from pybroker.broker.domain.errors import LockError
 from pybroker.locks.election.record import ElectionRecord
@@ -113,6 +113,13 @@ class Register(Protocol):
 
     def watch(self, callback: RegisterCallback) -> RegisterWatch:
         """Call back at changes, from a thread of its own, through every outage until it is closed."""
+        ...
+
+    def guardian_access(self) -> Mapping[str, Any]:
+        """Return all that a guardian's process needs to reach the register, secrets included; empty: it cannot.
+
+        Source: `pybroker.locks.election.guardian_process`.
+        """
         ...
 
     def close(self) -> None:

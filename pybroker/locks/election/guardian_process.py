@@ -1,0 +1,313 @@
+"""The guardian's process: when its parent, the master, has ended, it releases the cluster for another member.
+
+It is started as a program of its own, `python -I -S guardian_process.py DESCRIPTOR`, and so imports nothing of pybroker:
+it stays small, and a fault of the broker is none of its own. `guardian` starts it, and explains why it is safe.
+
+```text
+standard input   a socket of packets, each a JSON object: first the access to the register, then each content that the
+                 master has swapped, as {"revision": 17, "value": "{…}"}
+DESCRIPTOR       a pidfd of the master: readable once all threads of it have ended
+standard error   one line, of what was done
+```
+
+Only the end of the master makes it act; the end of the socket does not, for a process that dies closes its sockets
+before it has ended. The master ends it by SIGKILL, which costs nothing: it has no state.
+
+Source: specification of replication, 5.
+"""
+
+import base64
+import json
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+PACKET_BYTES_MAX = 65_536
+ANSWER_BYTES_MAX = 65_536
+RECORD_BYTES_MAX = 4096
+"""As of `record`."""
+
+PAUSE_SECONDS = 0.02
+"""Between two tries."""
+
+
+class Unanswered(Exception):
+    """No usable answer: the register may have been changed, or may be changed later."""
+
+
+class Content(NamedTuple):
+    """The register's content: its revision, and the record as JSON; empty: there is none."""
+
+    revision: int
+    value: str
+
+
+class Access(Protocol):
+    """Reads and swaps the register; each call has a time-out."""
+
+    def read(self) -> Content:
+        """Return the content.
+
+        Raises:
+            Unanswered: no answer.
+        """
+        ...
+
+    def swap(self, revision: int, value: str) -> bool:
+        """Change the record if its revision is still this one; return True if it was.
+
+        Raises:
+            Unanswered: the outcome is unknown.
+        """
+        ...
+
+
+def released(value: str, run: str) -> str:
+    """Return a record by which the cluster is released by a run that has ended; empty if it is not that run's to release.
+
+    Raises:
+        ValueError: the record is no JSON.
+    """
+    record = json.loads(value) if value else {}
+    if record.get("state") != "serving" or record.get("master", {}).get("life") != run:
+        return ""
+    record.pop("for", None)
+    record["state"] = "released"
+    record["nonce"] = f"{run}-0"  # its own swaps count from 1
+    text = json.dumps(record, separators=(",", ":"))
+    if len(text) > RECORD_BYTES_MAX:
+        raise ValueError(f"a record of {len(text)} bytes is longer than {RECORD_BYTES_MAX}")
+    return text
+
+
+def release(
+    access: Access,
+    told: Content | None,
+    run: str,
+    deadline: float,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> str:
+    """Release the cluster on behalf of a run that has ended, and return what was done, in words.
+
+    A swap that fails, or has no answer, is repeated with what is read then: a write of the master may have come before
+    it, and does not come after it, as both are based on one revision.
+
+    Args:
+        access: to the register.
+        told: the content that the master knew last; None: it is read.
+        run: the run that has ended.
+        deadline: until when it is tried, by `clock`.
+        clock: seconds.
+        pause: waits.
+    """
+    problem = ""
+    while clock() < deadline:
+        try:
+            content = told if told is not None else access.read()
+            told = None
+            value = released(content.value, run)
+            if not value:
+                return "the cluster has another master already, or was released"
+            if access.swap(content.revision, value):
+                return "the cluster is released, and another member can take over at once"
+        except (Unanswered, ValueError) as error:
+            problem = str(error)
+            pause(PAUSE_SECONDS)
+    return f"the election store does not answer ({problem}): others wait for the end of the lease"
+
+
+# ---------------------------------------------------------------- etcd
+
+
+class EtcdAccess:
+    """The JSON gateway of etcd, with one connection for each call."""
+
+    def __init__(self, access: Mapping[str, Any]) -> None:
+        """Take the access as `EtcdRegister` describes it; nothing is connected."""
+        self._addresses: list[list[Any]] = list(access["addresses"])
+        self._seconds: float = access["timeout_seconds"]
+        self._key = base64.b64encode(access["key"].encode()).decode()
+        self._tls: Any = None
+        if access["is_tls"]:
+            import ssl  # takes time and memory, and few need it
+
+            self._tls = ssl.create_default_context()
+
+    def read(self) -> Content:
+        """Return the content."""
+        pairs = self._call("/v3/kv/range", {"key": self._key}, may_repeat=True).get("kvs")
+        if not pairs:
+            return Content(0, "")
+        try:
+            return Content(int(pairs[0]["mod_revision"]), base64.b64decode(pairs[0]["value"]).decode())
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unanswered(f"an answer that is none of etcd's: {error!r}") from error
+
+    def swap(self, revision: int, value: str) -> bool:
+        """Change the record if its revision is still this one."""
+        request = {
+            "compare": [{"key": self._key, "target": "MOD", "result": "EQUAL", "modRevision": str(revision)}],
+            "success": [{"requestPut": {"key": self._key, "value": base64.b64encode(value.encode()).decode()}}],
+        }
+        return self._call("/v3/kv/txn", request, may_repeat=False).get("succeeded") is True
+
+    def _call(self, path: str, request: Mapping[str, Any], *, may_repeat: bool) -> dict[str, Any]:
+        """Ask the first address that answers; a swap that was sent is asked nowhere else."""
+        deadline = time.monotonic() + self._seconds
+        problem = "no address answers"
+        for left in range(len(self._addresses), 0, -1):
+            host, port = self._addresses[0]
+            seconds = (deadline - time.monotonic()) / left
+            if seconds <= 0:
+                break
+            was_sent = False
+            try:
+                with self._connected(host, port, seconds) as connection:
+                    was_sent = True
+                    return _ask(connection, host, path, request, deadline if not may_repeat else seconds + _now())
+            except (OSError, ValueError) as error:
+                problem = f"{host}:{port}: {error}"
+                self._addresses.append(self._addresses.pop(0))
+                if was_sent and not may_repeat:
+                    break
+        raise Unanswered(problem)
+
+    def _connected(self, host: str, port: int, seconds: float) -> socket.socket:
+        connection = socket.create_connection((host, port), seconds)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            return connection
+        try:
+            wrapped: socket.socket = self._tls.wrap_socket(connection, server_hostname=host)
+        except BaseException:
+            connection.close()
+            raise
+        return wrapped
+
+
+def _now() -> float:
+    return time.monotonic()
+
+
+def _ask(
+    connection: socket.socket, host: str, path: str, request: Mapping[str, Any], deadline: float
+) -> dict[str, Any]:
+    """Send a request of HTTP/1.0, whose answer ends with the connection, and return the answer's object.
+
+    Raises:
+        OSError: no answer by the deadline.
+        ValueError: it is an error, or no answer of etcd.
+    """
+    body = json.dumps(request).encode()
+    head = (
+        f"POST {path} HTTP/1.0\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection.settimeout(max(0.001, deadline - _now()))
+    connection.sendall(head.encode() + body)
+    answer = b""
+    while len(answer) <= ANSWER_BYTES_MAX:
+        connection.settimeout(max(0.001, deadline - _now()))
+        part = connection.recv(ANSWER_BYTES_MAX)
+        if not part:
+            break
+        answer += part
+    lines, _, content = answer.partition(b"\r\n\r\n")
+    if lines.split(b" ", 2)[1:2] != [b"200"]:
+        raise ValueError(f"the answer was {(content or lines)[:200]!r}")
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError("an answer that is no JSON object")
+    return found
+
+
+# ---------------------------------------------------------------- PostgreSQL
+
+
+class PostgresAccess:
+    """A row in PostgreSQL, with one session for each call. The driver is the one pybroker uses."""
+
+    def __init__(self, access: Mapping[str, Any]) -> None:
+        """Take the access as `PostgresRegister` describes it, and load the driver; nothing is connected."""
+        sys.path += access["path"]
+        import psycopg2  # loaded before it is needed: it takes time
+
+        self._driver: Any = psycopg2
+        self._access = access
+
+    def read(self) -> Content:
+        """Return the content."""
+        rows = self._run(self._access["read"], (self._access["cluster"],))
+        return Content(rows[0][0], rows[0][1]) if rows else Content(0, "")
+
+    def swap(self, revision: int, value: str) -> bool:
+        """Change the record if its revision is still this one."""
+        cluster = self._access["cluster"]
+        return bool(self._run(self._access["update"], (value, cluster, revision, cluster)))
+
+    def _run(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
+        """Run one statement, which the server ends after the time-out."""
+        try:
+            connection = self._driver.connect(**self._access["parameters"])
+        except self._driver.Error as error:
+            raise Unanswered(type(error).__name__) from None  # its text may have a piece of the password
+        try:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(statement, values)
+                rows: list[Any] = cursor.fetchall()
+                return rows
+        except self._driver.Error as error:
+            raise Unanswered(type(error).__name__) from None
+        finally:
+            connection.close()
+
+
+ACCESSES: Mapping[str, Callable[[Mapping[str, Any]], Access]] = {"etcd": EtcdAccess, "postgresql": PostgresAccess}
+
+# ---------------------------------------------------------------- the process
+
+
+def wait(control: socket.socket, parent: int, take: Callable[[Mapping[str, Any]], None]) -> None:
+    """Pass each packet on until the parent has ended; those that it sent before come first."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(parent, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if control.fileno() in ready:
+            packet = control.recv(PACKET_BYTES_MAX)
+            if packet:
+                take(json.loads(packet))
+            else:
+                poll.unregister(control)  # the parent has closed it, and perhaps has not ended
+        elif parent in ready:
+            return
+
+
+def main() -> None:
+    """Wait for the end of the parent, release the cluster, and end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a supervisor sends them to the whole group, when the master is gone
+    known: dict[str, Any] = {}
+    accesses: list[Access] = []
+
+    def take(packet: Mapping[str, Any]) -> None:
+        known.update(packet)
+        if "kind" in packet:
+            accesses[:] = [ACCESSES[packet["kind"]](packet)]
+
+    wait(socket.socket(fileno=0), int(sys.argv[1]), take)
+    if not accesses:
+        return
+    told = Content(known["revision"], known["value"]) if "revision" in known else None
+    done = release(accesses[0], told, known["run"], time.monotonic() + known["lease_seconds"])
+    print(f"guardian: the process of the master {known['name']} has ended: {done}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
