@@ -1,7 +1,6 @@
-"""The guardian of a replicated master: its process is killed, and another member serves without waiting for the lease."""
+"""The guardian of a replicated master: its process is killed, and another member serves before the lease is over."""
 
 import os
-import signal
 import statistics
 import time
 from pathlib import Path

@@ -15,7 +15,7 @@ _WITHOUT: Final = "if this process is killed, others wait for the end of its lea
 
 
 class GuardianKeeper:
-    """At most one guardian. The methods do not block, and may be called in any thread; a thread does the work in order."""
+    """At most one guardian. The methods may be called in any thread, do not block, and are carried out in order."""
 
     def __init__(self, access: Mapping[str, Any], name: str, run: str) -> None:
         """Start nothing yet.

@@ -1,7 +1,8 @@
 """The guardian's process: when its parent, the master, has ended, it releases the cluster for another member.
 
-It is started as a program of its own, `python -I -S guardian_process.py DESCRIPTOR`, and so imports nothing of pybroker:
-it stays small, and a fault of the broker is none of its own. `guardian` starts it, and explains why it is safe.
+It is started as a program of its own, `python -I -S guardian_process.py DESCRIPTOR`, and so imports nothing of
+pybroker: it stays small, and a fault of the broker is none of its own. `guardian` starts it, and explains why it is
+safe.
 
 ```text
 standard input   a socket of packets, each a JSON object: first the access to the register, then each content that the
@@ -67,7 +68,7 @@ class Access(Protocol):
 
 
 def released(value: str, run: str) -> str:
-    """Return a record by which the cluster is released by a run that has ended; empty if it is not that run's to release.
+    """Return a record by which a run that has ended releases the cluster; empty if that run is not the master.
 
     Raises:
         ValueError: the record is no JSON.
@@ -306,7 +307,7 @@ def main() -> None:
         return
     told = Content(known["revision"], known["value"]) if "revision" in known else None
     done = release(accesses[0], told, known["run"], time.monotonic() + known["lease_seconds"])
-    print(f"guardian: the process of the master {known['name']} has ended: {done}", file=sys.stderr)
+    sys.stderr.write(f"guardian: the process of the master {known['name']} has ended: {done}\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,231 @@
+"""The process of a guardian, over real registers: a parent that is killed, one that ends it, and records of others."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.app.replica_guardian import GuardianKeeper
+from pybroker.locks.election import guardian
+from pybroker.locks.election.etcd import EtcdRegister
+from pybroker.locks.election.etcd_gateway import EtcdUser
+from pybroker.locks.election.record import MasterEntry, RecordedState
+from pybroker.locks.election.register import Register, RegisterState
+from tests.etcd_cluster import etcd_cluster
+from tests.integration.register_engines import PATIENT_SECONDS, RECORD, RegisterEngine, record
+from tests.integration.test_registers import Seen, created, engine
+from tests.postgres_cluster import PASSWORD, postgres_cluster, postgres_database
+
+__all__ = ["engine", "etcd_cluster", "postgres_cluster", "postgres_database"]
+
+RESIDENT_BYTES_MAX = 32 << 20
+"""The driver of PostgreSQL is half of it."""
+
+
+class Guarded:
+    """A process with a guardian.
+
+    Attributes:
+        guardian: the guardian's process id.
+    """
+
+    def __init__(self, register: Register, told: RegisterState | None, run: str = RECORD.master.run) -> None:
+        """Start it, for a master that was told of a content."""
+        command = [sys.executable, "-m", "tests.integration.guarded_process"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        found = None if told is None else told.record
+        setup = {
+            "access": register.guardian_access(),
+            "run": run,
+            "lease_seconds": PATIENT_SECONDS,
+            "revision": 0 if told is None else told.revision,
+            "record": "" if found is None else found.encode().decode(),
+        }
+        self._say(json.dumps(setup))
+        assert self.process.stdout is not None
+        self.guardian = int(self.process.stdout.readline())
+        while b"guardian_process.py" not in self.read("cmdline"):  # it is being started
+            assert self.process.poll() is None
+        while signal.SIGTERM not in self.ignored():
+            assert self.is_guarded()
+
+    def end(self) -> None:
+        """Have the guardian ended."""
+        self._say("end it")
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ended\n"
+
+    def kill(self) -> str:
+        """Kill the process, wait for the end of its guardian, and return what it said."""
+        self.process.kill()
+        _, said = self.process.communicate(timeout=PATIENT_SECONDS)  # the guardian has the same standard error
+        return said
+
+    def is_guarded(self) -> bool:
+        """Return True if the guardian runs."""
+        with suppress(ProcessLookupError):
+            os.kill(self.guardian, 0)
+            return True
+        return False
+
+    def read(self, name: str) -> bytes:
+        """Return a file of the guardian's in /proc."""
+        return Path(f"/proc/{self.guardian}/{name}").read_bytes()
+
+    def ignored(self) -> set[int]:
+        """Return the signals that the guardian ignores."""
+        (line,) = [each for each in self.read("status").decode().splitlines() if each.startswith("SigIgn")]
+        return {number for number in range(1, 32) if int(line.split()[1], 16) >> (number - 1) & 1}
+
+    def _say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+
+NewGuarded = Callable[..., Guarded]
+
+
+@pytest.fixture
+def guarded() -> Iterator[NewGuarded]:
+    made: list[Guarded] = []
+
+    def new(*arguments: object, **options: object) -> Guarded:
+        made.append(Guarded(*arguments, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield new
+    for each in made:
+        each.process.kill()
+        each.process.communicate()
+
+
+def test_killed_parents_cluster_is_released_and_nothing_else_changes(
+    engine: RegisterEngine, guarded: NewGuarded
+) -> None:
+    register = engine.new()
+    process = guarded(register, created(register))
+    watched = Seen()
+    watching = register.watch(watched.states.put)
+    assert "is released" in process.kill()
+    found = watched.wait_for(lambda state: state.record is not None and state.record.state is RecordedState.RELEASED)
+    watching.close()
+    assert found.record == replace(RECORD, state=RecordedState.RELEASED, nonce="r-a-0")
+    assert register.read() == found
+
+
+def test_record_that_the_parent_swapped_last_is_released_though_nobody_told(
+    engine: RegisterEngine, guarded: NewGuarded
+) -> None:
+    """A swap of the parent that is under way when it dies takes effect before the guardian's."""
+    register = engine.new()
+    told = created(register)
+    later = record("r-a-2", in_sync=frozenset({"s-a"}))
+    for each in (told, None):
+        process = guarded(register, each)
+        assert register.swap(register.read().revision, later).is_swapped
+        assert "is released" in process.kill()
+        found = register.read().record
+        assert found == replace(later, state=RecordedState.RELEASED, nonce="r-a-0")
+
+
+def test_record_of_another_run_stays(engine: RegisterEngine, guarded: NewGuarded) -> None:
+    register = engine.new()
+    process = guarded(register, created(register))
+    other = record("r-b-1", epoch=52, master=MasterEntry(name="b", store="s-b", run="r-b"))
+    present = register.swap(register.read().revision, other).present
+    assert "another master" in process.kill()
+    assert register.read() == present
+
+
+def test_ended_guardian_writes_nothing(engine: RegisterEngine, guarded: NewGuarded) -> None:
+    register = engine.new()
+    present = created(register)
+    process = guarded(register, present)
+    process.end()
+    assert not process.is_guarded()
+    assert process.kill() == ""
+    assert register.read() == present
+
+
+def test_guardian_is_small_has_no_descriptors_and_its_command_no_secret(
+    engine: RegisterEngine, guarded: NewGuarded
+) -> None:
+    register = engine.new()
+    process = guarded(register, created(register))
+    command = process.read("cmdline")
+    assert str(engine.port).encode() not in command
+    assert PASSWORD.encode() not in command
+    descriptors = list(Path(f"/proc/{process.guardian}/fd").iterdir())
+    assert len(descriptors) == 4, "its socket, the output that is none, the error output, and the pidfd"
+    pages = int(process.read("statm").split()[1])
+    size = pages * os.sysconf("SC_PAGE_SIZE")
+    print(f"{type(register).__name__}: {size / 2**20:.1f} MB")
+    assert size < RESIDENT_BYTES_MAX
+
+
+def test_signals_for_the_parents_group_do_not_end_it(engine: RegisterEngine, guarded: NewGuarded) -> None:
+    register = engine.new()
+    process = guarded(register, created(register))
+    assert os.getpgid(process.guardian) != os.getpgid(process.process.pid)
+    assert os.getsid(process.guardian) != os.getsid(process.process.pid)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(process.guardian, number)
+    assert "is released" in process.kill()
+    found = register.read().record
+    assert found is not None
+    assert found.state is RecordedState.RELEASED
+
+
+# ---------------------------------------------------------------- the one who keeps it
+
+
+def test_guardian_that_cannot_be_started_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
+    access = EtcdRegister("etcd://127.0.0.1:1/orders", timeout_seconds=1.0).guardian_access()
+    keeper = GuardianKeeper(access, "a", "r-a")
+    keeper.begin(RegisterState(1, RECORD))
+    keeper.tell(RegisterState(2, RECORD))
+    keeper.close()
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert "there is no guardian: it cannot be started" in line
+    assert "absent" in line
+    assert "wait for the end of its lease" in line
+
+
+def test_guardian_that_ends_by_itself_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("raise SystemExit(7)\n")
+    monkeypatch.setattr(guardian, "PROGRAM", program)
+    access = EtcdRegister("etcd://127.0.0.1:1/orders", timeout_seconds=1.0).guardian_access()
+    keeper = GuardianKeeper(access, "a", "r-a")
+    keeper.begin(RegisterState(1, RECORD))
+    deadline = time.monotonic() + PATIENT_SECONDS
+    while not caplog.records:
+        assert time.monotonic() < deadline
+        keeper.tell(RegisterState(2, RECORD))
+    keeper.close()
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert "the guardian has ended (exit code 7)" in line
+
+
+def test_guardian_does_not_log_in(caplog: pytest.LogCaptureFixture) -> None:
+    user = EtcdUser(name="u", password="p")
+    access = EtcdRegister("etcd://127.0.0.1:1/orders", timeout_seconds=1.0, user=user).guardian_access()
+    keeper = GuardianKeeper(access, "a", "r-a")
+    keeper.begin(RegisterState(1, RECORD))
+    keeper.close()
+    assert "cannot log in" in caplog.text
