@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from pybroker.locks.election import decisions
+from pybroker.locks.election import decisions, guardian_process
 from pybroker.locks.election.election_state import (
     BeginEpoch,
     ClientsQuiesced,
@@ -43,7 +43,14 @@ from pybroker.locks.election.election_state import (
     SwapRegister,
     TimePassed,
 )
-from pybroker.locks.election.record import KAHADB, DurableEnd, ElectionRecord, ElectionSettings, MasterEntry
+from pybroker.locks.election.record import (
+    KAHADB,
+    DurableEnd,
+    ElectionRecord,
+    ElectionSettings,
+    MasterEntry,
+    RecordedState,
+)
 from pybroker.locks.election.register import ABSENT, RegisterState, SwapResult
 from tests.simulation.world import Violation
 
@@ -323,6 +330,15 @@ class SimMember:
         record = state.record
         if not self.cluster and record is not None and (not self.log or self.store in record.in_sync):
             self.cluster = record.cluster
+        is_released = record is not None and record.state is RecordedState.RELEASED and state.mastery is None
+        if is_released and isinstance(event, RegisterChanged | RegisterRead | SwapAnswered):
+            self.world.at(self.world.now, self.look, member=self)
+
+    def look(self) -> None:
+        """Stand at once if the cluster was released."""
+        if self.state.mastery is None:
+            self.examine()
+            self.handle(TimePassed())
 
     def perform(self, action: object) -> None:
         """Do what is decided."""
@@ -562,6 +578,39 @@ class SimMember:
             self.world.send(
                 self.index, connection, self.peer, take, connection, self.store, epoch, length, sent_at, has_promised
             )
+
+
+class SimGuardian:
+    """The guardian of a run whose process has ended, while its machine has not: `released` is the real one.
+
+    It is far slower at times than the real one, which gives up after a lease: how late it is must not matter.
+    """
+
+    def __init__(self, member: SimMember) -> None:
+        assert member.state.known is not None
+        self._world = member.world
+        self._index = member.index
+        self._run = member.state.me.run
+        self._told = member.state.known
+        self._soon(self._world.random.choice((0.001, 0.001, 0.05, LEASE, 2 * LEASE)))
+
+    def _soon(self, seconds: float) -> None:
+        self._world.at(self._world.now + seconds + self._world.random.expovariate(1 / 0.004), self._ask)
+
+    def _ask(self) -> None:
+        """Swap, and after a conflict, or without an answer, try again with what is there then."""
+        world, (revision, record) = self._world, self._told
+        if world.away_until > world.now or world.is_cut(self._index, REGISTER):
+            self._soon(0.1 * LEASE)
+            return
+        value = guardian_process.released(record.encode().decode(), self._run) if record is not None else ""
+        if not value:
+            return
+        world.record(f"guardian {self._run}", f"swaps revision {revision}")
+        result = world.swapped(SwapRegister(revision, ElectionRecord.decode(value.encode())))
+        if not result.is_swapped or world.is_cut(REGISTER, self._index):
+            self._told = world.register
+            self._soon(0.01 * LEASE)
 
 
 class Observer:

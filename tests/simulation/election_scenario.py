@@ -18,7 +18,16 @@ from collections import Counter
 from pybroker.locks.election import decisions
 from pybroker.locks.election.election_state import ElectionRole, MasterResigned, ReleaseRequested
 from pybroker.locks.election.record import ElectionSettings
-from tests.simulation.election_model import LEASE, REGISTER, ElectionWorld, Entry, Observer, SimMember, record_of
+from tests.simulation.election_model import (
+    LEASE,
+    REGISTER,
+    ElectionWorld,
+    Entry,
+    Observer,
+    SimGuardian,
+    SimMember,
+    record_of,
+)
 from tests.simulation.world import Violation
 
 FAULTS_END, END = 7.0, 13.5
@@ -108,6 +117,9 @@ class ElectionScenario(Observer):
             return
         self.counts["crashes"] += 1
         self.world.record(member, f"{'loses power' if is_power_loss else 'is killed'}{', new disk' * is_wiped}")
+        if not is_power_loss and member.state.role in SERVING_ROLES:
+            self.counts["guardians"] += 1
+            SimGuardian(member)
         member.crash(is_power_loss=is_power_loss)
         if is_wiped:
             member.wipe()

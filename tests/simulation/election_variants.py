@@ -3,10 +3,11 @@
 Those of decisions break the functions that `decide` calls; those of the register and of the stream break the model.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pybroker.locks.election import decisions
+from pybroker.locks.election import decisions, guardian_process
 from pybroker.locks.election.election_state import (
     ElectionDecision,
     ElectionEvent,
@@ -20,9 +21,11 @@ from pybroker.locks.election.election_state import (
     SwapFailed,
 )
 from pybroker.locks.election.record import KAHADB, ElectionRecord
-from tests.simulation.election_model import ElectionWorld, Entry, SimMember
+from tests.simulation.election_model import ElectionWorld, Entry, SimGuardian, SimMember
 
 _decide = decisions.decide
+_released = guardian_process.released
+_freeze = SimMember.freeze
 
 
 def _confirmable_without_absent(state: ElectionState, mastery: Mastery) -> int:
@@ -125,6 +128,16 @@ def _joined_whenever(
         self.take(connection, epoch, [], sent_at)
 
 
+def _released_for_anybody(value: str, run: str) -> str:
+    return _released(value, json.loads(value)["master"]["life"])
+
+
+def _freeze_taken_for_an_end(self: SimMember, seconds: float) -> None:
+    _freeze(self, seconds)
+    if self.state.mastery is not None:
+        SimGuardian(self)
+
+
 ELECTION_VARIANTS: Mapping[str, tuple[str, Any, str, Any]] = {
     "confirms-without-absent": (
         "confirms without a follower that is not connected",
@@ -161,6 +174,18 @@ ELECTION_VARIANTS: Mapping[str, tuple[str, Any, str, Any]] = {
         decisions,
         "confirmable",
         _confirmable_below_minimum,
+    ),
+    "guardian-of-anybody": (
+        "a guardian releases whoever is the master",
+        guardian_process,
+        "released",
+        _released_for_anybody,
+    ),
+    "guardian-guesses": (
+        "a guardian takes a frozen master for one that has ended",
+        SimMember,
+        "freeze",
+        _freeze_taken_for_an_end,
     ),
 }
 """By name: what is broken, its owner and attribute, and what takes its place."""

@@ -497,7 +497,8 @@ def _on_time_master(state: ElectionState, event: TimePassed, now: float) -> Elec
         return ElectionDecision(state, actions)
     asked = replace(record, in_sync=in_sync, reserved=reserved, durable=mastery.durable)
     if is_released:
-        asked = replace(asked, state=RecordedState.RELEASED, successor=mastery.successor)
+        successor = mastery.successor if mastery.successor in in_sync else ""  # it may have left the set meanwhile
+        asked = replace(asked, state=RecordedState.RELEASED, successor=successor)
     return _renew(state, record, asked, actions, now)
 
 
