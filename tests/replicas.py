@@ -21,7 +21,7 @@ from pybroker.broker.domain.replica.operations import (
     WriteBatch,
 )
 from pybroker.broker.domain.replica.plan import PlanAction, PlanEntry, make_plan, wanted_prefixes
-from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.ports import FollowerWishes, RegisterSnapshot, ReplicaMember
 from pybroker.broker.domain.replica.store_ports import FileChange
 from pybroker.store.journal.commands import Trace, encode
 from pybroker.store.journal.files import JournalFiles
@@ -210,6 +210,9 @@ class TakenFrames:
 
     def promises(self, epoch: int) -> bool:
         return self.gives_grace
+
+    def wishes(self) -> FollowerWishes:
+        return FollowerWishes()
 
     def planned(self, register: RegisterSnapshot) -> None:
         self.registers.append(register)

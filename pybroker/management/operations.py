@@ -420,14 +420,18 @@ async def _switch(link: NodeLink, method: str, request: web.Request) -> web.Stre
 
 
 def _of_pair(link: NodeLink) -> Route:
-    force = {"force": {"type": "boolean", "description": "Even if no standby would take over."}}
+    force = {
+        "force": {"type": "boolean", "description": "Even if no standby would take over."},
+        "to": {"type": "string", "description": "The name of the member that takes over, of a replicated cluster."},
+    }
     summary = "Have the master give its lock to a standby, and stand by itself."
     return _post(f"{API}/stepdown", partial(_step_down, link), summary, force, role=ManagementRole.ADMIN)
 
 
 async def _step_down(link: NodeLink, request: web.Request) -> web.StreamResponse:
-    force = bool(_optional(await _body(request, ("force",)), "force", bool))
-    return json_answer((await link.ask("step_down", force=force, **_actor(request))).result)
+    body = await _body(request, ("force", "to"))
+    force, to = bool(_optional(body, "force", bool)), str(_optional(body, "to", str) or "")
+    return json_answer((await link.ask("step_down", force=force, to=to, **_actor(request))).result)
 
 
 # ---------------------------------------------------------------- requests

@@ -68,6 +68,11 @@ class ReplicatedCluster:
         self.members[name] = member
         return member
 
+    def add(self, name: str, *extra: str) -> BrokerProcess:
+        """Start another member."""
+        self._ports[name] = (free_port(), free_port(), free_port())
+        return self.start(name, *extra)
+
     def kill(self, name: str) -> None:
         """kill -9."""
         member = self.members.pop(name)

@@ -246,6 +246,14 @@ class Config(NetworkSettings, MessageSettings):
     replicate_promote: bool = declared(
         yes_or_no, True, description="Let this member become master; with `no` it only has a copy of the store."
     )
+    replicate_failback: float | None = declared(
+        duration,
+        None,
+        least=1,
+        most=86_400,
+        description="For the one member of a cluster that is preferred as master: once it has been in sync for that "
+        "long, the master hands over to it, which cuts clients off once. By default the master stays.",
+    )
     replicate_discarded: int = declared(
         whole,
         2,

@@ -58,10 +58,12 @@ class HaAnswers:
     async def _step_down(self, arguments: Arguments, send: SendRows) -> object:
         if self.node is None:
             raise RequestFailed(HTTPStatus.SERVICE_UNAVAILABLE, "this member is starting")
-        force = bool(arguments["force"])
-        refusal = await self.node.request_stepdown(force=force)
+        force, to = bool(arguments["force"]), str(arguments.get("to", ""))
+        refusal = await self.node.request_stepdown(force=force, to=to)
         if refusal:
             raise RequestFailed(HTTPStatus.CONFLICT, refusal)
         act = "had the master step down by force:" if force else "had the master step down:"
+        if to:
+            act = f"had the master hand over to {to}:"
         audit.operated(arguments["user"], arguments["address"], act, self._name)
         return {}

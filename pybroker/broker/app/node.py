@@ -141,6 +141,7 @@ class Node:
             replication.on_lost = partial(self._on, RoleEvent.LOCK_LOST)
             replication.on_failed = self.stop
             replication.on_shortage = self._note_shortage
+            replication.on_wanted = self._hand_over_to
         self._security = SecurityFiles(config) if security is None else security
         self._events: asyncio.Queue[tuple[Action, ...]] = asyncio.Queue()
         self._term: Term | None = None
@@ -239,17 +240,22 @@ class Node:
         self.is_stopping = True
         self._on(RoleEvent.STOP)
 
-    async def request_stepdown(self, *, force: bool = False) -> str:
+    async def request_stepdown(self, *, force: bool = False, to: str = "") -> str:
         """Give the lock to a standby in an orderly way, as at a stop; then `run` ends, and another run stands by.
 
         Args:
             force: without a standby that could serve, too: then no member serves until this one does again.
+            to: the name of the member that is to take over, of a replicated cluster; empty: any.
 
         Returns:
             The reason why it was refused, a sentence; empty if it has begun.
         """
         if refusal := self._not_a_master():
             return refusal
+        if self._replication is not None:
+            return self._request_switchover(self._replication, to, force=force)
+        if to:
+            return "the members share their store, so that none can be chosen: the one serves that gets the lock"
         if not force and (problem := await self._may_step_down()):
             return f"{problem}: no member would take over"
         if refusal := self._not_a_master():  # meanwhile
@@ -257,6 +263,20 @@ class Node:
         self.has_stepped_down = True
         self._on(RoleEvent.STEP_DOWN)
         return ""
+
+    def _request_switchover(self, replication: "Replication", to: str, *, force: bool = False) -> str:
+        if refusal := replication.prepare_switchover(to, force=force):
+            return refusal
+        self.has_stepped_down = True
+        self._on(RoleEvent.STEP_DOWN)
+        return ""
+
+    def _hand_over_to(self, name: str) -> None:
+        """Hand over to a preferred member, which asks for it."""
+        if self._replication is None or self.role is not Role.MASTER:
+            return
+        refusal = self._request_switchover(self._replication, name)
+        _log.info("%s asks to be master, which it is preferred to be: %s", name, refusal or "handing over")
 
     def _not_a_master(self) -> str:
         return "" if self.role is Role.MASTER else f"this member is no master: it is {self.role.lower()}"

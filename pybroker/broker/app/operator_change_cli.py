@@ -328,6 +328,21 @@ def stepdown(access: OperatorAccess, is_forced: bool, **given: Any) -> None:
         made(answer, f"{master} steps down: a standby becomes the master", manner)
 
 
+@operator("switchover", "pybroker switchover --to b --url http://a:8161,http://b:8161 --yes")
+@click.option("--to", metavar="MEMBER", default="", help="The member that takes over; any in sync by default.")
+@_careful
+def switchover(access: OperatorAccess, to: str, **given: Any) -> None:
+    """Have the master of a replicated cluster hand over, once the next one has everything. Needs the role admin."""
+    from pybroker.broker.app.operator_changes import Plan, is_wanted, made
+
+    client, manner = access.client(), _manner(given)
+    client.get("overview")  # of the master, which is waited for
+    master, heir = client.master().url, to or "another member"
+    if is_wanted(Plan(f"have {master} hand over to {heir}", {"master": master, "to": to}), manner):
+        answer = client.change("POST", "stepdown", body={"to": to} if to else {})
+        made(answer, f"{master} hands over: {heir} becomes the master", manner)
+
+
 COMMANDS: Final = (
     purge,
     remove,
@@ -344,5 +359,6 @@ COMMANDS: Final = (
     commit,
     rollback,
     stepdown,
+    switchover,
 )
 """The commands, in the order of the help."""

@@ -77,6 +77,7 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
             reserve_bytes=config.disk_reserve,
         ),
         is_durable=config.sync == "always",
+        failback=config.replicate_failback,
     )
     return Replication(settings, register, lock)
 

@@ -30,12 +30,14 @@ from typing import Final
 from pybroker.broker.app.election_run import ElectionRun, lease_clock
 from pybroker.broker.app.register_thread import RegisterThread
 from pybroker.broker.app.replica_guardian import GuardianKeeper
+from pybroker.broker.app.replica_switchover import successor
 from pybroker.broker.app.replica_term import ReplicaTerm, StreamSettings
 from pybroker.broker.domain.errors import BrokerError, LockNotHeld, MalformedData, StoreUnavailable
 from pybroker.broker.domain.ports import LockProvider
 from pybroker.broker.domain.replica.operations import Journal
-from pybroker.broker.domain.replica.ports import CopyProgress, RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.ports import CopyProgress, FollowerWishes, RegisterSnapshot, ReplicaMember
 from pybroker.locks.election.election_state import (
+    NEVER,
     BeginEpoch,
     ClientsQuiesced,
     ConfirmRecords,
@@ -46,6 +48,7 @@ from pybroker.locks.election.election_state import (
     ElectionState,
     FollowMaster,
     HangUp,
+    MasterHandedOver,
     MasterResigned,
     OpenPorts,
     QuiesceClients,
@@ -70,6 +73,9 @@ from pybroker.transports.replica.follower import ReplicaFollower
 LEAVE_SECONDS: Final = 2.0
 """Time for a standby that stops to be taken out of the in-sync set, so that the master does not wait for it."""
 
+WANTED_SECONDS: Final = 10.0
+"""The interval at which a member that asks to be master is considered again, if it was refused."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -87,6 +93,7 @@ class ReplicationSettings:
         policy: of the election.
         stream: of the stream.
         receiver: of the copy.
+        failback: seconds after which this member asks to be master, once it is in sync; None: it does not.
         is_durable: batches are synced at once.
     """
 
@@ -100,6 +107,7 @@ class ReplicationSettings:
     stream: StreamSettings
     receiver: ReceiverSettings
     is_durable: bool
+    failback: float | None = None
 
 
 class ElectionLock:
@@ -211,6 +219,14 @@ class Replication:
         self._timer: asyncio.TimerHandle | None = None
         self._no_longer_master = asyncio.Event()
         self._is_handing_over = False
+        self._successor = ""
+        """The store that is to take over from this master; empty: any."""
+        self._live_since: float | None = None
+        """When the copy was found in sync, by the clock of the lease."""
+        self.on_wanted: Callable[[str], None] = lambda name: None
+        """Called on the loop, now and then, with the name of a member that asks this master to hand over to it."""
+        self._wanted_at = NEVER
+        """When a member was found last that asks."""
 
     # ------------------------------------------------------------ the process
 
@@ -254,12 +270,23 @@ class Replication:
             self._timer.cancel()
             self._tick()
 
+    def _note_copy(self) -> None:
+        """Note since when this member's copy has been in sync without a break."""
+        follower, record = self._follower, self.run.state.record
+        is_in_sync = record is not None and self.run.state.me.store in record.in_sync
+        if self._elected is not None or follower is None or not (follower.progress.is_live and is_in_sync):
+            self._live_since = None
+        elif self._live_since is None:
+            self._live_since = lease_clock()
+
     def _tick(self) -> None:
         if self._elected is not None:
             self._elected.report()
             self.on_shortage(_shortage(self.run.state, lease_clock()))
+            self._note_wishes(self._elected)
         else:
             self._report_copy()
+        self._note_copy()
         record = self.run.state.record
         shown = record and (record.epoch, record.state, record.in_sync, self.run.state.role)
         if shown != self._shown:
@@ -272,7 +299,7 @@ class Replication:
     def give_back(self) -> None:
         """Note that the node has closed the store. A master that still is one resigns."""
         self.term = None
-        self._is_handing_over = False
+        self._is_handing_over, self._successor = False, ""
         self.run.tell(MasterResigned("it serves no clients any more"))
         self._is_returned.set()
 
@@ -286,11 +313,39 @@ class Replication:
         if _shortage(self.run.state, lease_clock()):
             return  # nothing will be confirmed: another member resumes when enough of them are back
         self._is_handing_over = True
-        self.run.tell(ReleaseRequested())
+        self.run.tell(ReleaseRequested(self._successor))
+        if self._successor and self.run.state.role is ElectionRole.SERVING:  # it is not in sync any more
+            self.run.tell(ReleaseRequested())
         try:
             await asyncio.wait_for(self._no_longer_master.wait(), seconds)
         except TimeoutError:
             _log.warning("not everything was confirmed in %g s: others wait for the end of the lease", seconds)
+
+    def prepare_switchover(self, to: str, *, force: bool = False) -> str:
+        """Choose who is to take over when this master hands over, and return the reason if none can.
+
+        Args:
+            to: the name of a member; empty: any in sync.
+            force: also if none can; then this member waits for a lease, and serves again.
+        """
+        term, record = self._elected, self.run.state.record
+        if term is None or record is None:
+            return "this member is no master by the election store"
+        found = successor(to, self._settings.name, record.in_sync, term.server.progress())
+        refusal = found.refusal or _shortage(self.run.state, lease_clock())
+        self._successor = found.store
+        return "" if force and not to else refusal
+
+    def _note_wishes(self, term: ReplicaTerm) -> None:
+        """Pass on that a member asks to be the master, where this one does not prefer itself."""
+        now = lease_clock()
+        for each in term.server.progress():
+            if each.wants_to_serve and now - self._wanted_at >= WANTED_SECONDS:
+                self._wanted_at = now
+                if self._settings.failback is not None:
+                    _log.warning("%s asks to be master, and both have replicate_failback: nothing is done", each.name)
+                else:
+                    self.on_wanted(each.name)
 
     # ------------------------------------------------------------ status
 
@@ -378,6 +433,11 @@ class Replication:
         if term is None:
             return
         term.end()
+        self._wanted_at = NEVER
+        if self._is_handing_over:
+            for each in term.server.progress():
+                if self._successor in ("", each.store):
+                    term.server.hand_over(each.store, f"{self._settings.name} serves no clients any more")
         self._task(term.server.close())
         if self.term is None:
             self._is_returned.set()  # the node has not taken it, or has given it back
@@ -476,6 +536,12 @@ class Replication:
         """Promise not to stand for a lease, if this member gives grace."""
         return self.run.promise(epoch)
 
+    def wishes(self) -> FollowerWishes:
+        """Ask the master to hand over once this preferred member has been in sync for long enough."""
+        seconds, since = self._settings.failback, self._live_since
+        wants = seconds is not None and since is not None and lease_clock() - since >= seconds
+        return FollowerWishes(may_stand=self._settings.policy.may_stand, wants_to_serve=wants)
+
     def planned(self, register: RegisterSnapshot) -> None:
         """Take the register that the master knows."""
         try:
@@ -489,8 +555,9 @@ class Replication:
         """Nothing: only a ping is promised anything."""
 
     def handed_over(self, sentence: str) -> None:
-        """The master has released the cluster; the register tells the same."""
-        _log.info("the master has handed over: %s", sentence)
+        """The master releases the cluster; the register is to tell the same."""
+        _log.info("the master hands over: %s", sentence)
+        self.run.tell(MasterHandedOver())
 
     def failed(self, error: Exception) -> None:
         """The own store cannot be written."""

@@ -276,7 +276,8 @@ async def _run_repeatedly(
             if node.is_stopping or not node.has_stepped_down:
                 return
             _log.info("standing by again after stepping down")
-            await leave_lock_to_others(config, lambda: node.is_stopping)  # noqa: B023 (awaited here)
+            if replication is None:  # whose election does not elect it at once again
+                await leave_lock_to_others(config, lambda: node.is_stopping)  # noqa: B023 (awaited here)
             seconds = _CLEAR_SECONDS
         creatable = node.creatable
         if not await _pauses(node, seconds):

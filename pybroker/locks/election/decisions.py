@@ -42,6 +42,7 @@ from pybroker.locks.election.election_state import (
     FollowMaster,
     HangUp,
     JournalsReported,
+    MasterHandedOver,
     MasterHeard,
     MasterResigned,
     Mastery,
@@ -338,7 +339,8 @@ def reason_to_stand(state: ElectionState, record: ElectionRecord, now: float) ->
     is_overdue = now - state.seen_at >= _lease(state)
     if record.state is RecordedState.RELEASED:
         is_called = not record.successor or record.successor == state.me.store
-        if is_overdue or (is_called and now >= state.patient_until):
+        is_patient = record.master.run == state.me.run and now < state.patient_until  # only after its own release
+        if is_overdue or (is_called and not is_patient):
             return f"{record.master.name} has released the cluster"
     elif record.master.store == state.me.store:
         return "the master was a former run of this member"  # whose lock on the directory is ours: it has ended
@@ -398,6 +400,11 @@ def _swap(state: ElectionState, record: ElectionRecord, now: float) -> ElectionD
 def _on_heard(state: ElectionState, event: MasterHeard, now: float) -> ElectionDecision:
     """A promise: not to stand before a lease from here (3.5)."""
     return ElectionDecision(state._replace(seen_at=now) if promises(state, event.epoch) else state)
+
+
+def _on_handed_over(state: ElectionState, event: MasterHandedOver, now: float) -> ElectionDecision:
+    """Read at once: the register says if it is so, and a watch may be late."""
+    return _read(state, now)
 
 
 # ---------------------------------------------------------------- master
@@ -707,7 +714,7 @@ _AS_MASTER: dict[type, _Handler] = {
     MasterResigned: _on_resigned,
 }
 _TABLE: dict[ElectionRole, dict[type, _Handler]] = {
-    ElectionRole.FOLLOWING: {**_OUTSIDE, MasterHeard: _on_heard},
+    ElectionRole.FOLLOWING: {**_OUTSIDE, MasterHeard: _on_heard, MasterHandedOver: _on_handed_over},
     ElectionRole.STANDING: _OUTSIDE,
     ElectionRole.BLOCKED: _OUTSIDE,
     ElectionRole.PROMOTING: _AS_MASTER,

@@ -148,7 +148,7 @@ class ElectionState(NamedTuple):
             revision that is known, so that a newer one resolves all of them.
         requested: the in-sync sets of these swaps. Each may yet come true.
         write_count: the number of swaps of this run, which makes nonces unique.
-        patient_until: not to stand before: this run has released the cluster for others.
+        patient_until: not to stand before, where this run has released the cluster for others.
         mastery: what a master knows besides; None for others.
     """
 
@@ -218,6 +218,10 @@ class MasterHeard(NamedTuple):
     """A follower took a frame from the master of an epoch."""
 
     epoch: int
+
+
+class MasterHandedOver(NamedTuple):
+    """The master says over its stream that it releases the cluster to this member."""
 
 
 class EpochBegun(NamedTuple):
@@ -307,6 +311,7 @@ ElectionEvent = (
     | SwapAnswered
     | SwapFailed
     | MasterHeard
+    | MasterHandedOver
     | EpochBegun
     | RecordsSynced
     | JournalsReported

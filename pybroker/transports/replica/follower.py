@@ -383,7 +383,8 @@ class ReplicaFollower:
         """Confirm everything that was taken: it is synced."""
         sequence = self._taken - self._is_partial if self._is_live else 0
         is_short = self._store.is_short_of_space
-        self._send(Confirm(self._taken, self._clock, self._has_promised, is_short), sequence)
+        wishes = self._events.wishes()
+        self._send(Confirm(self._taken, self._clock, self._has_promised, is_short, wishes), sequence)
         if is_short and not self._has_sent_leave:
             self._has_sent_leave = True
             self._send(Leave(f"the disk of {self._member.name} is full"))

@@ -65,7 +65,13 @@ from pybroker.broker.domain.replica.plan import (
     make_plan,
     wanted_prefixes,
 )
-from pybroker.broker.domain.replica.ports import FollowerEvents, FollowerProgress, RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.ports import (
+    FollowerEvents,
+    FollowerProgress,
+    FollowerWishes,
+    RegisterSnapshot,
+    ReplicaMember,
+)
 from pybroker.broker.domain.replica.store_ports import DataFileSource, MasterStore
 from pybroker.transports.replica.link import FollowerLink
 from pybroker.transports.replica.positions import JournalPositions
@@ -168,6 +174,7 @@ class FollowerSession:
         self._left_bytes = 0
         self._sent = 0
         self._confirmed = 0
+        self._wishes = FollowerWishes()
         self._pinged_ns = 0
         self._promised_ns = 0
         self.is_leaving = False
@@ -219,6 +226,7 @@ class FollowerSession:
         if sequence > self._sent or confirm.clock > self._pinged_ns:
             raise MalformedFrame(f"a confirmation of {sequence}, and {self._sent} was sent")
         self._confirmed = max(self._confirmed, sequence)
+        self._wishes = confirm.wishes
         if confirm.has_promised:
             self._promised_ns = max(self._promised_ns, confirm.clock)
         sent_at = confirm.clock / NANOSECONDS if confirm.clock else NEVER
@@ -242,6 +250,8 @@ class FollowerSession:
             confirmed=self._confirmed,
             left_bytes=max(self._left_bytes, 0),
             queued_bytes=self._link.queued_bytes + self._kept_bytes,
+            may_stand=self._wishes.may_stand,
+            wants_to_serve=self._wishes.wants_to_serve,
         )
 
     @property

@@ -68,7 +68,7 @@ from pybroker.broker.domain.replica.operations import (
     WriteBatch,
 )
 from pybroker.broker.domain.replica.plan import PLAN_BYTES_MAX, PlanEntry, Prefix, decode_plan, encode_plan
-from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.ports import FollowerWishes, RegisterSnapshot, ReplicaMember
 from pybroker.broker.domain.replica.seals import FrameSeal, is_equal
 
 PROTOCOL_VERSION: Final = 1
@@ -244,12 +244,14 @@ class Confirm(NamedTuple):
         clock: of the latest ping that was taken; 0 before the first.
         has_promised: with that ping it promised not to stand for a lease.
         is_short_of_space: its disk is full, and its reserve is being used.
+        wishes: if it may and wants to be the master.
     """
 
     written: int
     clock: int
     has_promised: bool
     is_short_of_space: bool = False
+    wishes: FollowerWishes = FollowerWishes()
 
 
 class Leave(NamedTuple):
@@ -386,7 +388,8 @@ def _body(kind: FrameType, payload: memoryview) -> FrameBody:
             return Ping(*_PING.unpack(payload))
         case FrameType.CONFIRM:
             written, clock, flags = _CONFIRM.unpack(payload)
-            return Confirm(written, clock, bool(flags & 1), bool(flags & 2))
+            wishes = FollowerWishes(may_stand=not flags & 4, wants_to_serve=bool(flags & 8))
+            return Confirm(written, clock, bool(flags & 1), bool(flags & 2), wishes)
         case FrameType.BEGIN:
             journal, file_id = _FILE.unpack(payload)
             return BeginFile(as_journal(journal), file_id)
@@ -571,8 +574,9 @@ def _payload(body: FrameBody) -> tuple[FrameType, Sequence[Payload]]:
             )
         case Ping():
             return FrameType.PING, (_PING.pack(*body),)
-        case Confirm(written, clock, has_promised, is_short_of_space):
-            return FrameType.CONFIRM, (_CONFIRM.pack(written, clock, has_promised | is_short_of_space << 1),)
+        case Confirm(written, clock, has_promised, is_short_of_space, (may_stand, wants_to_serve)):
+            flags = has_promised | is_short_of_space << 1 | (not may_stand) << 2 | wants_to_serve << 3
+            return FrameType.CONFIRM, (_CONFIRM.pack(written, clock, flags),)
         case BeginFile():
             return FrameType.BEGIN, (_FILE.pack(*body),)
         case CutFile():

@@ -76,6 +76,18 @@ class FollowerEvents(Protocol):
         ...
 
 
+class FollowerWishes(NamedTuple):
+    """What a follower tells of itself with each confirmation.
+
+    Attributes:
+        may_stand: it may become the master.
+        wants_to_serve: it asks the master to hand the cluster over to it.
+    """
+
+    may_stand: bool = True
+    wants_to_serve: bool = False
+
+
 class FollowerProgress(NamedTuple):
     """How far a follower is, for the status of the master.
 
@@ -87,6 +99,8 @@ class FollowerProgress(NamedTuple):
         confirmed: the sequence up to which it has confirmed; 0 during its catch-up.
         left_bytes: about how many bytes of the catch-up are left to be sent.
         queued_bytes: bytes of operations that wait to be sent.
+        may_stand: it may become the master.
+        wants_to_serve: it asks to become the master.
     """
 
     store: str
@@ -96,6 +110,8 @@ class FollowerProgress(NamedTuple):
     confirmed: int
     left_bytes: int
     queued_bytes: int
+    may_stand: bool = True
+    wants_to_serve: bool = False
 
 
 class ReplicaMaster(Protocol):
@@ -186,6 +202,10 @@ class CopyEvents(Protocol):
         Called for each ping that was taken, before it is answered. The promise holds on return, whatever the event loop
         does meanwhile.
         """
+        ...
+
+    def wishes(self) -> FollowerWishes:
+        """Return what this follower tells of itself with its next confirmation."""
         ...
 
     def planned(self, register: RegisterSnapshot) -> None:
