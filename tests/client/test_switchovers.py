@@ -86,7 +86,7 @@ def test_switchover_is_refused_with_the_reason(own_etcd: EtcdCluster, tmp_path: 
         assert "a is the master already" in switch_over(cluster, "--to", "a").output
         assert "b is not connected" in switch_over(cluster, "--to", "b").output
         assert "no other member is connected" in switch_over(cluster).output
-        cluster.add("b", "--replicate-promote", "no").wait_for("has caught up|standby: following")
+        cluster.add("b", "--no-replicate-promote").wait_for("has caught up|standby: following")
         cluster.wait_recorded("a", "b")
         for arguments in ((), ("--to", "b")):
             found = switch_over(cluster, *arguments)
