@@ -1,9 +1,23 @@
-"""A master whose store has failed resigns, so that another member need not wait for the end of its lease."""
+"""A master whose store has failed resigns, and one that is asked to hands over: others need not wait for the lease."""
+
+from dataclasses import replace
 
 from pybroker.locks.election.decisions import may_tell
-from pybroker.locks.election.election_state import ElectionRole, MasterResigned, StepDown, SwapRegister, TimePassed
+from pybroker.locks.election.election_state import (
+    ClientsQuiesced,
+    ElectionRole,
+    FollowerJoined,
+    MasterHandedOver,
+    MasterResigned,
+    ReadRegister,
+    ReleaseRequested,
+    StepDown,
+    SwapRegister,
+    TimePassed,
+)
 from pybroker.locks.election.record import RecordedState
-from tests.unit.locks.election.test_decisions import LEASE, TWO, serving
+from pybroker.locks.election.register import RegisterState
+from tests.unit.locks.election.test_decisions import LEASE, TWO, A, Member, follower, serving
 
 
 def test_master_that_resigns_releases_the_cluster_and_lets_others_stand_first() -> None:
@@ -22,3 +36,49 @@ def test_master_that_resigns_during_a_swap_leaves_the_cluster_to_the_lease() -> 
     assert member.has(SwapRegister)
     assert not member.on(MasterResigned("its store has failed")).has(SwapRegister)
     assert member.has(StepDown)
+
+
+# ---------------------------------------------------------------- handing over
+
+
+def released_to(member: Member, store: str) -> Member:
+    """Have a serving master release the cluster to a store, with everything confirmed."""
+    member.on(ReleaseRequested(store)).on(ClientsQuiesced(10))
+    assert member.swap.record.state is RecordedState.RELEASED
+    return member
+
+
+def test_cluster_is_released_to_the_chosen_member() -> None:
+    assert released_to(serving(TWO), "s-a").swap.record.successor == "s-a"
+
+
+def test_cluster_is_released_to_any_member_if_the_chosen_one_has_left_the_set() -> None:
+    """Otherwise nobody would stand before a lease was over."""
+    member = serving(TWO).on(ReleaseRequested("s-a"))
+    assert member.role is ElectionRole.HANDING_OVER
+    known = member.state.known
+    assert known is not None
+    assert known.record is not None
+    without = replace(known.record, in_sync=frozenset({"s-b", "s-c"}))
+    member.state = member.state._replace(known=RegisterState(known.revision + 1, without))
+    member.on(FollowerJoined("s-c", 1)).confirms(10, store="s-c").on(ClientsQuiesced(10))
+    assert member.swap.record.state is RecordedState.RELEASED
+    assert member.swap.record.successor == ""
+
+
+def test_cluster_that_another_master_releases_may_be_taken_at_once_by_one_that_released_it_before() -> None:
+    """A member leaves its own release to others for a lease, and not theirs: switchovers may follow one another."""
+    member = released_to(serving(TWO), "s-a").wins()
+    record = member.state.record
+    assert record is not None
+    assert member.on(TimePassed(), after=LEASE / 8).role is ElectionRole.FOLLOWING
+    revision = 100
+    theirs = replace(record, epoch=60, master=A, state=RecordedState.SERVING, successor="", in_sync=TWO.in_sync)
+    member.sees(revision, theirs)
+    member.sees(revision + 1, replace(theirs, state=RecordedState.RELEASED, successor="s-b"))
+    assert member.on(TimePassed()).role is ElectionRole.STANDING
+
+
+def test_member_that_hears_of_the_handing_over_reads_the_register() -> None:
+    assert follower().on(MasterHandedOver()).has(ReadRegister)
+    assert not serving(TWO).on(MasterHandedOver()).has(ReadRegister)
