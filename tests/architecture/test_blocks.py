@@ -100,6 +100,7 @@ RUN: dict[str, dict[str, str]] = {
     },
     "docs/policies.md": {"": f"{PAGES}::test_settings_in_pages_start_a_broker"},
     "docs/replication.md": {
+        "pybroker switchover": "tests/client/test_switchovers.py::test_switchovers_under_load_lose_nothing",
         "etcd --data-dir": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
         "pybroker start": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
         "store =": f"{REPLICATION}::test_the_pages_settings_start_a_member",

@@ -5,6 +5,7 @@
 
 import itertools
 import os
+import shlex
 import statistics
 import threading
 import time
@@ -20,6 +21,7 @@ from tests.client.kills import PATIENCE_SECONDS, Ledger, Worker, consuming, fini
 from tests.client.test_replication_kills import SETTINGS, sending
 from tests.etcd_cluster import EtcdCluster, own_etcd
 from tests.integration.replicated_register import ObservedCluster
+from tests.pages import block
 
 __all__ = ["own_etcd"]
 
@@ -29,6 +31,14 @@ LONG_LEASE = ("--replicate-lease", "20s")
 """Far more than a switchover takes, which must not wait for it."""
 
 pytestmark = [pytest.mark.component("etcd"), pytest.mark.timeout(120 + 10 * SWITCHOVERS)]
+
+
+def page_arguments(heir: str) -> list[str]:
+    """Return the arguments of the page's command, for a certain member and the test's own addresses."""
+    arguments = shlex.split(block("docs/replication.md", "sh", "pybroker switchover"))
+    assert arguments[:4] == ["pybroker", "switchover", "--to", "b"]
+    assert arguments[4] == "--url"
+    return ["--to", heir, *arguments[6:]]
 
 
 def switch_over(cluster: ObservedCluster, *arguments: str) -> Result:
@@ -62,7 +72,7 @@ def test_switchovers_under_load_lose_nothing(own_etcd: EtcdCluster, tmp_path: Pa
             cluster.wait_recorded("a", "b")
             heir = "b" if cluster.wait_serving() == "a" else "a"
             began_at, count = time.monotonic(), len(answered)
-            found = switch_over(cluster, "--to", heir)
+            found = switch_over(cluster, *page_arguments(heir))
             assert found.exit_code == 0, found.output
             cluster.wait_serving(heir)
             served = len(answered) + 1

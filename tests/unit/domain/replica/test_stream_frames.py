@@ -51,7 +51,7 @@ from pybroker.broker.domain.replica.operations import (
     WriteBatch,
 )
 from pybroker.broker.domain.replica.plan import PlanAction, PlanEntry
-from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.ports import FollowerWishes, RegisterSnapshot, ReplicaMember
 from pybroker.broker.domain.replica.seals import CrcSeal, FrameSeal, HmacSeal
 from pybroker.store.journal.format import EOF_MARKER
 
@@ -82,6 +82,8 @@ BODIES_OF_FOLLOWER: Sequence[FrameBody] = [
     Hello(1, 1, MEMBER, 0, []),
     Confirm(9, 2**63, has_promised=True),
     Confirm(9, 0, has_promised=False, is_short_of_space=True),
+    Confirm(9, 0, has_promised=False, wishes=FollowerWishes(may_stand=False)),
+    Confirm(9, 0, has_promised=True, wishes=FollowerWishes(wants_to_serve=True)),
     Leave("enough"),
     RefusedFrame("no"),
     Measured([0, 2**32 - 1]),
