@@ -8,9 +8,11 @@ expiration (ms)       JMSExpiration, but not of a task of Celery, which its work
 content-type          kombu_content_type              content-encoding  kombu_content_encoding
 exchange              kombu_exchange                  routing key       kombu_routing_key
 headers               kombu_headers, JSON: null values and nested ones stay
-other properties      kombu_properties, JSON
+AMQP's others         kombu_properties, JSON
 task, id in headers   celery_task, celery_id: for selectors and consoles; not read back
 ```
+
+Kombu's transports of AMQP ignore every other property, and so does this one: a caller may give what JSON cannot hold.
 
 A message of a program without Kombu has no `kombu_headers`. Its properties are its headers, and its reply goes to the
 queue of its JMSReplyTo.
@@ -35,10 +37,8 @@ _ROUTING_KEY: Final = "kombu_routing_key"
 _CONTENT_TYPE: Final = "kombu_content_type"
 _CONTENT_ENCODING: Final = "kombu_content_encoding"
 
-_WITH_FIELDS: Final = frozenset(
-    ("correlation_id", "priority", "delivery_mode", "expiration", "delivery_info", "delivery_tag", "body_encoding")
-)
-"""Kombu's properties that are header fields, or belong to one delivery."""
+_OTHERS: Final = ("reply_to", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id")
+"""AMQP's properties that have no field of their own in a JMS message. Source: AMQP 0-9-1, class basic."""
 
 
 class SendArguments(TypedDict):
@@ -74,7 +74,7 @@ def outgoing(
     ):
         if isinstance(value, str):
             properties[name] = value
-    others = {name: value for name, value in kombu.items() if name not in _WITH_FIELDS and value is not None}
+    others = {name: kombu[name] for name in _OTHERS if kombu.get(name) is not None}
     if others:
         properties[_PROPERTIES] = dumps(others)
     arguments = SendArguments(

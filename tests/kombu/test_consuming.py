@@ -47,6 +47,16 @@ def test_multiple_acknowledges_all_before(filled, other, name):
     assert bodies(drain(channel, consume(channel, name), 2)) == ["8", "9"]
 
 
+def test_properties_that_amqp_does_not_have_are_ignored(connection, name):
+    """As with AMQP. The canvases of Celery give signatures and other objects of their own, which JSON cannot hold."""
+    channel = connection.channel()
+    channel.queue_declare(name, durable=True)
+    publish(channel, "", name, chord_header=object(), message_id="7", app_id="shop", reply_to="answers")
+    (message,) = drain(channel, consume(channel, name), 1)
+    assert "chord_header" not in message.properties
+    assert [message.properties[each] for each in ("message_id", "app_id", "reply_to")] == ["7", "shop", "answers"]
+
+
 def test_without_acknowledgements_a_delivery_is_final(filled, other, name):
     drain(filled, consume(filled, name, no_ack=True), 10)
     filled.close()
