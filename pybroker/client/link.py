@@ -50,6 +50,10 @@ DISCONNECT_SECONDS: Final = 5.0
 OUTBOX_BYTES_MAX: Final = 1 << 20
 """The bytes in the outbox, which threads fill and the loop empties, above which a send without an answer blocks."""
 
+QUIET_SECONDS: Final = 0.001
+"""The time without a write after which a thread writes its requests itself. It leaves those of a busier connection to
+the loop, which writes many at once."""
+
 LIST_BYTES_MAX: Final = 64 * 1024
 """The most bytes read from a file with brokers."""
 
@@ -111,6 +115,8 @@ class ClientLink:
         self._loop_thread = 0
         self._task: asyncio.Task[None] | None = None
         self._is_pump_scheduled = False
+        self._is_answer_awaited = False
+        self._written_at = 0.0
         self._is_closing = False
         self._wire: Wire | None = None
         self._opened: asyncio.Future[None] | None = None
@@ -137,17 +143,30 @@ class ClientLink:
     def __exit__(self, *_: object) -> None:
         """Unlock the state, and send its requests."""
         self._depth -= 1
-        # Collect even if `_pump` is scheduled, because `is_congested` counts the bytes in the outbox.
-        needs_pump = self._depth == 0 and self._loop is not None and self._collect() and not self._is_pump_scheduled
-        self._is_pump_scheduled = self._is_pump_scheduled or needs_pump
-        self._lock.release()
+        needs_pump, is_in_loop = False, threading.get_ident() == self._loop_thread
+        try:
+            if self._depth == 0 and self._loop is not None:
+                # Collect even if `_pump` is scheduled, because `is_congested` counts the bytes in the outbox.
+                is_first = not self._outbox
+                self._collect()
+                if is_first and self._outbox and not is_in_loop:
+                    self._write_here()
+                self._is_answer_awaited = False
+                needs_pump = self._needs_loop() and not self._is_pump_scheduled
+                self._is_pump_scheduled = self._is_pump_scheduled or needs_pump
+        finally:
+            self._lock.release()
         if not needs_pump or self._loop is None:
             return
-        if threading.get_ident() == self._loop_thread:
+        if is_in_loop:
             self._pump()
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
                 self._loop.call_soon_threadsafe(self._pump)
+
+    def expect_answer(self) -> None:
+        """Have the requests of this `with` block sent without delay: the caller waits for the answer next."""
+        self._is_answer_awaited = True
 
     @property
     def is_congested(self) -> bool:
@@ -394,13 +413,35 @@ class ClientLink:
 
     # ------------------------------------------------------------ bytes and time
 
-    def _collect(self) -> bool:
-        """Move the state's bytes to the outbox; return True if the loop has work. The caller holds the lock."""
+    def _collect(self) -> None:
+        """Move the state's bytes to the outbox. The caller holds the lock."""
         data = self.state.bytes_to_send()
         if data:
             self._outbox.append(data)
             self._outbox_bytes += len(data)
+
+    def _needs_loop(self) -> bool:
+        """Return True if the loop has to send the outbox or to set the timer. The caller holds the lock."""
         return bool(self._outbox) or self.state.due_at < self._timer_at
+
+    def _write_here(self) -> None:
+        """Write the outbox in an application's thread, without waking the loop's, if that is of use.
+
+        What the socket does not take at once stays in the outbox. The caller holds the lock, which keeps the order:
+        `_pump` also writes inside it.
+        """
+        wire, now, written = self._wire, time.monotonic(), list[int]()
+        if wire is None or not (self._is_answer_awaited or now - self._written_at >= QUIET_SECONDS):
+            return
+        self._written_at = now
+        data = self._outbox[0]
+        try:
+            wire.write_here(data, written)
+        finally:  # an interruption by a signal, too, must neither lose nor repeat bytes
+            if written:
+                rest = data[written[0] :]
+                self._outbox, self._outbox_bytes = [rest] if rest else [], len(rest)
+                self.state.written()  # the part may have whole requests
 
     def _drain_outbox(self) -> list[bytes]:
         """Empty the outbox and return its content. The caller holds the lock."""
@@ -415,12 +456,13 @@ class ClientLink:
             self._collect()
             outbox = self._drain_outbox()
             wire, due_at = self._wire, self.state.due_at
-            if wire is not None and not wire.lost.done():
-                self.state.written()
-        if wire is not None:
-            wire.write(b"".join(outbox))
-            if due_at < self._timer_at:
-                self._set_timer(due_at)
+            if wire is not None:
+                if not wire.lost.done():
+                    self.state.written()
+                self._written_at = time.monotonic()
+                wire.write(b"".join(outbox))  # inside the lock, so that `_write_here` does not overtake it
+        if wire is not None and due_at < self._timer_at:
+            self._set_timer(due_at)
 
     def _set_timer(self, due_at: float) -> None:
         if due_at == self._timer_at and self._timer is not None:
@@ -448,9 +490,12 @@ class ClientLink:
     def _receive(self, chunk: bytes) -> None:
         with self._lock:
             events = self.state.receive(chunk)
+            self._collect()
+            needs_pump = self._needs_loop()
         for event in events:
             self._handle(event)
-        self._pump()
+        if needs_pump or events:
+            self._pump()
 
     def _handle(self, event: Event) -> None:
         wire, opened = self._wire, self._opened

@@ -88,15 +88,19 @@ def connect(
 
 
 class _ThreadFlag:
-    """A flag that blocks the thread that waits for it."""
+    """A flag that blocks the thread that waits for it. A lock, which is open when it is set: an Event costs more."""
 
     def __init__(self, link: ClientLink) -> None:
         link.check_thread()
-        self._event = threading.Event()
-        self.set = self._event.set
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it is set already
+            self._lock.release()
 
     async def wait(self, timeout: float | None) -> bool:
-        return self._event.wait(timeout)
+        return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
 def _run(coroutine: Coroutine[Any, Any, Value]) -> Value:
