@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +31,7 @@ from pybroker.store.replica.catch_up import MasterFiles
 from pybroker.store.replica.receiver import ReceiverSettings, ReplicaReceiver
 from pybroker.store.runtime import StoreRuntime
 from pybroker.transports.replica.follower import ReplicaFollower
+from pybroker.transports.replica.peer_certificates import PeerCertificates
 from pybroker.transports.replica.server import ReplicaServer, StreamPolicy
 
 CLUSTER = "cluster-1"
@@ -239,7 +239,7 @@ class MasterNode:
         epoch: int = 1,
         secret: bytes = b"",
         member: ReplicaMember = MASTER,
-        tls: ssl.SSLContext | None = None,
+        tls: PeerCertificates | None = None,
     ) -> None:
         self.journals = MasterJournals(root)
         self.events = SeenFollowers()
@@ -278,7 +278,7 @@ def follower(
     member: ReplicaMember = FOLLOWER,
     secret: bytes = b"",
     timeout: float = 2.0,
-    tls: ssl.SSLContext | None = None,
+    tls: PeerCertificates | None = None,
 ) -> ReplicaFollower:
     """Return a follower that is not started."""
     root.mkdir(exist_ok=True)

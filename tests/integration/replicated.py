@@ -34,6 +34,8 @@ class ReplicatedCluster:
         self.directory = directory
         self._register = register
         self._extra = extra
+        self._own: dict[str, tuple[str, ...]] = {}
+        """The settings of members that were added."""
         self._ports = {name: (free_port(), free_port(), free_port()) for name in names}
         self.members: dict[str, BrokerProcess] = {}
         for name in names:
@@ -61,17 +63,28 @@ class ReplicatedCluster:
     def start(self, name: str, *extra: str) -> BrokerProcess:
         stomp, openwire, replica = self._ports[name]
         arguments = ("--openwire", str(openwire), "--replicate", self._register, "--replicate-port", str(replica))
+        arguments += ("--replicate-url", f"127.0.0.1:{replica}")
         timing = ("--replicate-lease", f"{LEASE}s", "--replicate-timeout", "400ms")
         member = BrokerProcess(
-            str(self.store(name)), name=name, port=stomp, extra=(*arguments, *timing, *self._extra, *extra)
+            str(self.store(name)),
+            name=name,
+            port=stomp,
+            extra=(*arguments, *timing, *self._own.get(name, self._extra), *extra),
         )
         self.members[name] = member
         return member
 
-    def add(self, name: str, *extra: str) -> BrokerProcess:
-        """Start another member."""
-        self._ports[name] = (free_port(), free_port(), free_port())
-        return self.start(name, *extra)
+    def add(self, name: str, *settings: str, is_alone: bool = False) -> BrokerProcess:
+        """Start another member, whose settings differ from the others'.
+
+        Args:
+            name: of the member, a character.
+            settings: arguments, also of later starts.
+            is_alone: it has only these, and none of the settings for all.
+        """
+        self._ports[name] = free_port(), free_port(), free_port()
+        self._own[name] = settings if is_alone else (*self._extra, *settings)
+        return self.start(name)
 
     def kill(self, name: str) -> None:
         """kill -9."""

@@ -215,6 +215,25 @@ class Config(NetworkSettings, MessageSettings):
         None,
         description="File with the secret that all members share. Without one members can only be on this machine.",
     )
+    replicate_tls_certificate: Path | None = declared(
+        path,
+        None,
+        description="Certificate of this member, in PEM, with which members know each other: the stream is encrypted "
+        "then. With `replicate_tls_ca` or `replicate_members`, `tls_certificate` by default.",
+    )
+    replicate_tls_key: Path | None = declared(path, None, description="Its key in PEM, by default in the same file.")
+    replicate_tls_ca: Path | None = declared(
+        path,
+        None,
+        description="The authority of the members' certificates, in PEM; by default `tls_client_ca`, which needs "
+        "`replicate_members`.",
+    )
+    replicate_members: str | None = declared(
+        text,
+        None,
+        description="Names of the members in their certificates, with commas: no other certificate is accepted. By "
+        "default every one of `replicate_tls_ca` is.",
+    )
     replicate_min: int = declared(
         whole,
         1,

@@ -19,6 +19,7 @@ from pybroker.locks.election.election_state import (
 from pybroker.locks.election.record import DurableEnd
 from pybroker.store.replica.catch_up import MasterFiles
 from pybroker.store.replica.sequencer import SequencedJournal, Sequencer
+from pybroker.transports.replica.peer_certificates import PeerCertificates
 from pybroker.transports.replica.server import ReplicaServer, StreamPolicy
 
 
@@ -31,12 +32,14 @@ class StreamSettings:
         port: its port.
         policy: time-outs and limits.
         secret: the cluster's; empty for none.
+        tls: certificates for TLS; None: without.
     """
 
     host: str
     port: int
     policy: StreamPolicy = field(default_factory=StreamPolicy)
     secret: bytes = b""
+    tls: PeerCertificates | None = None
 
 
 class ReplicaTerm:
@@ -78,6 +81,7 @@ class ReplicaTerm:
             clock=lease_clock,
             policy=settings.policy,
             secret=settings.secret,
+            tls=settings.tls,
         )
         self._sequencer = Sequencer(first_files, reserved, on_synced=self._synced, on_file=self.report)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import MACHINE, Machine
+from pybroker.broker.app.replica_peers import peer_certificates_of
 from pybroker.broker.app.replica_term import StreamSettings
 from pybroker.broker.app.replication import Replication, ReplicationSettings
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
@@ -38,6 +39,12 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
     """
     where = layout_of(config)
     register = make_register(config)
+    secret = b"" if config.replicate_secret_file is None else read_secret(config.replicate_secret_file)
+    tls = peer_certificates_of(config)
+    is_protected = bool(secret) or tls is not None
+    host = config.bind if is_protected else LOOPBACK
+    address = config.replicate_url or f"{socket.gethostname() if is_protected else LOOPBACK}:{config.replicate_port}"
+    _check_address(address)
     lock = FileLock(where.journal / "lock", clock=machine.clock)
     if not lock.try_acquire():
         raise StoreUnavailable(
@@ -45,9 +52,6 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
             path=str(where.journal),
             hint="stop the other process, or give this member another store",
         )
-    secret = b"" if config.replicate_secret_file is None else read_secret(config.replicate_secret_file)
-    host = config.bind if secret else LOOPBACK
-    address = config.replicate_url or f"{socket.gethostname() if secret else LOOPBACK}:{config.replicate_port}"
     settings = ReplicationSettings(
         root=where.root,
         journals={Journal.MESSAGES: where.journal, Journal.SCHEDULER: where.scheduler},
@@ -69,6 +73,7 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
             port=config.replicate_port,
             policy=StreamPolicy(timeout=config.replicate_timeout, rate_bytes=config.replicate_catch_up_rate),
             secret=secret,
+            tls=tls,
         ),
         receiver=ReceiverSettings(
             preallocate_bytes=config.journal_file_max if config.journal_preallocate else 0,
@@ -80,6 +85,21 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
         failback=config.replicate_failback,
     )
     return Replication(settings, register, lock)
+
+
+def _check_address(address: str) -> None:
+    """Check that other members can dial an address.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ConfigError(
+            f"{address!r} is not HOST:PORT",
+            setting="replicate_url",
+            hint="write the host name and replicate_port, without a scheme",
+        )
 
 
 def make_register(config: Config) -> Register:

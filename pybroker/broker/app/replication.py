@@ -477,13 +477,14 @@ class Replication:
         stream = self._settings.stream
         self._follower = ReplicaFollower(
             self._receiver(),
-            (host, int(port)),
+            (host.strip("[]"), int(port)),
             epoch,
             self._member(),
             self,
             revision=self._revision,
             timeout=stream.policy.timeout,
             secret=stream.secret,
+            tls=stream.tls,
         )
         self._follower.start()
 

@@ -16,7 +16,6 @@ import contextlib
 import logging
 import secrets
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -52,11 +51,13 @@ from pybroker.errors import PybrokerError
 from pybroker.transports.replica.handshake import (
     GREETING_BYTES,
     NONCE_BYTES,
+    TLS_BEGINNINGS,
     ConnectionSeals,
     Handshake,
     require_protection,
 )
 from pybroker.transports.replica.link import set_options
+from pybroker.transports.replica.peer_certificates import PeerCertificates, described
 
 READ_BYTES: Final = 1 << 20
 """One read of the connection, and so one sync: what came while the one before was written."""
@@ -106,7 +107,7 @@ class ReplicaFollower:
         revision: Callable[[], int] = lambda: 0,
         timeout: float = 2.0,
         secret: bytes = b"",
-        tls: ssl.SSLContext | None = None,
+        tls: PeerCertificates | None = None,
         server_name: str = "",
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
@@ -214,7 +215,7 @@ class ReplicaFollower:
             self._fail(error)
 
     def _report(self, error: Exception) -> None:
-        text = str(error) or type(error).__name__
+        text = described(error) if isinstance(error, OSError) else str(error)
         if text != self._progress.refusal and not self._closing.is_set():
             _log.warning("following %s:%d: %s", *self._address, text)
         self._progress = self._progress._replace(refusal=text)
@@ -239,7 +240,7 @@ class ReplicaFollower:
             connection.settimeout(2 * self._timeout)
             set_options(connection, 2 * self._timeout)
             if self._tls is not None:
-                connection = self._tls.wrap_socket(connection, server_hostname=self._server_name)
+                connection = self._tls.wrap(connection, self._server_name)
             with self._lock:
                 self._connection = connection
             if self._closing.is_set():
@@ -263,10 +264,15 @@ class ReplicaFollower:
     def _shake_hands(self, connection: socket.socket) -> ConnectionSeals:
         """Run the handshake, and return the seals of the frames."""
         shake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), is_master=False)
+        hint = "does it have a secret, or TLS, and this member has not?"
+        if self._tls is not None:
+            hint = "does it accept this member's certificate?"
+        elif self._secret:
+            hint = "does it have the same secret?"
         connection.sendall(shake.greeting)
-        shake.receive_greeting(_read_exactly(connection, GREETING_BYTES))
+        shake.receive_greeting(_read_exactly(connection, GREETING_BYTES, hint))
         connection.sendall(shake.proof())
-        shake.check_proof(_read_exactly(connection, shake.proof_bytes))
+        shake.check_proof(_read_exactly(connection, shake.proof_bytes, hint))
         return shake.seals()
 
     def _follow(self, connection: socket.socket, decoder: StreamDecoder) -> None:
@@ -414,8 +420,8 @@ def _is_partial(change: FileChange) -> bool:
             return False
 
 
-def _read_exactly(connection: socket.socket, count: int) -> bytes:
-    """Return so many bytes.
+def _read_exactly(connection: socket.socket, count: int, hint: str) -> bytes:
+    """Return so many bytes; `hint` is the likely reason if the connection ends before.
 
     Raises:
         _Ended: the connection has ended before.
@@ -424,6 +430,8 @@ def _read_exactly(connection: socket.socket, count: int) -> bytes:
     while len(data) < count:
         part = connection.recv(count - len(data))
         if not part:
-            raise _Ended("the master closed the connection during the handshake: does it have the same secret?")
+            if data.startswith(TLS_BEGINNINGS):
+                raise _Ended("the master speaks TLS: this member needs replicate_tls_certificate and replicate_tls_ca")
+            raise _Ended(f"the master closed the connection during the handshake: {hint}")
         data += part
     return data

@@ -30,6 +30,9 @@ NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
 GREETING_BYTES: Final = len(MAGIC) + 1 + NONCE_BYTES
 
+TLS_BEGINNINGS: Final = (b"\x15\x03", b"\x16\x03")
+"""The first bytes of TLS: of an alert, and of a handshake (RFC 8446, 5.1)."""
+
 _FOLLOWER: Final = b"follower "
 _MASTER: Final = b"master "
 _KEY: Final = b"key of the "
@@ -79,6 +82,8 @@ class Handshake:
         Raises:
             MalformedFrame: it is none, or the sides differ about the secret.
         """
+        if data.startswith(TLS_BEGINNINGS):
+            raise MalformedFrame("the other side speaks TLS, and this member has no replicate_tls_certificate")
         if len(data) != GREETING_BYTES or not data.startswith(MAGIC):
             raise MalformedFrame("the other side does not speak the replication protocol")
         if data[len(MAGIC)] != bool(self._secret):
@@ -123,7 +128,7 @@ def require_protection(host: str, *, is_protected: bool) -> None:
         raise ConfigError(
             f"{host} can be reached by other machines, and the stream is the whole store",
             setting="replicate_secret_file",
-            hint="set it to the same secret on each member",
+            hint="set it to the same secret on each member, or set replicate_tls_certificate and replicate_tls_ca",
         )
 
 

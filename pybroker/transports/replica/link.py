@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, cast
 
 from pybroker.broker.domain.replica.frames import (
     FROM_FOLLOWER,
@@ -60,6 +60,7 @@ class FollowerLink(asyncio.Protocol):
         clock: monotonic seconds.
         silence_seconds: for so long the other side may leave bytes unacknowledged.
         on_end: called when the connection has ended, after its session.
+        check: checks the other side's certificate, with TLS; raises `MalformedFrame`.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class FollowerLink(asyncio.Protocol):
         clock: Callable[[], float],
         silence_seconds: float,
         on_end: Callable[["FollowerLink"], None],
+        check: Callable[[Mapping[str, Any] | None], None] | None = None,
     ) -> None:
         self._on_end = on_end
+        self._check = check
         self._silence_seconds = silence_seconds
         self._handshake = handshake
         self._clock = clock
@@ -99,6 +102,11 @@ class FollowerLink(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         set_options(transport.get_extra_info("socket"), self._silence_seconds)
         self._owner = self._new_owner(self)
+        if self._check is not None:
+            try:
+                self._check(transport.get_extra_info("ssl_object").getpeercert())
+            except MalformedFrame as error:
+                self.refuse(str(error))
 
     def data_received(self, data: bytes) -> None:
         """Take bytes: of the handshake, and then of frames."""

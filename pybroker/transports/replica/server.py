@@ -8,7 +8,6 @@ import contextlib
 import logging
 import secrets
 import socket
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from pybroker.broker.domain.replica.ports import FollowerEvents, FollowerProgres
 from pybroker.broker.domain.replica.store_ports import MasterStore
 from pybroker.transports.replica.handshake import NONCE_BYTES, Handshake, require_protection
 from pybroker.transports.replica.link import FollowerLink
+from pybroker.transports.replica.peer_certificates import PeerCertificates, described
 from pybroker.transports.replica.positions import JournalPositions
 from pybroker.transports.replica.session import NANOSECONDS, FollowerSession
 
@@ -82,7 +82,7 @@ class ReplicaServer:
         clock: Callable[[], float],
         policy: StreamPolicy | None = None,
         secret: bytes = b"",
-        tls: ssl.SSLContext | None = None,
+        tls: PeerCertificates | None = None,
     ) -> None:
         self.store = store
         self.member = member
@@ -279,16 +279,19 @@ class ReplicaServer:
     async def _open(self, connection: socket.socket) -> None:
         """Make a link of a connection, after its TLS handshake."""
         is_tls = self._tls is not None
+        peer = "a connection"
         try:
+            peer = str(connection.getpeername())
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._new_link,
                 connection,
-                ssl=self._tls,
+                ssl=None if self._tls is None else self._tls.of_master(),
                 ssl_handshake_timeout=self._policy.hello_seconds if is_tls else None,
                 ssl_shutdown_timeout=CLOSE_SECONDS if is_tls else None,
             )
         except OSError as error:  # of TLS too
-            _log.info("a connection for replication was refused: %s", error)
+            _log.warning("%s: refused as a follower: %s", peer, described(error))
+            connection.close()
 
     def _stop_accepting(self) -> None:
         if self._accept_timer is not None:
@@ -300,7 +303,9 @@ class ReplicaServer:
 
     def _new_link(self) -> FollowerLink:
         handshake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), is_master=True)
-        return FollowerLink(handshake, self._new_session, time.monotonic, 2 * self._policy.timeout, self._link_ended)
+        silence_seconds = 2 * self._policy.timeout
+        check = None if self._tls is None else self._tls.check
+        return FollowerLink(handshake, self._new_session, time.monotonic, silence_seconds, self._link_ended, check)
 
     def _link_ended(self, link: FollowerLink) -> None:
         self._links.discard(link)

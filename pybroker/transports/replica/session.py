@@ -218,7 +218,7 @@ class FollowerSession:
             _log.info("%s: the connection of follower %s has ended: %s", self._link.peer, self.member.name, reason)
             self._host.events.lost(self.member.store, self.connection)
         else:
-            _log.info("%s: a connection for replication was refused: %s", self._link.peer, reason)
+            _log.warning("%s: refused as a follower: %s", self._link.peer, reason)
 
     def _take_confirm(self, sequence: int, confirm: Confirm) -> None:
         if self.member is None or not self.connection:

@@ -1,0 +1,52 @@
+"""How the members of a replicated cluster know each other, from the settings: a secret, or certificates."""
+
+from pybroker.broker.app.config import Config
+from pybroker.broker.domain.errors import ConfigError
+from pybroker.transports.replica.peer_certificates import PeerCertificates, PeerFiles
+
+_ASKING = ("replicate_tls_certificate", "replicate_tls_key", "replicate_tls_ca", "replicate_members")
+"""With one of these the stream is encrypted."""
+
+
+def peer_certificates_of(config: Config) -> PeerCertificates | None:
+    """Read the certificates for the stream; None: it is not encrypted.
+
+    They are those of the listeners where no others are set. The listeners' authority vouches for all clients, none of
+    which may copy the store, so with it the members have to be named.
+
+    Raises:
+        ConfigError: a file cannot be used, or something is missing.
+    """
+    if not any(getattr(config, each) for each in _ASKING):
+        return None
+    members = frozenset(filter(None, map(str.strip, (config.replicate_members or "").split(","))))
+    is_own = config.replicate_tls_certificate is not None
+    certificate = config.replicate_tls_certificate or config.tls_certificate
+    if certificate is None:
+        raise ConfigError(
+            "members know each other by certificates then, and this one has none",
+            setting="replicate_tls_certificate",
+            hint="name the file with this member's certificate, or set tls_certificate",
+        )
+    authority = config.replicate_tls_ca or config.tls_client_ca
+    if authority is None:
+        raise ConfigError(
+            "it is missing: which authority do the members' certificates come from?",
+            setting="replicate_tls_ca",
+            hint="name the file with its certificate",
+        )
+    if config.replicate_tls_ca is None and not members:
+        raise ConfigError(
+            "it is missing: every client with a certificate of tls_client_ca could copy the whole store",
+            setting="replicate_members",
+            hint="write the names in the members' certificates, or set replicate_tls_ca to an authority of their own",
+        )
+    return PeerCertificates(
+        PeerFiles(
+            certificate=certificate,
+            key=config.replicate_tls_key or (None if is_own else config.tls_key),
+            authority=authority,
+            key_password_file=None if is_own else config.tls_key_password_file,
+            members=members,
+        )
+    )
