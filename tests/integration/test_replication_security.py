@@ -141,7 +141,7 @@ def test_without_secret_and_certificates_only_this_machine_can_connect(
     tmp_path: Path,
     etcd_cluster: EtcdCluster,  # noqa: F811
 ) -> None:
-    with ReplicatedCluster(tmp_path, etcd_cluster.url(), "a", "--bind", "0.0.0.0") as cluster:  # noqa: S104
+    with ReplicatedCluster(tmp_path, etcd_cluster.url(), "a", "--bind", "0.0.0.0") as cluster:
         port = int(cluster.members["a"].wait_for(r"followers are accepted on 127\.0\.0\.1:(\d+) \(loopback only\)")[1])
         for line in Path("/proc/net/tcp").read_text().splitlines():
             if f":{port:04X} 00000000:0000" in line:

@@ -106,7 +106,8 @@ class ReplicaServer:
         self._all_ended = asyncio.Event()
         self._all_ended.set()
         self._listener: socket.socket | None = None
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: dict[asyncio.Task[None], bool] = {}
+        """Handshakes of TLS, the oldest one first, and whether each has begun."""
         self._accept_timer: asyncio.TimerHandle | None = None
         self._ping_timer: asyncio.TimerHandle | None = None
         self._threads = ThreadPoolExecutor(READER_THREADS, "replica-reader")
@@ -189,7 +190,7 @@ class ReplicaServer:
             self._ping_timer.cancel()
         self._stop_accepting()
         await asyncio.sleep(0)  # a task that has not begun would leave its connection open
-        for task in self._opening:
+        for task in list(self._opening):
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)
         for link in list(self._links):
@@ -267,18 +268,32 @@ class ReplicaServer:
             loop.remove_reader(self._listener)
             self._accept_timer = loop.call_later(ACCEPT_PAUSE_SECONDS, loop.add_reader, self._listener, self._accept)
             return
-        if len(self._links) + len(self._opening) >= self._policy.connections_max:
+        if len(self._links) + len(self._opening) >= self._policy.connections_max and not self._make_room():
             _log.warning("a connection for replication is closed: there are %d", self._policy.connections_max)
             connection.close()
             return
         connection.setblocking(False)
         task = loop.create_task(self._open(connection))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._opening[task] = False
+        task.add_done_callback(lambda done: self._opening.pop(done, None))
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection that is no follower's yet: strangers must not keep followers out."""
+        task = next((each for each, has_begun in self._opening.items() if has_begun), None)
+        if task is not None:
+            del self._opening[task]
+            task.cancel()
+            return True
+        session = next((each for each in self._sessions if not each.connection and not each.is_closed), None)
+        if session is not None:
+            session.hang_up("others came before its HELLO")
+        return session is not None
 
     async def _open(self, connection: socket.socket) -> None:
         """Make a link of a connection, after its TLS handshake."""
         is_tls = self._tls is not None
+        if (task := asyncio.current_task()) in self._opening:
+            self._opening[task] = True
         peer = "a connection"
         try:
             peer = str(connection.getpeername())

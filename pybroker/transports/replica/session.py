@@ -255,6 +255,11 @@ class FollowerSession:
         )
 
     @property
+    def is_closed(self) -> bool:
+        """True when nothing is sent or taken any more."""
+        return self._link.is_closed
+
+    @property
     def heard_at(self) -> float:
         """When something came last."""
         return self._link.heard_at

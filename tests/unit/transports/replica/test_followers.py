@@ -449,6 +449,26 @@ def test_silent_connections_are_closed(run: Callable[..., None]) -> None:
     run(scenario, StreamPolicy(timeout=0.5, hello_seconds=2.0))
 
 
+def test_strangers_do_not_keep_followers_out(run: Callable[..., None], tmp_path: Path) -> None:
+    """More connections than there may be, none of which says who it is: a new one takes the place of the oldest."""
+
+    async def scenario(master: MasterNode) -> None:
+        strangers = [await asyncio.open_connection("127.0.0.1", master.port) for _ in range(3)]
+        copy = follower(tmp_path / "b", master.port)
+        copy.start()
+        await master.events.until_confirmed(master.journals.sequence)
+        strangers += [await asyncio.open_connection("127.0.0.1", master.port) for _ in range(5)]
+        async with asyncio.timeout(30):
+            for reader, _ in strangers[:6]:
+                assert await reader.read() == b""
+        assert master.events.lost_count == 0, "a follower is not what makes room"
+        await closed(copy)
+        for _, writer in strangers:
+            writer.close()
+
+    run(scenario, StreamPolicy(connections_max=3))
+
+
 def test_manifest_of_too_many_files_is_refused(run: Callable[..., None]) -> None:
     async def scenario(master: MasterNode) -> None:
         raw = RawFollower(master.port)

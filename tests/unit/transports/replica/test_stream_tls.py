@@ -14,6 +14,7 @@ from pybroker.broker.domain.replica.operations import Journal
 from pybroker.store.journal.reader import data_files
 from pybroker.transports.replica.follower import ReplicaFollower
 from pybroker.transports.replica.peer_certificates import PeerCertificates, PeerFiles, peer_certificates
+from pybroker.transports.replica.server import StreamPolicy
 from tests.replicas import MasterNode, assert_equal_stores, closed, follower, trace
 from tests.unit.transports.certificates import Certificates
 
@@ -31,8 +32,8 @@ def run(request: pytest.FixtureRequest) -> Callable[..., None]:
     return run_scenario
 
 
-async def _master(root: Path, tls: PeerCertificates | None) -> MasterNode:
-    master = MasterNode(root, tls=tls)
+async def _master(root: Path, tls: PeerCertificates | None, policy: StreamPolicy | None = None) -> MasterNode:
+    master = MasterNode(root, policy, tls=tls)
     await master.start()
     master.journals.begin(Journal.MESSAGES)
     master.journals.write(Journal.MESSAGES, trace("x" * 100_000))
@@ -128,6 +129,30 @@ def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "refused as a follower" in record.getMessage()]
 
 
+def test_silent_connections_do_not_keep_followers_out(
+    run: Callable[..., None], tmp_path: Path, certificates: Certificates
+) -> None:
+    """They are in the handshake of TLS, for which a stranger has ten seconds."""
+    pems = certificates
+
+    async def scenario() -> None:
+        tls = peer_certificates(pems.both, None, pems.authority)
+        master = await _master(tmp_path / "a", tls, StreamPolicy(connections_max=3))
+        strangers = [await asyncio.open_connection("127.0.0.1", master.port) for _ in range(9)]
+        copy = follower(tmp_path / "b", master.port, tls=peer_certificates(pems.client, None, pems.authority))
+        copy.start()
+        await master.events.until_confirmed(master.journals.sequence)
+        async with asyncio.timeout(30):
+            for reader, _ in strangers[:6]:
+                assert await reader.read() == b""
+        await closed(copy)
+        await master.close()
+        for _, writer in strangers:
+            writer.close()
+
+    run(scenario)
+
+
 def test_renewed_certificate_is_used_for_the_next_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -149,7 +174,7 @@ def test_unusable_files_are_named(tmp_path: Path, certificates: Certificates) ->
         peer_certificates(tmp_path / "none", None, certificates.authority)
     with pytest.raises(ConfigError, match="replicate_tls_ca: "):
         peer_certificates(certificates.client, None, tmp_path / "none")
-    with pytest.raises(ConfigError, match="replicate_tls_key: .* is encrypted"):
+    with pytest.raises(ConfigError, match=r"replicate_tls_key: .* is encrypted"):
         peer_certificates(certificates.certificate, certificates.encrypted_key, certificates.authority)
     opened = PeerFiles(
         certificate=certificates.certificate,
