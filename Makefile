@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.runtime ## Two brokers, one store: kill the master, lose nothing; with STORE=postgres in a database
+demo: .venv/.runtime ## Two brokers, one store: kill the master, lose nothing; also STORE=postgres or STORE=replicated
 	$(if $(filter postgres,$(STORE)),$(SYNC) --quiet --inexact --extra postgres)
 	$(BIN)/python examples/demo.py $(STORE)
 

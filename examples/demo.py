@@ -4,8 +4,12 @@ Starts a pair on a temporary store, a directory or a PostgreSQL of its own, send
 over through stomp.py with receipts, kills the master in mid-stream, goes on with the standby, receives everything
 there, and counts. Exit code 0 means that every order that was accepted came out again.
 
+Or each broker has a directory of its own, and an etcd of the demo's names the master. Then the killed one is started
+again as well, and both directories have to become equal.
+
     python examples/demo.py             # the store is a directory, as ActiveMQ's KahaDB
     python examples/demo.py postgres    # the store is a database, as ActiveMQ's JDBC adapter
+    python examples/demo.py replicated  # a directory for each broker
 """
 
 import contextlib
@@ -18,12 +22,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import stomp
+from private_etcd import private_etcd
 from private_postgres import private_postgres
 from stomp.exception import StompException
+
+from pybroker.store.journal.reader import DataFileWalk, data_files, load
 
 ORDERS = Path(__file__).parent / "orders.csv"
 ROUNDS = 10
@@ -40,27 +49,29 @@ def main(kind: str = "journal") -> int:
         raise SystemExit(f"{kind!r} is not a kind of store: write one of {', '.join(STORES)}")
     logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # a connection that breaks is no news here
     orders = read_orders()
-    with STORES[kind]() as store, pair(store) as brokers:
+    with STORES[kind]() as stores, pair(stores) as brokers:
         addresses = [("127.0.0.1", port) for port in brokers]
         master = wait_for_master(list(brokers))
-        say(f"two brokers on the store {store}: port {master} is master, the other one waits")
+        say(f"two brokers on {stores.text}: port {master} is master, the other one waits")
+        stores.wait_ready(brokers)
         kill_at, killed_at = len(orders) // 2, 0.0
 
         def on_accepted(count: int) -> None:
             nonlocal killed_at
             if count == kill_at:
                 say(f"{count} orders accepted, more on their way: the master gets SIGKILL")
-                brokers[master].kill()
+                brokers[master].process.kill()
                 killed_at = time.monotonic()
 
         say(f"sending {len(orders)} orders with receipts")
         sender = Sender(addresses, on_accepted)
         sender.send_all(orders)
-        brokers[master].wait()
+        brokers[master].process.wait()
         accepted = sender.accepted
         outage_ms = 1000 * (sender.first_accepted_at[1] - killed_at)  # [0] is the killed master's
         say(f"the standby took over, {len(accepted)} orders are accepted; receiving them")
         received = receive_all(addresses, expected=len(accepted))
+        is_whole = stores.rejoin(brokers[master], brokers)
     lost = [order for order in accepted if order not in received]
     duplicates = received.total() - len(received)
     print()
@@ -68,43 +79,145 @@ def main(kind: str = "journal") -> int:
     print(f"  lost                          {len(lost):6}")
     print(f"  duplicates                    {duplicates:6}   (sent again, because the receipt was lost in the kill)")
     print(f"  kill to next accepted order   {outage_ms:6.0f} ms")
-    return 0 if not lost and len(accepted) == len(orders) else 1
+    return 0 if not lost and len(accepted) == len(orders) and is_whole else 1
 
 
 # ---------------------------------------------------------------- the store
 
 
-def directory() -> contextlib.AbstractContextManager[str]:
+@dataclass
+class Broker:
+    """A broker, and the command that starts it again."""
+
+    store: str
+    command: Sequence[str]
+    process: subprocess.Popen[bytes]
+
+
+class SharedStore:
+    """One store for both brokers."""
+
+    def __init__(self, store: str) -> None:
+        self.text = f"the store {store}"
+        self._store = store
+
+    def arguments(self, name: str) -> Sequence[str]:
+        """Return what a broker is started with, the store first."""
+        return "--store", self._store
+
+    def wait_ready(self, brokers: dict[int, Broker]) -> None:
+        """Nothing: the other broker may take over at once."""
+
+    def rejoin(self, killed: Broker, brokers: dict[int, Broker]) -> bool:
+        """Nothing: there is one store alone."""
+        return True
+
+
+class ReplicatedStores:
+    """A directory for each broker, and a register in etcd that names the master."""
+
+    def __init__(self, directory: Path, etcd_port: int) -> None:
+        self.text = f"two stores in {directory}"
+        self._directory = directory
+        self._register = f"etcd://127.0.0.1:{etcd_port}/demo"
+
+    def arguments(self, name: str) -> Sequence[str]:
+        """Return what a broker is started with, the store first."""
+        store = str(self._directory / name)
+        return "--store", store, "--replicate", self._register, "--replicate-port", str(free_port())
+
+    def wait_ready(self, brokers: dict[int, Broker]) -> None:
+        """Wait until both stores have everything: from then on either broker may take over."""
+        for broker in brokers.values():
+            if pybroker("status", "--store", broker.store, "--wait", "in-sync=30"):
+                raise SystemExit(f"{broker.store} did not come in sync; the log above says why")
+        say("both stores are in sync: what is accepted is on the disks of both")
+
+    def rejoin(self, killed: Broker, brokers: dict[int, Broker]) -> bool:
+        """Start the killed broker again, and return True if its store becomes equal to the other one."""
+        say("all received; the killed broker is started again, and becomes the copy")
+        began = time.monotonic()
+        killed.process = subprocess.Popen(killed.command)
+        time.sleep(0.2)  # the entry of its former process is not read for its own
+        self.wait_ready(brokers)
+        first: dict[str, bytes] = {}
+        is_equal = False
+        while not is_equal and time.monotonic() - began < PATIENCE_SECONDS:
+            first, second = (contents(broker.store) for broker in brokers.values())
+            is_equal = first == second
+        size, answer = sum(map(len, first.values())), "equal" if is_equal else "DIFFERENT"
+        say(f"{size:,} bytes in {len(first)} data files: {answer} in both stores")
+        return is_equal
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[SharedStore]:
     """Provide a directory for the journal and its lock."""
-    return tempfile.TemporaryDirectory(prefix="pybroker-demo-")
+    with tempfile.TemporaryDirectory(prefix="pybroker-demo-") as store:
+        yield SharedStore(store)
 
 
-def database() -> contextlib.AbstractContextManager[str]:
+@contextlib.contextmanager
+def database() -> Iterator[SharedStore]:
     """Provide a database for the messages and their lock."""
-    return private_postgres(free_port())
+    with private_postgres(free_port()) as store:
+        yield SharedStore(store)
 
 
-STORES = {"journal": directory, "postgres": database}
+@contextlib.contextmanager
+def directories() -> Iterator[ReplicatedStores]:
+    """Provide a directory for each broker, and an etcd."""
+    with tempfile.TemporaryDirectory(prefix="pybroker-demo-") as directory:
+        port = free_port()
+        with private_etcd(Path(directory) / "etcd", port, free_port()):
+            yield ReplicatedStores(Path(directory), port)
+
+
+STORES: dict[str, Callable[[], AbstractContextManager[SharedStore | ReplicatedStores]]] = {
+    "journal": directory,
+    "postgres": database,
+    "replicated": directories,
+}
+
+
+def contents(store: str) -> dict[str, bytes]:
+    """Return the data files of a store, up to the last record of each: empty space follows it."""
+    files: dict[str, bytes] = {}
+    for journal in ("kahadb", "scheduler"):
+        for number, path in data_files(Path(store) / journal).items():
+            data = load(path)
+            walk = DataFileWalk(data, number)
+            for _ in walk.batches():
+                pass
+            files[f"{journal}/{path.name}"] = data[: walk.end]
+    return files
 
 
 # ---------------------------------------------------------------- the pair
 
 
 @contextlib.contextmanager
-def pair(store: str) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
-    """Run two brokers on one store; yields them by the port they listen on when they are master."""
-    brokers = {}
+def pair(stores: SharedStore | ReplicatedStores) -> Iterator[dict[int, Broker]]:
+    """Run two brokers; yields them by the port they listen on when they are master."""
+    brokers: dict[int, Broker] = {}
     try:
         for name in ("a", "b"):
             port = free_port()
-            command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", "--store", store, "--name", name]
+            arguments = stores.arguments(name)
+            command = [sys.executable, "-m", "pybroker.broker.app.cli", "start", *arguments, "--name", name]
             command += ["--stomp", str(port), "--openwire", "off", "--log-level", "warning"]
-            brokers[port] = subprocess.Popen(command)
+            brokers[port] = Broker(arguments[1], command, subprocess.Popen(command))
         yield brokers
     finally:
         for broker in brokers.values():
-            broker.kill()
-            broker.wait()
+            broker.process.kill()
+            broker.process.wait()
+
+
+def pybroker(*arguments: str) -> int:
+    """Run a command, and return its exit code."""
+    command = [sys.executable, "-m", "pybroker.broker.app.cli", *arguments]
+    return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode
 
 
 def free_port() -> int:

@@ -27,4 +27,4 @@ def test_postgres_demo_loses_nothing() -> None:
 def test_an_unknown_kind_of_store_names_the_kinds() -> None:
     done = demo("oracle")
     assert done.returncode == 1
-    assert done.stderr == "'oracle' is not a kind of store: write one of journal, postgres\n"
+    assert done.stderr == "'oracle' is not a kind of store: write one of journal, postgres, replicated\n"
