@@ -128,7 +128,7 @@ def _joined_whenever(
         self.take(connection, epoch, [], sent_at)
 
 
-def _released_for_anybody(value: str, run: str) -> str:
+def _released_for_any_run(value: str, run: str) -> str:
     return _released(value, json.loads(value)["master"]["life"])
 
 
@@ -175,11 +175,11 @@ ELECTION_VARIANTS: Mapping[str, tuple[str, Any, str, Any]] = {
         "confirmable",
         _confirmable_below_minimum,
     ),
-    "guardian-of-anybody": (
-        "a guardian releases whoever is the master",
+    "guardian-of-any-run": (
+        "a guardian releases the record of any run",
         guardian_process,
         "released",
-        _released_for_anybody,
+        _released_for_any_run,
     ),
     "guardian-guesses": (
         "a guardian takes a frozen master for one that has ended",

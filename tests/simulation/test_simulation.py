@@ -38,7 +38,7 @@ SEED = {
     "time-out-is-no": 409,
     "promise-not-kept": 189,
     "promise-assumed": 211,
-    "guardian-of-anybody": 16,
+    "guardian-of-any-run": 16,
     "guardian-guesses": 26,
 }
 """The seed that last caught each other variant; it is tried first. `--broken` searches again."""

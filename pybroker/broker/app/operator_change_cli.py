@@ -337,10 +337,10 @@ def switchover(access: OperatorAccess, to: str, **given: Any) -> None:
 
     client, manner = access.client(), _manner(given)
     client.get("overview")  # of the master, which is waited for
-    master, heir = client.master().url, to or "another member"
-    if is_wanted(Plan(f"have {master} hand over to {heir}", {"master": master, "to": to}), manner):
+    master, chosen = client.master().url, to or "another member"
+    if is_wanted(Plan(f"have {master} hand over to {chosen}", {"master": master, "to": to}), manner):
         answer = client.change("POST", "stepdown", body={"to": to} if to else {})
-        made(answer, f"{master} hands over: {heir} becomes the master", manner)
+        made(answer, f"{master} hands over: {chosen} becomes the master", manner)
 
 
 COMMANDS: Final = (

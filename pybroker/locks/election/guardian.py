@@ -51,15 +51,20 @@ class Guardian:
         if not access:
             raise LockError("it cannot log in to this election store, or show a certificate there")
         try:
+            self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise LockError(f"it cannot be started ({error})") from error
+        self._socket.setblocking(False)
+        try:
             own = os.pidfd_open(os.getpid())
         except (AttributeError, OSError) as error:  # macOS, or a kernel older than Linux 5.3
+            other.close()
+            self._socket.close()
             raise LockError(f"this system does not tell of the end of a process ({error})") from error
-        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.setblocking(False)
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-I", "-S", str(PROGRAM), str(own)],
-                stdin=other,
+                stdin=other.fileno(),
                 stdout=subprocess.DEVNULL,
                 cwd="/",
                 pass_fds=(own,),

@@ -25,7 +25,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 PACKET_BYTES_MAX = 65_536
 ANSWER_BYTES_MAX = 65_536
@@ -36,25 +36,21 @@ PAUSE_SECONDS = 0.02
 """Between two tries."""
 
 
-class Unanswered(Exception):
-    """No usable answer: the register may have been changed, or may be changed later."""
-
-
-class Content(NamedTuple):
+class RegisterContent(NamedTuple):
     """The register's content: its revision, and the record as JSON; empty: there is none."""
 
     revision: int
     value: str
 
 
-class Access(Protocol):
+class RegisterAccess(Protocol):
     """Reads and swaps the register; each call has a time-out."""
 
-    def read(self) -> Content:
+    def read(self) -> RegisterContent:
         """Return the content.
 
         Raises:
-            Unanswered: no answer.
+            ConnectionError: no answer.
         """
         ...
 
@@ -62,7 +58,7 @@ class Access(Protocol):
         """Change the record if its revision is still this one; return True if it was.
 
         Raises:
-            Unanswered: the outcome is unknown.
+            ConnectionError: the outcome is unknown.
         """
         ...
 
@@ -73,7 +69,7 @@ def released(value: str, run: str) -> str:
     Raises:
         ValueError: the record is no JSON.
     """
-    record = json.loads(value) if value else {}
+    record: dict[str, Any] = json.loads(value) if value else {}
     if record.get("state") != "serving" or record.get("master", {}).get("life") != run:
         return ""
     record.pop("for", None)
@@ -86,8 +82,8 @@ def released(value: str, run: str) -> str:
 
 
 def release(
-    access: Access,
-    told: Content | None,
+    access: RegisterAccess,
+    told: RegisterContent | None,
     run: str,
     deadline: float,
     clock: Callable[[], float] = time.monotonic,
@@ -116,7 +112,7 @@ def release(
                 return "the cluster has another master already, or was released"
             if access.swap(content.revision, value):
                 return "the cluster is released, and another member can take over at once"
-        except (Unanswered, ValueError) as error:
+        except (ConnectionError, ValueError) as error:
             problem = str(error)
             pause(PAUSE_SECONDS)
     return f"the election store does not answer ({problem}): others wait for the end of the lease"
@@ -139,15 +135,15 @@ class EtcdAccess:
 
             self._tls = ssl.create_default_context()
 
-    def read(self) -> Content:
+    def read(self) -> RegisterContent:
         """Return the content."""
         pairs = self._call("/v3/kv/range", {"key": self._key}, may_repeat=True).get("kvs")
         if not pairs:
-            return Content(0, "")
+            return RegisterContent(0, "")
         try:
-            return Content(int(pairs[0]["mod_revision"]), base64.b64decode(pairs[0]["value"]).decode())
+            return RegisterContent(int(pairs[0]["mod_revision"]), base64.b64decode(pairs[0]["value"]).decode())
         except (KeyError, TypeError, ValueError) as error:
-            raise Unanswered(f"an answer that is none of etcd's: {error!r}") from error
+            raise ConnectionError(f"an answer that is none of etcd's: {error!r}") from error
 
     def swap(self, revision: int, value: str) -> bool:
         """Change the record if its revision is still this one."""
@@ -176,7 +172,7 @@ class EtcdAccess:
                 self._addresses.append(self._addresses.pop(0))
                 if was_sent and not may_repeat:
                     break
-        raise Unanswered(problem)
+        raise ConnectionError(problem)
 
     def _connected(self, host: str, port: int, seconds: float) -> socket.socket:
         connection = socket.create_connection((host, port), seconds)
@@ -220,10 +216,10 @@ def _ask(
     lines, _, content = answer.partition(b"\r\n\r\n")
     if lines.split(b" ", 2)[1:2] != [b"200"]:
         raise ValueError(f"the answer was {(content or lines)[:200]!r}")
-    found = json.loads(content)
+    found: Any = json.loads(content)
     if not isinstance(found, dict):
         raise ValueError("an answer that is no JSON object")
-    return found
+    return cast("dict[str, Any]", found)
 
 
 # ---------------------------------------------------------------- PostgreSQL
@@ -235,15 +231,16 @@ class PostgresAccess:
     def __init__(self, access: Mapping[str, Any]) -> None:
         """Take the access as `PostgresRegister` describes it, and load the driver; nothing is connected."""
         sys.path += access["path"]
-        import psycopg2  # loaded before it is needed: it takes time
+        # Loaded before it is needed, as that takes time. It has no types.
+        import psycopg2 as driver  # type: ignore[import-untyped]
 
-        self._driver: Any = psycopg2
+        self._driver: Any = driver
         self._access = access
 
-    def read(self) -> Content:
+    def read(self) -> RegisterContent:
         """Return the content."""
         rows = self._run(self._access["read"], (self._access["cluster"],))
-        return Content(rows[0][0], rows[0][1]) if rows else Content(0, "")
+        return RegisterContent(rows[0][0], rows[0][1]) if rows else RegisterContent(0, "")
 
     def swap(self, revision: int, value: str) -> bool:
         """Change the record if its revision is still this one."""
@@ -255,7 +252,7 @@ class PostgresAccess:
         try:
             connection = self._driver.connect(**self._access["parameters"])
         except self._driver.Error as error:
-            raise Unanswered(type(error).__name__) from None  # its text may have a piece of the password
+            raise ConnectionError(type(error).__name__) from None  # its text may have a piece of the password
         try:
             connection.autocommit = True
             with connection.cursor() as cursor:
@@ -263,12 +260,15 @@ class PostgresAccess:
                 rows: list[Any] = cursor.fetchall()
                 return rows
         except self._driver.Error as error:
-            raise Unanswered(type(error).__name__) from None
+            raise ConnectionError(type(error).__name__) from None
         finally:
             connection.close()
 
 
-ACCESSES: Mapping[str, Callable[[Mapping[str, Any]], Access]] = {"etcd": EtcdAccess, "postgresql": PostgresAccess}
+ACCESSES: Mapping[str, Callable[[Mapping[str, Any]], RegisterAccess]] = {
+    "etcd": EtcdAccess,
+    "postgresql": PostgresAccess,
+}
 
 # ---------------------------------------------------------------- the process
 
@@ -295,7 +295,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a supervisor sends them to the whole group, when the master is gone
     known: dict[str, Any] = {}
-    accesses: list[Access] = []
+    accesses: list[RegisterAccess] = []
 
     def take(packet: Mapping[str, Any]) -> None:
         known.update(packet)
@@ -305,7 +305,7 @@ def main() -> None:
     wait(socket.socket(fileno=0), int(sys.argv[1]), take)
     if not accesses:
         return
-    told = Content(known["revision"], known["value"]) if "revision" in known else None
+    told = RegisterContent(known["revision"], known["value"]) if "revision" in known else None
     done = release(accesses[0], told, known["run"], time.monotonic() + known["lease_seconds"])
     sys.stderr.write(f"guardian: the process of the master {known['name']} has ended: {done}\n")
 

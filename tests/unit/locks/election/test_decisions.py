@@ -24,6 +24,7 @@ from pybroker.locks.election.election_state import (
     FollowMaster,
     HangUp,
     JournalsReported,
+    MasterHandedOver,
     MasterHeard,
     MasterResigned,
     OpenPorts,
@@ -739,6 +740,7 @@ EVENTS: list[ElectionEvent] = [
     SwapAnswered(SwapResult(False, RegisterState(30, RECORD))),
     SwapFailed(),
     MasterHeard(43),
+    MasterHandedOver(),
     EpochBegun(11),
     RecordsSynced(12),
     JournalsReported({KAHADB: 52}, {}),
@@ -763,7 +765,7 @@ AS_MASTER = {
 }
 ALWAYS = {TimePassed, StoreExamined, RegisterRead, ReadFailed, RegisterChanged, SwapAnswered, SwapFailed}
 EFFECTIVE = {
-    ElectionRole.FOLLOWING: ALWAYS | {MasterHeard},
+    ElectionRole.FOLLOWING: ALWAYS | {MasterHeard, MasterHandedOver},
     ElectionRole.STANDING: ALWAYS,
     ElectionRole.PROMOTING: ALWAYS | AS_MASTER,
     ElectionRole.SERVING: ALWAYS | AS_MASTER | {ReleaseRequested},
@@ -774,7 +776,8 @@ EFFECTIVE = {
 
 
 def test_table_of_events_is_complete() -> None:
-    assert {type(event) for event in EVENTS} == ALWAYS | AS_MASTER | {MasterHeard, ReleaseRequested, ClientsQuiesced}
+    others = {MasterHeard, MasterHandedOver, ReleaseRequested, ClientsQuiesced}
+    assert {type(event) for event in EVENTS} == ALWAYS | AS_MASTER | others
     assert {role: {*handlers} for role, handlers in decisions._TABLE.items()} == EFFECTIVE
 
 
