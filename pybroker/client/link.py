@@ -147,9 +147,8 @@ class ClientLink:
         try:
             if self._depth == 0 and self._loop is not None:
                 # Collect even if `_pump` is scheduled, because `is_congested` counts the bytes in the outbox.
-                is_first = not self._outbox
                 self._collect()
-                if is_first and self._outbox and not is_in_loop:
+                if self._outbox and not is_in_loop:
                     self._write_here()
                 self._is_answer_awaited = False
                 needs_pump = self._needs_loop() and not self._is_pump_scheduled
@@ -431,10 +430,10 @@ class ClientLink:
         `_pump` also writes inside it.
         """
         wire, now, written = self._wire, time.monotonic(), list[int]()
-        if wire is None or not (self._is_answer_awaited or now - self._written_at >= QUIET_SECONDS):
+        if wire is None or wire.has_unsent or not (self._is_answer_awaited or now - self._written_at >= QUIET_SECONDS):
             return
         self._written_at = now
-        data = self._outbox[0]
+        data = b"".join(self._outbox)
         try:
             wire.write_here(data, written)
         finally:  # an interruption by a signal, too, must neither lose nor repeat bytes

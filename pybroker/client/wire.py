@@ -78,6 +78,11 @@ class Wire(asyncio.Protocol):
             with self._lock:
                 self._transport.write(data)
 
+    @property
+    def has_unsent(self) -> bool:
+        """True while the transport has bytes that the socket did not take."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
     def write_here(self, data: bytes, written: list[int]) -> None:
         """Write bytes in any thread, without the loop and without waiting.
 
@@ -89,9 +94,7 @@ class Wire(asyncio.Protocol):
             written: gets the number of bytes that the socket has taken, if any, also if the call is interrupted.
         """
         with self._lock:
-            if self._descriptor < 0 or self.lost.done() or self._transport is None:
-                return
-            if self._transport.get_write_buffer_size() == 0:
+            if self._descriptor >= 0 and not self.lost.done() and not self.has_unsent:
                 with contextlib.suppress(OSError):
                     # One call of C code: no signal handler can raise between the write and the record of it.
                     written.extend(map(os.write, (self._descriptor,), (data,)))
