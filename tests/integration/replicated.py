@@ -36,6 +36,7 @@ class ReplicatedCluster:
         self._extra = extra
         self._own: dict[str, tuple[str, ...]] = {}
         """The settings of members that were added."""
+        self._registers: dict[str, str] = {}
         self._ports = {name: (free_port(), free_port(), free_port()) for name in names}
         self.members: dict[str, BrokerProcess] = {}
         for name in names:
@@ -62,7 +63,14 @@ class ReplicatedCluster:
 
     def start(self, name: str, *extra: str) -> BrokerProcess:
         stomp, openwire, replica = self._ports[name]
-        arguments = ("--openwire", str(openwire), "--replicate", self._register, "--replicate-port", str(replica))
+        arguments = (
+            "--openwire",
+            str(openwire),
+            "--replicate",
+            self._registers.get(name, self._register),
+            "--replicate-port",
+            str(replica),
+        )
         arguments += ("--replicate-url", f"127.0.0.1:{replica}")
         timing = ("--replicate-lease", f"{LEASE}s", "--replicate-timeout", "400ms")
         member = BrokerProcess(
@@ -74,14 +82,20 @@ class ReplicatedCluster:
         self.members[name] = member
         return member
 
-    def add(self, name: str, *settings: str, is_alone: bool = False) -> BrokerProcess:
+    def address(self, name: str) -> str:
+        """Return the address of a member for the stream, as its standby names it."""
+        return f"tcp://127.0.0.1:{self._ports[name][2]}"
+
+    def add(self, name: str, *settings: str, is_alone: bool = False, register: str = "") -> BrokerProcess:
         """Start another member, whose settings differ from the others'.
 
         Args:
             name: of the member, a character.
             settings: arguments, also of later starts.
             is_alone: it has only these, and none of the settings for all.
+            register: what it is given instead of the election store.
         """
+        self._registers[name] = register or self._register
         self._ports[name] = free_port(), free_port(), free_port()
         self._own[name] = settings if is_alone else (*self._extra, *settings)
         return self.start(name)

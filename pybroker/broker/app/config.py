@@ -195,7 +195,8 @@ class Config(NetworkSettings, MessageSettings):
         is_secret=True,
         description="The election store of a replicated cluster, whose members have a directory each and share none: "
         "`etcd://HOST:2379,HOST:2379/NAME`, `etcd+https://…`, or `postgresql://USER@HOST/DATABASE?cluster=NAME`. "
-        "All members of a cluster name the same one.",
+        "All members of a cluster name the same one; a standby may name its master instead, `tcp://HOST:61620`, and "
+        "learns the rest from it.",
     )
     replicate_port: int = declared(
         whole,

@@ -1,8 +1,13 @@
 """How the members of a replicated cluster know each other, from the settings: a secret, or certificates."""
 
+from pathlib import Path
+
 from pybroker.broker.app.config import Config
 from pybroker.broker.domain.errors import ConfigError
+from pybroker.security import files
 from pybroker.transports.replica.peer_certificates import PeerCertificates, PeerFiles
+
+SECRET_BYTES_MIN = 16
 
 _ASKING = ("replicate_tls_certificate", "replicate_tls_key", "replicate_tls_ca", "replicate_members")
 """With one of these the stream is encrypted."""
@@ -50,3 +55,19 @@ def peer_certificates_of(config: Config) -> PeerCertificates | None:
             members=members,
         )
     )
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the secret of a cluster.
+
+    Raises:
+        ConfigError: it cannot be read, is too short, or others may read it.
+    """
+    secret = files.read(path, setting="replicate_secret_file", has_passwords=True).data.strip()
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigError(
+            f"{path} has less than {SECRET_BYTES_MIN} bytes",
+            setting="replicate_secret_file",
+            hint=f"openssl rand -hex 32 > {path}",
+        )
+    return secret

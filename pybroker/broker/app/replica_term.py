@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pybroker.broker.app.election_run import ElectionRun, lease_clock
+from pybroker.broker.domain.replica.election_place import ElectionPlace
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
 from pybroker.locks.election.election_state import (
@@ -33,6 +34,7 @@ class StreamSettings:
         policy: time-outs and limits.
         secret: the cluster's; empty for none.
         tls: certificates for TLS; None: without.
+        election: where the register is, for members that know only the master; None: it is not told.
     """
 
     host: str
@@ -40,6 +42,7 @@ class StreamSettings:
     policy: StreamPolicy = field(default_factory=StreamPolicy)
     secret: bytes = b""
     tls: PeerCertificates | None = None
+    election: ElectionPlace | None = None
 
 
 class ReplicaTerm:
@@ -179,4 +182,7 @@ class ReplicaTerm:
         known = self._run.state.known
         if known is None or known.record is None:
             return RegisterSnapshot(0, b"{}")
-        return RegisterSnapshot(known.revision, known.record.encode())
+        place = self._settings.election
+        if place is not None:
+            place = replace(place, lease=known.record.settings.lease_ms / 1000)
+        return RegisterSnapshot(known.revision, known.record.encode(), "" if place is None else place.encode())

@@ -1,12 +1,12 @@
 """Makes a member's part in a replicated cluster from its settings."""
 
 import socket
-from pathlib import Path
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import MACHINE, Machine
-from pybroker.broker.app.replica_peers import peer_certificates_of
+from pybroker.broker.app.replica_join import election_place
+from pybroker.broker.app.replica_peers import peer_certificates_of, read_secret
 from pybroker.broker.app.replica_term import StreamSettings
 from pybroker.broker.app.replication import Replication, ReplicationSettings
 from pybroker.broker.domain.errors import ConfigError, StoreUnavailable
@@ -15,12 +15,10 @@ from pybroker.locks.election.election_state import ElectionPolicy
 from pybroker.locks.election.record import ElectionSettings
 from pybroker.locks.election.register import Register
 from pybroker.locks.file import FileLock
-from pybroker.security import files
 from pybroker.store.replica.receiver import ReceiverSettings
 from pybroker.transports.replica.server import StreamPolicy
 
 LOOPBACK = "127.0.0.1"
-SECRET_BYTES_MIN = 16
 
 _CALLS_PER_LEASE = 4
 
@@ -74,6 +72,7 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
             policy=StreamPolicy(timeout=config.replicate_timeout, rate_bytes=config.replicate_catch_up_rate),
             secret=secret,
             tls=tls,
+            election=election_place(config),
         ),
         receiver=ReceiverSettings(
             preallocate_bytes=config.journal_file_max if config.journal_preallocate else 0,
@@ -123,19 +122,3 @@ def make_register(config: Config) -> Register:
         "it names no election store: write etcd://HOST:2379/NAME or postgresql://USER@HOST/DATABASE?cluster=NAME",
         setting="replicate",
     )
-
-
-def read_secret(path: Path) -> bytes:
-    """Return the secret of a cluster.
-
-    Raises:
-        ConfigError: it cannot be read, is too short, or others may read it.
-    """
-    secret = files.read(path, setting="replicate_secret_file", has_passwords=True).data.strip()
-    if len(secret) < SECRET_BYTES_MIN:
-        raise ConfigError(
-            f"{path} has less than {SECRET_BYTES_MIN} bytes",
-            setting="replicate_secret_file",
-            hint=f"openssl rand -hex 32 > {path}",
-        )
-    return secret

@@ -551,6 +551,8 @@ class Replication:
             _log.warning("the master's register cannot be read: %s", error)
         else:
             self.run.tell(RegisterChanged(RegisterState(register.revision, record)))
+        if register.election:
+            self._keep(replace(self._identity, election=register.election))
 
     def heard(self, epoch: int) -> None:
         """Nothing: only a ping is promised anything."""

@@ -183,6 +183,8 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     try:
         if config.replicate is not None:
             replication = await _take_part(config, shown)
+            if replication is None:
+                return
         await _run_repeatedly(config, member, shown, management, certificates, security, notifier, replication)
         if replication is not None and replication.failure is not None:
             raise replication.failure
@@ -196,12 +198,23 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
             notifier.close()
 
 
-async def _take_part(config: Config, shown: Membership | Presence | None) -> "Replication":
-    """Begin to take part in a replicated cluster."""
+async def _take_part(config: Config, shown: Membership | Presence | None) -> "Replication | None":
+    """Begin to take part in a replicated cluster; None if a stop was requested before that."""
+    from pybroker.broker.app import replica_join
     from pybroker.broker.app.replica_report import replica_report
     from pybroker.broker.app.replica_wiring import make_replication
 
     assert isinstance(shown, Membership), "a replicated store is in a directory"
+    if replica_join.names_master(config):
+        inquiry = replica_join.MasterInquiry(config, shown.name)
+        shown.own.replica = inquiry.report
+        shown.refresh()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, inquiry.stop)
+        learned = await inquiry.learn()
+        if learned is None:
+            return None
+        config = learned
     replication = make_replication(config, shown.name)
     shown.own.replica = partial(replica_report, replication)
     replication.on_change = shown.refresh

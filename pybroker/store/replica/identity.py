@@ -1,7 +1,8 @@
 r"""The id of a store in a cluster, in the file `replica/store.json`.
 
 ```text
-{"format": 1, "store": "s-91…", "cluster": "6f1c…", "epoch": 43, "inode": 1234, "boot": "…", "is_durable": true}\n
+{"format": 1, "store": "s-91…", "cluster": "6f1c…", "epoch": 43, "inode": 1234, "boot": "…", "is_durable": true,
+ "election": "…"}\n
 ```
 
 The id is the store's and not the member's: the register names stores that have everything that was confirmed, and an
@@ -34,7 +35,8 @@ from pybroker.store.replica import DIRECTORY
 FILE_NAME: Final = "store.json"
 BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
-_BYTES_MAX: Final = 4096
+_BYTES_MAX: Final = 16 << 10
+_ELECTION_MAX: Final = 4000
 _TEXT: Final = re.compile(r"[!-~]{0,250}")
 
 _log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class ReplicaIdentity:
         cluster: the id of its cluster; empty for none yet.
         epoch: the last epoch that it knows of; 0 for none.
         boot: identifies the machine's start at which it was used last; empty: unknown.
+        election: where the cluster's register is, as its master has told it last (`ElectionPlace`); empty: never.
         is_durable: it has not lost anything if the machine fails: writes are synced at once, or it was closed in order.
     """
 
@@ -56,6 +59,7 @@ class ReplicaIdentity:
     cluster: str = ""
     epoch: int = 0
     boot: str = ""
+    election: str = ""
     is_durable: bool = True
 
 
@@ -119,6 +123,7 @@ class IdentityFile:
             "epoch": identity.epoch,
             "boot": identity.boot,
             "is_durable": identity.is_durable,
+            "election": identity.election[:_ELECTION_MAX],
         }
         copy = self._path.with_name(FILE_NAME + ".new")
         try:
@@ -171,6 +176,7 @@ class IdentityFile:
             cluster=_checked(values["cluster"]),
             epoch=int(values["epoch"]),
             boot=_checked(values["boot"]),
+            election=str(values.get("election", "")),
             is_durable=values["is_durable"] is True,
         )
         if not identity.store:

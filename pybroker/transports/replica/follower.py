@@ -75,7 +75,7 @@ NOTHING: Final = CopyProgress(
 _log = logging.getLogger(__name__)
 
 
-class _Ended(PybrokerError):
+class StreamEnded(PybrokerError):
     """The connection has ended. The text is the reason."""
 
 
@@ -188,7 +188,7 @@ class ReplicaFollower:
                 except FollowerDiskFull as error:
                     _log.error("the disk is full, so the master is followed again later: %s", error)
                     pause = FULL_DISK_SECONDS
-                except (_Ended, MalformedFrame, OSError) as error:
+                except (StreamEnded, MalformedFrame, OSError) as error:
                     self._report(error)
                     pause = self._pause_seconds if self._is_planned else min(2 * pause, PAUSE_SECONDS_MAX)
                 self._progress = self._progress._replace(is_connected=False, is_live=False)
@@ -224,7 +224,7 @@ class ReplicaFollower:
         """Follow the master on one connection.
 
         Raises:
-            _Ended: it has ended.
+            StreamEnded: it has ended.
             MalformedFrame: the master has sent what does not fit.
             OSError: it cannot be reached.
             StoreError: the store cannot be used.
@@ -254,7 +254,7 @@ class ReplicaFollower:
                 self._send(RefusedFrame(str(error)))
             raise
         except TimeoutError:
-            raise _Ended(f"nothing came for {2 * self._timeout:g} s") from None
+            raise StreamEnded(f"nothing came for {2 * self._timeout:g} s") from None
         finally:
             with self._lock:
                 self._connection, self._seal = None, None
@@ -264,15 +264,11 @@ class ReplicaFollower:
     def _shake_hands(self, connection: socket.socket) -> ConnectionSeals:
         """Run the handshake, and return the seals of the frames."""
         shake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), is_master=False)
-        hint = "does it have a secret, or TLS, and this member has not?"
-        if self._tls is not None:
-            hint = "does it accept this member's certificate?"
-        elif self._secret:
-            hint = "does it have the same secret?"
+        hint = handshake_hint(is_tls=self._tls is not None, has_secret=bool(self._secret))
         connection.sendall(shake.greeting)
-        shake.receive_greeting(_read_exactly(connection, GREETING_BYTES, hint))
+        shake.receive_greeting(read_exactly(connection, GREETING_BYTES, hint))
         connection.sendall(shake.proof())
-        shake.check_proof(_read_exactly(connection, shake.proof_bytes, hint))
+        shake.check_proof(read_exactly(connection, shake.proof_bytes, hint))
         return shake.seals()
 
     def _follow(self, connection: socket.socket, decoder: StreamDecoder) -> None:
@@ -281,7 +277,7 @@ class ReplicaFollower:
             while not self._closing.is_set():
                 count = connection.recv_into(buffer)
                 if not count:
-                    raise _Ended("the master closed the connection")
+                    raise StreamEnded("the master closed the connection")
                 if self._closing.is_set():
                     return
                 self._take(decoder.receive(buffer[:count]))
@@ -331,7 +327,7 @@ class ReplicaFollower:
             case HandOver(sentence) if self._is_planned:
                 self._events.handed_over(sentence)
             case RefusedFrame(sentence):
-                raise _Ended(f"the master closed the connection: {sentence}")
+                raise StreamEnded(f"the master closed the connection: {sentence}")
             case _:
                 raise MalformedFrame(f"{type(body).__name__} does not come now")
 
@@ -420,18 +416,27 @@ def _is_partial(change: FileChange) -> bool:
             return False
 
 
-def _read_exactly(connection: socket.socket, count: int, hint: str) -> bytes:
+def handshake_hint(*, is_tls: bool, has_secret: bool) -> str:
+    """Return why a master probably ends a connection during the handshake, as a question."""
+    if is_tls:
+        return "does it accept this member's certificate?"
+    if has_secret:
+        return "does it have the same secret?"
+    return "does it have a secret, or TLS, and this member has not?"
+
+
+def read_exactly(connection: socket.socket, count: int, hint: str) -> bytes:
     """Return so many bytes; `hint` is the likely reason if the connection ends before.
 
     Raises:
-        _Ended: the connection has ended before.
+        StreamEnded: the connection has ended before.
     """
     data = b""
     while len(data) < count:
         part = connection.recv(count - len(data))
         if not part:
             if data.startswith(TLS_BEGINNINGS):
-                raise _Ended("the master speaks TLS: this member needs replicate_tls_certificate and replicate_tls_ca")
-            raise _Ended(f"the master closed the connection during the handshake: {hint}")
+                raise StreamEnded("the master speaks TLS, and this member has no replicate_tls_certificate")
+            raise StreamEnded(f"the master closed the connection during the handshake: {hint}")
         data += part
     return data

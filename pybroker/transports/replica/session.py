@@ -524,7 +524,19 @@ class FollowerSession:
             await asyncio.sleep(size / self._host.rate_bytes)
 
     async def _open(self, journal: Journal, file_id: int) -> DataFileSource | None:
-        return await self._host.in_thread(partial(self._host.store.open, journal, file_id))
+        """Open a file. A session that ends meanwhile leaves nothing open."""
+        opening = asyncio.ensure_future(self._host.in_thread(partial(self._host.store.open, journal, file_id)))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_opened)
+            raise
+
+
+def _close_opened(opening: asyncio.Future[DataFileSource | None]) -> None:
+    """Close a file that was opened for a session that had ended by then."""
+    if not opening.cancelled() and opening.exception() is None and (source := opening.result()) is not None:
+        source.close()
 
 
 def _checksums(store: MasterStore, prefixes: Sequence[Prefix]) -> dict[Prefix, int]:

@@ -439,7 +439,8 @@ def _hello(payload: memoryview) -> Hello:
 def _plan(payload: memoryview) -> MasterPlan:
     text, rest = _text(payload)
     values = _values(text)
-    register = RegisterSnapshot(_number(values, "revision"), _string(values, "register").encode())
+    election = _string(values, "election") if "election" in values else ""
+    register = RegisterSnapshot(_number(values, "revision"), _string(values, "register").encode(), election)
     version, epoch = _number(values, "version"), _number(values, "epoch")
     return MasterPlan(version, epoch, _member(values), register, decode_plan(rest))
 
@@ -601,7 +602,7 @@ def _payload(body: FrameBody) -> tuple[FrameType, Sequence[Payload]]:
             )
         case MasterPlan(version, epoch, member, register, plan):
             values = {"version": version, "epoch": epoch, "revision": register.revision}
-            record = {"register": register.content.decode()}
+            record = {"register": register.content.decode(), "election": register.election}
             return FrameType.PLAN, (
                 *_texted(values | record, member),
                 encode_plan(plan),

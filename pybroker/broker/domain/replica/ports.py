@@ -34,10 +34,13 @@ class RegisterSnapshot(NamedTuple):
     Attributes:
         revision: its revision there.
         content: the record as bytes of JSON.
+        election: where the register is, and what else all members set alike, as JSON without secrets: for a member that
+            was given only the master's address. Empty: not told.
     """
 
     revision: int
     content: bytes
+    election: str = ""
 
 
 class FollowerEvents(Protocol):
