@@ -146,6 +146,12 @@ class ReplicatedCluster:
         ):
             self._pause(deadline, f"not in sync: {[self.report(name) for name in names]}")
 
+    def wait_durable(self, name: str) -> None:
+        """Wait until a renewal has told the register how far the master's journal reaches now."""
+        deadline = time.monotonic() + 2 * LEASE
+        while time.monotonic() < deadline:
+            self._pause(deadline + LEASE, name)
+
     def _pause(self, deadline: float, text: str) -> None:
         logs = {name: member.lines[-20:] for name, member in self.members.items()}
         assert time.monotonic() < deadline, f"{text}; {logs}"

@@ -45,3 +45,4 @@ def test_without_the_secret_no_byte_of_the_store_leaves(tmp_path: Path) -> None:
 def test_follower_refuses_what_no_master_sends(tmp_path: Path) -> None:
     found = attack_follower(tmp_path, 1000, SEED)
     assert found["refused"] > 300
+    assert not [each for each in found if each.startswith("store: ")], "no frame makes a store fail"

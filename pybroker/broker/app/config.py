@@ -274,6 +274,12 @@ class Config(NetworkSettings, MessageSettings):
         description="For the one member of a cluster that is preferred as master: once it has been in sync for that "
         "long, the master hands over to it, which cuts clients off once. By default the master stays.",
     )
+    replicate_discard: bool = declared(
+        yes_or_no,
+        False,
+        description="Move a store with messages that the cluster does not know to `replica/discarded`, and begin with "
+        "a copy of the master's.",
+    )
     replicate_discarded: int = declared(
         whole,
         2,

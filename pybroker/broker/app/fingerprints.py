@@ -27,7 +27,7 @@ OWN: Final = frozenset(
         "store", "name", "bind", "openwire_url", "lock_url", "allow", "deny", "proxy_networks", "memory_limit",
         "spool_limit", "connections_max", "connections_reserved", "unconnected_max", "stop_timeout", "event_loop",
         "log_level", "log_format", "log_connections", "create_store", "create_tables", "management_tls", "listeners",
-        "replicate", "replicate_port", "replicate_url", "replicate_promote",
+        "replicate", "replicate_port", "replicate_url", "replicate_promote", "replicate_discard",
     }
 )  # fmt: skip
 """The settings that may differ from member to member, besides ports, paths and secrets."""

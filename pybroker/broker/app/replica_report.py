@@ -50,6 +50,8 @@ def _problem(replication: Replication, state: ElectionState, *, is_in_sync: bool
         return "it takes part in nothing: the register is not that of this store's cluster, see the log"
     if replication.register_problem:
         return replication.register_problem
+    if replication.waiting:
+        return replication.waiting
     progress = replication.copy_progress
     if is_in_sync or progress is None:
         return ""

@@ -1,10 +1,12 @@
 """Makes a member's part in a replicated cluster from its settings."""
 
+import asyncio
 import socket
 
 from pybroker.broker.app.config import Config
 from pybroker.broker.app.layout import layout_of
 from pybroker.broker.app.machine import MACHINE, Machine
+from pybroker.broker.app.replica_admission import admit
 from pybroker.broker.app.replica_join import election_place
 from pybroker.broker.app.replica_peers import peer_certificates_of, read_secret
 from pybroker.broker.app.replica_term import StreamSettings
@@ -23,8 +25,8 @@ LOOPBACK = "127.0.0.1"
 _CALLS_PER_LEASE = 4
 
 
-def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> Replication:
-    """Return a member's part in its cluster. Nothing is connected. Called on the event loop.
+async def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> Replication:
+    """Return a member's part in its cluster, to which its store belongs. Called on the event loop.
 
     Args:
         config: the settings, with `replicate`.
@@ -33,7 +35,7 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
 
     Raises:
         ConfigError: a setting is not valid.
-        StoreUnavailable: another process uses the store.
+        StoreUnavailable: another process uses the store, or it does not belong into the cluster.
     """
     where = layout_of(config)
     register = make_register(config)
@@ -50,9 +52,11 @@ def make_replication(config: Config, name: str, machine: Machine = MACHINE) -> R
             path=str(where.journal),
             hint="stop the other process, or give this member another store",
         )
+    journals = {Journal.MESSAGES: where.journal, Journal.SCHEDULER: where.scheduler}
+    await asyncio.to_thread(admit, where.root, journals, register, may_discard=config.replicate_discard)
     settings = ReplicationSettings(
         root=where.root,
-        journals={Journal.MESSAGES: where.journal, Journal.SCHEDULER: where.scheduler},
+        journals=journals,
         opened=frozenset(Journal if config.scheduler else (Journal.MESSAGES,)),
         name=name,
         address=address,

@@ -32,6 +32,7 @@ from pybroker.broker.app.register_thread import RegisterThread
 from pybroker.broker.app.replica_guardian import GuardianKeeper
 from pybroker.broker.app.replica_switchover import successor
 from pybroker.broker.app.replica_term import ReplicaTerm, StreamSettings
+from pybroker.broker.app.replica_waiting import waiting_sentence
 from pybroker.broker.domain.errors import BrokerError, LockNotHeld, MalformedData, StoreUnavailable
 from pybroker.broker.domain.ports import LockProvider
 from pybroker.broker.domain.replica.operations import Journal
@@ -185,6 +186,8 @@ class Replication:
         self.on_change: Callable[[], None] = lambda: None
         """Called on the loop when the register has changed in more than its renewal."""
         self._shown: object = None
+        self.waiting = ""
+        """What this store lacks to become the master of a cluster that has none; empty: nothing."""
         self.failure: BrokerError | None = None
         me = MasterEntry(
             name=settings.name,
@@ -287,12 +290,21 @@ class Replication:
         else:
             self._report_copy()
         self._note_copy()
+        self._say_waiting()
         record = self.run.state.record
         shown = record and (record.epoch, record.state, record.in_sync, self.run.state.role)
         if shown != self._shown:
             self._shown = shown
             self.on_change()
         self._timer = self._loop.call_later(self.run.pass_time(), self._tick)
+
+    def _say_waiting(self) -> None:
+        """Log what this store lacks to become the master, once for each change."""
+        former, self.waiting = self.waiting, waiting_sentence(self.run.state, lease_clock())
+        if self.waiting != former:
+            if self.waiting:
+                _log.warning("%s", self.waiting)
+            self.on_change()
 
     # ------------------------------------------------------------ the node
 

@@ -215,7 +215,7 @@ async def _take_part(config: Config, shown: Membership | Presence | None) -> "Re
         if learned is None:
             return None
         config = learned
-    replication = make_replication(config, shown.name)
+    replication = await make_replication(config, shown.name)
     shown.own.replica = partial(replica_report, replication)
     replication.on_change = shown.refresh
     await replication.start()

@@ -60,6 +60,9 @@ from pybroker.store.scheduler.recovery import INDEX_FILES as JOB_INDEX_FILES
 
 UNFINISHED_NAME: Final = "unfinished"
 
+FILE_ID_MAX: Final = (1 << 31) - 1
+"""The highest number of a data file: files with others are not found again."""
+
 BUFFERS_MAX: Final = 1000
 """Buffers of one system call, below Linux's limit (`IOV_MAX`, 1024), with one for the EOF marker."""
 
@@ -547,7 +550,9 @@ class ReplicaReceiver:
 
     def _begin_file(self, state: _JournalWriterState, file_id: int) -> None:
         """Create a file; in the catch-up also one that is not the last."""
-        if file_id in state.ends or not file_id or (self._is_live and file_id <= state.highest):
+        if not 0 < file_id <= FILE_ID_MAX:
+            raise StreamMismatch(f"{file_id} is no number of a data file")
+        if file_id in state.ends or (self._is_live and file_id <= state.highest):
             raise StreamMismatch(f"db-{file_id}.log is begun, and db-{state.highest}.log is there")
         self._flush(state)
         self._sync(state)

@@ -1,0 +1,58 @@
+"""Why a member of a cluster without a master does not take over, in a sentence: what its store lacks, and who has it.
+
+Source: specification of replication, 6.1.
+"""
+
+from collections.abc import Mapping
+
+from pybroker.broker.domain.replica.operations import Journal
+from pybroker.locks.election.election_state import ElectionRole, ElectionState, StoreCondition
+from pybroker.locks.election.record import DurableEnd, ElectionRecord, RecordedState
+
+_NOWHERE = DurableEnd(0, 0)
+
+
+def waiting_sentence(state: ElectionState, now: float) -> str:
+    """Return what a member lacks to become the master of a cluster that has none; empty: it has one, or lacks nothing.
+
+    Args:
+        state: the member's, in the election.
+        now: seconds of the election's clock.
+    """
+    record, store = state.record, state.store
+    if record is None or store is None or state.role is not ElectionRole.FOLLOWING:
+        return ""
+    is_overdue = now - state.seen_at >= record.settings.lease_ms / 1000
+    if record.state is RecordedState.SERVING and not is_overdue:
+        return ""
+    whom = _others(state, record)
+    if state.me.store not in record.in_sync:
+        return f"this store lacks what was confirmed up to {_place(record.durable)}: waiting for {whom}"
+    return _lacking(state, store, record, whom)
+
+
+def _lacking(state: ElectionState, store: StoreCondition, record: ElectionRecord, whom: str) -> str:
+    """Return what a store lacks that is in sync by the register; empty if it lacks nothing."""
+    if not store.is_sound and len(record.in_sync) > 1:
+        return f"a catch-up of this store was interrupted, so that it is not complete: waiting for {whom}"
+    if any(store.ends.get(journal, _NOWHERE) < end for journal, end in record.durable.items()):
+        return (
+            f"this store ends at {_place(store.ends)}, and lacks what was confirmed up to {_place(record.durable)}, "
+            f"as a restored backup does: waiting for {whom}"
+        )
+    if not state.policy.may_stand:
+        return f"replicate_promote is off for this member: waiting for {whom}"
+    return ""
+
+
+def _others(state: ElectionState, record: ElectionRecord) -> str:
+    """Return the members whose stores have everything: by name where the register has it, else the store's id."""
+    others = sorted(record.in_sync - {state.me.store})
+    named = [record.master.name if each == record.master.store else f"the member with store {each}" for each in others]
+    return " or ".join(named) or "an operator: no other store has it"
+
+
+def _place(ends: Mapping[str, DurableEnd]) -> str:
+    """Return where the journal of messages ends."""
+    end = ends.get(Journal.MESSAGES.register_name, _NOWHERE)
+    return f"db-{end.file_number}.log, byte {end.offset:,}"
