@@ -1,6 +1,7 @@
 """A master and a follower of the replication stream on directories of a test, over loopback."""
 
 import asyncio
+import queue
 import shutil
 import threading
 import time
@@ -21,6 +22,7 @@ from pybroker.broker.domain.replica.operations import (
 )
 from pybroker.broker.domain.replica.plan import PlanAction, PlanEntry, make_plan, wanted_prefixes
 from pybroker.broker.domain.replica.ports import FollowerWishes, RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.reports import ComparisonResult
 from pybroker.broker.domain.replica.store_ports import FileChange
 from pybroker.store.journal.commands import Trace, encode
 from pybroker.store.journal.files import JournalFiles
@@ -177,6 +179,9 @@ class SeenFollowers:
         self.lost_count += 1
         self._add("lost", store, connection)
 
+    def verified(self, store: str, name: str, result: ComparisonResult) -> None:
+        self._add("verified", store, name, result)
+
     def _add(self, *entry: object) -> None:
         self.log.append(entry)
         self._changed.set()
@@ -204,6 +209,7 @@ class TakenFrames:
         self.handed: list[str] = []
         self.heard_count = 0
         self.has_failed = threading.Event()
+        self.results: queue.SimpleQueue[ComparisonResult] = queue.SimpleQueue()
 
     def may_take(self, epoch: int) -> bool:
         return self.epoch_allowed(epoch)
@@ -226,6 +232,9 @@ class TakenFrames:
     def failed(self, error: Exception) -> None:
         self.failures.append(error)
         self.has_failed.set()
+
+    def verified(self, result: ComparisonResult) -> None:
+        self.results.put(result)
 
 
 class MasterNode:

@@ -15,7 +15,7 @@ from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.store_ports import CatchUpPart, MasterManifest
 from pybroker.store.journal.files import OS, System
 from pybroker.store.journal.format import BATCH_HEADER, BATCH_HEADER_BYTES, BATCH_MAGIC, data_file_name
-from pybroker.store.journal.reader import has_vanished, unavailable
+from pybroker.store.journal.reader import DataFileWalk, has_vanished, load, unavailable
 from pybroker.store.replica.manifest_files import ManifestFiles, checksum_of
 
 
@@ -111,6 +111,24 @@ class MasterFiles:
             return self._manifest_files.checksum(journal, file_id, length)
         except OSError as error:
             raise unavailable(self._journals[journal] / data_file_name(file_id), error) from error
+
+    def part_checksum(self, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
+        """Return the CRC-32 of a part of a file, read from the disk; None if it is gone, or shorter."""
+        try:
+            return self._manifest_files.part_checksum(journal, file_id, offset, length)
+        except OSError as error:
+            raise unavailable(self._journals[journal] / data_file_name(file_id), error) from error
+
+    def is_sound(self, journal: Journal, file_id: int, length: int) -> bool:
+        """Return True if a file is there, and its records up to a length have the checksums that are in them."""
+        path = self._journals[journal] / data_file_name(file_id)
+        if not path.exists():
+            return False
+        walk = DataFileWalk(load(path), file_id)
+        for _, end in walk.batches():
+            if end >= length:
+                break
+        return not any(damage.offset < length for damage in walk.damages)
 
     def open(self, journal: Journal, file_id: int) -> OpenedDataFile | None:
         """Open a file; None if it is gone."""

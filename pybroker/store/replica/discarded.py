@@ -39,8 +39,8 @@ class DiscardedFiles:
         self._kept_max = kept_max
         self._system = system
 
-    def keep(self, path: Path, file_id: int, length: int, reason: str) -> None:
-        """Keep a file as it is now, and log how many of its records are lost.
+    def keep(self, path: Path, file_id: int, length: int, reason: str) -> int:
+        """Keep a file as it is now, log how many of its records are lost, and return that number.
 
         Args:
             path: the data file.
@@ -54,7 +54,7 @@ class DiscardedFiles:
         count = _record_count(path, file_id, length)
         if not self._kept_max:
             _log.warning("%s %s: %d records that the master has not are lost", path, reason, count)
-            return
+            return count
         self._remove_older()
         number = 1
         while (kept := self._place(number, path)).exists() and not kept.samefile(path):
@@ -69,6 +69,7 @@ class DiscardedFiles:
         for directory in (target, target.parent, self._directory, self._directory.parent):
             JournalFiles(directory, self._system).sync_directory()
         _log.warning("%s %s: %d records that the master has not are kept in %s", path, reason, count, target)
+        return count
 
     def _place(self, number: int, path: Path) -> Path:
         return self._directory / f"{self._epoch}-{number}" / path.parent.name / path.name

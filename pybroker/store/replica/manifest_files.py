@@ -127,6 +127,26 @@ class ManifestFiles:
         finally:
             os.close(descriptor)
 
+    def part_checksum(self, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
+        """Return the CRC-32 of a part of a data file; None if it is gone or shorter.
+
+        What the kernel has in memory of the file is dropped first, so that the disk is read. It keeps what is not
+        written yet.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        try:
+            descriptor = regular.descriptor(self._journals[journal] / data_file_name(file_id))
+        except FileNotFoundError:
+            return None
+        try:
+            if (advise := getattr(os, "posix_fadvise", None)) is not None:  # macOS has none
+                advise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+            return checksum_of(descriptor, length, offset)
+        finally:
+            os.close(descriptor)
+
     def _read_file(self, entry: ManifestFile, path: Path, kept: _Kept | None, *, sync: bool) -> FileFacts | None:
         """Return a file's facts; None if it is gone."""
         try:
@@ -185,15 +205,15 @@ class ManifestFiles:
             _log.warning("%s cannot be written, so the next start reads all data files: %s", files.directory, error)
 
 
-def checksum_of(descriptor: int, length: int) -> int | None:
-    """Return the CRC-32 of an open file's first bytes; None if it is shorter.
+def checksum_of(descriptor: int, length: int, offset: int = 0) -> int | None:
+    """Return the CRC-32 of an open file's first bytes, or of those behind an offset; None if it is shorter.
 
     Raises:
         OSError: it cannot be read.
     """
     crc, at = 0, 0
     while at < length:
-        data = os.pread(descriptor, min(_PART_BYTES, length - at), at)
+        data = os.pread(descriptor, min(_PART_BYTES, length - at), offset + at)
         if not data:
             return None
         crc = zlib.crc32(data, crc)

@@ -205,6 +205,8 @@ class ReplicaReceiver:
         self._is_live = False
         self._failure: OSError | None = None
         self.is_short_of_space = False
+        self.discarded_records = 0
+        """Records that were cut off, dropped or replaced: the master has not got them."""
 
     # ------------------------------------------------------------ one connection
 
@@ -243,6 +245,21 @@ class ReplicaReceiver:
         except OSError as error:
             raise self._failed(error) from error
         return 0 if found is None else found
+
+    def part_checksum(self, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
+        """Return the CRC-32 of a part of a file, read from the disk; None if the file is gone, or shorter.
+
+        Raises:
+            StoreUnavailable: it cannot be read.
+        """
+        try:
+            return self._manifest_files.part_checksum(journal, file_id, offset, length)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def keep_replaced(self, journal: Journal, file_id: int) -> None:
+        """Have a file's present content kept when a replacement for it has come."""
+        self._replaced.add((journal, file_id))
 
     def begin(self, epoch: int, plan: Sequence[PlanEntry]) -> None:
         """Carry out the plan's part that needs nothing of the master: cut, remove, drop.
@@ -396,7 +413,7 @@ class ReplicaReceiver:
         state = self._journals[entry.journal]
         path = state.files.path(entry.file_id)
         assert self._discarded is not None, "a plan was begun"
-        self._discarded.keep(path, entry.file_id, 0, "is dropped")
+        self.discarded_records += self._discarded.keep(path, entry.file_id, 0, "is dropped")
         state.files.remove(path)
         del state.ends[entry.file_id]
 
@@ -404,7 +421,7 @@ class ReplicaReceiver:
         state = self._journals[entry.journal]
         path = state.files.path(entry.file_id)
         assert self._discarded is not None, "a plan was begun"
-        self._discarded.keep(path, entry.file_id, entry.length, f"is cut at {entry.length}")
+        self.discarded_records += self._discarded.keep(path, entry.file_id, entry.length, f"is cut at {entry.length}")
         content = read_start(path, entry.length)
         self._with_space(partial(state.files.replace, entry.file_id, (content, EOF_MARKER)))
         state.ends[entry.file_id] = entry.length
@@ -604,7 +621,9 @@ class ReplicaReceiver:
             self._close(state)
         if (journal, piece.file_id) in self._replaced:
             assert self._discarded is not None, "a plan was begun"
-            self._discarded.keep(incoming.path, piece.file_id, 0, "differs from the master's and is replaced")
+            if incoming.path.exists():  # else it was lost, and is repaired
+                reason = "differs from the master's and is replaced"
+                self.discarded_records += self._discarded.keep(incoming.path, piece.file_id, 0, reason)
             self._replaced.discard((journal, piece.file_id))
         incoming.finish()
         state.incoming = None

@@ -17,6 +17,7 @@ import logging
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -25,6 +26,8 @@ from pybroker.broker.domain.replica.frames import (
     FROM_MASTER,
     PROTOCOL_VERSION,
     BatchPiece,
+    Compare,
+    Compared,
     Confirm,
     FrameBody,
     HandOver,
@@ -35,16 +38,22 @@ from pybroker.broker.domain.replica.frames import (
     Measured,
     Ping,
     RefusedFrame,
+    RepairRequest,
     ReplacePiece,
+    StatusReport,
+    StatusRequest,
     StreamDecoder,
     StreamFrame,
     StreamLive,
+    Verified,
+    VerifyRequest,
     encode_frame,
 )
 from pybroker.broker.domain.replica.manifest import MalformedFrame, Manifest, manifest_ends
-from pybroker.broker.domain.replica.operations import BeginFile, CutFile, RemoveFiles
+from pybroker.broker.domain.replica.operations import BeginFile, CutFile, Journal, RemoveFiles
 from pybroker.broker.domain.replica.plan import left_bytes
 from pybroker.broker.domain.replica.ports import CopyEvents, CopyProgress, ReplicaMember
+from pybroker.broker.domain.replica.reports import DIFFERENCES_MAX, ComparisonResult
 from pybroker.broker.domain.replica.seals import FrameSeal
 from pybroker.broker.domain.replica.store_ports import FileChange, FollowerDiskFull, FollowerStore
 from pybroker.errors import PybrokerError
@@ -65,6 +74,9 @@ READ_BYTES: Final = 1 << 20
 DIAL_SECONDS: Final = 2.0
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 1.0
+STATUS_SECONDS: Final = 1.0
+"""The master is asked for the state of the cluster as often, with the answers to its pings."""
+
 FULL_DISK_SECONDS: Final = 10.0
 """Pause after the disk was full."""
 
@@ -134,6 +146,9 @@ class ReplicaFollower:
         self._seal: FrameSeal | None = None
         self._progress = NOTHING
         self._has_failed = False
+        self._wants_comparison = False
+        self._wanted: Sequence[tuple[Journal, int]] = ()
+        """Files that are to be repaired."""
         self._manifest: Manifest | None = None
         """The manifest of the store; None after a change. An unchanged store is not examined again to dial."""
         self._reset()
@@ -146,6 +161,8 @@ class ReplicaFollower:
         self._is_partial = False
         """More pieces of it follow."""
         self._clock = 0
+        self._is_comparing = False
+        self._asked_at = float("-inf")
 
     # ------------------------------------------------------------ ReplicaCopy
 
@@ -170,6 +187,14 @@ class ReplicaFollower:
                     socket.socket.shutdown(self._connection, socket.SHUT_RDWR)  # TLS's own is not for two threads
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def verify(self) -> None:
+        """Ask the master soon to compare the stores."""
+        self._wants_comparison = True
+
+    def repair(self, files: Sequence[tuple[Journal, int]]) -> None:
+        """Ask the master soon for whole files, and for another comparison."""
+        self._wanted = tuple(files)
 
     @property
     def progress(self) -> CopyProgress:
@@ -259,6 +284,7 @@ class ReplicaFollower:
             with self._lock:
                 self._connection, self._seal = None, None
             connection.close()
+            self._end_comparison(ComparisonResult(problem="the connection to the master has ended"))
             self._left.set()
 
     def _shake_hands(self, connection: socket.socket) -> ConnectionSeals:
@@ -284,6 +310,8 @@ class ReplicaFollower:
                 if self._is_leaving and not self._has_sent_leave and self._is_planned:
                     self._has_sent_leave = True
                     self._send(Leave(f"{self._member.name} stops in order"))
+                if self._is_planned:
+                    self._send_questions()
 
     # ------------------------------------------------------------ frames
 
@@ -298,6 +326,10 @@ class ReplicaFollower:
                 case BatchPiece() | ReplacePiece() | BeginFile() | CutFile() | RemoveFiles():
                     self._require_next(sequence, body)
                     changes.append(body)
+                case Compare():
+                    self._apply(changes)
+                    changes = []
+                    self._compare(body)
                 case StreamLive():
                     self._go_live(sequence, changes)
                     changes = []
@@ -307,15 +339,18 @@ class ReplicaFollower:
                     is_pinged = True
                 case _:
                     self._take_other(body)
-        if changes:
-            self._store.apply(changes, is_live=self._is_live)
-            self._report_progress(changes)
+        self._apply(changes)
         if self._is_planned and frames:
             self._events.heard(self._epoch)
         if is_pinged:
             self._has_promised = self._is_planned and self._events.promises(self._epoch)
         if is_pinged or (self._is_live and frames):
             self._confirm()
+
+    def _apply(self, changes: Sequence[FileChange]) -> None:
+        if changes:
+            self._store.apply(changes, is_live=self._is_live)
+            self._report_progress(changes)
 
     def _take_other(self, body: FrameBody) -> None:
         """Take a frame that changes no file and is no ping."""
@@ -326,6 +361,11 @@ class ReplicaFollower:
                 self._send(Measured([self._store.checksum(*prefix) for prefix in prefixes]))
             case HandOver(sentence) if self._is_planned:
                 self._events.handed_over(sentence)
+            case StatusReport(report):
+                self._progress = self._progress._replace(report=report)
+            case Verified(result):
+                self._is_comparing = True  # also of a comparison that the master began
+                self._end_comparison(result)
             case RefusedFrame(sentence):
                 raise StreamEnded(f"the master closed the connection: {sentence}")
             case _:
@@ -347,6 +387,45 @@ class ReplicaFollower:
         self._progress = self._progress._replace(
             is_connected=True, is_live=False, sequence=0, left_bytes=left_bytes(plan.entries), refusal=""
         )
+
+    # ------------------------------------------------------------ comparisons
+
+    def _send_questions(self) -> None:
+        """Ask for the state of the cluster, and for what was requested."""
+        now = time.monotonic()
+        if now - self._asked_at >= STATUS_SECONDS:
+            self._asked_at = now
+            self._send(StatusRequest())
+        if not self._is_live or self._is_comparing:
+            return
+        if self._wanted:
+            files, self._wanted = self._wanted, ()
+            last = {(journal, end.file_id) for journal, end in self._store.ends()}
+            if last & set(files):
+                self._manifest = None  # the plan of another connection replaces it
+                raise _Ended("a data file that is being written differs: the stores are compared again")
+            self._is_comparing = True
+            for journal, file_id in files[:DIFFERENCES_MAX]:
+                self._store.keep_replaced(journal, file_id)
+            self._send(RepairRequest(files[:DIFFERENCES_MAX]))
+        elif self._wants_comparison:
+            self._wants_comparison, self._is_comparing = False, True
+            self._send(VerifyRequest())
+
+    def _compare(self, question: Compare) -> None:
+        """Answer with the checksum of a part of a file."""
+        if not self._is_live:
+            raise MalformedFrame("a comparison before the end of the catch-up")
+        journal, file_id, offset, length, left = question
+        self._send(Compared(self._store.part_checksum(journal, file_id, offset, length)))
+        self._progress = self._progress._replace(compare_left=left)
+
+    def _end_comparison(self, result: ComparisonResult) -> None:
+        """Report the end of a comparison, if there was one."""
+        self._progress = self._progress._replace(compare_left=-1)
+        if self._is_comparing:
+            self._is_comparing = False
+            self._events.verified(result)
 
     def _require_master(self) -> None:
         if not self._events.may_take(self._epoch):

@@ -9,6 +9,7 @@ import logging
 import secrets
 import socket
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pybroker.broker.domain.replica.frames import PROTOCOL_VERSION, HandOver, He
 from pybroker.broker.domain.replica.manifest import MalformedFrame
 from pybroker.broker.domain.replica.operations import Operation
 from pybroker.broker.domain.replica.ports import FollowerEvents, FollowerProgress, RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.reports import ClusterReport
 from pybroker.broker.domain.replica.store_ports import MasterStore
 from pybroker.transports.replica.handshake import NONCE_BYTES, Handshake, require_protection
 from pybroker.transports.replica.link import FollowerLink
@@ -30,6 +32,8 @@ PINGS_PER_TIMEOUT: Final = 5
 READER_THREADS: Final = 2
 CLOSE_SECONDS: Final = 1.0
 """Until then a connection ends that is closed; with TLS the other side has to agree."""
+
+LAG_SAMPLES: Final = 1000
 
 ACCEPT_PAUSE_SECONDS: Final = 1.0
 """Pause after a connection could not be accepted: the process may have too many open files."""
@@ -49,6 +53,7 @@ class StreamPolicy:
         queue_bytes_max: with more waiting for a live follower it goes back to the catch-up.
         rate_bytes: `replicate_catch_up_rate`, bytes a second for each follower; 0: no limit.
         connections_max: connections at a time, of which a cluster needs one for each follower.
+        compare_seconds: a live follower's store is compared with the master's as often.
     """
 
     timeout: float = 2.0
@@ -56,6 +61,7 @@ class StreamPolicy:
     queue_bytes_max: int = 16 << 20
     rate_bytes: int = 0
     connections_max: int = 32
+    compare_seconds: float = 3600.0
 
 
 class ReplicaServer:
@@ -70,6 +76,7 @@ class ReplicaServer:
         policy: settings.
         secret: the cluster's; empty for none.
         tls: for TLS with certificates on both sides.
+        report: returns how far the members are.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class ReplicaServer:
         policy: StreamPolicy | None = None,
         secret: bytes = b"",
         tls: PeerCertificates | None = None,
+        report: Callable[[], ClusterReport] | None = None,
     ) -> None:
         self.store = store
         self.member = member
@@ -94,6 +102,7 @@ class ReplicaServer:
         self.queue_bytes_max = self._policy.queue_bytes_max
         self.rate_bytes = self._policy.rate_bytes
         self._register = register
+        self._report = report
         self._clock = clock
         self._secret = secret
         self._tls = tls
@@ -102,6 +111,8 @@ class ReplicaServer:
         self._sessions: dict[FollowerSession, asyncio.TimerHandle] = {}
         self._links: set[FollowerLink] = set()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._shipped_at: deque[tuple[int, float]] = deque(maxlen=LAG_SAMPLES)
+        """Sequences, and when they were the last ones: one for each ping."""
         self._begun = asyncio.Event()
         self._all_ended = asyncio.Event()
         self._all_ended.set()
@@ -182,7 +193,14 @@ class ReplicaServer:
 
     def progress(self) -> Sequence[FollowerProgress]:
         """Return how far the connected followers are."""
-        return [each for session in self._sessions if (each := session.progress) is not None]
+        return [each for session in list(self._sessions) if (each := session.progress) is not None]
+
+    def compare(self) -> Sequence[str]:
+        """Begin to compare the stores of all live followers, and return those."""
+        found = [each for each in self._sessions if each.is_live and not each.is_comparing and each.member is not None]
+        for session in found:
+            session.compare()
+        return [each.member.store for each in found if each.member is not None]
 
     async def close(self) -> None:
         """Accept nothing any more, and close all connections."""
@@ -206,6 +224,17 @@ class ReplicaServer:
     def register(self) -> RegisterSnapshot:
         """The register as it is known now."""
         return self._register()
+
+    def report(self) -> ClusterReport:
+        """Return how far the members are."""
+        return ClusterReport(self.epoch, ()) if self._report is None else self._report()
+
+    def lag_seconds(self, sequence: int) -> float:
+        """Return for how long there have been operations behind a sequence, to the interval of pings."""
+        if sequence >= self.shipped:
+            return 0.0
+        since = next((at for shipped, at in list(self._shipped_at) if shipped > sequence), None)
+        return 0.0 if since is None else time.monotonic() - since
 
     def in_thread(self, call: Callable[[], T]) -> Awaitable[T]:
         """Run a call that blocks."""
@@ -345,5 +374,9 @@ class ReplicaServer:
                 session.hang_up(f"nothing came for {limit:g} s")
             else:
                 session.ping(clock_ns, self._committed)
+                if session.is_live and now - session.compared_at > self._policy.compare_seconds:
+                    session.compare(is_slow=True)
+        if not self._shipped_at or self._shipped_at[-1][0] < self.shipped:
+            self._shipped_at.append((self.shipped, now))
         loop = asyncio.get_running_loop()
         self._ping_timer = loop.call_later(self._policy.timeout / PINGS_PER_TIMEOUT, self._ping)

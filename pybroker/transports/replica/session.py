@@ -20,6 +20,7 @@ Used on the event loop; files are read in a thread.
 import asyncio
 import enum
 import logging
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -30,6 +31,7 @@ from pybroker.broker.domain.replica.frames import (
     PIECE_BYTES,
     PROTOCOL_VERSION,
     BatchPiece,
+    Compared,
     Confirm,
     FrameBody,
     Hello,
@@ -39,9 +41,14 @@ from pybroker.broker.domain.replica.frames import (
     Measured,
     Ping,
     RefusedFrame,
+    RepairRequest,
     ReplacePiece,
+    StatusReport,
+    StatusRequest,
     StreamFrame,
     StreamLive,
+    Verified,
+    VerifyRequest,
     encode_operation,
 )
 from pybroker.broker.domain.replica.manifest import MalformedFrame, manifest_ends
@@ -72,7 +79,9 @@ from pybroker.broker.domain.replica.ports import (
     RegisterSnapshot,
     ReplicaMember,
 )
+from pybroker.broker.domain.replica.reports import ClusterReport, ComparisonResult
 from pybroker.broker.domain.replica.store_ports import DataFileSource, MasterStore
+from pybroker.transports.replica.comparison import StoreComparison
 from pybroker.transports.replica.link import FollowerLink
 from pybroker.transports.replica.positions import JournalPositions
 
@@ -114,6 +123,14 @@ class SessionHost(Protocol):
     @property
     def events(self) -> FollowerEvents:
         """Takes the events of followers."""
+        ...
+
+    def report(self) -> ClusterReport:
+        """Return how far the members are."""
+        ...
+
+    def lag_seconds(self, sequence: int) -> float:
+        """Return for how long there have been operations behind a sequence."""
         ...
 
     def in_thread(self, call: Callable[[], T]) -> Awaitable[T]:
@@ -178,6 +195,10 @@ class FollowerSession:
         self._pinged_ns = 0
         self._promised_ns = 0
         self.is_leaving = False
+        self._comparison: StoreComparison | None = None
+        self._comparing: asyncio.Task[None] | None = None
+        self.compared_at = NEVER
+        """When the latest comparison began, or the follower became live, by the clock of `time.monotonic`."""
 
     # ------------------------------------------------------------ the link's side
 
@@ -206,13 +227,22 @@ class FollowerSession:
                 self._host.events.leaving(self.member.store, self.connection)
             case RefusedFrame(sentence):
                 raise MalformedFrame(f"the follower refused: {sentence}")
+            case StatusRequest():
+                self.send(StatusReport(self._host.report()))
+            case VerifyRequest() if self.connection:
+                self.compare()
+            case RepairRequest(files) if self.connection:
+                self.compare(files)
+            case Compared(crc) if self._comparison is not None and self._comparison.answer(crc):
+                pass
             case _:
                 raise MalformedFrame(f"{type(frame.body).__name__} does not come now")
 
     def lost(self, reason: str) -> None:
         """End the session."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._comparing):
+            if task is not None:
+                task.cancel()
         self._host.ended(self)
         if self.connection and self.member is not None:
             _log.info("%s: the connection of follower %s has ended: %s", self._link.peer, self.member.name, reason)
@@ -252,12 +282,48 @@ class FollowerSession:
             queued_bytes=self._link.queued_bytes + self._kept_bytes,
             may_stand=self._wishes.may_stand,
             wants_to_serve=self._wishes.wants_to_serve,
+            lag_seconds=self._host.lag_seconds(self._confirmed),
         )
 
     @property
     def is_closed(self) -> bool:
         """True when nothing is sent or taken any more."""
         return self._link.is_closed
+
+    @property
+    def is_live(self) -> bool:
+        """True while it receives operations as they happen."""
+        return self._phase is SessionPhase.LIVE and not self._link.is_closed
+
+    @property
+    def is_comparing(self) -> bool:
+        """True during a comparison."""
+        return self._comparison is not None
+
+    async def drain(self) -> None:
+        """Wait until the connection takes more."""
+        await self._link.drain()
+
+    def compare(self, repaired: Sequence[tuple[Journal, int]] = (), *, is_slow: bool = False) -> None:
+        """Begin to compare the follower's store, after sending it some files as a whole; its end is reported."""
+        if not self.is_live or self.is_comparing:
+            problem = "another comparison is under way" if self.is_live else "the follower is still catching up"
+            self.send(Verified(ComparisonResult(problem=problem)))
+            return
+        self._comparison = StoreComparison(self._host.store, self, self._host.in_thread, is_slow=is_slow)
+        self.compared_at = time.monotonic()
+        self._comparing = asyncio.get_running_loop().create_task(
+            self._run(partial(self._compare, self._comparison, repaired))
+        )
+
+    async def _compare(self, comparison: StoreComparison, repaired: Sequence[tuple[Journal, int]]) -> None:
+        try:
+            result = await comparison.run(repaired)
+        finally:
+            self._comparison = None
+        assert self.member is not None, "it was admitted"
+        self._host.events.verified(self.member.store, self.member.name, result)
+        self.send(Verified(result))
 
     @property
     def heard_at(self) -> float:
@@ -274,6 +340,8 @@ class FollowerSession:
         """
         if self._phase is SessionPhase.LIVE:
             self._sent = sequence
+            if self._comparison is not None:
+                self._comparison.note(operation)
             for pieces in encode_operation(self._link.seal, sequence, operation):
                 self._link.send_pieces(pieces)
             if self._link.queued_bytes > self._host.queue_bytes_max:
@@ -395,6 +463,7 @@ class FollowerSession:
         self._sent = sequence
         self._link.send(StreamFrame(sequence, StreamLive()))
         self._phase = SessionPhase.LIVE
+        self.compared_at = time.monotonic()
         for later, operation in kept:
             self._sent = later
             for pieces in encode_operation(self._link.seal, later, operation):

@@ -25,9 +25,20 @@
 | 14 REFUSED   | either   | a sentence                                                                  |
 | 15 MEASURE   | master   | (journal u8, file u32, length u32) …                                        |
 | 16 MEASURED  | follower | CRC-32 u32 …                                                                |
+| 17 STATUS    | follower | nothing                                                                     |
+| 18 REPORT    | master   | a JSON text, see `reports`                                                  |
+| 19 VERIFY    | follower | nothing                                                                     |
+| 20 COMPARE   | master   | journal u8, file u32, offset u32, length u32, left u64                      |
+| 21 COMPARED  | follower | there u8, CRC-32 u32                                                        |
+| 22 VERIFIED  | master   | a JSON text, see `reports`                                                  |
+| 23 REPAIR    | follower | (journal u8, file u32) …                                                    |
 
 A text has its length as u32 before it. FETCHED and BATCH hold whole batches with `left` 0; only one that is too long
 for a frame comes in pieces, and `left` is what is missing of it. An operation in pieces has one sequence.
+
+STATUS may come before HELLO. COMPARE asks for the checksum of a part of a data file as it is at this place of the
+stream; `left` is what is still to be compared behind it. The answers come in the order of the questions. REPAIR has
+the master send files as a whole, and compare the stores again.
 
 Each type has a limit of its own, which is checked before the frame's bytes are gathered. A peer that was not
 authenticated has not come so far (see `pybroker.transports.replica.handshake`).
@@ -69,6 +80,7 @@ from pybroker.broker.domain.replica.operations import (
 )
 from pybroker.broker.domain.replica.plan import PLAN_BYTES_MAX, PlanEntry, Prefix, decode_plan, encode_plan
 from pybroker.broker.domain.replica.ports import FollowerWishes, RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.reports import DIFFERENCES_MAX, ClusterReport, ComparisonResult
 from pybroker.broker.domain.replica.seals import FrameSeal, is_equal
 
 PROTOCOL_VERSION: Final = 1
@@ -83,6 +95,8 @@ TEXT_BYTES_MAX: Final = 16 << 10
 
 SENTENCE_BYTES_MAX: Final = 4 << 10
 
+REPORT_BYTES_MAX: Final = 64 << 10
+
 HEADER: Final = BYTE_AND_UNSIGNED_LONG
 _PIECE: Final = BYTE_AND_THREE_UNSIGNED_INTS
 _FILE: Final = BYTE_AND_UNSIGNED_INT
@@ -90,6 +104,8 @@ _CUT: Final = BYTE_AND_TWO_UNSIGNED_INTS
 _REPLACE: Final = struct.Struct(">BIIII")
 _PING: Final = struct.Struct(">QQ")
 _CONFIRM: Final = struct.Struct(">QQB")
+_COMPARE: Final = struct.Struct(">BIIIQ")
+_COMPARED: Final = BYTE_AND_UNSIGNED_INT
 
 Payload = bytes | memoryview
 
@@ -113,6 +129,13 @@ class FrameType(enum.IntEnum):
     REFUSED = 14
     MEASURE = 15
     MEASURED = 16
+    STATUS = 17
+    REPORT = 18
+    VERIFY = 19
+    COMPARE = 20
+    COMPARED = 21
+    VERIFIED = 22
+    REPAIR = 23
 
 
 FROM_FOLLOWER: Final[Mapping[int, int]] = {
@@ -121,6 +144,10 @@ FROM_FOLLOWER: Final[Mapping[int, int]] = {
     FrameType.LEAVE: SENTENCE_BYTES_MAX,
     FrameType.REFUSED: SENTENCE_BYTES_MAX,
     FrameType.MEASURED: UNSIGNED_INT.size * MANIFEST_FILES_MAX,
+    FrameType.STATUS: 0,
+    FrameType.VERIFY: 0,
+    FrameType.COMPARED: _COMPARED.size,
+    FrameType.REPAIR: _FILE.size * DIFFERENCES_MAX,
 }
 """The types that a master takes, with the most bytes of their payloads."""
 
@@ -137,6 +164,9 @@ FROM_MASTER: Final[Mapping[int, int]] = {
     FrameType.HANDOVER: SENTENCE_BYTES_MAX,
     FrameType.REFUSED: SENTENCE_BYTES_MAX,
     FrameType.MEASURE: _CUT.size * MANIFEST_FILES_MAX,
+    FrameType.REPORT: REPORT_BYTES_MAX,
+    FrameType.COMPARE: _COMPARE.size,
+    FrameType.VERIFIED: REPORT_BYTES_MAX,
 }
 """The types that a follower takes, with the most bytes of their payloads."""
 
@@ -284,6 +314,60 @@ class Measured(NamedTuple):
     checksums: Sequence[int]
 
 
+class StatusRequest(NamedTuple):
+    """A question for `StatusReport`."""
+
+
+class StatusReport(NamedTuple):
+    """The answer to `StatusRequest`."""
+
+    report: ClusterReport
+
+
+class VerifyRequest(NamedTuple):
+    """A follower asks the master to compare their stores."""
+
+
+class Compare(NamedTuple):
+    """A question for the checksum of a part of a follower's file.
+
+    Attributes:
+        journal: its journal.
+        file_id: the data file.
+        offset: where the part begins.
+        length: its length.
+        left: bytes that are to be compared behind it.
+    """
+
+    journal: Journal
+    file_id: int
+    offset: int
+    length: int
+    left: int
+
+
+class Compared(NamedTuple):
+    """The answer to `Compare`.
+
+    Attributes:
+        crc: the CRC-32; None: the file is not there, or shorter.
+    """
+
+    crc: int | None
+
+
+class Verified(NamedTuple):
+    """The end of a comparison."""
+
+    result: ComparisonResult
+
+
+class RepairRequest(NamedTuple):
+    """A follower asks for whole files, and another comparison."""
+
+    files: Sequence[tuple[Journal, int]]
+
+
 FrameBody = (
     Hello
     | MasterPlan
@@ -300,6 +384,13 @@ FrameBody = (
     | RefusedFrame
     | Measure
     | Measured
+    | StatusRequest
+    | StatusReport
+    | VerifyRequest
+    | Compare
+    | Compared
+    | Verified
+    | RepairRequest
 )
 
 
@@ -418,7 +509,30 @@ def _body(kind: FrameType, payload: memoryview) -> FrameBody:
         case FrameType.MEASURED:
             return Measured([crc for (crc,) in UNSIGNED_INT.iter_unpack(payload)])
         case _:
-            assert_never(kind)
+            return _about_comparisons(kind, payload)
+
+
+def _about_comparisons(kind: FrameType, payload: memoryview) -> FrameBody:
+    """Return the value of a frame about the state of the cluster, or about a comparison."""
+    match kind:
+        case FrameType.STATUS:
+            return StatusRequest()
+        case FrameType.REPORT:
+            return StatusReport(ClusterReport.decode(bytes(payload)))
+        case FrameType.VERIFY:
+            return VerifyRequest()
+        case FrameType.COMPARE:
+            journal, file_id, offset, length, left = _COMPARE.unpack(payload)
+            return Compare(as_journal(journal), file_id, offset, length, left)
+        case FrameType.COMPARED:
+            is_there, crc = _COMPARED.unpack(payload)
+            return Compared(crc if is_there else None)
+        case FrameType.VERIFIED:
+            return Verified(ComparisonResult.decode(bytes(payload)))
+        case FrameType.REPAIR:
+            return RepairRequest([(as_journal(number), file_id) for number, file_id in _FILE.iter_unpack(payload)])
+        case _:
+            raise MalformedFrame(f"a frame of type {kind}")
 
 
 def _remove(payload: memoryview) -> RemoveFiles:
@@ -617,6 +731,20 @@ def _payload(body: FrameBody) -> tuple[FrameType, Sequence[Payload]]:
             return FrameType.MEASURE, (*(_CUT.pack(*each) for each in prefixes),)
         case Measured(checksums):
             return FrameType.MEASURED, (*map(UNSIGNED_INT.pack, checksums),)
+        case StatusRequest():
+            return FrameType.STATUS, ()
+        case StatusReport(report):
+            return FrameType.REPORT, (report.encode(),)
+        case VerifyRequest():
+            return FrameType.VERIFY, ()
+        case Compare():
+            return FrameType.COMPARE, (_COMPARE.pack(*body),)
+        case Compared(checksum):
+            return FrameType.COMPARED, (_COMPARED.pack(checksum is not None, checksum or 0),)
+        case Verified(result):
+            return FrameType.VERIFIED, (result.encode(),)
+        case RepairRequest(files):
+            return FrameType.REPAIR, (*(_FILE.pack(*each) for each in files),)
         case _:
             assert_never(body)
 

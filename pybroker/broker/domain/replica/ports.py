@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from pybroker.broker.domain.replica.operations import FilePlace, Journal, Operation
+from pybroker.broker.domain.replica.reports import ClusterReport, ComparisonResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,10 @@ class FollowerEvents(Protocol):
         """A connection that has `joined` has ended. Exactly once for each."""
         ...
 
+    def verified(self, store: str, name: str, result: ComparisonResult) -> None:
+        """The store of a live follower was compared with the master's."""
+        ...
+
 
 class FollowerWishes(NamedTuple):
     """What a follower tells of itself with each confirmation.
@@ -104,6 +109,7 @@ class FollowerProgress(NamedTuple):
         queued_bytes: bytes of operations that wait to be sent.
         may_stand: it may become the master.
         wants_to_serve: it asks to become the master.
+        lag_seconds: for how long there have been operations that it has not confirmed; 0: it has confirmed all.
     """
 
     store: str
@@ -115,6 +121,7 @@ class FollowerProgress(NamedTuple):
     queued_bytes: int
     may_stand: bool = True
     wants_to_serve: bool = False
+    lag_seconds: float = 0.0
 
 
 class ReplicaMaster(Protocol):
@@ -178,6 +185,8 @@ class CopyProgress(NamedTuple):
         left_bytes: bytes of the catch-up that are left, as the plan counted them.
         ends: the ends of the synced journals.
         refusal: the sentence with which the master refused or closed the latest connection; empty for none.
+        report: the cluster as the master saw it last; None: it has not told yet.
+        compare_left: during a comparison of the stores: bytes that are left; -1: there is none.
     """
 
     is_connected: bool
@@ -187,6 +196,8 @@ class CopyProgress(NamedTuple):
     left_bytes: int
     ends: Sequence[tuple[Journal, FilePlace]]
     refusal: str
+    report: ClusterReport | None = None
+    compare_left: int = -1
 
 
 class CopyEvents(Protocol):
@@ -227,6 +238,10 @@ class CopyEvents(Protocol):
         """The store cannot be written: nothing is taken or confirmed any more, and the thread ends. Called once."""
         ...
 
+    def verified(self, result: ComparisonResult) -> None:
+        """The master has compared the stores, or the comparison that was asked for has failed."""
+        ...
+
 
 class ReplicaCopy(Protocol):
     """A follower's end of the stream: a thread that dials the master, and writes what it sends."""
@@ -244,6 +259,17 @@ class ReplicaCopy(Protocol):
 
     def close(self) -> None:
         """Take no frame any more, sync everything that was written, and end the thread. Blocks; may be repeated."""
+        ...
+
+    def verify(self) -> None:
+        """Ask the master soon to compare the stores; `verified` reports the end. In any thread."""
+        ...
+
+    def repair(self, files: Sequence[tuple[Journal, int]]) -> None:
+        """Ask the master soon for whole files, and for another comparison; `verified` reports that. In any thread.
+
+        For a journal's last file the connection is made anew instead, and no comparison follows.
+        """
         ...
 
     @property

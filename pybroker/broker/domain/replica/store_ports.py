@@ -72,6 +72,18 @@ class FollowerStore(Protocol):
         """
         ...
 
+    def part_checksum(self, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
+        """Return the CRC-32 of a part of a file, read from the disk; None if the file is gone, or shorter.
+
+        Raises:
+            StoreUnavailable: it cannot be read.
+        """
+        ...
+
+    def keep_replaced(self, journal: Journal, file_id: int) -> None:
+        """Have a file's present content kept when a replacement for it has come."""
+        ...
+
     def ends(self) -> Sequence[tuple[Journal, FilePlace]]:
         """Return where the journals end."""
         ...
@@ -169,6 +181,22 @@ class MasterStore(Protocol):
 
     def checksum(self, journal: Journal, file_id: int, length: int) -> int | None:
         """Return the CRC-32 of the beginning of a file; None if it is gone, or shorter.
+
+        Raises:
+            StoreUnavailable: it cannot be read.
+        """
+        ...
+
+    def part_checksum(self, journal: Journal, file_id: int, offset: int, length: int) -> int | None:
+        """Return the CRC-32 of a part of a file, read from the disk; None if the file is gone, or shorter.
+
+        Raises:
+            StoreUnavailable: it cannot be read.
+        """
+        ...
+
+    def is_sound(self, journal: Journal, file_id: int, length: int) -> bool:
+        """Return True if a file is there, and its records up to a length have the checksums that are in them.
 
         Raises:
             StoreUnavailable: it cannot be read.

@@ -15,6 +15,8 @@ from pybroker.broker.domain.replica.frames import (
     PIECE_BYTES,
     TEXT_BYTES_MAX,
     BatchPiece,
+    Compare,
+    Compared,
     Confirm,
     FrameBody,
     FrameType,
@@ -26,10 +28,15 @@ from pybroker.broker.domain.replica.frames import (
     Measured,
     Ping,
     RefusedFrame,
+    RepairRequest,
     ReplacePiece,
+    StatusReport,
+    StatusRequest,
     StreamDecoder,
     StreamFrame,
     StreamLive,
+    Verified,
+    VerifyRequest,
     encode_frame,
     encode_operation,
     sealed,
@@ -52,6 +59,7 @@ from pybroker.broker.domain.replica.operations import (
 )
 from pybroker.broker.domain.replica.plan import PlanAction, PlanEntry
 from pybroker.broker.domain.replica.ports import FollowerWishes, RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.reports import ClusterReport, ComparisonResult, FileDifference, MemberProgress
 from pybroker.broker.domain.replica.seals import CrcSeal, FrameSeal, HmacSeal
 from pybroker.store.journal.format import EOF_MARKER
 
@@ -76,6 +84,12 @@ BODIES_OF_MASTER: Sequence[FrameBody] = [
     HandOver("to you"),
     RefusedFrame(""),
     Measure([(Journal.MESSAGES, 3, 100), (Journal.SCHEDULER, 4, 0)]),
+    StatusReport(
+        ClusterReport(9, [MemberProgress("Zoë", "s", is_master=True), MemberProgress("b", "t", lag_seconds=0.5)])
+    ),
+    Compare(Journal.SCHEDULER, 2**31, 2**32 - 1, 4 << 20, 2**40),
+    Verified(ComparisonResult(3, 2**40, [FileDifference(Journal.SCHEDULER, 7, is_masters=True)], "not whole")),
+    Verified(ComparisonResult(differences=[])),
 ]
 BODIES_OF_FOLLOWER: Sequence[FrameBody] = [
     Hello(1, 2, MEMBER, 9, MANIFEST),
@@ -87,6 +101,11 @@ BODIES_OF_FOLLOWER: Sequence[FrameBody] = [
     Leave("enough"),
     RefusedFrame("no"),
     Measured([0, 2**32 - 1]),
+    StatusRequest(),
+    VerifyRequest(),
+    Compared(None),
+    Compared(2**32 - 1),
+    RepairRequest([(Journal.MESSAGES, 3), (Journal.SCHEDULER, 2**32 - 1)]),
 ]
 SIDES = [(body, FROM_MASTER) for body in BODIES_OF_MASTER] + [(body, FROM_FOLLOWER) for body in BODIES_OF_FOLLOWER]
 
@@ -271,3 +290,32 @@ def test_replacement_has_length_and_checksum_in_each_piece() -> None:
 
 def test_marker_is_that_of_the_journal() -> None:
     assert MARKER == EOF_MARKER
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b'{"members": 1}',
+        b'{"members": [1]}',
+        b'{"members": [{"name": 1}]}',
+        b'{"members": [{"lag_bytes": -1}]}',
+    ],
+)
+def test_reports_that_are_none_are_refused(text: bytes) -> None:
+    with pytest.raises(MalformedFrame):
+        ClusterReport.decode(text)
+
+
+@pytest.mark.parametrize("found", [b"1", b"[1]", b"[[0, 1]]", b"[[7, 1, true]]", b"[[0, true, true]]"])
+def test_results_that_are_none_are_refused(found: bytes) -> None:
+    with pytest.raises(MalformedFrame):
+        ComparisonResult.decode(b'{"different": ' + found + b"}")
+
+
+def test_a_result_names_a_limited_number_of_files() -> None:
+    many = [FileDifference(Journal.MESSAGES, number, is_masters=False) for number in range(1, 2000)]
+    data = encode_frame(CrcSeal(), StreamFrame(0, Verified(ComparisonResult(2000, 1, many))))
+    (frame,) = StreamDecoder(FROM_MASTER, CrcSeal()).receive(data)
+    assert frame.body == Verified(ComparisonResult(2000, 1, many[:500]))

@@ -1,0 +1,219 @@
+"""Comparisons of a live follower's store with the master's: damage is found and repaired, and changes are none."""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from pybroker.broker.domain.replica.operations import Journal
+from pybroker.broker.domain.replica.reports import ComparisonResult, FileDifference
+from pybroker.store.journal.format import data_file_name
+from pybroker.transports.replica import comparison
+from pybroker.transports.replica.follower import ReplicaFollower
+from pybroker.transports.replica.server import StreamPolicy
+from tests.replicas import MasterNode, TakenFrames, assert_equal_stores, closed, follower, journals, logical
+
+POLICY = StreamPolicy(timeout=0.5)
+"""Pings, and so the questions of followers, come ten times a second."""
+
+FLIPS = 100
+
+
+class ComparedPair:
+    """A master with some data files, and a follower that has them."""
+
+    def __init__(self, tmp_path: Path, policy: StreamPolicy = POLICY) -> None:
+        self.roots = tmp_path / "a", tmp_path / "b"
+        self.master = MasterNode(self.roots[0], policy)
+        self.events = TakenFrames()
+        self.copy: ReplicaFollower
+
+    async def start(self, files: int = 6) -> None:
+        await self.master.start()
+        self.copy = follower(self.roots[1], self.master.port, events=self.events, timeout=5.0)
+        self.copy.start()
+        writer = self.master.journals
+        for _ in range(files):
+            self.first = writer.begin(Journal.MESSAGES)
+            for number in range(20):
+                writer.write(Journal.MESSAGES, b"m%d" % number * 50, os.urandom(3000))
+        writer.begin(Journal.SCHEDULER)
+        writer.write(Journal.SCHEDULER, b"job")
+        await self.master.events.until_confirmed(writer.sequence)
+
+    async def result(self) -> ComparisonResult:
+        return await asyncio.to_thread(self.events.results.get, True, 30)
+
+    async def verify(self) -> ComparisonResult:
+        self.copy.verify()
+        return await self.result()
+
+    async def close(self) -> None:
+        await closed(self.copy)
+        await self.master.close()
+
+
+def flip(root: Path, journal: Journal, file_id: int, offset: int) -> None:
+    """Change a byte of a data file."""
+    path = journals(root)[journal] / data_file_name(file_id)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def run(tmp_path: Path, part: Callable[[ComparedPair], Awaitable[None]], policy: StreamPolicy = POLICY) -> None:
+    async def main() -> None:
+        pair = ComparedPair(tmp_path, policy)
+        await pair.start()
+        try:
+            await part(pair)
+        finally:
+            await pair.close()
+
+    asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def second_look_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "AGAIN_SECONDS", 0.01)
+
+
+def test_equal_stores(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        result = await pair.verify()
+        contents = logical(pair.roots[0])
+        assert result == ComparisonResult(7, sum(map(len, contents.values())), [])
+        assert ("verified", "s-b", "b", result) in pair.master.events.log
+        assert pair.copy.progress.compare_left == -1
+
+    run(tmp_path, part)
+
+
+def test_a_hundred_changed_bytes_are_found_and_repaired(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        chance = random.Random(17)
+        contents = {key: value for key, value in logical(pair.roots[1]).items() if key[1] < pair.first}
+        del contents[Journal.SCHEDULER, 1]  # the file that is being written
+        finished = sorted(contents)
+        for _ in range(FLIPS):
+            journal, file_id = chance.choice(finished)
+            flip(pair.roots[1], journal, file_id, chance.randrange(len(contents[journal, file_id])))
+            result = await pair.verify()
+            assert result.differences == [FileDifference(journal, file_id, is_masters=False)]
+            pair.copy.repair([(journal, file_id)])
+            assert (await pair.result()).is_equal
+        assert_equal_stores(*pair.roots)
+
+    run(tmp_path, part)
+
+
+def test_damage_in_all_finished_files_is_repaired_while_the_stream_goes_on(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        for file_id in range(1, pair.first):
+            flip(pair.roots[1], Journal.MESSAGES, file_id, 100 * file_id)
+        damaged = (await pair.verify()).differences
+        assert [each.file_id for each in damaged] == list(range(1, pair.first))
+        pair.copy.repair([each[:2] for each in damaged])
+        for number in range(50):
+            pair.master.journals.write(Journal.MESSAGES, b"while it is repaired %d" % number)
+            await asyncio.sleep(0)
+        assert (await pair.result()).is_equal
+        await pair.master.events.until_confirmed(pair.master.journals.sequence)
+        assert_equal_stores(*pair.roots)
+        kept = sorted((pair.roots[1] / "replica" / "discarded").glob("*/kahadb/*"))
+        assert [path.name for path in kept] == [data_file_name(number) for number in range(1, pair.first)]
+
+    run(tmp_path, part)
+
+
+def test_the_file_that_is_being_written_is_repaired_on_another_connection(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        flip(pair.roots[1], Journal.MESSAGES, pair.first, 500)
+        (difference,) = (await pair.verify()).differences
+        assert difference == FileDifference(Journal.MESSAGES, pair.first, is_masters=False)
+        pair.copy.repair([difference[:2]])
+        await pair.master.events.until(lambda: pair.master.events.joined_count == 2)
+        await pair.master.events.until_confirmed(pair.master.journals.sequence)
+        assert (await pair.verify()).is_equal
+        assert_equal_stores(*pair.roots)
+
+    run(tmp_path, part)
+
+
+def test_damage_of_the_master_is_named_and_not_copied(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        before = logical(pair.roots[1])
+        flip(pair.roots[0], Journal.MESSAGES, 2, 700)
+        (difference,) = (await pair.verify()).differences
+        assert difference == FileDifference(Journal.MESSAGES, 2, is_masters=True)
+        pair.copy.repair([difference[:2]])
+        assert (await pair.result()).differences == [difference]
+        assert logical(pair.roots[1]) == before
+
+    run(tmp_path, part)
+
+
+def test_a_missing_file_is_found_and_sent(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        (journals(pair.roots[1])[Journal.MESSAGES] / data_file_name(3)).unlink()
+        (difference,) = (await pair.verify()).differences
+        assert difference == FileDifference(Journal.MESSAGES, 3, is_masters=False)
+        pair.copy.repair([difference[:2]])
+        assert (await pair.result()).is_equal
+        assert_equal_stores(*pair.roots)
+
+    run(tmp_path, part)
+
+
+def test_files_that_are_replaced_and_removed_meanwhile_do_not_differ(tmp_path: Path) -> None:
+    """A replacement is on the master's disk before it is sent, as a compaction's is."""
+
+    async def part(pair: ComparedPair) -> None:
+        writer = pair.master.journals
+        for round_ in range(30):
+            pair.copy.verify()
+            await asyncio.sleep(0.001 * (round_ % 7))
+            if round_ < 20:
+                writer.replace(Journal.MESSAGES, 1 + round_ % 4, b"smaller %d" % round_)
+            elif round_ < 24:
+                writer.remove(Journal.MESSAGES, round_ - 19)
+            writer.write(Journal.MESSAGES, b"more")
+            assert (await pair.result()).is_equal
+        assert_equal_stores(*pair.roots)
+
+    run(tmp_path, part)
+
+
+def test_a_comparison_begins_by_itself(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        for _ in range(2):
+            assert (await pair.result()).is_equal
+
+    run(tmp_path, part, StreamPolicy(timeout=0.5, compare_seconds=0.2))
+
+
+def test_a_second_request_and_an_end_of_the_connection_are_answered(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        assert pair.master.server.compare() == ["s-b"]
+        assert pair.master.server.compare() == []
+        pair.master.server.hang_up("s-b", 1, "test")
+        await pair.master.events.until(lambda: pair.master.events.joined_count == 2)
+        await pair.master.events.until_confirmed(pair.master.journals.sequence)
+        assert (await pair.verify()).is_equal
+
+    run(tmp_path, part)
+
+
+def test_status_is_told_to_followers(tmp_path: Path) -> None:
+    async def part(pair: ComparedPair) -> None:
+        async with asyncio.timeout(30):
+            while pair.copy.progress.report is None:
+                await asyncio.sleep(0.01)
+        assert pair.copy.progress.report.epoch == 1
+
+    run(tmp_path, part)
