@@ -33,7 +33,7 @@ from prometheus_client.registry import Collector
 from pybroker import __version__
 from pybroker.broker.domain.node_requests import DestinationRow, RequestFailed
 from pybroker.broker.domain.role import Role
-from pybroker.management import event_metrics, ha_metrics, network_metrics
+from pybroker.management import event_metrics, ha_metrics, network_metrics, replica_metrics
 from pybroker.management.link import NodeLink
 from pybroker.management.network_metrics import NetworkRows
 from pybroker.management.routes import Route
@@ -152,6 +152,8 @@ def _families(
     yield Gauge("pybroker_ha_known", "1 if the state of the pair could be read from the store", ha is not None)
     if ha is not None:
         yield from ha_metrics.families(ha, time.time())
+        if ha.get("replica"):
+            yield from replica_metrics.families(ha["replica"], time.time())
     if overview.get("disk_reserve") is not None:
         text = "Disk space that is reserved for acknowledgements"
         yield Gauge("pybroker_disk_reserve_bytes", text, overview["disk_reserve"])

@@ -164,8 +164,8 @@ class ReplicaReport:
         in_sync: the number of stores that have.
         minimum: how many must have it before a message is acknowledged.
         left_bytes: with a catch-up: about how much of the master's store is still to be copied.
-        followers: of a master: its followers, each with how far it is, in words.
-        successors: of a master: the names of the followers that could take over.
+        followers: the master's followers, each with how far it is, in words, as the master knows it.
+        successors: the names of those that could take over.
         problem: what keeps it from being in sync, or the election store from being asked; empty: nothing.
     """
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,6 +61,11 @@ class ReplicatedCluster:
 
     def store(self, name: str) -> Path:
         return self.directory / name
+
+    def add(self, name: str, *extra: str) -> BrokerProcess:
+        """Start another member, with more arguments."""
+        self._ports[name] = free_port(), free_port(), free_port()
+        return self.start(name, *extra)
 
     def start(self, name: str, *extra: str) -> BrokerProcess:
         stomp, openwire, replica = self._ports[name]
@@ -137,6 +143,12 @@ class ReplicatedCluster:
                 if self.report(name).get("role") == "MASTER":
                     return name
             self._pause(deadline, "nobody serves")
+
+    def wait_report(self, name: str, condition: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait until what a member has published fulfils a condition."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition(self.report(name)):
+            self._pause(deadline, f"{self.report(name)}")
 
     def wait_in_sync(self, *names: str) -> None:
         """Wait until the stores of these members are in sync, and no other."""

@@ -17,6 +17,7 @@
 | `reconnections` | connections of clients that were connected before, since the master became it; null without one |
 | `promotions` | the entries of `history` that are promotions |
 | `history` | see below, the newest first, at most 200 |
+| `replica` | its part in a replicated cluster, see `replica_figures`; null without one, and if no member is asked |
 
 Of `lock`: `kind` is the setting `lock`; `path` its file, or its place in a database; `is_held`; `holder` the member
 that holds it, `another process` if it is none, and null if it is free; `holder_pid` the process of an ActiveMQ on this
@@ -224,6 +225,7 @@ def _assembled(own: MemberRecord | None, members: Sequence[HaState], history: It
         **known,
         "promotions": [entry for entry in newest_first if entry.get("kind") == "promotion"],
         "history": newest_first,
+        "replica": None,
     }
 
 

@@ -1,6 +1,7 @@
 """The thread that reads and swaps the register of an election, so that nothing else waits for the election store."""
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -40,6 +41,10 @@ class RegisterThread:
         self._last_error = ""
         self.problem = ""
         """The reason why the register cannot be reached now, for the status; empty if it can."""
+        self.call_seconds: float | None = None
+        """The time that the latest call which was answered took; None before the first."""
+        self.answered_at: float | None = None
+        """When that was, by `time.monotonic`."""
         self._watch = register.watch(self._changed)
         self._thread = machine.spawn("election register", self._run)
 
@@ -62,6 +67,7 @@ class RegisterThread:
             self._tell(self._outcome(action))
 
     def _outcome(self, action: ReadRegister | SwapRegister) -> ElectionEvent:
+        began = time.monotonic()
         try:
             event = self._ask(action)
         except BrokerError as error:
@@ -73,6 +79,8 @@ class RegisterThread:
             if self.problem:
                 _log.info("%s answers again", self._register.name)
             self.problem = self._last_error = ""
+            self.answered_at = time.monotonic()
+            self.call_seconds = self.answered_at - began
             return event
         return ReadFailed() if isinstance(action, ReadRegister) else SwapFailed()
 

@@ -1,15 +1,17 @@
 """A member's part in a replicated cluster, in words and numbers, for `status`."""
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
 from pybroker.broker.app.replication import Replication
-from pybroker.broker.domain.replica.ports import FollowerProgress
+from pybroker.broker.domain.replica.reports import MemberProgress
+from pybroker.counted import counted
 from pybroker.locks.election.election_state import ElectionRole, ElectionState
 from pybroker.locks.election.record import RecordedState
 from pybroker.store.members import ReplicaReport
 
-FOLLOWERS_SHOWN: Final = 8
+MEMBERS_SHOWN: Final = 9
 
 
 def replica_report(replication: Replication) -> ReplicaReport:
@@ -19,8 +21,8 @@ def replica_report(replication: Replication) -> ReplicaReport:
     if record is None:
         problem = replication.register_problem or "the election store was not read yet"
         return ReplicaReport(cluster="", epoch=0, master="", is_in_sync=False, in_sync=0, minimum=0, problem=problem)
-    term, progress = replication.elected, replication.copy_progress
-    followers = () if term is None else tuple(islice(term.server.progress(), FOLLOWERS_SHOWN))
+    progress = replication.copy_progress
+    members = members_known(replication)
     is_in_sync = state.me.store in record.in_sync
     return ReplicaReport(
         cluster=record.name,
@@ -30,18 +32,31 @@ def replica_report(replication: Replication) -> ReplicaReport:
         in_sync=len(record.in_sync),
         minimum=record.settings.min_in_sync,
         left_bytes=0 if progress is None else progress.left_bytes,
-        followers=tuple(_described(each, is_in_sync=each.store in record.in_sync) for each in followers),
-        successors=tuple(each.name for each in followers if each.store in record.in_sync),
+        followers=tuple(_described(each) for each in islice(members, 1, MEMBERS_SHOWN)),
+        successors=tuple(each.name for each in members if each.is_in_sync and each.is_connected and not each.is_master),
         problem=_problem(replication, state, is_in_sync=is_in_sync),
     )
 
 
-def _described(follower: FollowerProgress, *, is_in_sync: bool) -> str:
-    if is_in_sync:
-        return f"{follower.name} in sync, {follower.queued_bytes:,} bytes to be sent"
-    if follower.is_live:
-        return f"{follower.name} has caught up"
-    return f"{follower.name} catches up, {follower.left_bytes:,} bytes left; NOT a candidate"
+def members_known(replication: Replication) -> Sequence[MemberProgress]:
+    """Return the members, the master first: as a master sees them, or as it has told. Nothing if neither is so."""
+    term, progress = replication.elected, replication.copy_progress
+    if term is not None:
+        return term.cluster().members
+    report = None if progress is None or not progress.is_connected else progress.report
+    return () if report is None else report.members
+
+
+def _described(member: MemberProgress) -> str:
+    damage = f", {counted(member.damaged, 'DAMAGED FILE')}" if member.damaged else ""
+    if not member.is_connected:
+        return f"{member.name} is not connected{'' if member.is_in_sync else '; NOT a candidate'}{damage}"
+    if member.is_in_sync:
+        behind = f", {member.lag_seconds:.1f} s behind" if member.lag_seconds else ""
+        return f"{member.name} in sync, {member.lag_bytes:,} bytes to be sent{behind}{damage}"
+    if member.is_live:
+        return f"{member.name} has caught up{damage}"
+    return f"{member.name} catches up, {member.left_bytes:,} bytes left; NOT a candidate{damage}"
 
 
 def _problem(replication: Replication, state: ElectionState, *, is_in_sync: bool) -> str:
@@ -52,6 +67,9 @@ def _problem(replication: Replication, state: ElectionState, *, is_in_sync: bool
         return replication.register_problem
     if replication.waiting:
         return replication.waiting
+    if damaged := replication.activity.damaged:
+        names = ", ".join(each.name for each in damaged[:MEMBERS_SHOWN])
+        return f"{names} differ from the master's: pybroker replica repair fetches them"
     progress = replication.copy_progress
     if is_in_sync or progress is None:
         return ""

@@ -1,13 +1,16 @@
 """A replicated master's end of the stream, for one epoch: its operations, its followers, and who has confirmed what."""
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pybroker.broker.app.election_run import ElectionRun, lease_clock
+from pybroker.broker.app.replica_activity import ReplicaActivity, cluster_report
 from pybroker.broker.domain.replica.election_place import ElectionPlace
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.ports import RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.reports import ClusterReport, ComparisonResult
 from pybroker.locks.election.election_state import (
     EpochBegun,
     FollowerConfirmed,
@@ -18,10 +21,13 @@ from pybroker.locks.election.election_state import (
     RecordsSynced,
 )
 from pybroker.locks.election.record import DurableEnd
+from pybroker.store.journal.activity import JournalActivity
 from pybroker.store.replica.catch_up import MasterFiles
 from pybroker.store.replica.sequencer import SequencedJournal, Sequencer
 from pybroker.transports.replica.peer_certificates import PeerCertificates
 from pybroker.transports.replica.server import ReplicaServer, StreamPolicy
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,7 @@ class ReplicaTerm:
         files: the data files of this store.
         member: this member.
         settings: of the stream.
+        activity: the member's counts.
     """
 
     def __init__(
@@ -67,12 +74,16 @@ class ReplicaTerm:
         files: MasterFiles,
         member: ReplicaMember,
         settings: StreamSettings,
+        activity: ReplicaActivity,
     ) -> None:
         self.epoch = epoch
         self.broker_id = f"ID:{member.cluster}:1"
         """The broker's id to clients and other brokers, the same on all members."""
         self._run = run
         self._settings = settings
+        self._activity = activity
+        self.on_verified: Callable[[str, ComparisonResult], None] = lambda store, result: None
+        """Called on the loop when a follower's store was compared with this master's."""
         self._ports = asyncio.Event()
         self._is_over = False
         self._reported: tuple[Mapping[str, int], Mapping[str, DurableEnd]] = ({}, {})
@@ -85,6 +96,7 @@ class ReplicaTerm:
             policy=settings.policy,
             secret=settings.secret,
             tls=settings.tls,
+            report=self.cluster,
         )
         self._sequencer = Sequencer(first_files, reserved, on_synced=self._synced, on_file=self.report)
 
@@ -141,6 +153,15 @@ class ReplicaTerm:
             self._reported = files, ends
             self._run.tell(JournalsReported(files, {**mastery.durable, **ends}))
 
+    def cluster(self) -> ClusterReport:
+        """Return the state of the cluster, as this master sees it."""
+        return cluster_report(self._run.state, self.server.progress(), self._activity)
+
+    @property
+    def confirm_times(self) -> JournalActivity:
+        """The times from when a batch was sent until it was confirmed."""
+        return self._sequencer.confirm_times
+
     @property
     def last(self) -> int:
         """The sequence of the last operation."""
@@ -172,6 +193,12 @@ class ReplicaTerm:
         """A follower's connection has ended."""
         self._run.tell(FollowerLost(store, connection))
 
+    def verified(self, store: str, name: str, result: ComparisonResult) -> None:
+        """A follower's store was compared with this master's."""
+        self._activity.note_comparison(store, result)
+        log_comparison(name, result)
+        self.on_verified(store, result)
+
     # ------------------------------------------------------------ private
 
     def _synced(self, sequence: int) -> None:
@@ -186,3 +213,14 @@ class ReplicaTerm:
         if place is not None:
             place = replace(place, lease=known.record.settings.lease_ms / 1000)
         return RegisterSnapshot(known.revision, known.record.encode(), "" if place is None else place.encode())
+
+
+def log_comparison(name: str, result: ComparisonResult) -> None:
+    """Log the result of a comparison of a follower's store with its master's."""
+    if result.problem:
+        _log.warning("the store of %s was not compared as a whole: %s", name, result.problem)
+    for each in result.differences:
+        where = "this is damaged in the MASTER's store" if each.is_masters else "pybroker replica repair fetches it"
+        _log.error("%s of %s differs from the master's: %s", each.name, name, where)
+    if result.is_equal:
+        _log.info("the store of %s equals the master's: %d data files", name, result.file_count)

@@ -29,14 +29,16 @@ from typing import Final
 
 from pybroker.broker.app.election_run import ElectionRun, lease_clock
 from pybroker.broker.app.register_thread import RegisterThread
+from pybroker.broker.app.replica_activity import ReplicaActivity
 from pybroker.broker.app.replica_guardian import GuardianKeeper
 from pybroker.broker.app.replica_switchover import successor
-from pybroker.broker.app.replica_term import ReplicaTerm, StreamSettings
+from pybroker.broker.app.replica_term import ReplicaTerm, StreamSettings, log_comparison
 from pybroker.broker.app.replica_waiting import waiting_sentence
 from pybroker.broker.domain.errors import BrokerError, LockNotHeld, MalformedData, StoreUnavailable
 from pybroker.broker.domain.ports import LockProvider
 from pybroker.broker.domain.replica.operations import Journal
 from pybroker.broker.domain.replica.ports import CopyProgress, FollowerWishes, RegisterSnapshot, ReplicaMember
+from pybroker.broker.domain.replica.reports import ComparisonResult
 from pybroker.locks.election.election_state import (
     NEVER,
     BeginEpoch,
@@ -188,6 +190,12 @@ class Replication:
         self._shown: object = None
         self.waiting = ""
         """What this store lacks to become the master of a cluster that has none; empty: nothing."""
+        self.activity = ReplicaActivity()
+        self.on_verified: Callable[[ComparisonResult], None] = lambda result: None
+        """Called on the loop when the own store was compared with the master's, or could not be."""
+        self._copied_into: ReplicaReceiver | None = None
+        self._discarded_before = 0
+        """Records that earlier receivers have discarded."""
         self.failure: BrokerError | None = None
         me = MasterEntry(
             name=settings.name,
@@ -205,7 +213,7 @@ class Replication:
         )
         self.lock = ElectionLock(self, register.name)
         self._guardian = GuardianKeeper(register.guardian_access(), settings.name, me.run)
-        self._calls = RegisterThread(register, self._tell_outcome)
+        self.calls = RegisterThread(register, self._tell_outcome)
         self._copying = ThreadPoolExecutor(1, "replica-copying")
         self._is_returned = threading.Event()
         """Set while the store is not the node's."""
@@ -219,6 +227,7 @@ class Replication:
         self.term: ReplicaTerm | None = None
         """The term that the node serves, or opens the store for."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._beside: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._no_longer_master = asyncio.Event()
         self._is_handing_over = False
@@ -242,10 +251,17 @@ class Replication:
         await self._in_copying_thread(self._examine)
         self._tick()
 
+    def run_beside(self, run: Coroutine[None, None, None]) -> None:
+        """Run a coroutine until this member ends."""
+        self._beside = self._loop.create_task(run)
+
     async def stop(self) -> None:
         """Leave the in-sync set in order, as far as that is possible in a short time, and end."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._beside is not None:
+            self._beside.cancel()
+            await asyncio.wait((self._beside,))
         await self._in_copying_thread(self._leave)
         if not self._settings.is_durable and self.failure is None:
             await self._in_copying_thread(partial(self._logged, self._become_durable))
@@ -253,7 +269,7 @@ class Replication:
         for task in list(self._tasks):
             await asyncio.wait((task,))
         await asyncio.to_thread(self._guardian.close)
-        await asyncio.to_thread(self._calls.close)
+        await asyncio.to_thread(self.calls.close)
         self._directory_lock.release()
 
     def _tell_outcome(self, event: ElectionEvent) -> None:
@@ -292,6 +308,7 @@ class Replication:
         self._note_copy()
         self._say_waiting()
         record = self.run.state.record
+        self.activity.note_record(record)
         shown = record and (record.epoch, record.state, record.in_sync, self.run.state.role)
         if shown != self._shown:
             self._shown = shown
@@ -369,13 +386,23 @@ class Replication:
     @property
     def register_problem(self) -> str:
         """The reason why the election store cannot be reached now; empty if it can."""
-        return self._calls.problem
+        return self.calls.problem
 
     @property
     def copy_progress(self) -> CopyProgress | None:
         """How far the copy of the master's store is; None without one."""
         follower = self._follower
         return None if follower is None else follower.progress
+
+    @property
+    def copy(self) -> ReplicaFollower | None:
+        """The follower that copies the master's store; None without one."""
+        return self._follower
+
+    @property
+    def discarded_records(self) -> int:
+        """The records of this store that were cut off, dropped or replaced."""
+        return self._discarded_before + (0 if self._copied_into is None else self._copied_into.discarded_records)
 
     @property
     def elected(self) -> ReplicaTerm | None:
@@ -387,7 +414,8 @@ class Replication:
     def _perform(self, action: ElectionAction) -> None:
         match action:
             case ReadRegister() | SwapRegister():
-                self._calls.perform(action)
+                self.activity.note_record(self.run.state.record)
+                self.calls.perform(action)
             case FollowMaster(master, epoch):
                 self._copying.submit(self._logged, partial(self._follow, master, epoch))
             case StopFollowing():
@@ -420,7 +448,10 @@ class Replication:
         record = self.run.state.record
         assert record is not None, "a master has a record"
         member = replace(self._member(), cluster=record.cluster)
-        term = self._elected = ReplicaTerm(self.run, epoch, first, numbers, self._files, member, self._settings.stream)
+        self.activity.note_promotion(record, member.store)
+        term = self._elected = ReplicaTerm(
+            self.run, epoch, first, numbers, self._files, member, self._settings.stream, self.activity
+        )
         self._no_longer_master.clear()
         self._task(self._open(term, record.cluster))
 
@@ -487,8 +518,10 @@ class Replication:
         self._keep(replace(self._identity, epoch=epoch))
         host, _, port = master.replicate.rpartition(":")
         stream = self._settings.stream
+        self._discarded_before = self.discarded_records
+        self._copied_into = self._receiver()
         self._follower = ReplicaFollower(
-            self._receiver(),
+            self._copied_into,
             (host.strip("[]"), int(port)),
             epoch,
             self._member(),
@@ -579,7 +612,19 @@ class Replication:
         failure = error if isinstance(error, BrokerError) else StoreUnavailable(f"the copy has ended: {error!r}")
         self._loop.call_soon_threadsafe(self._fail, failure)
 
+    def verified(self, result: ComparisonResult) -> None:
+        """The own store was compared with the master's."""
+        self._loop.call_soon_threadsafe(self._take_result, result)
+
     # ------------------------------------------------------------ private
+
+    def _take_result(self, result: ComparisonResult) -> None:
+        """Keep a result: with damage this member does not stand while another one may."""
+        self.activity.note_own_comparison(result)
+        log_comparison(self._settings.name, result)
+        self._reported = None
+        self._report_copy()
+        self.on_verified(result)
 
     def _fail(self, error: BrokerError) -> None:
         self.failure = error
@@ -604,7 +649,7 @@ class Replication:
         self._condition = replace(
             condition,
             cluster=self._identity.cluster,
-            is_sound=is_whole,
+            is_sound=is_whole and not self.activity.damaged,
             highest=highest,
             ends=ends if is_whole else {},
         )

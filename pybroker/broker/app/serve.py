@@ -182,7 +182,7 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
     replication: Replication | None = None
     try:
         if config.replicate is not None:
-            replication = await _take_part(config, shown)
+            replication = await _take_part(config, shown, member)
             if replication is None:
                 return
         await _run_repeatedly(config, member, shown, management, certificates, security, notifier, replication)
@@ -198,10 +198,12 @@ async def _run_members(config: Config, shown: Membership | Presence | None) -> N
             notifier.close()
 
 
-async def _take_part(config: Config, shown: Membership | Presence | None) -> "Replication | None":
+async def _take_part(config: Config, shown: Membership | Presence | None, member: ThisMember) -> "Replication | None":
     """Begin to take part in a replicated cluster; None if a stop was requested before that."""
     from pybroker.broker.app import replica_join
+    from pybroker.broker.app.replica_figures import replica_figures
     from pybroker.broker.app.replica_report import replica_report
+    from pybroker.broker.app.replica_requests import ReplicaRequests
     from pybroker.broker.app.replica_wiring import make_replication
 
     assert isinstance(shown, Membership), "a replicated store is in a directory"
@@ -217,8 +219,11 @@ async def _take_part(config: Config, shown: Membership | Presence | None) -> "Re
         config = learned
     replication = await make_replication(config, shown.name)
     shown.own.replica = partial(replica_report, replication)
+    member.replica_figures = partial(replica_figures, replication)
     replication.on_change = shown.refresh
     await replication.start()
+    requests = ReplicaRequests(replication, shown.name, layout_of(config).root)
+    replication.run_beside(requests.run())
     return replication
 
 

@@ -198,6 +198,8 @@ def _describe_replica(status: Status) -> list[str]:
     else:
         left = f", {replica.left_bytes:,} bytes left" if replica.left_bytes else ""
         lines.append(f"    this store is NOT in sync{left}, so it cannot take over")
+    if status.master is None:
+        lines += [f"    {each}" for each in replica.followers]
     if replica.problem:
         lines.append(f"    PROBLEM: {replica.problem}")
     return lines

@@ -1,6 +1,7 @@
 """This member through all its runs: its state, its events, and its watch over the pair."""
 
 import socket
+from collections.abc import Callable
 
 from pybroker.broker.app.alerts import Alerts, targets_of
 from pybroker.broker.app.config import Config
@@ -57,6 +58,8 @@ class ThisMember:
         if membership is not None:
             self.watch.changed = membership.refresh
         self.may_step_down = permission(config, name)
+        self.replica_figures: Callable[[], HaState] | None = None
+        """Returns the figures of its part in a replicated cluster; None: it has none."""
 
     def take(self, node: Node) -> None:
         """Begin another run."""
@@ -68,7 +71,8 @@ class ThisMember:
         Raises:
             BrokerError: the store cannot be read.
         """
-        return ha_state(self._config.store, self.own.current(), self.events.entries())
+        state = ha_state(self._config.store, self.own.current(), self.events.entries())
+        return state if self.replica_figures is None else state | {"replica": self.replica_figures()}
 
     def close(self) -> None:
         """Send the events that wait to be sent. Blocks for some seconds at most."""

@@ -24,6 +24,7 @@ Source: specification of replication, 3.1 (`reserved`, `durable`), 4.1 and 4.2.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import NamedTuple
 
 from pybroker.broker.domain.replica.operations import (
@@ -37,6 +38,7 @@ from pybroker.broker.domain.replica.operations import (
     ReplaceFile,
     WriteBatch,
 )
+from pybroker.store.journal.activity import JournalActivity
 from pybroker.store.journal.appender import batch_body, body_checksum
 from pybroker.store.journal.format import BATCH_HEADER_BYTES, batch_header
 from pybroker.store.journal.sink import JournalBatch
@@ -84,11 +86,12 @@ class _WaitingConfirmation(NamedTuple):
 
 
 class _BatchEnd(NamedTuple):
-    """The end of a journal batch that followers have not confirmed."""
+    """The end of a journal batch that followers have not confirmed, and when it was sent."""
 
     sequence: int
     journal: Journal
     end: FilePlace
+    sent_at: float
 
 
 class Sequencer:
@@ -99,6 +102,7 @@ class Sequencer:
         synced: everything up to this sequence is on the own disk.
         confirmed: everything up to this sequence is confirmed.
         is_abandoned: nothing happens any more.
+        confirm_times: the times from when a batch was sent until it was confirmed, in the classes of a sync's times.
 
     Args:
         first_files: by journal, the number of the data file that the promotion begins.
@@ -120,6 +124,7 @@ class Sequencer:
         self._on_file = on_file
         self._ship: Ship | None = None
         self.is_abandoned = False
+        self.confirm_times = JournalActivity()
         self._unconfirmed: deque[_BatchEnd] = deque()
         self._durable: dict[Journal, FilePlace] = {}
         self._journals = {
@@ -158,9 +163,11 @@ class Sequencer:
             return
         assert sequence <= self.synced, "a master confirms what its own disk has"
         self.confirmed = sequence
+        now = monotonic()
         while self._unconfirmed and self._unconfirmed[0].sequence <= sequence:
-            _, journal, end = self._unconfirmed.popleft()
+            _, journal, end, sent_at = self._unconfirmed.popleft()
             self._durable[journal] = end
+            self.confirm_times.add_sync(now - sent_at)
         while (callback := self._next_callback()) is not None:
             callback()
 
@@ -356,7 +363,7 @@ class SequencedJournal:
         first = sequencer.last + 1
         last = sequencer.number(held.operations)
         self._sent.append(_SentBatch(held.number, first, last))
-        sequencer.sent(_BatchEnd(last, self.journal, held.end))
+        sequencer.sent(_BatchEnd(last, self.journal, held.end, monotonic()))
 
     def _follow(self, operation: Operation) -> None:
         """Ship what the own disk has already."""

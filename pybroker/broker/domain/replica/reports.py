@@ -132,9 +132,9 @@ class ComparisonResult(NamedTuple):
         values = _values(data)
         differences: list[FileDifference] = []
         for each in _list(values, "different")[:DIFFERENCES_MAX]:
-            if not isinstance(each, list) or [type(part) for part in cast("list[Any]", each)] != [int, int, bool]:
+            if not isinstance(each, list) or list(map(type, each)) != [int, int, bool]:  # pyright: ignore[reportUnknownArgumentType]
                 raise MalformedFrame("a difference is none")
-            number, file_id, is_masters = cast("list[Any]", each)
+            number, file_id, is_masters = each
             differences.append(FileDifference(as_journal(number), file_id, is_masters))
         file_count, byte_count = int(_typed(values, "files", 0)), int(_typed(values, "bytes", 0))
         return cls(file_count, byte_count, differences, str(_typed(values, "problem", "")))
@@ -154,7 +154,7 @@ def _list(values: Mapping[str, Any], key: str) -> list[Any]:
     found = values.get(key)
     if not isinstance(found, list):
         raise MalformedFrame(f"{key} is no list")
-    return cast("list[Any]", found)
+    return found  # pyright: ignore[reportUnknownVariableType]
 
 
 def _member(values: object) -> MemberProgress:
