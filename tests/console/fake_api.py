@@ -226,6 +226,7 @@ class FakeApi:
         ]
         self.branches = [{"branch": "4660:67747269:62717561", "user": "shop", "sent": 3, "acknowledged": 1}]
         self.reasons: list[Row] = []
+        self.replica: Row | None = None
         self.members = [member("a", "MASTER"), member("b", "STANDBY", lag_bytes=2048)]
 
     # ------------------------------------------------------------ reading
@@ -321,6 +322,7 @@ class FakeApi:
                     "reason": "the lock is won",
                 },
             ],
+            "replica": self.replica,
         }
 
     def history(self) -> Row:

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { confirmByName } from "./dialog.js";
 import { h } from "./dom.js";
-import { ago, bytes, dateTime, duration, mono, name, number, visible } from "./format.js";
+import { ago, bytes, counted, dateTime, duration, mono, name, number, visible } from "./format.js";
 import { masterText, picture, reasonItem } from "./frame.js";
 import { colourOf, phases, roleOf } from "./pair.js";
 import { button, empty, facts, notice, section, sentence, tag } from "./parts.js";
@@ -26,6 +26,8 @@ export const availabilityPage = {
         h("ul", { class: "warnings", key: "reasons", "aria-label": "Warnings" }, state.reasons.map(reasonItem)),
       !context.isMaster && notice("", h("b", {}, "This member is not the master."), " ", masterText(context.shell)),
       section("Pair", { key: "pair" }, h("div", { class: "beside" }, picture(state), lockFacts(state))),
+      state.replica &&
+        section("Replication", { key: "replication" }, replicaFacts(state.replica), replicaTable(state.replica)),
       section("Members", { key: "members" }, memberTable(state)),
       section(
         "Promotions",
@@ -61,6 +63,53 @@ function lockFacts({ lock, ...state }) {
     ],
     ["Reconnections", state.reconnections === null ? null : number(state.reconnections)],
   );
+}
+
+function replicaFacts(replica) {
+  return facts(
+    ["Cluster", [name(replica.cluster), `, epoch ${number(replica.epoch)}`]],
+    ["Confirmed on", `${counted(replica.in_sync_count, "disk")}, at least ${number(replica.minimum)}`],
+    ["If the master fails", replica.successors && heirs(replica.successors)],
+    ["This store", replica.is_in_sync ? tag("in sync", "ok") : tag("not in sync", "warn")],
+    ["Compared", replica.last_verified_ms ? ago(replica.last_verified_ms) : null],
+    ["Damaged", replica.damaged.length ? tag(replica.damaged.join(", "), "bad") : null],
+    [
+      "Election store answered",
+      replica.register_age_seconds === null ? null : `${duration(replica.register_age_seconds * 1000)} ago`,
+    ],
+    ["Problem", replica.problem ? sentence(replica.problem) : null],
+  );
+}
+
+function heirs(successors) {
+  if (!successors.length) return tag("none could take over", "bad");
+  return ["its place is taken by ", successors.map((each, index) => [index > 0 && " or ", name(each)])];
+}
+
+function replicaTable(replica) {
+  const columns = [
+    { id: "name", label: "Member", isMain: true, cell: (each) => name(each.name) },
+    { id: "role", label: "Role", cell: roleOfReplica },
+    {
+      id: "sync",
+      label: "Store",
+      cell: (each) => (each.is_in_sync ? tag("in sync", "ok") : tag("not in sync", "warn")),
+    },
+    {
+      id: "lag",
+      label: "Lag",
+      cell: (each) => (each.is_connected ? `${bytes(each.lag_bytes)}, ${duration(each.lag_seconds * 1000)}` : "–"),
+    },
+    { id: "left", label: "To be copied", cell: (each) => (each.left_bytes ? bytes(each.left_bytes) : "–") },
+    { id: "verified", label: "Compared", cell: (each) => (each.verified_ms ? ago(each.verified_ms) : "–") },
+    { id: "damaged", label: "Damaged files", isNumber: true, cell: (each) => number(each.damaged) },
+  ];
+  return table("Replicas", columns, replica.members, { key: (each) => each.store });
+}
+
+function roleOfReplica(member) {
+  if (member.is_master) return tag("master", "ok");
+  return member.is_connected ? tag("standby") : tag("not connected", "warn");
 }
 
 function memberTable(state) {
