@@ -625,3 +625,30 @@ def test_nothing_is_asked_for_while_paused_or_hidden(api: FakeApi, served: Conso
     assert api.asked == asked
     page.evaluate(hide, False)
     expect(page.get_by_role("cell", name="79")).to_be_visible()
+
+
+def test_replicas_are_shown(api: FakeApi, served: ConsoleServer, open_page: OpenPage) -> None:
+    away = {"lag_bytes": 0, "lag_seconds": 0.0, "left_bytes": 0, "verified_ms": 0, "damaged": 0}
+    api.replica = {
+        "cluster": "orders",
+        "epoch": 43,
+        "minimum": 1,
+        "in_sync_count": 2,
+        "is_in_sync": True,
+        "successors": ["b"],
+        "last_verified_ms": None,
+        "damaged": ["kahadb/db-3.log"],
+        "register_age_seconds": 0.8,
+        "problem": "",
+        "members": [
+            away | {"name": "a", "store": "s-1", "is_master": True, "is_connected": True, "is_in_sync": True},
+            away | {"name": "b", "store": "s-2", "is_master": False, "is_connected": True, "is_in_sync": True},
+            away | {"name": "c", "store": "s-3", "is_master": False, "is_connected": False, "is_in_sync": False},
+        ],
+    }
+    page = open_page(served.url, WIDE)
+    show(page, "ha")
+    expect(page.get_by_text("its place is taken by")).to_be_visible()
+    expect(page.get_by_text("kahadb/db-3.log")).to_be_visible()
+    expect(page.get_by_text("not connected")).to_be_visible()
+    expect(page.get_by_text("not in sync")).to_be_visible()

@@ -261,3 +261,54 @@ def test_a_standby_has_the_state_of_the_pair() -> None:
     assert {name: found[name, ""] for name in expected} == expected
     assert ("pybroker_client_reconnects_total", "") not in found
     assert found["pybroker_lock_age_seconds", ""] > found["pybroker_lock_last_confirmed_seconds", ""] > 0
+
+
+REPLICA: dict[str, Any] = {
+    "in_sync_count": 2,
+    "minimum": 1,
+    "is_in_sync": True,
+    "members": [
+        {"name": "a", "is_in_sync": True, "lag_bytes": 0, "lag_seconds": 0.0, "left_bytes": 0},
+        {"name": "b", "is_in_sync": False, "lag_bytes": 7, "lag_seconds": 1.5, "left_bytes": 9},
+    ],
+    "confirm": {"bounds": [0.001, 1.0], "counts": [4, 2, 1], "seconds": 2.5},
+    "set_changes": {"caught_up": 3},
+    "promotions": {"lease": 1},
+    "discarded_records": 258,
+    "register_seconds": 0.25,
+    "register_age_seconds": None,
+    "lease_left_seconds": 3.5,
+    "last_verified_ms": 1000,
+    "damaged": ["kahadb/db-3.log"],
+}
+
+
+def test_a_replicated_member_has_its_cluster() -> None:
+    async def run() -> str:
+        answers = {
+            "overview": lambda _: {"broker_name": "b", "role": "STANDBY", "since_ms": 0},
+            "ha": lambda _: HA | {"replica": REPLICA},
+        }
+        async with site(answers) as there:
+            return (await there.ask_raw("/metrics"))[2]
+
+    text = asyncio.run(run())
+    found = samples(text)
+    for line in (
+        'pybroker_replica_in_sync{member="a"} 1.0',
+        'pybroker_replica_in_sync{member="b"} 0.0',
+        'pybroker_replica_confirmed_lag_seconds{member="b"} 1.5',
+        'pybroker_replica_lag_bytes{member="b"} 7.0',
+        'pybroker_replica_catch_up_bytes_left{member="b"} 9.0',
+        'pybroker_replica_set_changes_total{reason="caught_up"} 3.0',
+        'pybroker_replica_promotions_total{cause="lease"} 1.0',
+        'pybroker_replica_confirm_seconds_bucket{le="1"} 6.0',
+        "pybroker_replica_confirm_seconds_count 7.0",
+    ):
+        assert line in text
+    assert found["pybroker_replica_in_sync_count", ""] == 2
+    assert found["pybroker_replica_discarded_records_total", ""] == 258
+    assert found["pybroker_replica_lease_left_seconds", ""] == 3.5
+    assert found["pybroker_replica_damaged_files", ""] == 1
+    assert found["pybroker_replica_last_verified_seconds", ""] > 1e9
+    assert "pybroker_replica_register_age_seconds" not in text
