@@ -62,11 +62,6 @@ class ReplicatedCluster:
     def store(self, name: str) -> Path:
         return self.directory / name
 
-    def add(self, name: str, *extra: str) -> BrokerProcess:
-        """Start another member, with more arguments."""
-        self._ports[name] = free_port(), free_port(), free_port()
-        return self.start(name, *extra)
-
     def start(self, name: str, *extra: str) -> BrokerProcess:
         stomp, openwire, replica = self._ports[name]
         arguments = (

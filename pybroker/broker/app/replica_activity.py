@@ -104,6 +104,7 @@ def cluster_report(
                 name=each.name,
                 store=each.store,
                 is_in_sync=each.store in in_sync,
+                may_stand=each.may_stand,
                 is_connected=True,
                 is_live=each.is_live,
                 lag_bytes=each.queued_bytes,

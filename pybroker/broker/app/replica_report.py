@@ -33,7 +33,7 @@ def replica_report(replication: Replication) -> ReplicaReport:
         minimum=record.settings.min_in_sync,
         left_bytes=0 if progress is None else progress.left_bytes,
         followers=tuple(_described(each) for each in islice(members, 1, MEMBERS_SHOWN)),
-        successors=tuple(each.name for each in members if each.is_in_sync and each.is_connected and not each.is_master),
+        successors=tuple(each.name for each in members if _is_successor(each)),
         problem=_problem(replication, state, is_in_sync=is_in_sync),
     )
 
@@ -45,6 +45,10 @@ def members_known(replication: Replication) -> Sequence[MemberProgress]:
         return term.cluster().members
     report = None if progress is None or not progress.is_connected else progress.report
     return () if report is None else report.members
+
+
+def _is_successor(member: MemberProgress) -> bool:
+    return member.is_in_sync and member.is_connected and member.may_stand and not member.is_master
 
 
 def _described(member: MemberProgress) -> str:

@@ -60,7 +60,9 @@ def test_a_report_names_all_members() -> None:
     activity.note_comparison("s-b", ComparisonResult(3, 100, [DAMAGE, DAMAGE._replace(is_masters=True)]))
     activity.note_comparison("s-c", ComparisonResult(problem="not whole"))
     state = start(A, ElectionPolicy(cluster_name="orders"), 0.0)._replace(known=RegisterState(1, RECORD))
-    progress = FollowerProgress("s-d", "d", 1, False, 0, 70, 5, 0.25)
+    progress = FollowerProgress(
+        "s-d", "d", 1, is_live=False, confirmed=0, left_bytes=70, queued_bytes=5, lag_seconds=0.25
+    )
     report = cluster_report(state, [progress], activity)
     master, d, b, c = report.members
     assert report.epoch == 5
@@ -77,4 +79,4 @@ def test_own_damage_is_known_until_a_comparison_finds_none() -> None:
     activity.note_own_comparison(ComparisonResult(problem="the connection has ended"))
     assert activity.damaged == (DAMAGE,)
     activity.note_own_comparison(ComparisonResult(3, 100))
-    assert activity.damaged == ()
+    assert not activity.damaged

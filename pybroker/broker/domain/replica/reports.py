@@ -27,6 +27,7 @@ class MemberProgress(NamedTuple):
         store: its store.
         is_master: it serves.
         is_in_sync: its store has everything that is confirmed, so that it may take over.
+        may_stand: it may become master: its settings do not forbid it.
         is_connected: it follows the master now, or is the master.
         is_live: it receives operations as they happen; False during its catch-up.
         lag_bytes: bytes that are not sent to it yet.
@@ -40,6 +41,7 @@ class MemberProgress(NamedTuple):
     store: str
     is_master: bool = False
     is_in_sync: bool = False
+    may_stand: bool = True
     is_connected: bool = False
     is_live: bool = False
     lag_bytes: int = 0
