@@ -404,7 +404,7 @@ class ReplicaFollower:
             last = {(journal, end.file_id) for journal, end in self._store.ends()}
             if last & set(files):
                 self._manifest = None  # the plan of another connection replaces it
-                raise _Ended("a data file that is being written differs: the stores are compared again")
+                raise StreamEnded("a data file that is being written differs: the stores are compared again")
             for journal, file_id in files[:DIFFERENCES_MAX]:
                 self._store.keep_replaced(journal, file_id)
             self._send(RepairRequest(files[:DIFFERENCES_MAX]))
