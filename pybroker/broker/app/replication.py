@@ -280,11 +280,11 @@ class Replication:
             return
         if state.mastery is not None and isinstance(event, SwapAnswered):
             self._guardian.tell(state.known)
-        elif state.mastery is None and state.record.state is RecordedState.RELEASED:
+        if self._is_handing_over or (state.mastery is None and state.record.state is RecordedState.RELEASED):
             self._loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
-        """Do at once what the next tick would do: the cluster was released, and this member may stand."""
+        """Do at once what the next tick would do: this member may stand, as the cluster was released, or release it."""
         if self._timer is not None and not self._timer.cancelled():
             self._timer.cancel()
             self._tick()
@@ -430,6 +430,8 @@ class Replication:
             case ConfirmRecords(sequence):
                 if self._elected is not None:
                     self._elected.confirm(sequence)
+                    if self._is_handing_over:
+                        self._loop.call_soon(self._look)
             case QuiesceClients():
                 if self._elected is not None:
                     self.run.tell(ClientsQuiesced(self._elected.last))
