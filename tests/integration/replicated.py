@@ -71,8 +71,9 @@ class ReplicatedCluster:
             self._registers.get(name, self._register),
             "--replicate-port",
             str(replica),
+            "--replicate-url",
+            f"127.0.0.1:{replica}",
         )
-        arguments += ("--replicate-url", f"127.0.0.1:{replica}")
         timing = ("--replicate-lease", f"{LEASE}s", "--replicate-timeout", "400ms")
         member = BrokerProcess(
             str(self.store(name)),
