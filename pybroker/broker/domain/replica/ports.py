@@ -268,7 +268,7 @@ class ReplicaCopy(Protocol):
     def repair(self, files: Sequence[tuple[Journal, int]]) -> None:
         """Ask the master soon for whole files, and for another comparison; `verified` reports that. In any thread.
 
-        For a journal's last file the connection is made anew instead, and `verified` reports that there was none.
+        For a journal's last file the connection is made again instead, and `verified` reports that there was none.
         """
         ...
 

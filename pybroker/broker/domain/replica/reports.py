@@ -13,7 +13,7 @@ from pybroker.broker.domain.replica.manifest import MalformedFrame, as_journal
 from pybroker.broker.domain.replica.operations import Journal
 
 DIFFERENCES_MAX: Final = 500
-"""A result names so many files; with more of them a store is better copied anew."""
+"""A result names so many files; with more of them a store is better copied again."""
 
 MEMBERS_MAX: Final = 32
 NAME_LENGTH_MAX: Final = 100
@@ -134,10 +134,11 @@ class ComparisonResult(NamedTuple):
         values = _values(data)
         differences: list[FileDifference] = []
         for each in _list(values, "different")[:DIFFERENCES_MAX]:
-            if not isinstance(each, list) or list(map(type, each)) != [int, int, bool]:  # pyright: ignore[reportUnknownArgumentType]
-                raise MalformedFrame("a difference is none")
-            number, file_id, is_masters = each
-            differences.append(FileDifference(as_journal(number), file_id, is_masters))
+            match each:
+                case [int(number), int(file_id), bool(is_masters)] if not isinstance(number, bool):
+                    differences.append(FileDifference(as_journal(number), int(file_id), is_masters))
+                case _:
+                    raise MalformedFrame("a difference is none")
         file_count, byte_count = int(_typed(values, "files", 0)), int(_typed(values, "bytes", 0))
         return cls(file_count, byte_count, differences, str(_typed(values, "problem", "")))
 

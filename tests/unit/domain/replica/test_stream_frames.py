@@ -308,7 +308,7 @@ def test_reports_that_are_none_are_refused(text: bytes) -> None:
         ClusterReport.decode(text)
 
 
-@pytest.mark.parametrize("found", [b"1", b"[1]", b"[[0, 1]]", b"[[7, 1, true]]", b"[[0, true, true]]"])
+@pytest.mark.parametrize("found", [b"1", b"[1]", b"[[0, 1]]", b"[[7, 1, true]]", b"[[true, 1, true]]"])
 def test_results_that_are_none_are_refused(found: bytes) -> None:
     with pytest.raises(MalformedFrame):
         ComparisonResult.decode(b'{"different": ' + found + b"}")
