@@ -115,7 +115,7 @@ class ClientLink:
         self._loop_thread = 0
         self._task: asyncio.Task[None] | None = None
         self._is_pump_scheduled = False
-        self._is_answer_awaited = False
+        self._is_answer_awaited = self._is_writing = False
         self._written_at = 0.0
         self._is_closing = False
         self._wire: Wire | None = None
@@ -148,7 +148,7 @@ class ClientLink:
             if self._depth == 0 and self._loop is not None:
                 # Collect even if `_pump` is scheduled, because `is_congested` counts the bytes in the outbox.
                 self._collect()
-                if self._outbox and not is_in_loop:
+                if self._outbox and not is_in_loop and not self._is_writing:
                     self._write_here()
                 self._is_answer_awaited = False
                 needs_pump = self._needs_loop() and not self._is_pump_scheduled
@@ -432,14 +432,16 @@ class ClientLink:
         wire, now, written = self._wire, time.monotonic(), list[int]()
         if wire is None or wire.has_unsent or not (self._is_answer_awaited or now - self._written_at >= QUIET_SECONDS):
             return
-        self._written_at = now
-        data = b"".join(self._outbox)
+        self._written_at, self._is_writing = now, True
+        data, self._outbox = b"".join(self._outbox), []
         try:
             wire.write_here(data, written)
         finally:  # an interruption by a signal, too, must neither lose nor repeat bytes
+            rest = data[written[0] :] if written else data
+            self._outbox[:0] = [rest] if rest else []  # before what a handler of a signal has sent meanwhile
+            self._outbox_bytes -= len(data) - len(rest)
+            self._is_writing = False
             if written:
-                rest = data[written[0] :]
-                self._outbox, self._outbox_bytes = [rest] if rest else [], len(rest)
                 self.state.written()  # the part may have whole requests
 
     def _drain_outbox(self) -> list[bytes]:

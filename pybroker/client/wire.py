@@ -38,7 +38,7 @@ class Wire(asyncio.Protocol):
         self.on_data: Callable[[bytes], None] = self._receive_as_backup
         self._has_received = asyncio.Event()
         self._transport: asyncio.Transport | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may write during a write
         self._descriptor = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -111,6 +111,22 @@ def test_an_interruption_after_a_write_neither_loses_nor_repeats_it(
     assert interrupted
 
 
+def test_a_handler_of_a_signal_may_send_during_a_write(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its message follows the one that is being written."""
+    handled = list[object]()
+
+    def write(descriptor: int, data: bytes) -> int:
+        if not handled:
+            handled.append(connection.begin_send(QUEUE, "0:1:x"))
+        return WRITE(descriptor, data)
+
+    with connect(broker.uri) as connection:
+        monkeypatch.setattr("pybroker.client.wire.os.write", write)
+        connection.send(QUEUE, "0:0:")
+        check_order(connection, senders=1, messages=2)
+    assert handled
+
+
 def test_a_close_ends_the_sends_of_other_threads(broker: Broker) -> None:
     """Each has returned, and its message is stored, or it raises."""
     connection, confirmed, ends = connect(broker.uri), list[str](), list[Exception]()
