@@ -2,7 +2,8 @@
 
 The I/O runs in one event loop. Applications call the state in any thread, inside `with link:`, which locks the state
 and sends its requests. The asyncio API runs the link in the application's loop, the synchronous API in a thread of its
-own.
+own. There a thread of the application that waits for an answer, or sends after a while of quiet, writes to the socket
+itself: waking the other thread would take longer than the write.
 """
 
 import asyncio
