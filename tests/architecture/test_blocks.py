@@ -104,6 +104,8 @@ RUN: dict[str, dict[str, str]] = {
         "etcd --data-dir": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
         "pybroker start": f"{REPLICATION}::test_the_pages_commands_start_a_pair_that_survives_a_kill",
         "store =": f"{REPLICATION}::test_the_pages_settings_start_a_member",
+        "replicate_tls_certificate": f"{REPLICATION}::test_the_pages_certificates_start_members",
+        "replicate =": f"{REPLICATION}::test_the_pages_certificates_start_members",
     },
     "docs/stomp-py.md": {"from pybroker": f"{PAGES}::test_stomp_page_sends_with_failover"},
     "docs/testing.md": {

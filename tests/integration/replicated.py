@@ -38,6 +38,8 @@ class ReplicatedCluster:
         self._own: dict[str, tuple[str, ...]] = {}
         """The settings of members that were added."""
         self._registers: dict[str, str] = {}
+        self._of_file: set[str] = set()
+        """Members whose file of settings names the election store."""
         self._ports = {name: (free_port(), free_port(), free_port()) for name in names}
         self.members: dict[str, BrokerProcess] = {}
         for name in names:
@@ -64,16 +66,12 @@ class ReplicatedCluster:
 
     def start(self, name: str, *extra: str) -> BrokerProcess:
         stomp, openwire, replica = self._ports[name]
-        arguments = (
-            "--openwire",
-            str(openwire),
-            "--replicate",
-            self._registers.get(name, self._register),
-            "--replicate-port",
-            str(replica),
-            "--replicate-url",
-            f"127.0.0.1:{replica}",
+        arguments: tuple[str, ...] = (
+            *("--openwire", str(openwire), "--replicate-port", str(replica)),
+            *("--replicate-url", f"127.0.0.1:{replica}"),
         )
+        if name not in self._of_file:
+            arguments += ("--replicate", self._registers.get(name, self._register))
         timing = ("--replicate-lease", f"{LEASE}s", "--replicate-timeout", "400ms")
         member = BrokerProcess(
             str(self.store(name)),
@@ -88,7 +86,9 @@ class ReplicatedCluster:
         """Return the address of a member for the stream, as its standby names it."""
         return f"tcp://127.0.0.1:{self._ports[name][2]}"
 
-    def add(self, name: str, *settings: str, is_alone: bool = False, register: str = "") -> BrokerProcess:
+    def add(
+        self, name: str, *settings: str, is_alone: bool = False, register: str = "", has_file: bool = False
+    ) -> BrokerProcess:
         """Start another member, whose settings differ from the others'.
 
         Args:
@@ -96,8 +96,11 @@ class ReplicatedCluster:
             settings: arguments, also of later starts.
             is_alone: it has only these, and none of the settings for all.
             register: what it is given instead of the election store.
+            has_file: its settings name that in a file.
         """
         self._registers[name] = register or self._register
+        if has_file:
+            self._of_file.add(name)
         self._ports[name] = free_port(), free_port(), free_port()
         self._own[name] = settings if is_alone else (*self._extra, *settings)
         return self.start(name)

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+import trustme
 
 from pybroker.client.sync import connect
 from tests.etcd_cluster import EtcdCluster, etcd_cluster  # noqa: F401
 from tests.integration.cluster import BrokerProcess, free_port
+from tests.integration.replicated import ReplicatedCluster
 from tests.integration.test_pages import PATIENCE_SECONDS, running, shape, status, wait_status
 from tests.pages import block
 
@@ -88,3 +90,20 @@ def test_the_pages_settings_start_a_member(etcd_cluster: EtcdCluster, tmp_path: 
         assert member.terminate() == 0
     finally:
         member.close()
+
+
+def test_the_pages_certificates_start_members(etcd_cluster: EtcdCluster, tmp_path: Path) -> None:  # noqa: F811
+    """A master with certificates, and a standby that names it and nothing else."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "members-ca.pem")
+    issued = authority.issue_cert("127.0.0.1", "a.example")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "member.pem")
+    text = block(PAGE, "toml", "replicate_tls_certificate").replace("/etc/pybroker", str(tmp_path))
+    config, line = tmp_path / "tls.toml", tmp_path / "line.toml"
+    config.write_text(text)
+    with ReplicatedCluster(tmp_path, etcd_cluster.url(), "a", "--config", str(config)) as cluster:
+        cluster.members["a"].wait_for("(TLS)")
+        address = cluster.address("a")
+        line.write_text(text + block(PAGE, "toml", "tcp://").replace("tcp://a.example:61620", address))
+        cluster.add("b", "--config", str(line), is_alone=True, has_file=True)
+        cluster.wait_in_sync("a", "b")

@@ -34,8 +34,8 @@ class PeerPems:
 
     def arguments(self, name: str, members: str = "") -> tuple[str, ...]:
         """Return the arguments of a member with one of the certificates."""
-        certificate, authority = self.directory / f"{name}.pem", self.directory / "ca.pem"
-        found = ("--replicate-tls-certificate", str(certificate), "--replicate-tls-ca", str(authority))
+        found: tuple[str, ...] = ("--replicate-tls-certificate", str(self.directory / f"{name}.pem"))
+        found += ("--replicate-tls-ca", str(self.directory / "ca.pem"))
         return (*found, "--replicate-members", members) if members else found
 
 
