@@ -94,8 +94,8 @@ def test_exchanged_disk_is_filled_and_not_promoted_before(own_etcd: EtcdCluster,
         cluster.start("b")
         cluster.members["b"].wait_for("standby")
         end = time.monotonic() + 3 * LEASE
-        cluster.wait(lambda: time.monotonic() > end or cluster.recorded_master() != "a")
-        assert cluster.recorded_master() == "a", cluster.describe()
+        cluster.wait(lambda: time.monotonic() > end or cluster.recorded_master() == "b")
+        assert cluster.recorded_master() != "b", cluster.describe()
         assert former in cluster.record()["insync"]
         cluster.start("a")
         cluster.wait_serving("a")
