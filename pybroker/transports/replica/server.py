@@ -307,7 +307,7 @@ class ReplicaServer:
         task.add_done_callback(lambda done: self._opening.pop(done, None))
 
     def _make_room(self) -> bool:
-        """Close the oldest connection that is no follower's yet: strangers must not keep followers out."""
+        """Close the oldest connection that is no follower's yet: unknown peers must not keep followers out."""
         task = next((each for each, has_begun in self._opening.items() if has_begun), None)
         if task is not None:
             del self._opening[task]
