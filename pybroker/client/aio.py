@@ -278,7 +278,6 @@ class Connection(contextlib.AbstractAsyncContextManager["Connection"]):
         producer = self._own_producer()
         with self._link as state:
             pending = state.request(producer, destination_of(destination), body, header_values(headers), ttl=timeout)
-            self._link.expect_answer()
         reply = await self._waiter.wait(pending, timeout, "an answer")
         assert reply is not None, "a result without an error has a value"
         return reply
@@ -671,7 +670,6 @@ class Transaction(contextlib.AbstractAsyncContextManager["Transaction"]):
         """
         with self._link as state:
             pending = state.transactions.commit(self._transaction)
-            self._waiter.link.expect_answer()
         await self._waiter.wait(pending, timeout, "committing")
 
     def rollback(self) -> None:

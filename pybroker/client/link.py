@@ -2,8 +2,7 @@
 
 The I/O runs in one event loop. Applications call the state in any thread, inside `with link:`, which locks the state
 and sends its requests. The asyncio API runs the link in the application's loop, the synchronous API in a thread of its
-own. There a thread of the application that waits for an answer, or sends after a while of quiet, writes to the socket
-itself: waking the other thread would take longer than the write.
+own.
 """
 
 import asyncio
@@ -50,10 +49,6 @@ DISCONNECT_SECONDS: Final = 5.0
 
 OUTBOX_BYTES_MAX: Final = 1 << 20
 """The bytes in the outbox, which threads fill and the loop empties, above which a send without an answer blocks."""
-
-QUIET_SECONDS: Final = 0.001
-"""The time without a write after which a thread writes its requests itself. It leaves those of a busier connection to
-the loop, which writes many at once."""
 
 LIST_BYTES_MAX: Final = 64 * 1024
 """The most bytes read from a file with brokers."""
@@ -116,8 +111,6 @@ class ClientLink:
         self._loop_thread = 0
         self._task: asyncio.Task[None] | None = None
         self._is_pump_scheduled = False
-        self._is_answer_awaited = self._is_writing = False
-        self._written_at = 0.0
         self._is_closing = False
         self._wire: Wire | None = None
         self._opened: asyncio.Future[None] | None = None
@@ -144,29 +137,17 @@ class ClientLink:
     def __exit__(self, *_: object) -> None:
         """Unlock the state, and send its requests."""
         self._depth -= 1
-        needs_pump, is_in_loop = False, threading.get_ident() == self._loop_thread
-        try:
-            if self._depth == 0 and self._loop is not None:
-                # Collect even if `_pump` is scheduled, because `is_congested` counts the bytes in the outbox.
-                self._collect()
-                if self._outbox and not is_in_loop and not self._is_writing:
-                    self._write_here()
-                self._is_answer_awaited = False
-                needs_pump = self._needs_loop() and not self._is_pump_scheduled
-                self._is_pump_scheduled = self._is_pump_scheduled or needs_pump
-        finally:
-            self._lock.release()
+        # Collect even if `_pump` is scheduled, because `is_congested` counts the bytes in the outbox.
+        needs_pump = self._depth == 0 and self._loop is not None and self._collect() and not self._is_pump_scheduled
+        self._is_pump_scheduled = self._is_pump_scheduled or needs_pump
+        self._lock.release()
         if not needs_pump or self._loop is None:
             return
-        if is_in_loop:
+        if threading.get_ident() == self._loop_thread:
             self._pump()
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the connection
                 self._loop.call_soon_threadsafe(self._pump)
-
-    def expect_answer(self) -> None:
-        """Have the requests of this `with` block sent without delay: the caller waits for the answer next."""
-        self._is_answer_awaited = True
 
     @property
     def is_congested(self) -> bool:
@@ -413,37 +394,13 @@ class ClientLink:
 
     # ------------------------------------------------------------ bytes and time
 
-    def _collect(self) -> None:
-        """Move the state's bytes to the outbox. The caller holds the lock."""
+    def _collect(self) -> bool:
+        """Move the state's bytes to the outbox; return True if the loop has work. The caller holds the lock."""
         data = self.state.bytes_to_send()
         if data:
             self._outbox.append(data)
             self._outbox_bytes += len(data)
-
-    def _needs_loop(self) -> bool:
-        """Return True if the loop has to send the outbox or to set the timer. The caller holds the lock."""
         return bool(self._outbox) or self.state.due_at < self._timer_at
-
-    def _write_here(self) -> None:
-        """Write the outbox in an application's thread, without waking the loop's, if that is of use.
-
-        What the socket does not take at once stays in the outbox. The caller holds the lock, which keeps the order:
-        `_pump` also writes inside it.
-        """
-        wire, now, written = self._wire, time.monotonic(), list[int]()
-        if wire is None or wire.has_unsent or not (self._is_answer_awaited or now - self._written_at >= QUIET_SECONDS):
-            return
-        self._written_at, self._is_writing = now, True
-        data, self._outbox = b"".join(self._outbox), []
-        try:
-            wire.write_here(data, written)
-        finally:  # an interruption by a signal, too, must neither lose nor repeat bytes
-            rest = data[written[0] :] if written else data
-            self._outbox[:0] = [rest] if rest else []  # before what a handler of a signal has sent meanwhile
-            self._outbox_bytes -= len(data) - len(rest)
-            self._is_writing = False
-            if written:
-                self.state.written()  # the part may have whole requests
 
     def _drain_outbox(self) -> list[bytes]:
         """Empty the outbox and return its content. The caller holds the lock."""
@@ -458,13 +415,12 @@ class ClientLink:
             self._collect()
             outbox = self._drain_outbox()
             wire, due_at = self._wire, self.state.due_at
-            if wire is not None:
-                if not wire.lost.done():
-                    self.state.written()
-                self._written_at = time.monotonic()
-                wire.write(b"".join(outbox))  # inside the lock, so that `_write_here` does not overtake it
-        if wire is not None and due_at < self._timer_at:
-            self._set_timer(due_at)
+            if wire is not None and not wire.lost.done():
+                self.state.written()
+        if wire is not None:
+            wire.write(b"".join(outbox))
+            if due_at < self._timer_at:
+                self._set_timer(due_at)
 
     def _set_timer(self, due_at: float) -> None:
         if due_at == self._timer_at and self._timer is not None:
@@ -492,12 +448,9 @@ class ClientLink:
     def _receive(self, chunk: bytes) -> None:
         with self._lock:
             events = self.state.receive(chunk)
-            self._collect()
-            needs_pump = self._needs_loop()
         for event in events:
             self._handle(event)
-        if needs_pump or events:
-            self._pump()
+        self._pump()
 
     def _handle(self, event: Event) -> None:
         wire, opened = self._wire, self._opened

@@ -88,19 +88,15 @@ def connect(
 
 
 class _ThreadFlag:
-    """A flag that blocks the thread that waits for it. A lock, which is open when it is set: an Event costs more."""
+    """A flag that blocks the thread that waits for it."""
 
     def __init__(self, link: ClientLink) -> None:
         link.check_thread()
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def set(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it is set already
-            self._lock.release()
+        self._event = threading.Event()
+        self.set = self._event.set
 
     async def wait(self, timeout: float | None) -> bool:
-        return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        return self._event.wait(timeout)
 
 
 def _run(coroutine: Coroutine[Any, Any, Value]) -> Value:

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -38,16 +36,10 @@ class Wire(asyncio.Protocol):
         self.on_data: Callable[[bytes], None] = self._receive_as_backup
         self._has_received = asyncio.Event()
         self._transport: asyncio.Transport | None = None
-        self._lock = threading.RLock()  # a handler of a signal may write during a write
-        self._descriptor = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the greeting."""
         self._transport = cast("asyncio.Transport", transport)
-        sock = self.socket()
-        is_selected = isinstance(asyncio.get_running_loop(), asyncio.SelectorEventLoop) and os.name == "posix"
-        if sock is not None and is_selected and transport.get_extra_info("ssl_object") is None:
-            self._descriptor = sock.fileno()
         self.write(self.conversation.bytes_to_send())
 
     def data_received(self, data: bytes) -> None:
@@ -58,9 +50,7 @@ class Wire(asyncio.Protocol):
             self.drop(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record that the transport is closed. The loop closes the descriptor after this call."""
-        with self._lock:
-            self._descriptor = -1
+        """Record that the transport is closed."""
         self._end(exc or ConnectionLost("the broker closed the connection"))
 
     def pause_writing(self) -> None:
@@ -75,29 +65,7 @@ class Wire(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes; does nothing without a transport."""
         if data and self._transport is not None:
-            with self._lock:
-                self._transport.write(data)
-
-    @property
-    def has_unsent(self) -> bool:
-        """True while the transport has bytes that the socket did not take."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > 0
-
-    def write_here(self, data: bytes, written: list[int]) -> None:
-        """Write bytes in any thread, without the loop and without waiting.
-
-        Nothing is written if the transport has bytes to send, is lost, or is no plain socket of an asyncio loop. An
-        error of the socket is left to `write`, which ends the transport.
-
-        Args:
-            data: the bytes.
-            written: gets the number of bytes that the socket has taken, if any, also if the call is interrupted.
-        """
-        with self._lock:
-            if self._descriptor >= 0 and not self.lost.done() and not self.has_unsent:
-                with contextlib.suppress(OSError):
-                    # One call of C code: no signal handler can raise between the write and the record of it.
-                    written.extend(map(os.write, (self._descriptor,), (data,)))
+            self._transport.write(data)
 
     def socket(self) -> socket.socket | None:
         """Return the socket, to set its options."""
