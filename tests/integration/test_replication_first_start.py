@@ -68,6 +68,30 @@ def test_store_with_messages_of_its_own_is_refused_or_discarded(tmp_path: Path, 
         assert [each.name for each in kept.parent.iterdir()] == ["store-1"]
 
 
+def test_lost_record_stops_all_and_a_new_cluster_begins_by_hand(tmp_path: Path, etcd_cluster: EtcdCluster) -> None:  # noqa: F811
+    """By the steps of docs/replication.md, When the record does not fit."""
+    register = etcd_cluster.url()
+    with ReplicatedCluster(tmp_path, register, "ab") as cluster:
+        with pybroker.connect(cluster.uri) as connection:
+            connection.send("queue://Q", "stays")
+        etcd_cluster.delete(f"/pybroker/{register.rpartition('/')[2]}")
+        for name in "ab":
+            member = cluster.members[name]
+            member.wait_for("it was lost.*: see docs/replication.md, When the record does not fit")
+        for name in "ba":
+            member = cluster.members.pop(name)
+            assert member.terminate() == 0
+            member.close()
+        identity = cluster.store("a") / "replica" / "store.json"
+        identity.rename(tmp_path / "store.json")
+        cluster.start("a")
+        cluster.members["a"].wait_for("clients are served")
+        cluster.start("b", "--replicate-discard")
+        cluster.wait_in_sync("a", "b")
+        with pybroker.connect(cluster.uri) as connection, connection.consumer("queue://Q") as consumer:
+            assert consumer.receive(timeout=60).body == "stays"
+
+
 def test_store_of_another_cluster_is_refused_or_discarded(tmp_path: Path, etcd_cluster: EtcdCluster) -> None:  # noqa: F811
     """As when two clusters have the same name: the election store was exchanged, or a disk comes from elsewhere."""
     for each in ("one", "two"):

@@ -24,7 +24,7 @@ def peer_certificates_of(config: Config) -> PeerCertificates | None:
     """
     if not any(getattr(config, each) for each in _ASKING):
         return None
-    members = frozenset(filter(None, map(str.strip, (config.replicate_members or "").split(","))))
+    members = frozenset(name for each in (config.replicate_members or "").split(",") if (name := each.strip()))
     is_own = config.replicate_tls_certificate is not None
     certificate = config.replicate_tls_certificate or config.tls_certificate
     if certificate is None:

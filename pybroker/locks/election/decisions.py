@@ -270,7 +270,8 @@ def _block(state: ElectionState, now: float, sentence: str) -> ElectionDecision:
     if state.mastery is not None:
         state, actions = _step_down(state, now, sentence)
     if state.role is not ElectionRole.BLOCKED:
-        actions = (*actions, StopFollowing(), ReportElection(f"{sentence}; see pybroker replica recover"))
+        remedy = "see docs/replication.md, When the record does not fit"
+        actions = (*actions, StopFollowing(), ReportElection(f"{sentence}: {remedy}"))
     return ElectionDecision(state._replace(role=ElectionRole.BLOCKED), actions)
 
 

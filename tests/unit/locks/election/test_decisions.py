@@ -674,7 +674,7 @@ def test_register_that_contradicts_blocks(revision: int, record: ElectionRecord 
         assert member.role is ElectionRole.BLOCKED
         texts = [each.sentence for each in member.actions if isinstance(each, ReportElection)]
         assert sentence in texts[-1]
-        assert "recover" in texts[-1]
+        assert "docs/replication.md" in texts[-1]
         assert not member.on(TimePassed(), after=3 * LEASE).has(SwapRegister)
 
 
